@@ -55,7 +55,7 @@ mod tests {
             json!({
                 "service": service,
                 "virtual_servers": [{ "address": { "protocol": "TCP", "ip": "10.96.0.10", "port": 80 } }],
-                "active_connections": packets, "inactive_connections": 1,
+                "active_connections": packets, "syn_recv_connections": 2, "inactive_connections": 1,
                 "connections": 1, "packets_in": 1, "packets_out": 1, "bytes_in": 1, "bytes_out": 1,
                 "connections_per_second": 0.5,
                 "packets_in_per_second": packets, "packets_out_per_second": packets,
@@ -75,9 +75,9 @@ mod tests {
             ("c", Canned::answer(0, &traffic(&[]))),
         ];
         let expected = "\
-SERVICE      ACTIVE   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
-default/web      30       2     1.0       30      30     3000   30.0k
-default/dns      15       1     0.5       15      15     1500   15.0k
+SERVICE      ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
+default/web      30      4       2     1.0       30      30     3000   30.0k
+default/dns      15      2       1     0.5       15      15     1500   15.0k
 ";
         assert_eq!(text(&answers(&nodes)), expected);
         let [a, b, c] = nodes;

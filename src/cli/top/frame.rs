@@ -107,6 +107,9 @@ impl Load {
 impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
         self.active_connections += other.active_connections;
+        // Of one that is not known the sum is not known.
+        let syn_recv = self.syn_recv_connections.zip(other.syn_recv_connections);
+        self.syn_recv_connections = syn_recv.map(|(one, another)| one + another);
         self.inactive_connections += other.inactive_connections;
         self.counters += other.counters;
         self.rates += other.rates;
