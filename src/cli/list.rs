@@ -1,7 +1,6 @@
 //! `kube-ipvs list`.
 
 use std::{
-    collections::HashSet,
     fs::File,
     io::{self, BufReader, BufWriter, Write},
     process::ExitCode,
@@ -13,7 +12,6 @@ use ipvs::{
     proc_net::{CONNECTIONS_HEAD, for_each_connection},
     text::{Columns, Listing},
 };
-use netfilter::Element;
 use serde::Serialize;
 use watcher::is_foreign;
 
@@ -75,7 +73,11 @@ fn list_servers(format: Format, columns: Columns) -> anyhow::Result<()> {
     }
     match format {
         Format::Text => print(&Listing::new(info, &servers).columns(columns).to_string())?,
-        Format::Json => print_json(&json(info, &servers, &netfilter::elements()?))?,
+        Format::Json => {
+            let our_tables =
+                netfilter::Observed { elements: netfilter::elements()?, ..netfilter::Observed::default() };
+            print_json(&json(info, &servers, &our_tables))?;
+        }
     }
     Ok(())
 }
@@ -119,10 +121,10 @@ struct Row<'a> {
 fn json<'a>(
     info: Info,
     servers: &'a [(ObservedVirtualServer, Vec<ObservedRealServer>)],
-    in_our_tables: &HashSet<Element>,
+    our_tables: &netfilter::Observed,
 ) -> Table<'a> {
     let foreign = |id| match id {
-        VirtualServerId::Address(address) => is_foreign(&address, in_our_tables),
+        VirtualServerId::Address(address) => is_foreign(&address, our_tables),
         VirtualServerId::Mark { .. } => true,
     };
     let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
@@ -135,12 +137,18 @@ fn json<'a>(
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer};
+    use ipvs::{Family, Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer};
+    use netfilter::Element;
 
     use super::{
         super::documented::{assert_documented, pretty},
         *,
     };
+
+    /// Our tables with these elements.
+    fn with<const COUNT: usize>(elements: [Element; COUNT]) -> netfilter::Observed {
+        netfilter::Observed { elements: elements.into(), ..netfilter::Observed::default() }
+    }
 
     #[test]
     fn its_json_is_documented() {
@@ -153,23 +161,19 @@ mod tests {
         let virtual_server = VirtualServer::new(vip, Scheduler::RR).persistent(10_800);
         let virtual_server = ObservedVirtualServer::new(virtual_server).stats(stats);
         let info = Info::new((1, 2, 1), 4096);
-        let (servers, ours) =
-            ([(virtual_server, vec![real_server])], HashSet::from([Element::ClusterIp(vip)]));
-        assert_documented("list", &pretty(&json(info, &servers, &ours)));
+        let servers = [(virtual_server, vec![real_server])];
+        assert_documented("list", &pretty(&json(info, &servers, &with([Element::ClusterIp(vip)]))));
     }
 
     #[test]
     fn foreign_is_what_our_tables_know_nothing_of() {
         let at = |port| ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port };
-        let mark = VirtualServerId::Mark { family: ipvs::Family::V4, mark: 7 };
+        let mark = VirtualServerId::Mark { family: Family::V4, mark: 7 };
         let servers = [at(80).into(), at(81).into(), at(82).into(), mark].map(|id: VirtualServerId| {
             (ObservedVirtualServer::new(VirtualServer::new(id, Scheduler::RR)), Vec::new())
         });
-        let ours = HashSet::from([
-            Element::ClusterIp(at(80)),
-            Element::ExternalLocal(at(81)),
-            Element::Vip(at(82).ip),
-        ]);
+        let ours =
+            with([Element::ClusterIp(at(80)), Element::ExternalLocal(at(81)), Element::Vip(at(82).ip)]);
         let table = json(Info::new((1, 2, 1), 4096), &servers, &ours);
         let foreign: Vec<_> = table.virtual_servers.iter().map(|row| row.foreign).collect();
         assert_eq!(foreign, [false, false, true, true]);
