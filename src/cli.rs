@@ -11,6 +11,7 @@ mod flags;
 mod list;
 mod log_level;
 mod output;
+mod preflight;
 mod question;
 mod resync;
 mod run;
@@ -53,6 +54,9 @@ enum Command {
     /// Keep the kernel as the API server, or a directory of manifests, wants it (the default)
     #[command(args_override_self = true)]
     Run(Box<Flags>),
+    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there are
+    /// warnings, with 2 if the daemon would not start or serve
+    Preflight(preflight::Preflight),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
     List(list::List),
     /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
@@ -97,7 +101,7 @@ struct Ask {
 }
 
 /// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
-/// a usage error, 1 for any other; `diff` has those of diff.
+/// a usage error, 1 for any other; `diff` has those of diff, `preflight` its own.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command_line = match parse(arguments) {
         Ok(command_line) => command_line,
@@ -106,6 +110,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match command_line.command {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
+        Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(flags)) => list::list(flags),
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),
