@@ -14,6 +14,7 @@ mod list;
 mod log_level;
 mod output;
 mod owners;
+mod preflight;
 mod question;
 mod resync;
 mod run;
@@ -57,6 +58,9 @@ enum Command {
     /// Keep the kernel as the API server, or a directory of manifests, wants it (the default)
     #[command(args_override_self = true)]
     Run(Box<Flags>),
+    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there are
+    /// warnings, with 2 if the daemon would not start or serve
+    Preflight(preflight::Preflight),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
     List(list::List),
     /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
@@ -105,7 +109,7 @@ struct Ask {
 }
 
 /// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
-/// a usage error, 1 for any other; `diff` has those of diff.
+/// a usage error, 1 for any other; `diff` has those of diff, `preflight` its own.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.peek().is_some_and(|program| kubectl_ipvs::is_called(program)) {
@@ -118,6 +122,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = match command_line.command {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
+        Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
         Some(Command::Explain { service, question }) => explain::explain(&service, &question),

@@ -5,6 +5,7 @@
 //! - [`cli`]: the operator's commands; [`config`]: flags and the configuration file
 //! - [`daemon`]: connects the parts and ends them
 //! - [`node`]: what is checked and set on the node itself; [`conntrack`]: its table of connections
+//! - [`preflight`]: what would happen if a daemon started here
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
@@ -17,6 +18,7 @@ pub mod daemon;
 pub mod events;
 pub mod logging;
 pub mod node;
+pub mod preflight;
 pub mod serve;
 pub mod source;
 pub mod takeover;

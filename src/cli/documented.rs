@@ -18,6 +18,7 @@ use super::output;
 use crate::{
     config::VipBinding,
     node::advice::{Cause, Severity},
+    preflight::Verdict,
 };
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");
@@ -103,13 +104,15 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
         ("verdict", word::<EndpointReason>()),
+        ("verdict", word::<Verdict>()),
         ("refused", word::<AddressRefusal>()),
         ("refused", word::<SpecialAddress>()),
     ];
     for (field, words) in fields {
-        let row = DOCUMENT.lines().find(|line| line.starts_with(&format!("| `{field}` |")));
-        let row = row.unwrap_or_else(|| panic!("docs/json.md has no row for `{field}`"));
-        let unlisted: Vec<_> = words.iter().filter(|word| !row.contains(&format!("`{word}`"))).collect();
-        assert!(unlisted.is_empty(), "docs/json.md does not list {unlisted:?} in the row of `{field}`");
+        // Two commands may have a field of the same name, with words of their own.
+        let rows = DOCUMENT.lines().filter(|line| line.starts_with(&format!("| `{field}` |")));
+        let unlisted = |row: &str| words.iter().filter(|word| !row.contains(&format!("`{word}`"))).count();
+        let fewest = rows.map(unlisted).min();
+        assert_eq!(fewest, Some(0), "docs/json.md does not list all of {words:?} in a row of `{field}`");
     }
 }

@@ -13,7 +13,7 @@ use self::filter::Filter;
 use super::{Format, output, owners::Owners};
 use crate::serve::control;
 
-pub(super) use {connections::CONNECTIONS, filter::Part, servers::Servers};
+pub(super) use {connections::CONNECTIONS, filter::Part, servers::Servers, servers::our_tables};
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]

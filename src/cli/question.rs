@@ -4,7 +4,7 @@ use std::{ffi::OsString, iter, path::Path};
 
 use anyhow::{Context, bail};
 
-use super::{Ask, parse};
+use super::{Ask, Command, Flags, parse};
 use crate::{
     config::Settings,
     daemon::WithoutDaemon,
@@ -40,7 +40,7 @@ impl Question {
         look: impl FnOnce(&WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if !self.daemon_flags.is_empty() {
-            let settings = self.settings()?;
+            let settings = Settings::resolve(&daemon_flags(&self.daemon_flags)?)?;
             for warning in &settings.warnings {
                 eprintln!("kube-ipvs: {warning}");
             }
@@ -55,14 +55,17 @@ impl Question {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    fn settings(&self) -> anyhow::Result<Settings> {
-        let command_line = parse(iter::once("kube-ipvs".into()).chain(self.daemon_flags.iter().cloned()))?;
-        match command_line.flags() {
-            Some(flags) if !(flags.cleanup || flags.init_only || !flags.write_config_to.is_empty()) => {
-                Ok(Settings::resolve(flags)?)
-            }
-            _ => bail!("after -- there are only flags of a daemon that runs"),
-        }
-    }
+/// The flags of a daemon that runs.
+pub(super) fn daemon_flags(flags: &[OsString]) -> anyhow::Result<Flags> {
+    let command_line = parse(iter::once("kube-ipvs".into()).chain(flags.iter().cloned()))?;
+    let flags = match command_line.command {
+        None => Some(command_line.flags),
+        Some(Command::Run(flags)) => Some(*flags),
+        Some(_) => None,
+    };
+    flags
+        .filter(|flags| !(flags.cleanup || flags.init_only || !flags.write_config_to.is_empty()))
+        .context("after -- there are only flags of a daemon that runs")
 }

@@ -4,7 +4,7 @@ use tracing::warn;
 
 use crate::{
     config::ConntrackSettings,
-    node::sysctl::{Error, Sysctl},
+    node::sysctl::{Change, Error, Sysctl},
 };
 
 const MAX: &str = "net.netfilter.nf_conntrack_max";
@@ -49,6 +49,12 @@ impl TableSize {
         }
     }
 
+    /// By which fields of the configuration, or which flags, a table with room for so many entries stays as it is.
+    /// `None` where it is not made smaller.
+    pub(crate) fn settings_to_keep(self, found: u32) -> Option<[String; 2]> {
+        self.entries().filter(|entries| found > *entries).and_then(|_| self.settings_for(found))
+    }
+
     /// With which fields of the configuration, or which flags, the table has so many entries after the next start.
     /// `None` where no setting counts.
     pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
@@ -77,38 +83,47 @@ impl Sysctl {
     /// A parameter that has its value is not written. The size of the table belongs to the machine: the kernel lets
     /// nobody write it in another network namespace than the first (`nf_conntrack_standalone_init_sysctl`).
     pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
-        self.set_size(self.table_size(settings))?;
+        for change in self.conntrack_changes(settings)? {
+            self.set_if_allowed(change.key, &change.wanted)?;
+            // Lowered as upstream does it. An administrator who raised it, perhaps for want of room, must learn of it.
+            if let Some([fields, _]) = self.lowers_table(&change, settings)
+                && self.read(MAX)? != change.found
+            {
+                let Change { key, found, wanted } = change;
+                warn!("{key} was lowered from {found} to {wanted}: by {fields} it stays larger");
+            }
+        }
+        Ok(())
+    }
+
+    /// What of conntrack's parameters would be changed. Conntrack has to be loaded.
+    pub(crate) fn conntrack_changes(&self, settings: &ConntrackSettings) -> Result<Vec<Change>, Error> {
         let timeouts = [
             ("net.netfilter.nf_conntrack_tcp_timeout_established", settings.tcp_established_timeout),
             ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", settings.tcp_close_wait_timeout),
             ("net.netfilter.nf_conntrack_udp_timeout", settings.udp_timeout),
             ("net.netfilter.nf_conntrack_udp_timeout_stream", settings.udp_stream_timeout),
         ];
+        let mut changes = Vec::new();
+        if let Some(entries) = self.table_size(settings).entries() {
+            changes.extend(self.change(MAX, entries.to_string())?);
+            let buckets = entries / ENTRIES_PER_BUCKET;
+            let more = |change: &Change| !change.found.parse().is_ok_and(|found: u32| found >= buckets);
+            changes.extend(self.change(BUCKETS, buckets.to_string())?.filter(more));
+        }
         for (key, seconds) in timeouts.into_iter().filter(|(_, seconds)| *seconds > 0) {
-            self.set_if_allowed(key, &seconds.to_string())?;
+            changes.extend(self.change(key, seconds.to_string())?);
         }
         if settings.tcp_be_liberal {
-            self.set_if_allowed(BE_LIBERAL, "1")?;
+            changes.extend(self.change(BE_LIBERAL, "1".to_owned())?);
         }
-        Ok(())
+        Ok(changes)
     }
 
-    fn set_size(&self, size: TableSize) -> Result<(), Error> {
-        let Some(entries) = size.entries() else { return Ok(()) };
-        let found = self.read(MAX)?;
-        self.set_if_allowed(MAX, &entries.to_string())?;
-        // Lowered as upstream does it. An administrator who raised it, perhaps for want of room, must learn of it.
-        let larger = found.parse().ok().filter(|found| *found > entries);
-        if let Some([fields, _]) = larger.and_then(|larger| size.settings_for(larger))
-            && self.read(MAX)? != found
-        {
-            warn!("{MAX} was lowered from {found} to {entries}: by {fields} it stays larger");
-        }
-        let buckets = entries / ENTRIES_PER_BUCKET;
-        if self.read(BUCKETS)?.parse().is_ok_and(|found: u32| found >= buckets) {
-            return Ok(());
-        }
-        self.set_if_allowed(BUCKETS, &buckets.to_string())
+    /// By which fields or flags the table keeps its size, if this change makes it smaller.
+    pub(crate) fn lowers_table(&self, change: &Change, settings: &ConntrackSettings) -> Option<[String; 2]> {
+        let found = change.found.parse().ok().filter(|_| change.key == MAX)?;
+        self.table_size(settings).settings_to_keep(found)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Answers `diff` and `explain` without a daemon, from the source and the kernel. Changes nothing.
+//! Answers `diff`, `explain` and `preflight` without a daemon, from the source and the kernel. Changes nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::Ipvs;
 use kubernetes::api::Watches;
-use netfilter::KernelNetfilter;
+use netfilter::{KernelNetfilter, Policy};
 use service::{Change, Explanation, ObjectName, State};
 use tokio::{
     runtime::Builder,
@@ -48,8 +48,28 @@ impl<'a> WithoutDaemon<'a> {
 
     /// Reads the kernel, and returns the plan of a daemon.
     pub fn compare(&self) -> anyhow::Result<Plan> {
-        let observed = Observed::read(&mut self.kernel()?)?;
-        Ok(diff(&self.source_state.state, &observed, Scope::All, &self.ours))
+        let policy = self.policy()?;
+        let mut kernel = Kernel {
+            ipvs: Box::new(requirements::open_ipvs()?),
+            netfilter: Box::new(KernelNetfilter::open(&policy)?),
+            dummy_interface: Box::new(KernelDummyInterface::open(self.vip_binding()?)?),
+        };
+        Ok(self.compare_with(&Observed::read(&mut kernel)?))
+    }
+
+    /// The plan of a daemon for a kernel that was read.
+    pub(crate) fn compare_with(&self, observed: &Observed) -> Plan {
+        diff(&self.source_state.state, observed, Scope::All, &self.ours)
+    }
+
+    /// The desired state.
+    pub(crate) fn state(&self) -> &State {
+        &self.source_state.state
+    }
+
+    /// The part of the kernel that is ours.
+    pub(crate) fn ours(&self) -> &Ownership {
+        &self.ours
     }
 
     /// Explains how a Service would be served.
@@ -83,7 +103,8 @@ impl<'a> WithoutDaemon<'a> {
         has_none.then(|| no_node(&self.settings.node_name))
     }
 
-    fn kernel(&self) -> anyhow::Result<Kernel> {
+    /// The policy of our tables. Where pods are recognised by the Node's podCIDRs, they must be known.
+    pub(crate) fn policy(&self) -> anyhow::Result<Policy> {
         let local_traffic = match &self.settings.local_mode {
             LocalMode::Fixed(fixed) => fixed.clone(),
             LocalMode::NodeCidr => self
@@ -92,12 +113,12 @@ impl<'a> WithoutDaemon<'a> {
                 .with_context(|| format!("the Node {} has no podCIDRs", self.settings.node_name))?
                 .into(),
         };
-        let binding = kube_ipvs0::vip_binding(self.settings.vip_binding)?;
-        Ok(Kernel {
-            ipvs: Box::new(requirements::open_ipvs()?),
-            netfilter: Box::new(KernelNetfilter::open(&self.settings.policy(local_traffic))?),
-            dummy_interface: Box::new(KernelDummyInterface::open(binding)?),
-        })
+        Ok(self.settings.policy(local_traffic))
+    }
+
+    /// How VIPs are bound.
+    pub(crate) fn vip_binding(&self) -> anyhow::Result<VipBinding> {
+        kube_ipvs0::vip_binding(self.settings.vip_binding)
     }
 }
 

@@ -13,6 +13,7 @@ mod node_ports;
 mod parameters;
 mod proc_sys;
 mod repair_loop;
+mod settings;
 mod timeouts;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use tracing::{info, warn};
 
 pub use check_loop::{CheckLoop, Recheck};
 pub use checker::{NodeChecker, WantedParameters};
+pub(crate) use settings::NodeSettings;
 
 /// A setting or program of this node that hurts traffic to Services, or may, with the remedy.
 ///

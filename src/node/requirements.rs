@@ -106,7 +106,7 @@ pub fn ipvs_timeouts(kernel: &mut KernelIpvs, wanted: Timeouts) -> Result<(), Er
 }
 
 /// The wanted timeouts that have to be written; the others are 0.
-fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
+pub(crate) fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     let unless_right = |found, wanted| if found == wanted { 0 } else { wanted };
     let different = Timeouts::UNCHANGED
         .tcp(unless_right(found.tcp, wanted.tcp))

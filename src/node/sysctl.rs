@@ -81,6 +81,17 @@ pub struct Differing {
     pub otherwise: &'static str,
 }
 
+/// A parameter that would be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name, with dots.
+    pub key: &'static str,
+    /// What it is.
+    pub found: String,
+    /// What it would be.
+    pub wanted: String,
+}
+
 /// The parameters that are always set.
 const NEEDED: [Wanted; 4] = [
     Wanted {
@@ -180,6 +191,12 @@ impl Sysctl {
         }
     }
 
+    /// The change of a parameter to this value; none if it has it.
+    pub(crate) fn change(&self, key: &'static str, wanted: String) -> Result<Option<Change>, Error> {
+        let found = self.read(key)?;
+        Ok((found != wanted).then_some(Change { key, found, wanted }))
+    }
+
     pub(crate) fn read(&self, key: &'static str) -> Result<String, Error> {
         let text = fs::read_to_string(self.file(key)).map_err(|source| Error::Read { key, source })?;
         Ok(text.trim().to_owned())
@@ -222,7 +239,7 @@ fn unwritten(key: &'static str, found: String, wanted: String, source: io::Error
 }
 
 /// `5.4.0-150-generic` is 5.4.
-fn parse_release(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn parse_release(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

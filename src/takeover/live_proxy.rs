@@ -32,13 +32,39 @@ impl LiveProxy {
         METRICS.into_iter().find_map(Self::at)
     }
 
+    /// Its mode: `iptables`, `ipvs`, `nftables`.
+    pub fn mode(&self) -> &str {
+        &self.mode
+    }
+
+    /// One that answers at the usual address.
+    #[cfg(test)]
+    pub(crate) fn in_mode(mode: &str) -> Self {
+        let [at, _] = METRICS;
+        Self { at, mode: mode.to_owned() }
+    }
+
     fn at(at: SocketAddr) -> Option<Self> {
-        let answer = ask(at).ok()?;
+        let answer = ask(at, "/proxyMode").ok()?;
         let (head, mode) = answer.split_once("\r\n\r\n")?;
         let is_good = head.starts_with("HTTP/1.") && head.split(' ').nth(1) == Some("200");
         let is_word = !mode.is_empty() && mode.chars().all(|c| c.is_ascii_alphabetic());
         (is_good && is_word).then(|| Self { at, mode: mode.to_owned() })
     }
+}
+
+/// What a proxy says at the port of its metrics.
+const MODES: [&str; 3] = ["ipvs", "iptables", "nftables"];
+/// Fields of its health checks, of the node and of one Service (kube-proxy's pkg/proxy/healthcheck).
+const FIELDS: [&str; 2] = ["\"lastUpdated\"", "\"localEndpoints\""];
+
+/// Whether a proxy, ours or another, listens at this address, for any of its purposes.
+pub(crate) fn listens(at: SocketAddr) -> bool {
+    let is_a_proxys = |answer: String| {
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        MODES.contains(&body) || FIELDS.iter().any(|field| body.contains(field))
+    };
+    ["/healthz", "/proxyMode"].into_iter().filter_map(|page| ask(at, page).ok()).any(is_a_proxys)
 }
 
 impl fmt::Display for LiveProxy {
@@ -48,12 +74,12 @@ impl fmt::Display for LiveProxy {
     }
 }
 
-fn ask(at: SocketAddr) -> io::Result<String> {
+fn ask(at: SocketAddr, page: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // By HTTP/1.0 the answer is not in chunks, and ends with the connection.
-    let question = format!("GET /proxyMode HTTP/1.0\r\nHost: {at}\r\n\r\n");
+    let question = format!("GET {page} HTTP/1.0\r\nHost: {at}\r\n\r\n");
     stream.write_all(question.as_bytes())?;
     let mut answer = String::new();
     stream.take(LONGEST_ANSWER).read_to_string(&mut answer)?;
@@ -88,6 +114,29 @@ mod tests {
             "a proxy in nftables mode runs on this node: it answers at http://ADDRESS/proxyMode";
         let answer = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nnftables";
         assert_eq!(found(answer).as_deref(), Some(description));
+    }
+
+    #[test]
+    fn port_of_a_proxy_is_known_by_its_health_checks_and_its_mode_whatever_their_result() {
+        let listens_who_answers = |answer: &'static str| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let at = listener.local_addr().unwrap();
+            thread::spawn(move || {
+                while let Ok((mut client, _)) = listener.accept() {
+                    let _ = client.read(&mut [0; 512]);
+                    let _ = client.write_all(answer.as_bytes());
+                }
+            });
+            listens(at)
+        };
+        let unhealthy = "HTTP/1.0 503 Service Unavailable\r\n\r\n{\"lastUpdated\": \"\",\"healthy\": false}";
+        assert!(listens_who_answers(unhealthy));
+        assert!(listens_who_answers(
+            "HTTP/1.0 200 OK\r\n\r\n{\n\t\"service\": {},\n\t\"localEndpoints\": 1\n}"
+        ));
+        assert!(listens_who_answers("HTTP/1.0 200 OK\r\n\r\niptables"));
+        assert!(!listens_who_answers("HTTP/1.0 200 OK\r\n\r\niptables is our favourite"));
+        assert!(!listens_who_answers("HTTP/1.0 200 OK\r\n\r\nok"));
     }
 
     #[test]

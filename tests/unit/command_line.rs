@@ -61,6 +61,7 @@ fn the_help_names_every_command() {
     let help = String::from_utf8(output.stdout).unwrap();
     for command in [
         "run",
+        "preflight",
         "list",
         "top",
         "diff",
@@ -279,6 +280,27 @@ fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
         complaint.starts_with(&format!("kube-ipvs: {}: ipvs.scheduler: \"ROUND\"", path.display())),
         "{complaint}"
     );
+}
+
+/// Whoever runs it: without the rights for more this is all, and it is said all the same.
+#[test]
+fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one() {
+    let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", "mode: iptables"));
+    let output = kube_ipvs(&["preflight", "--", "--config", path.to_str().unwrap()]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let problem =
+        format!("problem  configuration: {}: mode: mode \"iptables\" is not supported", path.display());
+    assert!(said.starts_with(&problem), "{said}");
+    assert!(said.ends_with("; nothing was changed\n"), "{said}");
+
+    for (flag, complained) in [
+        ("--bogus", "unexpected argument '--bogus' found"),
+        ("--cleanup", "only flags of a daemon that runs"),
+    ] {
+        let complaint = complaint(64, &["preflight", "--", flag]);
+        assert!(complaint.contains(complained), "{complaint}");
+    }
 }
 
 /// The command line that kubeadm writes into the DaemonSet, with the file that it writes into the

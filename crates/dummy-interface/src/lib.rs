@@ -47,6 +47,7 @@ pub use dummy_interface::{DummyInterface, Error, Observed, VipBinding};
 pub use kernel::KernelDummyInterface;
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
+pub use observe::{InterfaceAddress, interface_addresses};
 pub use operation::Operation;
 pub use removal::{remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Batch, Errno, Socket};
+use netlink::{Batch, Errno, Protocol, Socket};
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressHeader, AddressMessage},
@@ -19,10 +19,13 @@ const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6]
 
 /// An address of some interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InterfaceAddress {
-    pub(crate) interface: u32,
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
+pub struct InterfaceAddress {
+    /// The index of the interface.
+    pub interface: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// How many bits of it say the network.
+    pub prefix: u8,
 }
 
 impl InterfaceAddress {
@@ -60,6 +63,13 @@ impl VipRoute {
             && interface == Some(LOOPBACK);
         ours.then(|| Self { vip, source: find_ip(message, ROUTE_HEADER, RTA_PREFSRC) })
     }
+}
+
+/// Reads the addresses of every interface in the calling thread's network namespace.
+pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
+    socket.filter_dumps();
+    addresses(&mut socket)
 }
 
 /// The addresses of every interface.

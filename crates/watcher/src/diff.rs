@@ -225,7 +225,7 @@ impl Comparison<'_> {
             }
             (None, Some(_)) if self.ours.may_remove(address, self.observed) => {
                 differences.obsolete_virtual_servers.push(*address);
-                if is_foreign(address, &self.observed.netfilter.elements) {
+                if is_foreign(address, &self.observed.netfilter) {
                     differences.foreign.insert(*address);
                 }
             }

@@ -1,6 +1,6 @@
 //! The kernel's state, as last read and as changed by us since.
 
-use ipvs::{Command, RealServerAddress, ServiceAddress, VirtualServerId};
+use ipvs::{Command, Ipvs, RealServerAddress, ServiceAddress, VirtualServerId};
 use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Operation, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
@@ -43,23 +43,18 @@ impl Observed {
         Self::read_beside(kernel, FxHashMap::default())
     }
 
+    /// Reads the virtual servers alone, with their real servers.
+    pub fn virtual_servers(ipvs: &mut dyn Ipvs) -> Result<VirtualServerImages, ReadError> {
+        Ok(virtual_servers(ipvs, FxHashMap::default())?)
+    }
+
     /// Reads everything but the real servers that are known already.
     pub(crate) fn read_beside(
         kernel: &mut Kernel,
-        mut known: FxHashMap<ServiceAddress, RealServerImages>,
+        known: FxHashMap<ServiceAddress, RealServerImages>,
     ) -> Result<Self, ReadError> {
-        let mut virtual_servers = VirtualServerImages::default();
-        for server in kernel.ipvs.virtual_servers()? {
-            if let VirtualServerId::Address(address) = server.config.id {
-                let real_servers = match known.remove(&address) {
-                    Some(real_servers) => real_servers,
-                    None => real_servers(kernel, address)?,
-                };
-                virtual_servers.insert(address, VirtualServerImage { config: server.config, real_servers });
-            }
-        }
         Ok(Self {
-            virtual_servers,
+            virtual_servers: virtual_servers(&mut *kernel.ipvs, known)?,
             dummy_interface: kernel.dummy_interface.observe()?,
             netfilter: kernel.netfilter.observe()?,
         })
@@ -87,7 +82,7 @@ impl Observed {
     /// Reads the real servers of one virtual server again, for their connection counts.
     pub fn refresh_real_servers(&mut self, kernel: &mut Kernel, of: ServiceAddress) -> Result<(), ReadError> {
         if self.virtual_servers.contains_key(&of) {
-            let read = real_servers(kernel, of)?;
+            let read = real_servers(&mut *kernel.ipvs, of)?;
             self.virtual_servers.change_real_servers(&of, |servers| *servers = read);
         }
         Ok(())
@@ -162,8 +157,26 @@ impl Observed {
     }
 }
 
+/// Reads the virtual servers, and the real servers of those of which they are not known.
+fn virtual_servers(
+    ipvs: &mut dyn Ipvs,
+    mut known: FxHashMap<ServiceAddress, RealServerImages>,
+) -> Result<VirtualServerImages, ipvs::Error> {
+    let mut found = VirtualServerImages::default();
+    for server in ipvs.virtual_servers()? {
+        if let VirtualServerId::Address(address) = server.config.id {
+            let real_servers = match known.remove(&address) {
+                Some(real_servers) => real_servers,
+                None => real_servers(ipvs, address)?,
+            };
+            found.insert(address, VirtualServerImage { config: server.config, real_servers });
+        }
+    }
+    Ok(found)
+}
+
 /// Reads the real servers of one virtual server.
-pub(crate) fn real_servers(kernel: &mut Kernel, of: ServiceAddress) -> Result<RealServerImages, ipvs::Error> {
-    let servers = kernel.ipvs.real_servers(of.into())?;
+pub(crate) fn real_servers(ipvs: &mut dyn Ipvs, of: ServiceAddress) -> Result<RealServerImages, ipvs::Error> {
+    let servers = ipvs.real_servers(of.into())?;
     Ok(servers.iter().map(RealServerImage::from).collect())
 }

@@ -1,9 +1,6 @@
 //! The part of the kernel that is ours.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::{Family, ServiceAddress};
@@ -36,9 +33,9 @@ pub enum Foreign {
 /// Whether somebody else made a virtual server that no Service wants. For one of ours there is an element in our tables,
 /// which is added before it and removed after it. So what kube-proxy has left of a Service that was deleted since counts
 /// as foreign too.
-pub fn is_foreign(address: &ServiceAddress, in_our_tables: &HashSet<Element>) -> bool {
+pub fn is_foreign(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
     let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal];
-    !of_ours.iter().any(|element| in_our_tables.contains(&element(*address)))
+    !of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
 }
 
 impl Ownership {
@@ -63,7 +60,7 @@ impl Ownership {
     pub(crate) fn may_remove(&self, address: &ServiceAddress, observed: &Observed) -> bool {
         self.serves(&address.ip)
             && !self.exclude.iter().any(|range| range.contains(&address.ip))
-            && (self.foreign == Foreign::Delete || !is_foreign(address, &observed.netfilter.elements))
+            && (self.foreign == Foreign::Delete || !is_foreign(address, &observed.netfilter))
     }
 
     /// The foreign virtual servers that are left alone, in no particular order: those that are kept, and those in the
@@ -75,7 +72,7 @@ impl Ownership {
     ) -> impl Iterator<Item = &'a ServiceAddress> {
         observed.virtual_servers.keys().filter(|address| {
             desired.virtual_server(address).is_none()
-                && is_foreign(address, &observed.netfilter.elements)
+                && is_foreign(address, &observed.netfilter)
                 && !self.may_remove(address, observed)
         })
     }

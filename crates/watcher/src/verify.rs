@@ -82,7 +82,7 @@ impl Observed {
     ) -> Result<(), ReadError> {
         match kernel.ipvs.virtual_server(address.into())? {
             Some(ObservedVirtualServer { config, .. }) => {
-                let real_servers = real_servers(kernel, address)?;
+                let real_servers = real_servers(&mut *kernel.ipvs, address)?;
                 self.virtual_servers.insert(address, VirtualServerImage { config, real_servers });
             }
             None => self.virtual_servers.remove(&address),

@@ -26,7 +26,7 @@ pub(super) fn items(control_socket: &Path) -> Vec<Item> {
     let servers = known(Servers::read(Part::ALL));
     let traffic = known(top::look_once(control_socket.to_owned()));
     let text = |servers: &Servers| servers.text(Columns::Configuration, &HashMap::new());
-    let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &netfilter::elements()?));
+    let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &list::our_tables()?));
     let mut items = Vec::new();
     items.extend(both(["list.txt", "list.json"], &servers, text, json));
     items.extend(both(["top.txt", "top.json"], &traffic, |frame| top::batch::text(frame, false), as_json));

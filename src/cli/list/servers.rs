@@ -1,13 +1,12 @@
 //! Virtual servers with their real servers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use anyhow::bail;
 use ipvs::{
     Info, Ipvs, ObservedRealServer, ObservedVirtualServer, VirtualServerId,
     text::{Columns, Listing},
 };
-use netfilter::Element;
 use serde::Serialize;
 use service::ObjectName;
 use watcher::is_foreign;
@@ -25,13 +24,18 @@ pub(super) fn list(format: Format, part: Part<'_>, columns: Columns, services: b
         bail!("there is no virtual server {filter}");
     }
     // Text does not say what is foreign.
-    let in_our_tables = if format == Format::Text { HashSet::new() } else { netfilter::elements()? };
-    let table = servers.table(part, &in_our_tables);
+    let our_tables = if format == Format::Text { netfilter::Observed::default() } else { our_tables()? };
+    let table = servers.table(part, &our_tables);
     print_as(format, &table, || {
         let labels = table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
         servers.text(columns, &labels)
     })?;
     Ok(())
+}
+
+/// Our tables, as far as they say whose a virtual server is.
+pub(in crate::cli) fn our_tables() -> anyhow::Result<netfilter::Observed> {
+    Ok(netfilter::Observed { elements: netfilter::elements()?, ..netfilter::Observed::default() })
 }
 
 /// Virtual servers with their real servers, as the kernel has them.
@@ -61,9 +65,9 @@ impl Servers {
     }
 
     /// The same for programs, which also hear whose each virtual server is.
-    pub(in crate::cli) fn table<'a>(&'a self, part: Part<'a>, in_our_tables: &HashSet<Element>) -> Table<'a> {
+    pub(in crate::cli) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
         let foreign = |id| match id {
-            VirtualServerId::Address(address) => is_foreign(&address, in_our_tables),
+            VirtualServerId::Address(address) => is_foreign(&address, our_tables),
             VirtualServerId::Mark { .. } => true,
         };
         let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
@@ -103,11 +107,17 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, Stats, VirtualServer};
+    use netfilter::Element;
 
     use super::{
         super::super::{documented::assert_documented, owners::Owners},
         *,
     };
+
+    /// Our tables with these elements.
+    fn with<const COUNT: usize>(elements: [Element; COUNT]) -> netfilter::Observed {
+        netfilter::Observed { elements: elements.into(), ..netfilter::Observed::default() }
+    }
 
     #[test]
     fn its_json_is_documented() {
@@ -123,7 +133,7 @@ mod tests {
         let servers = vec![(virtual_server, vec![real_server])];
         let servers = Servers { info: Info::new((1, 2, 1), 4096), servers };
         let part = Part { filter: None, owners: Some(&owners) };
-        assert_documented("list", &servers.table(part, &HashSet::from([Element::ClusterIp(vip)])));
+        assert_documented("list", &servers.table(part, &with([Element::ClusterIp(vip)])));
     }
 
     #[test]
@@ -133,11 +143,8 @@ mod tests {
         let servers = [at(80).into(), at(81).into(), at(82).into(), mark].map(|id: VirtualServerId| {
             (ObservedVirtualServer::new(VirtualServer::new(id, Scheduler::RR)), Vec::new())
         });
-        let ours = HashSet::from([
-            Element::ClusterIp(at(80)),
-            Element::ExternalLocal(at(81)),
-            Element::Vip(at(82).ip),
-        ]);
+        let ours =
+            with([Element::ClusterIp(at(80)), Element::ExternalLocal(at(81)), Element::Vip(at(82).ip)]);
         let servers = Servers { info: Info::new((1, 2, 1), 4096), servers: servers.into() };
         let table = servers.table(Part::ALL, &ours);
         let foreign: Vec<_> = table.virtual_servers.iter().map(|row| row.foreign).collect();

@@ -1,27 +1,22 @@
 //! One run of all checks: reads what they need, and reports what they find.
 
 use std::{
-    collections::BTreeSet,
     mem,
-    net::IpAddr,
-    path::Path,
     time::{Duration, Instant},
 };
 
-use dummy_interface::RouteLookup;
 use host_rules::host_firewall::{Error, legacy_tables};
-use ipvs::{Family, KernelIpvs};
+use ipvs::{KernelIpvs, Timeouts};
 use reconciler::{NodeUsage, SyncStatus};
 use service::one_line;
 use tracing::debug;
 
 use super::{
-    Advice, CurrentAdvice, Severity, bridges,
+    Advice, CurrentAdvice, Severity,
     dedup::{AdviceDedup, Transition},
-    node_ports, parameters,
-    proc_sys::ProcSys,
+    parameters,
     repair_loop::RepairLoop,
-    timeouts::{self, OF_CONNTRACK},
+    settings::NodeSettings,
 };
 use crate::{
     config::ConntrackSettings,
@@ -38,7 +33,7 @@ pub struct NodeChecker {
     /// Whether every flow is masqueraded.
     masquerade_all: bool,
     wanted: WantedParameters,
-    node: ProcSys,
+    settings: NodeSettings,
     another_proxy: AnotherProxy,
     repair_loop: RepairLoop,
     last_check: Instant,
@@ -69,7 +64,7 @@ impl NodeChecker {
         Self {
             masquerade_all,
             wanted,
-            node: ProcSys::at(Path::new("/")),
+            settings: NodeSettings::of_this_node(),
             another_proxy,
             repair_loop: RepairLoop::new(sync_period),
             last_check: Instant::now(),
@@ -89,13 +84,8 @@ impl NodeChecker {
     ) {
         let mut advice = host_firewall::check::check(firewall);
         advice.extend(host_firewall::check::legacy(legacy_tables()));
-        // Where every flow is masqueraded the answers come back through the node.
-        if !self.masquerade_all {
-            advice.extend(self.bridges(&in_use.local_endpoints));
-        }
-        advice.extend(self.node_ports(&in_use.node_ports));
+        advice.extend(self.settings.check(in_use, self.masquerade_all, Self::ipvs_timeouts()));
         advice.extend(parameters::check(Sysctl::default().differing(self.wanted.strict_arp)));
-        advice.extend(self.timeouts());
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
         advice.extend(self.repair_loop(status));
@@ -103,41 +93,17 @@ impl NodeChecker {
         self.held.set(advice);
     }
 
-    fn bridges(&self, endpoints: &BTreeSet<IpAddr>) -> Vec<Advice> {
-        let bridges = self.node.bridges();
-        if bridges.is_empty() || endpoints.is_empty() {
-            return Vec::new();
+    fn ipvs_timeouts() -> Option<Timeouts> {
+        let timeouts = KernelIpvs::open().and_then(|mut kernel| kernel.timeouts());
+        if let Err(error) = &timeouts {
+            debug!("the timeouts of IPVS are not known: {}", one_line(error));
         }
-        let mut ways = match RouteLookup::open() {
-            Ok(ways) => ways,
-            Err(error) => {
-                debug!("not known which pods are behind a bridge: {}", one_line(&error));
-                return Vec::new();
-            }
-        };
-        let way = |endpoint| ways.interface_to(endpoint).ok().flatten();
-        let for_all = |family: Family| Some(self.node.number(bridges::switch(family))? != 0);
-        bridges::check(&bridges, endpoints, way, for_all)
-    }
-
-    fn node_ports(&self, node_ports: &BTreeSet<u16>) -> Option<Advice> {
-        let local = self.node.parameter(node_ports::LOCAL_PORTS)?;
-        let reserved = self.node.parameter(node_ports::RESERVED_PORTS).unwrap_or_default();
-        node_ports::check(node_ports, &local, &reserved)
-    }
-
-    fn timeouts(&self) -> Option<Advice> {
-        match KernelIpvs::open().and_then(|mut kernel| kernel.timeouts()) {
-            Ok(ipvs) => timeouts::check(ipvs, OF_CONNTRACK.map(|key| self.node.number(key))),
-            Err(error) => {
-                debug!("the timeouts of IPVS are not known: {}", one_line(&error));
-                None
-            }
-        }
+        timeouts.ok()
     }
 
     fn conntrack(&self) -> Option<Advice> {
-        let (count, most) = (self.node.number(table_full::COUNT)?, self.node.number(table_full::MOST)?);
+        let (count, most) =
+            (self.settings.number(table_full::COUNT)?, self.settings.number(table_full::MOST)?);
         table_full::check(count, most, Sysctl::default().table_size(&self.wanted.conntrack))
     }
 

@@ -130,7 +130,7 @@ fn settle(
 
 /// Whether the chain drops packets of Services although our rules are as they should be: kube-proxy accepts what pods
 /// answer, but of what is sent to Services only health checks.
-fn drops_still(host_firewall: HostFirewall, chain: &HostChain) -> bool {
+pub(crate) fn drops_still(host_firewall: HostFirewall, chain: &HostChain) -> bool {
     match host_firewall {
         HostFirewall::Warn => true,
         HostFirewall::AsKubeProxy => chain.hook == Hook::Input || !chain.belongs_to_iptables(),

@@ -1,6 +1,7 @@
 //! ipsets by netlink: their names, and deleting them (include/uapi/linux/netfilter/ipset/ip_set.h).
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -28,8 +29,16 @@ const IPSET_FLAG_LIST_SETNAME: u32 = 1 << 1;
 const PATIENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
+/// Where the kernel shows its modules' parameters, and those of ip_set, which has one even if it is built in.
+const MODULES: &str = "/sys/module";
+const IP_SET: &str = "/sys/module/ip_set";
+
 /// The names of all sets, of any owner.
 pub(super) fn names(socket: &mut Socket) -> Result<Vec<Box<str>>, Error> {
+    // The question would load the module, just to learn that there are none.
+    if Path::new(MODULES).exists() && !Path::new(IP_SET).exists() {
+        return Ok(Vec::new());
+    }
     match socket.dump(&mut list(), decode) {
         Ok(names) => Ok(names.into_iter().flatten().collect()),
         // Without the module there are no sets, and nobody takes the message (`nfnetlink_rcv_msg`).

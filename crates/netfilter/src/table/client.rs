@@ -35,19 +35,32 @@ impl KernelNetfilter {
     pub fn open(policy: &Policy) -> Result<Self, Error> {
         let mut socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-        let (mut rulesets, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        let mut missing = BTreeMap::new();
         for family in Family::BOTH {
             let lacks = probe::missing_features(&mut socket, family)
                 .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
-            let ruleset = Ruleset::new(policy, family);
-            let installed = match lacks.contains(&Feature::IntervalSets) {
-                true => ruleset.without(Element::ALLOWED_SOURCES),
-                false => ruleset,
-            };
-            rulesets.insert(family, Stages { prepared: installed.prepared(), installed });
             missing.insert(family, lacks);
         }
-        Ok(Self { socket, rulesets, missing })
+        Ok(Self::with(socket, policy, missing))
+    }
+
+    /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is what the
+    /// kernel is known to lack, as of [`KernelNetfilter::missing_features`].
+    pub fn open_unprobed(policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        Ok(Self::with(socket, policy, missing))
+    }
+
+    fn with(socket: Socket, policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Self {
+        let lacks = |family| missing.get(&family).is_some_and(|lacks| lacks.contains(&Feature::IntervalSets));
+        let stages = |family| {
+            let ruleset = Ruleset::new(policy, family);
+            let installed = if lacks(family) { ruleset.without(Element::ALLOWED_SOURCES) } else { ruleset };
+            (family, Stages { prepared: installed.prepared(), installed })
+        };
+        let rulesets = Family::BOTH.into_iter().map(stages).collect();
+        Self { socket, rulesets, missing }
     }
 
     /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing

@@ -16,7 +16,7 @@ pub struct NodeUsage {
 
 impl NodeUsage {
     /// Collects what the desired state uses.
-    pub(crate) fn from_state(state: &State) -> Self {
+    pub fn from_state(state: &State) -> Self {
         let at_node_ports = state.virtual_servers().filter(|server| server.kind == AddressKind::NodePort);
         // There is a hairpin element for each pod of this node that is a real server: it can be its own
         // client.

@@ -30,7 +30,7 @@ fn is_kept(id: VirtualServerId, ours: &Ownership, before: &FakeKernel) -> bool {
     match id {
         VirtualServerId::Mark { .. } => true,
         VirtualServerId::Address(at) => {
-            let is_foreign = is_foreign(&at, &read(before).netfilter.elements);
+            let is_foreign = is_foreign(&at, &read(before).netfilter);
             !ours.families.contains(&id.family())
                 || ours.exclude.iter().any(|range| range.contains(&at.ip))
                 || ours.foreign == Foreign::Keep && is_foreign
@@ -236,7 +236,7 @@ proptest! {
         let was_kept = |operation: &Operation| match operation {
             Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(at))) => {
                 ours.foreign == Foreign::Keep
-                    && is_foreign(at, &settled.netfilter.elements)
+                    && is_foreign(at, &settled.netfilter)
                     && !touched.virtual_servers.contains(at)
             }
             _ => false,

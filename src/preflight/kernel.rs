@@ -1,0 +1,312 @@
+//! The kernel: whether it has what the daemon asks of it. Nothing is tried, because that would load modules and write; what
+//! can only be tried is said to be not known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dummy_interface::DEVICE;
+use ipvs::{Family, Scheduler};
+use netfilter::Feature;
+
+use super::{
+    Finding,
+    modules::{Modules, Presence},
+};
+use crate::node::{requirements, sysctl::parse_release};
+
+/// What is known of the kernel.
+pub(super) struct KernelFacts<'a> {
+    /// As `uname -r` has it.
+    pub(super) release: &'a str,
+    pub(super) modules: &'a Modules,
+    /// The version of IPVS, if it is there.
+    pub(super) ipvs: Option<(u8, u8, u8)>,
+    pub(super) scheduler: Option<SchedulerFacts>,
+    /// Whether nf_tables has answered.
+    pub(super) nf_tables: bool,
+    pub(super) families: &'a BTreeSet<Family>,
+    /// Whether there is a kube-ipvs0.
+    pub(super) device: bool,
+}
+
+/// The scheduler that is configured.
+pub(super) struct SchedulerFacts {
+    pub(super) scheduler: Scheduler,
+    /// Whether a virtual server has it.
+    pub(super) in_use: bool,
+    /// Whether it can be loaded without harm.
+    pub(super) may_load: bool,
+}
+
+/// What our table of a family uses of nf_tables.
+const FEATURES: [Feature; 7] = [
+    Feature::Tables,
+    Feature::IntervalSets,
+    Feature::NatChains,
+    Feature::Conntrack,
+    Feature::DestinationNat,
+    Feature::Masquerade,
+    Feature::Reject,
+];
+
+/// The module that a feature is in.
+fn module_of(feature: Feature, family: Family) -> &'static str {
+    match (feature, family) {
+        (Feature::Tables | Feature::IntervalSets, _) => "nf_tables",
+        (Feature::NatChains, _) => "nft_chain_nat",
+        (Feature::Conntrack, _) => "nft_ct",
+        (Feature::DestinationNat, _) => "nft_nat",
+        (Feature::Masquerade, _) => "nft_masq",
+        (Feature::Reject, Family::V4) => "nft_reject_ipv4",
+        (Feature::Reject, Family::V6) => "nft_reject_ipv6",
+    }
+}
+
+/// The first kernel with interval sets.
+const INTERVAL_SETS: (u32, u32) = (5, 6);
+
+const INSTALL: &str = "install the package with the modules of this kernel; docs/node.md lists them";
+
+/// The features that the kernel is known to lack.
+pub(super) fn missing_features(modules: &Modules, release: &str) -> BTreeMap<Family, Vec<Feature>> {
+    let missing = |family| {
+        let is_missing =
+            |feature: &Feature| presence(*feature, family, modules, release) == Presence::Missing;
+        (family, FEATURES.into_iter().filter(is_missing).collect())
+    };
+    Family::BOTH.into_iter().map(missing).collect()
+}
+
+fn presence(feature: Feature, family: Family, modules: &Modules, release: &str) -> Presence {
+    let is_too_old = feature == Feature::IntervalSets
+        && parse_release(release).is_some_and(|release| release < INTERVAL_SETS);
+    if is_too_old { Presence::Missing } else { modules.presence(module_of(feature, family)) }
+}
+
+/// One finding for each part of the kernel, and for each feature of nf_tables that is missing.
+pub(super) fn check(facts: &KernelFacts<'_>) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok("kernel", format!("Linux {}", facts.release)), ipvs(facts)];
+    findings.extend(facts.scheduler.as_ref().map(|scheduler| self::scheduler(scheduler, facts)));
+    for family in facts.families {
+        findings.extend(nf_tables(*family, facts));
+    }
+    findings.push(match facts.device {
+        true => Finding::ok(DEVICE, "it is there"),
+        false => module(DEVICE, "dummy", facts),
+    });
+    findings
+}
+
+fn ipvs(facts: &KernelFacts<'_>) -> Finding {
+    match facts.ipvs {
+        Some((major, minor, patch)) => {
+            Finding::ok("IPVS", format!("version {major}.{minor}.{patch} is there"))
+        }
+        // It would have shown itself.
+        None if facts.modules.may_ask("ip_vs") => {
+            Finding::problem("IPVS", "the kernel has no module ip_vs").remedy(INSTALL)
+        }
+        None => module("IPVS", "ip_vs", facts),
+    }
+}
+
+fn scheduler(
+    SchedulerFacts { scheduler, in_use, may_load }: &SchedulerFacts,
+    facts: &KernelFacts<'_>,
+) -> Finding {
+    let subject = format!("scheduler {scheduler}");
+    if *in_use {
+        Finding::ok(subject, "a virtual server has it")
+    } else if *may_load {
+        module(&subject, &format!("ip_vs_{scheduler}"), facts)
+    } else {
+        Finding::problem(subject, requirements::Error::SchedulerNotLoaded(*scheduler).to_string())
+    }
+}
+
+fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
+    let subject = format!("nf_tables, {family}");
+    let mut unknown = BTreeSet::new();
+    let mut findings = Vec::new();
+    for feature in FEATURES {
+        match presence(feature, family, facts.modules, facts.release) {
+            Presence::Missing if feature.is_essential() => {
+                let error = requirements::Error::NfTables { family, feature };
+                findings.push(Finding::problem(&subject, error.to_string()).remedy(INSTALL));
+                if feature == Feature::Tables {
+                    return findings;
+                }
+            }
+            Presence::Missing => findings.push(
+                Finding::warning(
+                    &subject,
+                    format!(
+                        "the kernel lacks {feature}: an address with loadBalancerSourceRanges is closed to everybody"
+                    ),
+                )
+                .remedy("Linux 5.6 or later"),
+            ),
+            // What has answered is there.
+            Presence::Unknown if facts.nf_tables && module_of(feature, family) == "nf_tables" => {}
+            Presence::Unknown => _ = unknown.insert(module_of(feature, family)),
+            Presence::Here | Presence::Loadable => {}
+        }
+    }
+    if !unknown.is_empty() {
+        let unknown: Vec<_> = unknown.into_iter().collect();
+        findings.push(not_tried(&subject, &unknown.join(", "), facts));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(subject, "all that is used of it is there"));
+    }
+    findings
+}
+
+/// Whether the kernel has what one module does.
+fn module(subject: &str, module: &str, facts: &KernelFacts<'_>) -> Finding {
+    match facts.modules.presence(module) {
+        Presence::Here => Finding::ok(subject, format!("{module} is there")),
+        Presence::Loadable => {
+            Finding::ok(subject, format!("the daemon makes the kernel load the module {module}"))
+        }
+        Presence::Missing => {
+            Finding::problem(subject, format!("the kernel has no module {module}")).remedy(INSTALL)
+        }
+        Presence::Unknown => not_tried(subject, module, facts),
+    }
+}
+
+fn not_tried(subject: &str, modules: &str, facts: &KernelFacts<'_>) -> Finding {
+    let what = format!(
+        "not tried: whether the kernel has {modules}; nothing in /lib/modules/{} says so",
+        facts.release
+    );
+    Finding::note(subject, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::{super::Verdict, *};
+
+    /// The modules of a kernel that has all of these, but not loaded.
+    fn with(modules: &[&str]) -> Modules {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &str| {
+            let file = root.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        };
+        write("proc/modules", "");
+        write("lib/modules/6.12.0/modules.builtin", "");
+        let lines: Vec<_> = modules.iter().map(|module| format!("kernel/net/{module}.ko:")).collect();
+        write("lib/modules/6.12.0/modules.dep", &lines.join("\n"));
+        Modules::read(root.path(), "6.12.0")
+    }
+
+    const ALL: [&str; 10] = [
+        "ip_vs",
+        "ip_vs_rr",
+        "nf_tables",
+        "nft_chain_nat",
+        "nft_ct",
+        "nft_nat",
+        "nft_masq",
+        "nft_reject_ipv4",
+        "nft_reject_ipv6",
+        "dummy",
+    ];
+
+    fn said(modules: &Modules, release: &str, scheduler: Option<SchedulerFacts>) -> Vec<(Verdict, String)> {
+        let families = BTreeSet::from(Family::BOTH);
+        let facts = KernelFacts {
+            release,
+            modules,
+            ipvs: modules.may_ask("ip_vs").then_some((1, 2, 1)),
+            scheduler,
+            nf_tables: false,
+            families: &families,
+            device: false,
+        };
+        check(&facts).into_iter().map(|it| (it.verdict, format!("{}: {}", it.subject, it.what))).collect()
+    }
+
+    const RR: Option<SchedulerFacts> =
+        Some(SchedulerFacts { scheduler: Scheduler::RR, in_use: false, may_load: true });
+
+    fn worse_than_ok(said: Vec<(Verdict, String)>) -> Vec<(Verdict, String)> {
+        said.into_iter().filter(|(verdict, _)| *verdict > Verdict::Ok).collect()
+    }
+
+    #[test]
+    fn kernel_that_can_load_everything_is_ok() {
+        let said = said(&with(&ALL), "6.12.0", RR);
+        assert_eq!(said.len(), 6, "{said:?}");
+        assert_eq!(said[1].1, "IPVS: the daemon makes the kernel load the module ip_vs");
+        assert_eq!(worse_than_ok(said), []);
+    }
+
+    #[test]
+    fn what_is_missing_is_a_problem_but_for_interval_sets() {
+        let modules: Vec<_> =
+            ALL.into_iter().filter(|it| !["ip_vs_rr", "nft_reject_ipv6", "dummy"].contains(it)).collect();
+        let said = worse_than_ok(said(&with(&modules), "6.12.0", RR));
+        let problems: Vec<_> = said.iter().map(|(verdict, text)| (*verdict, text.as_str())).collect();
+        assert_eq!(
+            problems,
+            [
+                (Verdict::Problem, "scheduler rr: the kernel has no module ip_vs_rr"),
+                (
+                    Verdict::Problem,
+                    "nf_tables, IPv6: the kernel lacks rejecting in rules (module nft_reject_ipv4 or nft_reject_ipv6), \
+                     without which IPv6 cannot be served"
+                ),
+                (Verdict::Problem, "kube-ipvs0: the kernel has no module dummy"),
+            ]
+        );
+    }
+
+    #[test]
+    fn before_5_6_source_ranges_close_their_address_and_our_tables_are_read_without_them() {
+        let modules = with(&ALL);
+        let warned = worse_than_ok(said(&modules, "5.4.0-216-generic", RR));
+        assert_eq!(warned.len(), 2, "{warned:?}");
+        assert!(warned.iter().all(|(verdict, text)| {
+            *verdict == Verdict::Warning && text.contains("is closed to everybody")
+        }));
+        let missing = missing_features(&modules, "5.4.0-216-generic");
+        assert_eq!(missing[&Family::V4], [Feature::IntervalSets]);
+        assert!(missing_features(&modules, "6.12.0")[&Family::V4].is_empty());
+    }
+
+    #[test]
+    fn what_could_only_be_tried_is_a_note() {
+        let unknown = Modules::read(Path::new("/nonexistent"), "6.12.0");
+        let said = worse_than_ok(said(&unknown, "6.12.0", RR));
+        assert!(said.iter().all(|(verdict, _)| *verdict == Verdict::Note), "{said:?}");
+        assert_eq!(
+            said[0].1,
+            "scheduler rr: not tried: whether the kernel has ip_vs_rr; nothing in /lib/modules/6.12.0 says so"
+        );
+        assert!(
+            said[1]
+                .1
+                .starts_with("nf_tables, IPv4: not tried: whether the kernel has nf_tables, nft_chain_nat, ")
+        );
+    }
+
+    #[test]
+    fn scheduler_that_is_in_use_is_there_and_one_that_is_dangerous_to_load_is_a_problem() {
+        let unknown = Modules::read(Path::new("/nonexistent"), "6.12.0");
+        let in_use = SchedulerFacts { scheduler: Scheduler::MH, in_use: true, may_load: true };
+        assert!(
+            said(&unknown, "6.12.0", Some(in_use))
+                .contains(&(Verdict::Ok, "scheduler mh: a virtual server has it".to_owned()))
+        );
+        let dangerous = SchedulerFacts { scheduler: Scheduler::LBLC, in_use: false, may_load: false };
+        let said = said(&with(&ALL), "6.12.0", Some(dangerous));
+        let problem = "scheduler lblc: lblc is not loaded, and to load it on demand can hang IPVS: load the module \
+                       ip_vs_lblc at boot";
+        assert!(said.contains(&(Verdict::Problem, problem.to_owned())), "{said:?}");
+    }
+}

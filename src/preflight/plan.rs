@@ -1,0 +1,158 @@
+//! What the first sync would remove and write, and what is right already.
+
+use std::collections::BTreeMap;
+
+use dummy_interface::{DEVICE, Operation::Unbind};
+use ipvs::Command;
+use reconciler::ForeignVirtualServers;
+use watcher::{Operation, OperationKind, Plan};
+
+use super::Finding;
+
+/// What is wanted on this node, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) virtual_servers: usize,
+    pub(super) real_servers: usize,
+    pub(super) vips: usize,
+}
+
+const SUBJECT: &str = "first sync";
+
+/// Names everything of others that goes, and counts the rest. `kept` are foreign virtual servers that stay.
+pub(super) fn check(plan: &Plan, wanted: Wanted, kept: &ForeignVirtualServers) -> Vec<Finding> {
+    let mut findings: Vec<_> = plan
+        .foreign
+        .iter()
+        .map(|address| {
+            Finding::warning(
+                address,
+                "no Service made this virtual server (foreign): the first sync removes it",
+            )
+            .remedy("ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others")
+        })
+        .collect();
+    if kept.count > 0 {
+        findings.push(Finding::note("foreign virtual servers", format!("{} stay: {kept}", kept.count)));
+    }
+    findings.extend(plan.operations().filter_map(|operation| {
+        match operation {
+            Operation::DummyInterface(Unbind(vip)) => Some(
+                Finding::warning(
+                    vip,
+                    format!("no Service has this address of {DEVICE}: the first sync removes it"),
+                )
+                .remedy("if a program needs it, it belongs on another interface"),
+            ),
+            _ => None,
+        }
+    }));
+    findings.push(writes(plan));
+    findings.push(right(plan, wanted));
+    findings
+}
+
+fn writes(plan: &Plan) -> Finding {
+    let mut kinds: BTreeMap<OperationKind, usize> = BTreeMap::new();
+    plan.operations().for_each(|operation| *kinds.entry(operation.kind()).or_default() += 1);
+    let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
+    match kinds.is_empty() {
+        true => Finding::ok(SUBJECT, "it writes nothing"),
+        false => Finding::ok(SUBJECT, format!("it will {}", kinds.join(", "))),
+    }
+}
+
+/// How much of what is wanted needs no operation.
+fn right(plan: &Plan, wanted: Wanted) -> Finding {
+    let mut lacking = Wanted::default();
+    for operation in plan.operations() {
+        match operation {
+            Operation::Ipvs(Command::AddVirtualServer(_)) => lacking.virtual_servers += 1,
+            Operation::Ipvs(Command::AddRealServer(..)) => lacking.real_servers += 1,
+            Operation::DummyInterface(dummy_interface::Operation::Bind(_)) => lacking.vips += 1,
+            _ => {}
+        }
+    }
+    let there = |wanted: usize, lacking: usize| format!("{} of {wanted}", wanted.saturating_sub(lacking));
+    Finding::ok(
+        SUBJECT,
+        format!(
+            "there already: {} virtual servers, {} real servers, {} VIPs",
+            there(wanted.virtual_servers, lacking.virtual_servers),
+            there(wanted.real_servers, lacking.real_servers),
+            there(wanted.vips, lacking.vips)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, net::IpAddr};
+
+    use dummy_interface::Operation::{Bind, EnsureDevice};
+    use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+
+    use super::{super::Verdict, *};
+
+    fn at(ip: [u8; 4], port: u16) -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: ip.into(), port }
+    }
+
+    const WANTED: Wanted = Wanted { virtual_servers: 12, real_servers: 40, vips: 6 };
+
+    #[test]
+    fn what_is_of_others_is_named_one_by_one_and_the_rest_is_counted() {
+        let (web, others) = (at([10, 96, 0, 10], 80), at([192, 0, 2, 7], 6443));
+        let vip = |last| IpAddr::from([10, 96, 0, last]);
+        let plan: Plan = [
+            EnsureDevice.into(),
+            Command::AddVirtualServer(VirtualServer::new(web, Scheduler::RR)).into(),
+            Command::AddRealServer(web.into(), RealServer::masquerade([10, 244, 1, 7].into(), 8080)).into(),
+            Command::AddRealServer(web.into(), RealServer::masquerade([10, 244, 1, 8].into(), 8080)).into(),
+            Bind(vip(10)).into(),
+            Unbind(vip(99)).into(),
+            Command::DeleteVirtualServer(others.into()).into(),
+        ]
+        .into_iter()
+        .collect();
+        let plan = Plan { foreign: BTreeSet::from([others]), ..plan };
+        let findings = check(&plan, WANTED, &ForeignVirtualServers::default());
+        let said: Vec<_> =
+            findings.iter().map(|it| (it.verdict, format!("{}: {}", it.subject, it.what))).collect();
+        let expected = [
+            (
+                Verdict::Warning,
+                "TCP 192.0.2.7:6443: no Service made this virtual server (foreign): the first sync removes it",
+            ),
+            (
+                Verdict::Warning,
+                "10.96.0.99: no Service has this address of kube-ipvs0: the first sync removes it",
+            ),
+            (
+                Verdict::Ok,
+                "first sync: it will ensure device (1), add virtual server (1), delete virtual server (1), \
+                 add real server (2), bind (1), unbind (1)",
+            ),
+            (
+                Verdict::Ok,
+                "first sync: there already: 11 of 12 virtual servers, 38 of 40 real servers, 5 of 6 VIPs",
+            ),
+        ];
+        assert_eq!(said, expected.map(|(verdict, text)| (verdict, text.to_owned())));
+        assert!(findings[0].remedy.as_ref().unwrap().contains("--foreign-virtual-servers=keep"));
+    }
+
+    #[test]
+    fn where_all_is_as_wanted_nothing_is_written_and_what_is_kept_is_a_note() {
+        let kept = [at([192, 0, 2, 7], 6443)].iter().collect();
+        let said: Vec<_> = check(&Plan::default(), WANTED, &kept).into_iter().map(|it| it.what).collect();
+        assert_eq!(
+            said,
+            [
+                "1 stay: TCP 192.0.2.7:6443",
+                "it writes nothing",
+                "there already: 12 of 12 virtual servers, 40 of 40 real servers, 6 of 6 VIPs"
+            ]
+        );
+    }
+}
