@@ -3,7 +3,7 @@
 pub mod api_server;
 pub(crate) mod known_node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kubernetes::{api::Watches, directory};
 use service::Change;
@@ -90,12 +90,7 @@ impl Source {
             Self::Api(server) => {
                 match kubernetes::api::watch(server.client.clone(), node_name, watches, send).await {}
             }
-            Self::Directory { path, problems } => {
-                match directory::watch(path, node_name, problems, send).await {
-                    Ok(never) => match never {},
-                    Err(error) => error.into(),
-                }
-            }
+            Self::Directory { path, problems } => follow_directory(path, problems, node_name, send).await,
         }
     }
 
@@ -111,7 +106,19 @@ impl Source {
                 match kubernetes::api::watch_node(&server.client, node_name, watches, send).await {}
             }
             // A few local files.
-            Self::Directory { .. } => self.follow(node_name, watches, send).await,
+            Self::Directory { path, problems } => follow_directory(path, problems, node_name, send).await,
         }
+    }
+}
+
+async fn follow_directory(
+    path: &Path,
+    problems: &directory::Problems,
+    node_name: &str,
+    send: impl Fn(Change),
+) -> anyhow::Error {
+    match directory::watch(path, node_name, problems, send).await {
+        Ok(never) => match never {},
+        Err(error) => error.into(),
     }
 }

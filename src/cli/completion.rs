@@ -1,6 +1,6 @@
 //! `kube-ipvs completion`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap_complete::aot::{Generator, Shell};
 
@@ -35,7 +35,11 @@ pub(super) fn completion(asked: &Completion) -> anyhow::Result<ExitCode> {
 /// One line for each Service. A shell that completes is no place for errors.
 fn services(asked: &Completion) -> String {
     let owners = Owners::ask(&asked.control_socket).unwrap_or_default();
-    owners.services().into_iter().map(|service| format!("{service}\n")).collect()
+    let mut lines = String::new();
+    for service in owners.services() {
+        let _ = writeln!(lines, "{service}");
+    }
+    lines
 }
 
 fn script(shell: Shell) -> anyhow::Result<String> {
@@ -71,7 +75,7 @@ fn script(shell: Shell) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{BufRead, BufReader, Write},
+        io::{BufRead, BufReader, Write as _},
         os::unix::net::UnixListener,
         thread,
     };

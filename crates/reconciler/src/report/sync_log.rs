@@ -74,7 +74,9 @@ impl SyncLog {
 
 /// Logs the repairs by name, as many as a report has, and how many others there are.
 fn log_repairs(named: &[String], all: usize) {
-    named.iter().for_each(|repair| warn!("repaired: {repair}"));
+    for repair in named {
+        warn!("repaired: {repair}");
+    }
     match all.saturating_sub(named.len()) {
         0 => {}
         more => warn!("and {more} more repairs"),
