@@ -3,6 +3,7 @@
 mod ago;
 mod cleanup;
 mod completion;
+mod config;
 mod diff;
 #[cfg(test)]
 mod documented;
@@ -24,7 +25,7 @@ use service::{ObjectName, one_line};
 
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
-use crate::{config, logging::Level, serve::control};
+use crate::{config::Error, logging::Level, serve::control};
 use output::Format;
 use question::Question;
 
@@ -82,6 +83,9 @@ enum Command {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Make a configuration file
+    #[command(subcommand)]
+    Config(config::Config),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
 }
@@ -116,11 +120,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::LogLevel { set, ask }) => {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
+        Some(Command::Config(asked)) => config::config(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
     };
     result.unwrap_or_else(|error| {
         complain(&error);
-        let of_flags = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
+        let of_flags = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
         let usage = of_flags || error.is::<clap::Error>();
         if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     })

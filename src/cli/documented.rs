@@ -24,7 +24,7 @@ const DOCUMENT: &str = include_str!("../../docs/json.md");
 /// Holds the example of a command to what the command prints.
 pub(super) fn assert_documented(command: &str, printed: &str) {
     let section = below(&format!("`kube-ipvs {command}`"));
-    let file = format!("json/{}.json", command.replace(" -", "-"));
+    let file = format!("json/{}.json", command.replace(" -", "-").replace(' ', "-"));
     assert!(section.contains(&format!("({file})")), "docs/json.md has no link to docs/{file}");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(&file);
     let example = fs::read_to_string(example).unwrap_or_default();

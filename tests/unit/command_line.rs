@@ -49,9 +49,19 @@ fn the_help_names_every_command() {
     let output = kube_ipvs(&["--help"]);
     assert!(output.status.success());
     let help = String::from_utf8(output.stdout).unwrap();
-    for command in
-        ["run", "list", "top", "diff", "explain", "resync", "status", "log-level", "completion", "cleanup"]
-    {
+    for command in [
+        "run",
+        "list",
+        "top",
+        "diff",
+        "explain",
+        "resync",
+        "status",
+        "log-level",
+        "completion",
+        "config",
+        "cleanup",
+    ] {
         assert!(help.contains(&format!("\n  {command}")), "{command} in:\n{help}");
     }
 }

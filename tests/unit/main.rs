@@ -13,6 +13,7 @@
 mod support;
 
 mod command_line;
+mod config_convert;
 mod documentation;
 mod flags;
 mod monitoring;
