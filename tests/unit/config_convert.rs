@@ -58,6 +58,23 @@ fn each_distribution_s_configuration_becomes_the_one_beside_it() {
 }
 
 #[test]
+fn what_the_manifests_come_with_is_made_of_each_distribution_s_default() {
+    let shipped = |directory: &str| {
+        let file = read(&root().join("manifests").join(directory).join("config.conf"));
+        file.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect::<String>()
+    };
+    let of_k3s = converted(&["k3s-default.yaml", "--", "--cluster-cidr=10.42.0.0/16"], "");
+    assert_eq!(shipped("k3s"), of_k3s);
+    assert_eq!(shipped("rke2"), of_k3s);
+    assert_eq!(shipped("talos"), read(&distributions().join("talos.conf")));
+    assert_eq!(shipped("kubespray"), read(&distributions().join("kubespray.conf")));
+    // What another cluster's operator has edited is where the converter says it is.
+    let base: Value = serde_saphyr::from_str(&shipped("base")).unwrap();
+    let other: Value = serde_saphyr::from_str(&of_k3s).unwrap();
+    assert_eq!(base["clientConnection"], other["clientConnection"]);
+}
+
+#[test]
 fn standard_input_is_read_without_a_file_and_in_place_of_one() {
     let file = read(&distributions().join("kubermatic.yaml"));
     let expected = read(&distributions().join("kubermatic.conf"));
