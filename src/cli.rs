@@ -4,6 +4,7 @@ mod ago;
 mod bugreport;
 mod cleanup;
 mod completion;
+mod config;
 mod diff;
 #[cfg(test)]
 mod documented;
@@ -29,7 +30,7 @@ use service::{ObjectName, one_line};
 
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
-use crate::{config, logging::Level, serve::control};
+use crate::{config::Error, logging::Level, serve::control};
 use output::Format;
 use question::Question;
 
@@ -92,6 +93,9 @@ enum Command {
     },
     /// Write one archive with what a bug report needs, and without secrets
     Bugreport(bugreport::BugReport),
+    /// Make a configuration file
+    #[command(subcommand)]
+    Config(config::Config),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
     Cleanup(cleanup::Cleanup),
     /// Print the version of this program, and of the daemon if one answers
@@ -134,12 +138,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             log_level::log_level(&ask.control_socket, set, ask.output.format)
         }
         Some(Command::Bugreport(asked)) => bugreport::bugreport(&asked),
+        Some(Command::Config(asked)) => config::config(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
         Some(Command::Version(asked)) => version::version(&asked),
     };
     result.unwrap_or_else(|error| {
         complain(&error);
-        let of_flags = error.downcast_ref::<config::Error>().is_some_and(config::Error::is_usage);
+        let of_flags = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
         let usage = of_flags || error.is::<clap::Error>();
         if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     })

@@ -3,6 +3,7 @@
 //! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone counts,
 //! except for the few flags that override it.
 
+pub mod convert;
 mod excluded;
 mod feature_gates;
 pub(crate) mod file;

@@ -32,7 +32,11 @@ pub(super) fn assert_documented(command: &str, value: &impl Serialize) {
 
 /// Holds the example of a command to what it prints.
 pub(super) fn assert_printed(command: &str, printed: &str) {
-    assert_explained(&format!("`kube-ipvs {command}`"), &command.replace(" -", "-"), printed);
+    assert_explained(
+        &format!("`kube-ipvs {command}`"),
+        &command.replace(" -", "-").replace(' ', "-"),
+        printed,
+    );
 }
 
 /// The same for a section of the page by its heading, and an example by its name.

@@ -50,6 +50,17 @@ impl FeatureGates {
         self.0.get(EXTERNAL_IPS).copied().unwrap_or(true)
     }
 
+    /// The gates without those that do nothing here.
+    pub(super) fn heeded(&self) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|(name, _)| *name == EXTERNAL_IPS)
+                .map(|(name, on)| (name.clone(), *on))
+                .collect(),
+        )
+    }
+
     /// The gates that do nothing here.
     pub(super) fn idle(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str).filter(|name| *name != EXTERNAL_IPS)

@@ -70,6 +70,11 @@ pub(super) fn flag(field: &str) -> Option<&'static str> {
     all().find(|(name, _)| *name == field).map(|(_, flag)| flag)
 }
 
+/// Whether a flag sets a field.
+pub(super) fn sets_a_field(flag: &str) -> bool {
+    all().any(|(_, name)| name == flag)
+}
+
 /// The flags that would set something else than `usual` if there were no file.
 pub(super) fn overruled_by_a_file(flags: &Value, usual: &Value) -> Vec<&'static str> {
     let differs = |(field, _): &&(&str, &str)| value(flags, field) != value(usual, field);

@@ -80,8 +80,8 @@ impl Settings {
         Ok(Self { config_file: Some(path.to_owned()), ..settings })
     }
 
-    /// `usual` is the configuration without any setting.
-    fn checked(
+    /// Checks every value of the configuration. `usual` is the configuration without any setting.
+    pub(super) fn checked(
         flags: &Flags,
         mut configuration: KubeProxyConfiguration,
         usual: &KubeProxyConfiguration,
@@ -153,7 +153,7 @@ impl Settings {
 }
 
 /// How a field is named beside others of the same origin.
-fn spoken(origin: Origin, field: &str) -> String {
+pub(super) fn spoken(origin: Origin, field: &str) -> String {
     match (origin, field.strip_prefix("featureGates.")) {
         (Origin::Flags, Some(gate)) => format!("--feature-gates={gate}"),
         (Origin::Flags, None) => origin.option(field),

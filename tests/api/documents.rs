@@ -1,6 +1,6 @@
 //! The commands of README.md and docs for a cluster, with the real kubectl and Helm, at a real kube-apiserver.
 
-use std::{iter, process::Command as Process};
+use std::{iter, path::Path, process::Command as Process};
 
 use anyhow::{Result, ensure};
 use testkit::{control_plane::ControlPlane, daemon::eventually};
@@ -19,15 +19,26 @@ const OF_OTHERS_KINDS: &str = "apply -k manifests/monitoring";
 /// Pods are orphaned by kube-controller-manager, which is not there, and kubectl would wait for it.
 const ORPHANING: &str = "--cascade=orphan";
 
-/// What is on the cluster before a command: kubeadm's kube-proxy, and ours.
+/// What is on the cluster before a command: kubeadm's kube-proxy, with Talos' label, and ours.
 const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k manifests &&
     kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
-    ipvs: {excludeCIDRs: null}' --dry-run=client -o yaml | kubectl apply -f -";
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+ipvs: {excludeCIDRs: null}' --dry-run=client -o yaml | kubectl label --local -f - k8s-app=kube-proxy -o yaml |
+    kubectl apply -f -";
 
-/// Runs a script in the root of the repository, and returns what it printed.
+/// Runs a script in a directory with manifests, which it may change, and returns what it printed.
 fn run(clients: &Clients, script: &str, kubeconfig: &str) -> Result<String> {
-    let mut shell = Process::new("sh");
-    clients.run(shell.args(["-c", script]).current_dir(documents::root()).env("KUBECONFIG", kubeconfig), "")
+    let directory = tempfile::tempdir()?;
+    let program = Path::new(env!("CARGO_BIN_EXE_kube-ipvs")).parent().unwrap_or(directory.path());
+    let script = format!(
+        "cp -r {}/manifests . && PATH=$PATH:{} && {{ {script}\n}}",
+        documents::root().display(),
+        program.display()
+    );
+    let mut shell = Process::new("bash");
+    shell.args(["-o", "pipefail", "-c", &script]).current_dir(directory.path()).env("KUBECONFIG", kubeconfig);
+    clients.run(&mut shell, "")
 }
 
 /// The commands of these programs, but for those of our plugin of kubectl: `tests/unit/documentation.rs` has them.

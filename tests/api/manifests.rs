@@ -167,6 +167,25 @@ fn another_configuration_is_rolled_out_like_an_image() {
     }
 }
 
+#[test]
+#[ignore = "needs kubectl: cargo xtask test --tier api"]
+fn a_directory_s_own_configuration_takes_the_place_of_the_base_s() {
+    let Some(clients) = Clients::from_env_or_skip() else { return };
+    let own = kustomizations().into_iter().filter_map(|directory| {
+        let file = fs::read_to_string(manifests().join(&directory).join("config.conf")).ok()?;
+        Some((directory, file))
+    });
+    let own: Vec<_> = own.collect();
+    assert_eq!(own.len(), 5, "{own:?}");
+    for (directory, file) in own {
+        let objects = read(&kustomize(&clients, &directory));
+        let configuration = &objects[&config_map(&objects)];
+        assert_eq!(configuration["data"]["config.conf"], file, "{directory}");
+        assert!(configuration["data"]["kubeconfig.conf"].is_string(), "{directory}");
+        assert_eq!(configuration["immutable"], true, "{directory}");
+    }
+}
+
 /// The one thing by which the daemons of different manifests keep each other waiting.
 #[test]
 #[ignore = "needs kubectl and helm: cargo xtask test --tier api"]

@@ -50,6 +50,7 @@ fn after_the_init_container_the_daemon_needs_net_admin_and_no_more() {
         &directory,
         "--cluster-cidr=10.244.0.0/16",
         "--hostname-override=node",
+        "-v=1",
         "--ipvs-strict-arp",
         "--conntrack-tcp-timeout-established=2h",
         "--conntrack-udp-timeout=31s",

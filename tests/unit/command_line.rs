@@ -71,6 +71,7 @@ fn the_help_names_every_command() {
         "log-level",
         "completion",
         "bugreport",
+        "config",
         "cleanup",
         "version",
     ] {

@@ -14,6 +14,7 @@ mod support;
 
 mod bugreport;
 mod command_line;
+mod config_convert;
 mod documentation;
 mod flags;
 mod kubectl_ipvs;

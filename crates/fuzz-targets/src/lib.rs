@@ -12,6 +12,7 @@
 pub mod configuration;
 pub mod conntrack;
 pub mod control;
+pub mod convert;
 pub mod dummy_interface;
 pub mod flags;
 pub mod host_firewall;
@@ -35,10 +36,11 @@ pub struct Target {
 }
 
 /// Every target, by name.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "configuration", run: configuration::fuzz },
     Target { name: "conntrack", run: conntrack::fuzz },
     Target { name: "control", run: control::fuzz },
+    Target { name: "convert", run: convert::fuzz },
     Target { name: "dummy_interface", run: dummy_interface::fuzz },
     Target { name: "flags", run: flags::fuzz },
     Target { name: "host_firewall", run: host_firewall::fuzz },

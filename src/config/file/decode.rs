@@ -15,7 +15,7 @@ const KIND: &str = "KubeProxyConfiguration";
 /// A configuration file that could be read.
 #[derive(Debug, Default)]
 pub(in crate::config) struct File {
-    /// What it says, with every default filled in.
+    /// What it says.
     pub(in crate::config) configuration: KubeProxyConfiguration,
     /// Oddities of the file, one line each.
     pub(in crate::config) warnings: Vec<String>,
@@ -26,8 +26,15 @@ pub(in crate::config) fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-/// Decodes the text of the file at `path`.
+/// Decodes the text of the file at `path`, and fills in what it leaves to the program.
 pub(in crate::config) fn decode(path: &Path, text: &str) -> Result<File, Error> {
+    let mut file = decode_as_given(path, text)?;
+    defaults::fill(&mut file.configuration);
+    Ok(file)
+}
+
+/// Decodes the text of the file at `path`.
+pub(in crate::config) fn decode_as_given(path: &Path, text: &str) -> Result<File, Error> {
     let malformed = |error: &_| Error::Malformed(yaml::fault(path, error));
     let mut warnings = Vec::new();
     let (tree, _) = first_document(text, DuplicateKeyPolicy::Error).or_else(|strict| {
@@ -37,9 +44,8 @@ pub(in crate::config) fn decode(path: &Path, text: &str) -> Result<File, Error> 
         Ok(tree)
     })?;
     check_kind(path, &tree)?;
-    let (mut configuration, more): (KubeProxyConfiguration, _) =
+    let (configuration, more): (KubeProxyConfiguration, _) =
         first_document(text, DuplicateKeyPolicy::LastWins).map_err(|error| malformed(&error))?;
-    defaults::fill(&mut configuration);
 
     if more {
         warnings.push(format!("{}: what follows the first YAML document is ignored", path.display()));

@@ -47,7 +47,8 @@ pub(in crate::config) fn fill(configuration: &mut KubeProxyConfiguration) {
     fill_zeros(configuration);
 }
 
-fn fill_addresses(configuration: &mut KubeProxyConfiguration) {
+/// Fills in the addresses, with their ports.
+pub(in crate::config) fn fill_addresses(configuration: &mut KubeProxyConfiguration) {
     let KubeProxyConfiguration { bind_address, healthz_bind_address, metrics_bind_address, .. } =
         configuration;
     text(bind_address, "0.0.0.0");

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::defaults;
 use crate::config::{Error, KubeProxyConfiguration};
 
 impl KubeProxyConfiguration {
@@ -24,9 +25,42 @@ impl KubeProxyConfiguration {
         }
     }
 
+    /// What of the tree differs from the default, with what every file says: a file of it reads back as the same.
+    pub(in crate::config) fn differences(&self) -> Value {
+        // Where health and metrics are by default depends on the bind address.
+        let mut usual = Self { bind_address: self.bind_address.clone(), ..Self::default() };
+        defaults::fill(&mut usual);
+        let (tree, mut kept) = (self.tree(), Map::new());
+        if let Value::Object(differing) = differing(&tree, &usual.tree()) {
+            kept = differing;
+        }
+        let always = ["apiVersion", "kind", "mode"].into_iter();
+        let bind_address = (self.bind_address != defaults::filled().bind_address).then_some("bindAddress");
+        for name in always.chain(bind_address) {
+            kept.insert(name.to_owned(), tree.get(name).cloned().unwrap_or_default());
+        }
+        Value::Object(kept)
+    }
+
     /// The configuration as a tree of fields.
     pub(in crate::config) fn tree(&self) -> Value {
         // Only maps with keys that are no text cannot be a tree, and there are none.
         serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// What of a tree is not the same in the other; null for nothing.
+fn differing(tree: &Value, other: &Value) -> Value {
+    match (tree, other) {
+        (Value::Object(fields), Value::Object(others)) => {
+            let fields = fields.iter().map(|(name, value)| {
+                let other = others.get(name).unwrap_or(&Value::Null);
+                (name.clone(), differing(value, other))
+            });
+            let kept: Map<_, _> = fields.filter(|(_, value)| !value.is_null()).collect();
+            if kept.is_empty() { Value::Null } else { Value::Object(kept) }
+        }
+        _ if tree == other => Value::Null,
+        _ => tree.clone(),
     }
 }

@@ -18,18 +18,44 @@ pub(in crate::config) fn among(
     found
 }
 
+/// Fields and parts without effect here, and why.
+const REASONS: [(&str, &str); 14] = [
+    ("clientConnection.acceptContentTypes", "the API server answers in JSON"),
+    ("clientConnection.burst", "there are three watches and a few Events"),
+    ("clientConnection.contentType", "the API server answers in JSON"),
+    ("clientConnection.qps", "there are three watches and a few Events"),
+    ("configSyncPeriod", "there is no cache that others could have spoilt"),
+    ("enableProfiling", "profiles are of Go's runtime"),
+    ("iptables", "it is for another mode"),
+    ("logging.vmodule", "the source files are others"),
+    ("logging", "the log goes to standard error, and at once"),
+    ("nftables", "it is for another mode"),
+    ("portRange", "no proxy uses it any more"),
+    ("showHiddenMetricsForVersion", "no metric is hidden"),
+    ("windowsRunAsService", "it is for Windows"),
+    ("winkernel", "it is for Windows"),
+];
+
+/// Why a field of [`among`] has no effect.
+pub(in crate::config) fn why(field: &str) -> Option<&'static str> {
+    let is_in =
+        |part: &str| field.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    REASONS.iter().find(|(part, _)| is_in(part)).map(|(_, why)| *why)
+}
+
 /// The configuration with its usual value for what means something to another proxy mode, to another system or to a
 /// client that is not used here.
-fn heeded(configuration: &KubeProxyConfiguration, usual: &KubeProxyConfiguration) -> KubeProxyConfiguration {
+pub(in crate::config) fn heeded(
+    configuration: &KubeProxyConfiguration,
+    usual: &KubeProxyConfiguration,
+) -> KubeProxyConfiguration {
     let (given, usual) = (configuration.clone(), usual.clone());
     KubeProxyConfiguration {
         client_connection: ClientConnection {
             kubeconfig: given.client_connection.kubeconfig,
             ..usual.client_connection
         },
-        // A watch is never read anew as a whole without need: there is no cache that others could have spoilt.
         config_sync_period: usual.config_sync_period,
-        // Profiles are of Go's runtime.
         enable_profiling: usual.enable_profiling,
         iptables: Iptables {
             masquerade_all: given.iptables.masquerade_all,

@@ -202,6 +202,15 @@ proptest! {
         prop_assert_eq!(&read, &configuration, "{}", yaml);
         prop_assert_eq!(warnings, [""; 0]);
     }
+
+    #[test]
+    fn what_differs_from_the_default_reads_back_as_the_whole(mut configuration in configuration()) {
+        defaults::fill(&mut configuration);
+        let yaml = serde_saphyr::to_string(&configuration.differences()).unwrap();
+        let File { configuration: read, warnings } = decode(Path::new("written"), &yaml).unwrap();
+        prop_assert_eq!(&read, &configuration, "{}", yaml);
+        prop_assert_eq!(warnings, [""; 0]);
+    }
 }
 
 #[test]

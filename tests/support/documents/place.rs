@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 8] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 9] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -23,6 +23,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 8] = [
     ("skopeo", "writes to a registry"),
     ("podman", "pulls images from a registry"),
     ("crictl", "asks a container runtime"),
+    ("ssh", "reads a distribution's file on a node; tests/unit/config_convert.rs converts such files"),
     ("nsenter", "enters the container of the daemon, which has none on the node of the examples"),
 ];
 

@@ -1,0 +1,172 @@
+//! From another mode to ours: what that mode reads moves to the fields that IPVS mode reads.
+
+use std::mem;
+
+use crate::config::{
+    GoDuration, KubeProxyConfiguration, Problem,
+    file::v1alpha1::Ipvs,
+    resolve::{Origin, spoken},
+};
+
+/// The mode of the proxy that is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Ours.
+    Ipvs,
+    /// Also where none is given.
+    Iptables,
+    /// Some of its defaults are others.
+    Nftables,
+}
+
+/// Where an operator reads what the change does.
+const DOCUMENT: &str = "docs/migration.md#from-iptables-or-nftables-mode";
+
+impl Mode {
+    /// The mode of this name.
+    pub(super) fn named(name: &str) -> Result<Self, Problem> {
+        match name {
+            "ipvs" => Ok(Self::Ipvs),
+            "iptables" | "" => Ok(Self::Iptables),
+            "nftables" => Ok(Self::Nftables),
+            other => Err(Problem::Mode(other.to_owned())),
+        }
+    }
+
+    /// Writes the configuration for our mode. Returns what has changed, one line each; what has moved has its usual value
+    /// where it was.
+    pub(super) fn becomes_ours(
+        self,
+        configuration: &mut KubeProxyConfiguration,
+        usual: &KubeProxyConfiguration,
+        origin: Origin,
+    ) -> Vec<String> {
+        let mut change = Change { configuration, usual, origin, notes: Vec::new() };
+        match self {
+            Self::Ipvs => {}
+            Self::Iptables => change.iptables(),
+            Self::Nftables => change.nftables(),
+        }
+        let notes = change.notes;
+        "ipvs".clone_into(&mut configuration.mode);
+        notes
+    }
+}
+
+/// A configuration whose mode changes.
+struct Change<'a> {
+    configuration: &'a mut KubeProxyConfiguration,
+    usual: &'a KubeProxyConfiguration,
+    origin: Origin<'a>,
+    notes: Vec<String>,
+}
+
+impl Change<'_> {
+    fn iptables(&mut self) {
+        self.note("mode", &format!("iptables, kube-proxy's default, becomes ipvs: {DOCUMENT}"));
+        let served = mem::replace(
+            &mut self.configuration.iptables.localhost_node_ports,
+            self.usual.iptables.localhost_node_ports,
+        );
+        if served == Some(true) {
+            self.note(
+                "iptables.localhostNodePorts",
+                "NodePorts are served at 127.0.0.1 in iptables mode alone",
+            );
+        }
+        self.iptables_periods();
+    }
+
+    fn nftables(&mut self) {
+        self.note("mode", &format!("nftables becomes ipvs: {DOCUMENT}"));
+        // `platformApplyDefaults` in cmd/kube-proxy/app/server_linux.go.
+        if self.configuration.node_port_addresses.is_empty() {
+            self.configuration.node_port_addresses.push("primary".to_owned());
+            self.note(
+                "nodePortAddresses",
+                "none means primary in nftables mode, and all in ipvs mode: primary is written",
+            );
+        }
+        let KubeProxyConfiguration { iptables, nftables, .. } = &mut *self.configuration;
+        let bit = mem::replace(&mut nftables.masquerade_bit, self.usual.nftables.masquerade_bit);
+        let another_bit = mem::replace(&mut iptables.masquerade_bit, bit) != bit;
+        // The flags for iptables mode count in nftables mode too, but for that of the bit: conversion.go beside
+        // KubeProxyConfiguration, `processV1Alpha1Flags` in cmd/kube-proxy/app/options.go.
+        let masquerades_all = match self.origin {
+            Origin::Flags => iptables.masquerade_all,
+            Origin::File(_) => mem::take(&mut nftables.masquerade_all),
+        };
+        let changes_all = mem::replace(&mut iptables.masquerade_all, masquerades_all) != masquerades_all;
+        if another_bit {
+            self.note(
+                "iptables.masqueradeBit",
+                &format!("that of nftables mode is written, {}", bit.unwrap_or_default()),
+            );
+        }
+        if changes_all {
+            self.note(
+                "iptables.masqueradeAll",
+                &format!("that of nftables mode is written, {masquerades_all}"),
+            );
+        }
+        match self.origin {
+            Origin::Flags => self.iptables_periods(),
+            Origin::File(_) => self.nftables_periods(),
+        }
+    }
+
+    fn iptables_periods(&mut self) {
+        let (theirs, usual) = (&mut self.configuration.iptables, &self.usual.iptables);
+        let moved = periods(
+            (&mut theirs.sync_period, usual.sync_period),
+            (&mut theirs.min_sync_period, usual.min_sync_period),
+            (&mut self.configuration.ipvs, &self.usual.ipvs),
+        );
+        self.moved("iptables", &moved);
+    }
+
+    fn nftables_periods(&mut self) {
+        let (theirs, usual) = (&mut self.configuration.nftables, &self.usual.nftables);
+        let moved = periods(
+            (&mut theirs.sync_period, usual.sync_period),
+            (&mut theirs.min_sync_period, usual.min_sync_period),
+            (&mut self.configuration.ipvs, &self.usual.ipvs),
+        );
+        self.moved("nftables", &moved);
+    }
+
+    fn moved(&mut self, part: &str, fields: &[(&str, GoDuration)]) {
+        for (field, period) in fields {
+            self.note(&format!("{part}.{field}"), &format!("{period} is written as ipvs.{field}"));
+        }
+    }
+
+    fn note(&mut self, field: &str, text: &str) {
+        self.notes.push(format!("{}: {text}", spoken(self.origin, field)));
+    }
+}
+
+/// Moves the periods of another mode that are not the usual ones to ours, unless ours have been set as well. Returns what
+/// was moved.
+fn periods(
+    (sync, usual_sync): (&mut GoDuration, GoDuration),
+    (least, usual_least): (&mut GoDuration, GoDuration),
+    (ours, our_usual): (&mut Ipvs, &Ipvs),
+) -> Vec<(&'static str, GoDuration)> {
+    if (ours.sync_period, ours.min_sync_period) != (our_usual.sync_period, our_usual.min_sync_period) {
+        return Vec::new();
+    }
+    // That of the flags is the other mode's.
+    ours.min_sync_period = GoDuration::default();
+    let mut moved = Vec::new();
+    for (field, theirs, usual, ours) in [
+        ("syncPeriod", sync, usual_sync, &mut ours.sync_period),
+        ("minSyncPeriod", least, usual_least, &mut ours.min_sync_period),
+    ] {
+        if *theirs != usual {
+            *ours = mem::replace(theirs, usual);
+            moved.push((field, *ours));
+        }
+    }
+    moved
+}
