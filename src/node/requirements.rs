@@ -115,6 +115,15 @@ pub(crate) fn different(found: Timeouts, wanted: Timeouts) -> Option<Timeouts> {
     Some(different).filter(|different| *different != Timeouts::UNCHANGED)
 }
 
+/// The timeouts after those that are wanted were written.
+pub(crate) fn resulting(found: Timeouts, wanted: Timeouts) -> Timeouts {
+    let either = |found, wanted| if wanted == 0 { found } else { wanted };
+    Timeouts::UNCHANGED
+        .tcp(either(found.tcp, wanted.tcp))
+        .tcp_fin(either(found.tcp_fin, wanted.tcp_fin))
+        .udp(either(found.udp, wanted.udp))
+}
+
 /// Whether the effective capabilities in /proc/PID/status have the bit of `CAP_NET_ADMIN`, 12 in
 /// include/uapi/linux/capability.h.
 fn has_net_admin(status: &str) -> bool {
@@ -201,6 +210,7 @@ mod tests {
         assert_eq!(different(found, wanted), Some(Timeouts::UNCHANGED.tcp(7_200)));
         assert_eq!(different(found, found), None);
         assert_eq!(different(found, Timeouts::UNCHANGED), None, "0 leaves them");
+        assert_eq!(resulting(found, wanted), Timeouts::UNCHANGED.tcp(7_200).tcp_fin(120).udp(300));
     }
 
     #[test]

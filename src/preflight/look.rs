@@ -114,12 +114,10 @@ impl<'a> Look<'a> {
         if let Some(node) = &node {
             self.first_sync(node, &seen.observed);
         }
-        if let Some(settings) = self.settings {
-            self.parameters(settings, &mut seen);
-        }
+        let changes = self.settings.map(|settings| self.parameters(settings, &mut seen));
         self.firewall(&seen, &policy);
-        if let Some((node, settings)) = node.as_ref().zip(self.settings) {
-            self.node_settings(node, settings, &mut seen);
+        if let (Some(node), Some(settings)) = (&node, self.settings) {
+            self.node_settings(node, settings, changes.unwrap_or_default(), &mut seen);
         }
         self.node_local_dns(node.as_ref());
         match self.settings {
@@ -243,7 +241,8 @@ impl<'a> Look<'a> {
         self.findings.extend(refused::check(state.refused()));
     }
 
-    fn parameters(&mut self, settings: &Settings, seen: &mut Seen) {
+    /// Reports the parameters that the start would set, and returns them.
+    fn parameters(&mut self, settings: &Settings, seen: &mut Seen) -> Vec<Change> {
         let sysctl = Sysctl::default();
         let needed = sysctl.differing(settings.strict_arp).into_iter().map(|differing| Change {
             key: differing.key,
@@ -263,13 +262,14 @@ impl<'a> Look<'a> {
             let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
             self.findings.push(Finding::note("net.ipv4.vs", what));
         }
-        let parameters = changes.into_iter().map(|change| Parameter {
-            lowered_but_for: sysctl.lowers_table(&change, &settings.conntrack),
-            change,
+        let parameters = changes.iter().map(|change| Parameter {
+            lowered_but_for: sysctl.lowers_table(change, &settings.conntrack),
+            change: change.clone(),
         });
         let timeouts = seen.ipvs.as_mut().and_then(|(ipvs, _)| self.kept("IPVS", ipvs.timeouts()));
         let timeouts = timeouts.and_then(|found| requirements::different(found, settings.ipvs_timeouts));
         self.findings.extend(parameters::check(parameters.collect(), timeouts));
+        changes
     }
 
     fn firewall(&mut self, seen: &Seen, policy: &Policy) {
@@ -278,11 +278,19 @@ impl<'a> Look<'a> {
         self.findings.extend(firewall::check(closed, policy, legacy_tables()));
     }
 
-    /// What of the node's settings hurts the Services that are known.
-    fn node_settings(&mut self, node: &WithoutDaemon<'_>, settings: &Settings, seen: &mut Seen) {
+    /// What of the node's settings, as the start leaves them, hurts the Services that are known.
+    fn node_settings(
+        &mut self,
+        node: &WithoutDaemon<'_>,
+        settings: &Settings,
+        changes: Vec<Change>,
+        seen: &mut Seen,
+    ) {
         let in_use = NodeUsage::from_state(node.state());
         let timeouts = seen.ipvs.as_mut().and_then(|(ipvs, _)| ipvs.timeouts().ok());
-        let advice = NodeSettings::of_this_node().check(&in_use, settings.masquerade_all, timeouts);
+        let timeouts = timeouts.map(|found| requirements::resulting(found, settings.ipvs_timeouts));
+        let on_node = NodeSettings::of_this_node().with(changes);
+        let advice = on_node.check(&in_use, settings.masquerade_all, timeouts);
         self.findings.extend(advice.into_iter().map(Finding::from));
         if !settings.strict_arp
             && let Some(networks) = self.kept("interfaces", read::networks())

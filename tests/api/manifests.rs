@@ -103,7 +103,7 @@ fn kustomizations() -> Vec<String> {
     let mut found = vec![".".to_owned()];
     for entry in fs::read_dir(manifests()).unwrap() {
         let entry = entry.unwrap();
-        if !["monitoring", "cleanup"].contains(&entry.file_name().to_str().unwrap())
+        if !["monitoring", "cleanup", "preflight"].contains(&entry.file_name().to_str().unwrap())
             && entry.path().join("kustomization.yaml").is_file()
         {
             found.push(entry.file_name().into_string().unwrap());
@@ -235,6 +235,31 @@ fn the_cleanup_job_runs_once_on_one_node_with_the_rights_of_the_daemon() {
     let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
     assert_eq!(pod["volumes"][0]["hostPath"], file);
     assert_eq!(container["volumeMounts"][0]["mountPath"], file["path"]);
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn the_preflight_job_looks_at_one_node_with_the_role_of_its_proxy() {
+    let Some(cluster) = Cluster::new() else { return };
+    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
+    let objects = cluster.dry_run(&kustomize(&cluster.clients, "preflight").replace("NODE", node));
+    let job = &objects[&format!("Job/ipvs-preflight-{node}")];
+    assert_eq!(job["spec"]["backoffLimit"], 0, "its exit code is the answer");
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!((&pod["nodeName"], &pod["hostNetwork"]), (&json!(node), &json!(true)));
+    let container = &pod["containers"][0];
+    let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    assert_eq!((&container["image"], arguments[0].as_str()), (&json!(IMAGE), "preflight"));
+    let command_line = ["kube-ipvs".to_owned()].into_iter().chain(arguments);
+    kube_ipvs::cli::parse(command_line.map(Into::into)).unwrap();
+    let binding = &objects["ClusterRoleBinding/kube-ipvs-preflight"];
+    assert_eq!(binding["roleRef"]["name"], "system:node-proxier");
+    assert_eq!(binding["subjects"][0]["name"], pod["serviceAccountName"]);
+    let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
+    let daemon = &daemon["spec"]["template"]["spec"];
+    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().all(|mount| mount["readOnly"] == true), "{mounts:?}");
 }
 
 /// The ConfigMap whose files the daemon reads, by kind and name.

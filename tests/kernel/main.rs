@@ -33,6 +33,7 @@ mod packet_table;
 mod packets;
 mod parameters;
 mod policies;
+mod preflight;
 mod questions;
 mod refusals;
 mod repair;

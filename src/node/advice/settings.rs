@@ -14,15 +14,24 @@ use super::{
     proc_sys::ProcSys,
     timeouts::{self, OF_CONNTRACK},
 };
+use crate::node::sysctl::Change;
 
 /// The settings of this node.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeSettings(ProcSys);
+pub(crate) struct NodeSettings {
+    node: ProcSys,
+    changes: Vec<Change>,
+}
 
 impl NodeSettings {
     /// Those of the calling thread's network namespace.
     pub(crate) fn of_this_node() -> Self {
-        Self(ProcSys::at(Path::new("/")))
+        Self { node: ProcSys::at(Path::new("/")), changes: Vec::new() }
+    }
+
+    /// As they will be when these parameters are set.
+    pub(crate) fn with(self, changes: Vec<Change>) -> Self {
+        Self { changes, ..self }
     }
 
     /// What hurts traffic to Services that use this of the node, where every flow is masqueraded or not. The timeouts of
@@ -45,11 +54,14 @@ impl NodeSettings {
 
     /// A kernel parameter that is a number.
     pub(super) fn number(&self, key: &str) -> Option<u32> {
-        self.0.number(key)
+        match self.changes.iter().find(|change| change.key == key) {
+            Some(change) => change.wanted.parse().ok(),
+            None => self.node.number(key),
+        }
     }
 
     fn bridges(&self, endpoints: &BTreeSet<IpAddr>) -> Vec<Advice> {
-        let bridges = self.0.bridges();
+        let bridges = self.node.bridges();
         if bridges.is_empty() || endpoints.is_empty() {
             return Vec::new();
         }
@@ -66,8 +78,8 @@ impl NodeSettings {
     }
 
     fn node_ports(&self, node_ports: &BTreeSet<u16>) -> Option<Advice> {
-        let local = self.0.parameter(node_ports::LOCAL_PORTS)?;
-        let reserved = self.0.parameter(node_ports::RESERVED_PORTS).unwrap_or_default();
+        let local = self.node.parameter(node_ports::LOCAL_PORTS)?;
+        let reserved = self.node.parameter(node_ports::RESERVED_PORTS).unwrap_or_default();
         node_ports::check(node_ports, &local, &reserved)
     }
 }

@@ -1,10 +1,13 @@
 //! Into kubeadm's DaemonSet, as docs/install.md has it for kubeadm, and back to kube-proxy as docs/migration.md has it.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
 use super::{REGISTRY, TAG, back, check, check_all, configuration, prepare};
 use crate::documents;
+use crate::kubectl::{self, patiently};
 use crate::proxy;
 use crate::state::Cluster;
 
@@ -27,7 +30,13 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 /// What an operator looks at before anything changes.
 fn before_you_begin(cluster: &Cluster) -> Result<()> {
     for command in documents::commands("install.md", "Before you begin", &[])? {
-        if command.starts_with("curl") {
+        if command.starts_with("kube-ipvs") {
+            // The Job does the same.
+        } else if command.contains("logs") {
+            preflight_has_ended()?;
+            let report = documents::run(&workspace::root(), &command)?;
+            ensure!(report.contains("problems: 0,"), "{report}");
+        } else if command.starts_with("curl") {
             for node in &cluster.nodes {
                 let mode = node.run(cluster, &command)?;
                 ensure!(mode == "ipvs", "{}: {command}: {mode}", node.name);
@@ -37,6 +46,17 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until the Job of preflight has run, whatever it found.
+fn preflight_has_ended() -> Result<()> {
+    patiently(Duration::from_secs(60), || {
+        let job = ["--namespace=kube-system", "get", "jobs", "--selector=k8s-app=kube-ipvs-preflight"];
+        let status = kubectl::json(&job)?.pointer("/items/0/status").cloned().unwrap_or_default();
+        let has_ended = ["/succeeded", "/failed"].iter().any(|count| status.pointer(count).is_some());
+        ensure!(has_ended, "the Job of preflight has not ended");
+        Ok(())
+    })
 }
 
 /// The image of before.
