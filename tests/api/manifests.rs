@@ -243,7 +243,7 @@ fn the_preflight_job_looks_at_one_node_with_the_role_of_its_proxy() {
     let Some(cluster) = Cluster::new() else { return };
     let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
     let objects = cluster.dry_run(&kustomize(&cluster.clients, "preflight").replace("NODE", node));
-    let job = &objects[&format!("Job/ipvs-preflight-{node}")];
+    let job = &objects[&format!("Job/preflight-{node}")];
     assert_eq!(job["spec"]["backoffLimit"], 0, "its exit code is the answer");
     let pod = &job["spec"]["template"]["spec"];
     assert_eq!((&pod["nodeName"], &pod["hostNetwork"]), (&json!(node), &json!(true)));
