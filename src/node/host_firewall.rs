@@ -3,4 +3,4 @@
 pub(crate) mod check;
 mod rules;
 
-pub(crate) use rules::{ChainFinding, OurRules};
+pub(crate) use rules::{Finding, OurRules};

@@ -9,7 +9,6 @@ use std::{
 };
 
 use dummy_interface::RouteLookup;
-use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{Family, KernelIpvs};
 use reconciler::{NodeUsage, SyncStatus};
 use service::one_line;
@@ -27,7 +26,7 @@ use crate::{
     config::ConntrackSettings,
     conntrack::table_full,
     node::{
-        host_firewall::{self, ChainFinding},
+        host_firewall::{self, Finding},
         sysctl::Sysctl,
     },
     takeover::another_proxy::AnotherProxy,
@@ -81,14 +80,8 @@ impl NodeChecker {
 
     /// Runs every check, in the calling thread's network namespace: with what Services use of the node, the writer's
     /// status, and what is left to report about the host's chains. Blocks.
-    pub(crate) fn check(
-        &mut self,
-        in_use: &NodeUsage,
-        status: &SyncStatus,
-        firewall: Result<Vec<ChainFinding>, Error>,
-    ) {
+    pub(crate) fn check(&mut self, in_use: &NodeUsage, status: &SyncStatus, firewall: &[Finding]) {
         let mut advice = host_firewall::check::check(firewall);
-        advice.extend(host_firewall::check::legacy(legacy_tables()));
         // Where every flow is masqueraded the answers come back through the node.
         if !self.masquerade_all {
             advice.extend(self.bridges(&in_use.local_endpoints));
