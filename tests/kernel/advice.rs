@@ -215,11 +215,15 @@ fn by_default_answers_pass_a_closed_forward_of_iptables_even_after_a_flush() {
 
     node.run("sh", &["-ec", FORWARD_NOTHING]).unwrap();
     let begun = Instant::now();
-    client.ask(at(V6, 80)).unwrap_err();
-    eventually("the rules are back", is_served).unwrap();
+    assert_eq!(our_rules(), 0);
+    eventually("the rules are back", || {
+        ensure!(our_rules() == 2, "they are not there");
+        Ok(())
+    })
+    .unwrap();
     println!("back after {:?}", begun.elapsed());
-    assert_eq!(our_rules(), 2);
     connection.still_works().unwrap();
+    is_served().unwrap();
     assert_eq!(logged(&cluster, &WARNED), 0, "{}", cluster.daemon().log());
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(!status.contains("warning:"), "{status}");
