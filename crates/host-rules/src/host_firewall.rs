@@ -5,10 +5,10 @@
 //! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
 //! is final.
 //!
-//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at the head of such
-//! a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that our own table sets
-//! before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy accepts. Apart from
-//! those rules nothing of the host's firewall is ever changed.
+//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at the
+//! head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that
+//! our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy
+//! accepts. Apart from those rules nothing of the host's firewall is ever changed.
 //!
 //! # Rules by hand
 //!

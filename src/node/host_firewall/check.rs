@@ -52,13 +52,13 @@ fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
 
 /// Traffic goes on; only what was asked for did not happen.
 fn left(chain: &HostChain, error: &Error) -> Advice {
-    let shows_it = match chain.backend {
+    let remedy = match chain.backend {
         Backend::Nft => format!("nft -a list chain {chain} shows them with their handles"),
-        Backend::Legacy => format!("delete them from the chain {chain} by hand"),
+        Backend::Legacy => "iptables-legacy -S, or ip6tables-legacy -S, shows them".to_owned(),
     };
     Advice {
         what: format!("our rules cannot be taken out of the host's chain {chain}: {}", one_line(error)),
-        remedy: shows_it,
+        remedy,
         ..about(chain)
     }
 }
