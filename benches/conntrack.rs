@@ -157,8 +157,12 @@ fn beside_deletions<T>(work: impl FnOnce() -> T) -> T {
 /// A reconciler that has programmed one UDP Service.
 fn start() -> Handle {
     let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
-    let policy =
-        Policy { masquerade_all: false, mark: 1 << 14, local_traffic, host_firewall: HostFirewall::Warn };
+    let policy = Policy {
+        masquerade_all: false,
+        mark: 1 << 14,
+        local_traffic,
+        host_firewall: HostFirewall::default(),
+    };
     let kernel = Kernel {
         ipvs: Box::new(KernelIpvs::open().unwrap()),
         netfilter: Box::new(KernelNetfilter::open(&policy).unwrap()),

@@ -38,7 +38,7 @@ pub(super) fn start(
         let (in_use, status) = (handle.node_usage()?, handle.status()?);
         // First: a chain with our rules needs no advice.
         let firewall = our_rules.apply();
-        checker.check(&in_use, &status, firewall);
+        checker.check(&in_use, &status, &firewall);
         Ok(())
     }));
     (recheck, our_rules_applied)

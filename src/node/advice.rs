@@ -2,7 +2,7 @@
 //!
 //! Each check is a function of plain values and has a file of its own. Advice is in the log, in `kube-ipvs status` as
 //! long as it holds, and, if it is a warning, in an Event of the Node. A check never keeps the daemon from its work
-//! and never changes the node. What `--host-firewall=accept` asks for is done before the check of the chains
+//! and never changes the node. What `--host-firewall` asks for is done before the check of the chains
 //! (`host_firewall`).
 
 mod bridges;

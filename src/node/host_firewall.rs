@@ -3,4 +3,4 @@
 pub(crate) mod check;
 mod rules;
 
-pub(crate) use rules::{ChainFinding, OurRules, drops_still};
+pub(crate) use rules::{Finding, OurRules, drops_still};

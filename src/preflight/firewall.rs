@@ -6,35 +6,44 @@ use netfilter::{ACCEPT_MARK_PRIORITIES, Policy};
 
 use super::Finding;
 use crate::node::host_firewall::{
-    ChainFinding,
+    self,
     check::{self, BY_HAND},
     drops_still,
 };
 
 const SUBJECT: &str = "host's firewall";
 
-/// One finding for each chain that drops, and one for rules that cannot be read. `closed` is `None` where nf_tables was not
-/// asked; `legacy` are the families with rules of the old iptables.
+/// One finding for each chain that drops, and one for what cannot be read. `nf_tables` is `None` where it was not asked;
+/// `legacy` has the closed chains of the old iptables, and the families whose programs are not here.
 pub(super) fn check(
-    closed: Option<Result<Vec<ClosedChain>, Error>>,
+    nf_tables: Option<Result<Vec<ClosedChain>, Error>>,
+    legacy: Result<(Vec<ClosedChain>, Vec<Family>), Error>,
     policy: &Policy,
-    legacy: Result<Vec<Family>, Error>,
 ) -> Vec<Finding> {
-    let mut findings = match closed {
-        // Rules by hand are taken at their word. Our own are taken out unless they are wanted.
-        Some(Ok(closed)) => closed
-            .into_iter()
-            .filter(|closed| closed.accepts != Accepts::ByHand)
-            .flat_map(|closed| drops(closed, policy))
-            .collect(),
-        Some(Err(error)) => from_advice(Err(error)),
+    let mut findings = match nf_tables {
+        Some(Ok(closed)) => closed_chains(closed, policy),
+        Some(Err(error)) => advised(host_firewall::Finding::Unreadable(error)),
         None => vec![Finding::note(SUBJECT, "not looked at: to ask nf_tables might load it")],
     };
-    findings.extend(check::legacy(legacy).map(Finding::from));
+    match legacy {
+        Ok((closed, unseen)) => {
+            findings.extend(closed_chains(closed, policy));
+            if !unseen.is_empty() {
+                findings.extend(advised(host_firewall::Finding::Unseen(unseen)));
+            }
+        }
+        Err(error) => findings.extend(advised(host_firewall::Finding::Unreadable(error))),
+    }
     if findings.is_empty() {
         findings.push(Finding::ok(SUBJECT, "no chain in input or forward drops what it does not know"));
     }
     findings
+}
+
+fn closed_chains(closed: Vec<ClosedChain>, policy: &Policy) -> Vec<Finding> {
+    // Rules by hand are taken at their word. Our own are taken out unless they are wanted.
+    let heard = closed.into_iter().filter(|closed| closed.accepts != Accepts::ByHand);
+    heard.flat_map(|closed| drops(closed, policy)).collect()
 }
 
 fn drops(closed: ClosedChain, policy: &Policy) -> Vec<Finding> {
@@ -48,25 +57,29 @@ fn drops(closed: ClosedChain, policy: &Policy) -> Vec<Finding> {
             .push(Finding::note(chain, format!("{how}: our rules are put at its head (--host-firewall)")));
     }
     if drops_still(policy.host_firewall, chain) {
-        findings.extend(from_advice(Ok(vec![ChainFinding::Closed(closed)])));
+        findings.extend(advised(host_firewall::Finding::Closed(closed)));
     }
     findings
 }
 
-fn from_advice(found: Result<Vec<ChainFinding>, Error>) -> Vec<Finding> {
-    check::check(found).into_iter().map(Finding::from).collect()
+fn advised(found: host_firewall::Finding) -> Vec<Finding> {
+    check::check(&[found]).into_iter().map(Finding::from).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use host_rules::host_firewall::{Hook, HostChain, How, TableFamily};
+    use host_rules::{
+        Backend,
+        host_firewall::{Hook, HostChain, How, TableFamily},
+    };
     use netfilter::{HostFirewall, LocalTraffic};
 
     use super::{super::Verdict, *};
 
     fn closed(accepts: Accepts, priority: i32) -> ClosedChain {
         let (table, name) = ("filter".into(), "input".into());
-        let chain = HostChain { family: TableFamily::Inet, table, name, hook: Hook::Input, priority };
+        let (backend, family, hook) = (Backend::Nft, TableFamily::Inet, Hook::Input);
+        let chain = HostChain { backend, family, table, name, hook, priority };
         ClosedChain { chain, how: How::Policy, accepts }
     }
 
@@ -76,7 +89,11 @@ mod tests {
     }
 
     fn said(closed: ClosedChain, wanted: HostFirewall) -> Vec<(Verdict, String)> {
-        let findings = check(Some(Ok(vec![closed])), &policy(wanted), Ok(Vec::new()));
+        let (nf_tables, legacy) = match closed.chain.backend {
+            Backend::Nft => (vec![closed], Vec::new()),
+            Backend::Legacy => (Vec::new(), vec![closed]),
+        };
+        let findings = check(Some(Ok(nf_tables)), Ok((legacy, Vec::new())), &policy(wanted));
         findings.into_iter().map(|finding| (finding.verdict, finding.what)).collect()
     }
 
@@ -91,8 +108,9 @@ mod tests {
 
     #[test]
     fn what_kube_proxy_would_let_drop_in_input_is_a_warning_beside_our_rules() {
-        let of_iptables = |hook, name: &str| {
+        let of_iptables = |backend, hook, name: &str| {
             let chain = HostChain {
+                backend,
                 family: TableFamily::Ip,
                 table: "filter".into(),
                 name: name.into(),
@@ -105,8 +123,11 @@ mod tests {
             let said = said(closed, HostFirewall::AsKubeProxy);
             said.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>()
         };
-        assert_eq!(verdicts(of_iptables(Hook::Forward, "FORWARD")), [Verdict::Note]);
-        assert_eq!(verdicts(of_iptables(Hook::Input, "INPUT")), [Verdict::Note, Verdict::Warning]);
+        for backend in [Backend::Nft, Backend::Legacy] {
+            assert_eq!(verdicts(of_iptables(backend, Hook::Forward, "FORWARD")), [Verdict::Note]);
+            let input = verdicts(of_iptables(backend, Hook::Input, "INPUT"));
+            assert_eq!(input, [Verdict::Note, Verdict::Warning]);
+        }
         assert_eq!(verdicts(closed(Accepts::Nothing, 0)), [Verdict::Warning]);
     }
 
@@ -118,8 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_old_iptables_are_a_note() {
-        let findings = check(Some(Ok(Vec::new())), &policy(HostFirewall::Warn), Ok(vec![Family::V4]));
+    fn rules_of_the_old_iptables_are_a_note_where_its_programs_are_not_here() {
+        let legacy = Ok((Vec::new(), vec![Family::V4]));
+        let findings = check(Some(Ok(Vec::new())), legacy, &policy(HostFirewall::Warn));
         assert!(matches!(&findings[..], [finding] if finding.verdict == Verdict::Note), "{findings:?}");
     }
 }

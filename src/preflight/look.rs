@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use host_rules::host_firewall::{HostChains, legacy_tables};
+use host_rules::host_firewall::{FirewallChains as _, HostChains, LegacyChains};
 use ipvs::{Info, Ipvs, KernelIpvs};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
 use reconciler::NodeUsage;
@@ -273,9 +273,10 @@ impl<'a> Look<'a> {
     }
 
     fn firewall(&mut self, seen: &Seen, policy: &Policy) {
-        let closed = || HostChains::open()?.closed_chains(policy);
-        let closed = of_nf_tables(&seen.modules, closed);
-        self.findings.extend(firewall::check(closed, policy, legacy_tables()));
+        let nf_tables = of_nf_tables(&seen.modules, || HostChains::open()?.closed_chains(policy));
+        let legacy = LegacyChains::open()
+            .and_then(|mut chains| Ok((chains.closed_chains(policy)?, chains.unseen().to_vec())));
+        self.findings.extend(firewall::check(nf_tables, legacy, policy));
     }
 
     /// What of the node's settings, as the start leaves them, hurts the Services that are known.

@@ -99,7 +99,10 @@ fn modes(leftovers: &[Leftover]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use host_rules::leftovers::{Backend, Error, Rules, Stayed};
+    use host_rules::{
+        Backend,
+        leftovers::{Error, Rules, Stayed},
+    };
     use ipvs::Family;
 
     use super::{super::Verdict, *};

@@ -2,7 +2,7 @@
 
 use dummy_interface::{DEVICE, remove_device, remove_routes};
 use host_rules::{
-    host_firewall::{self, HostChains},
+    host_firewall::{self, FirewallChains, HostChains, LegacyChains},
     leftovers::{self, Leftovers, Scope},
 };
 use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
@@ -49,7 +49,8 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
             Err(error) => cleaned.stays(VIRTUAL_SERVERS, &error),
         }
     }
-    cleaned.accept_rules();
+    cleaned.our_rules(HostChains::open());
+    cleaned.our_rules(LegacyChains::open());
     for family in Family::BOTH {
         let table = format!("our nf_tables table of {family}");
         let gone = netfilter::uninstall(family).map(|was_there| was_there.then(|| table.clone()));
@@ -116,9 +117,9 @@ impl CleanupReport {
     }
 
     /// Our rules in the host's own chains, which are known by their comment.
-    fn accept_rules(&mut self) {
-        let mut withdraw = || -> Result<(), host_firewall::Error> {
-            let mut chains = HostChains::open()?;
+    fn our_rules(&mut self, chains: Result<impl FirewallChains, host_firewall::Error>) {
+        let withdraw = || -> Result<(), host_firewall::Error> {
+            let mut chains = chains?;
             for chain in chains.chains_with_our_rules()? {
                 let rules = format!("our rules in the host's chain {chain}");
                 let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rules.clone()));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use host_rules::{
-    host_firewall::{Accepts, ClosedChain, Hook, HostChains, TableFamily},
+    host_firewall::{Accepts, ClosedChain, FirewallChains as _, Hook, HostChains, TableFamily},
     leftovers::{Error, Leftovers, Outcome, Scope},
 };
 use ipvs::Family;
@@ -187,8 +187,9 @@ mod tests {
     };
 
     use host_rules::{
+        Backend,
         host_firewall::{HostChain, How},
-        leftovers::{Backend, Leftover, Rules},
+        leftovers::{Leftover, Rules},
     };
     use reconciler::{SyncReport, SyncStats, Trigger};
     use service::{Options, State};
@@ -340,7 +341,8 @@ mod tests {
     fn kube_forward_is_needed_where_only_it_accepts_what_pods_answer() {
         let forward = |family, accepts| {
             let (table, name) = ("filter".into(), "FORWARD".into());
-            let chain = HostChain { family, table, name, hook: Hook::Forward, priority: 0 };
+            let chain =
+                HostChain { backend: Backend::Nft, family, table, name, hook: Hook::Forward, priority: 0 };
             ClosedChain { chain, how: How::Policy, accepts }
         };
         assert_eq!(forwarding_needed_in(&[forward(TableFamily::Ip, Accepts::Nothing)]), [Family::V4]);

@@ -216,12 +216,13 @@ fn by_default_answers_pass_a_closed_forward_of_iptables_even_after_a_flush() {
     node.run("sh", &["-ec", FORWARD_NOTHING]).unwrap();
     let begun = Instant::now();
     eventually("the rules are back", || {
-        anyhow::ensure!(our_rules() == 2, "there are {} of our rules", our_rules());
+        ensure!(our_rules() == 2, "there are {} of our rules", our_rules());
         is_served()
     })
     .unwrap();
     println!("back after {:?}", begun.elapsed());
     connection.still_works().unwrap();
+    is_served().unwrap();
     assert_eq!(logged(&cluster, &WARNED), 0, "{}", cluster.daemon().log());
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(!status.contains("warning:"), "{status}");

@@ -499,7 +499,6 @@ fn kube_forward_stays_until_something_else_accepts_the_answers_of_pods() {
             cluster.lab.client.ask(at(vip, 80)).unwrap();
         }
 
-        let Kind::Nft = kind else { continue };
         cluster.restart(&[NO_PERIOD]);
         eventually("KUBE-FORWARD is gone", || {
             ensure!(chains(&cluster.lab.node).is_empty(), filter(&cluster.lab.node));

@@ -1,6 +1,6 @@
 //! The chains of the host's own firewall.
 
-use host_rules::host_firewall::{ClosedChain, HostChain, HostChains};
+use host_rules::host_firewall::{ClosedChain, FirewallChains as _, HostChain, HostChains};
 use netfilter::{HostFirewall, Policy};
 use netlink::Transcript;
 

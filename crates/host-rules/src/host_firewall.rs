@@ -5,10 +5,10 @@
 //! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
 //! is final.
 //!
-//! [`HostChains::closed_chains`] finds the chains that drop, and [`HostChains::settle`] puts rules at the head of such
-//! a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that our own table sets
-//! before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy accepts. Apart from
-//! those rules nothing of the host's firewall is ever changed.
+//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at the
+//! head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that
+//! our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy
+//! accepts. Apart from those rules nothing of the host's firewall is ever changed.
 //!
 //! # Rules by hand
 //!
@@ -49,13 +49,14 @@ mod xt;
 
 use netlink::{Batch, Errno, OperationError, Protocol, Socket};
 
+pub(crate) use accept::OUR_COMMENT;
 pub use chain::{Hook, HostChain, TableFamily};
 pub use closed::{Accepts, ClosedChain, How};
-pub use legacy::legacy_tables;
-pub(crate) use legacy::tables_in_use;
+pub use legacy::{LegacyChains, settling as legacy_settling};
 pub use listing::ListedTable;
 pub use wanted::wants_rules;
 
+use crate::LegacyError;
 use chain::{BaseChain, Table};
 use netfilter::{
     ACCEPT_MARK_PRIORITIES, Policy,
@@ -82,14 +83,9 @@ pub enum Error {
     /// The chain comes before our table sets its mark, or after that has been cleared.
     #[error("cannot accept by our mark in chain {0}: it is not set at the priority of the chain")]
     OutOfReach(HostChain),
-    /// The list of the old iptables' tables could not be read.
-    #[error("cannot read {path}")]
-    LegacyTables {
-        /// The file.
-        path: &'static str,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    /// The tables of the old iptables could not be read or changed.
+    #[error(transparent)]
+    Legacy(#[from] LegacyError),
 }
 
 impl Error {
@@ -98,26 +94,33 @@ impl Error {
     }
 }
 
-/// The chains of the host's own firewall, in the network namespace of the thread that opened this.
+/// The chains of the host's own firewall: those in nf_tables, or those of the old iptables.
+pub trait FirewallChains {
+    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as the policy
+    /// asks for.
+    fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error>;
+
+    /// The chains, closed or not, in which a rule of ours is.
+    fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error>;
+
+    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it. Returns
+    /// whether that took a change.
+    fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error>;
+
+    /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
+    fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error>;
+}
+
+/// The chains in nf_tables, in the network namespace of the thread that opened this.
 #[derive(Debug)]
 pub struct HostChains {
     socket: Socket,
 }
 
-impl HostChains {
-    /// Opens a netlink socket. Nothing is read or written yet.
-    pub fn open() -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
-        Ok(Self { socket })
-    }
-
-    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as the policy
-    /// asks for.
-    ///
-    /// It reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
+impl FirewallChains for HostChains {
+    /// Reads the list of all chains, and the rules of the base chains at input and forward. Dormant tables
     /// filter nothing and are left out, and so is our own.
-    pub fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
+    fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
         let judge = |(base, rules): (BaseChain, Vec<Rule>)| {
             let wanted = wanted(policy, &base.chain);
             closed::judge(base, &rules, &wanted)
@@ -125,16 +128,13 @@ impl HostChains {
         Ok(self.read()?.into_iter().filter_map(judge).collect())
     }
 
-    /// The chains, closed or not, in which a rule of ours is.
-    pub fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
+    fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
         let mut chains = self.read()?;
         chains.retain(|(_, rules)| rules.iter().any(accept::is_ours));
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
-    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it. Returns
-    /// whether that took a change.
-    pub fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
+    fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
         let wanted = wanted(policy, chain);
         let by_our_mark = wanted.contains(&Accepted::Marked(policy.accept_mark()));
         if by_our_mark && !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
@@ -143,9 +143,17 @@ impl HostChains {
         self.change(chain, &wanted)
     }
 
-    /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
-    pub fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
+    fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
         self.change(chain, &[])
+    }
+}
+
+impl HostChains {
+    /// Opens a netlink socket. Nothing is read or written yet.
+    pub fn open() -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
+        Ok(Self { socket })
     }
 
     /// Makes our rules these.

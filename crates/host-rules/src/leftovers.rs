@@ -23,10 +23,10 @@ mod nf_tables;
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
+use crate::{Backend, legacy::Programs};
 pub use error::Error;
 use found::name_of;
-pub use found::{Backend, Leftover, Outcome, Rules, Stayed};
-use legacy::Programs;
+pub use found::{Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
 use netfilter::nft::kernel;
@@ -37,7 +37,7 @@ pub struct Scope {
     /// Whether the tables of the nftables mode are removed too.
     pub nftables_tables: bool,
     /// The families in which KUBE-FORWARD stays. It accepts the answers of pods: if the host's chain FORWARD
-    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop. With
+    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop and no rule of ours. With
     /// `None` it is always removed.
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
@@ -125,7 +125,7 @@ impl Leftovers {
                 Ok(tables) if tables.is_empty() => continue,
                 Ok(tables) => tables,
                 Err(error) => {
-                    outcome.stays(format!("iptables-legacy, {family}"), error);
+                    outcome.stays(format!("iptables-legacy, {family}"), error.into());
                     continue;
                 }
             };
@@ -154,15 +154,15 @@ impl Leftovers {
         outcome: &mut Outcome,
     ) {
         let spares_forwarding = self.scope.forwarding_needed_in.is_some();
-        let worked = programs.plan(table, spares_forwarding).and_then(|plan| {
+        let worked = legacy::plan(programs, table, spares_forwarding).and_then(|plan| {
             if mode == Mode::Remove && !plan.is_empty() {
-                programs.remove(table, &plan)?;
+                legacy::remove(programs, table, &plan)?;
             }
             Ok(plan)
         });
         match worked {
             Ok(plan) => outcome.take(Backend::Legacy, family, table, plan),
-            Err(error) => outcome.stays(name_of(Backend::Legacy, family, table), error),
+            Err(error) => outcome.stays(name_of(Backend::Legacy, family, table), error.into()),
         }
     }
 

@@ -1,9 +1,14 @@
 //! Rules of the node that are not ours.
 //!
-//! [`host_firewall`] finds the chains of the host's own firewall that drop unknown traffic, and puts one rule into
+//! [`host_firewall`] finds the chains of the host's own firewall that drop unknown traffic, and puts rules into
 //! them on request. [`leftovers`] finds and removes what kube-proxy left behind.
 //!
 //! Everything that kube-ipvs needs for itself is in its own tables, in the crate `netfilter`.
 
+mod backend;
 pub mod host_firewall;
 pub mod leftovers;
+mod legacy;
+
+pub use backend::Backend;
+pub use legacy::Error as LegacyError;

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host_rules::host_firewall::{Error, legacy_tables};
 use ipvs::{KernelIpvs, Timeouts};
 use reconciler::{NodeUsage, SyncStatus};
 use service::one_line;
@@ -22,7 +21,7 @@ use crate::{
     config::ConntrackSettings,
     conntrack::table_full,
     node::{
-        host_firewall::{self, ChainFinding},
+        host_firewall::{self, Finding},
         sysctl::Sysctl,
     },
     takeover::another_proxy::AnotherProxy,
@@ -76,14 +75,8 @@ impl NodeChecker {
 
     /// Runs every check, in the calling thread's network namespace: with what Services use of the node, the writer's
     /// status, and what is left to report about the host's chains. Blocks.
-    pub(crate) fn check(
-        &mut self,
-        in_use: &NodeUsage,
-        status: &SyncStatus,
-        firewall: Result<Vec<ChainFinding>, Error>,
-    ) {
+    pub(crate) fn check(&mut self, in_use: &NodeUsage, status: &SyncStatus, firewall: &[Finding]) {
         let mut advice = host_firewall::check::check(firewall);
-        advice.extend(host_firewall::check::legacy(legacy_tables()));
         advice.extend(self.settings.check(in_use, self.masquerade_all, Self::ipvs_timeouts()));
         advice.extend(parameters::check(Sysctl::default().differing(self.wanted.strict_arp)));
         advice.extend(self.conntrack());

@@ -2,32 +2,34 @@
 
 use std::fmt::Display;
 
-use host_rules::host_firewall::{ClosedChain, Error, Hook, HostChain};
+use host_rules::{
+    Backend,
+    host_firewall::{ClosedChain, Error, Hook, HostChain},
+};
 use ipvs::Family;
 use service::one_line;
 
-use super::rules::ChainFinding;
+use super::rules::Finding;
 use crate::node::advice::{Advice, Cause, Severity};
 
 /// The advice about the host's chains, after our rules were applied.
-pub(crate) fn check(found: Result<Vec<ChainFinding>, Error>) -> Vec<Advice> {
-    match found {
-        Ok(found) => found.iter().map(advice).collect(),
-        Err(error) => vec![unreadable(&error)],
-    }
+pub(crate) fn check(found: &[Finding]) -> Vec<Advice> {
+    found.iter().map(advice).collect()
 }
 
-fn advice(found: &ChainFinding) -> Advice {
+fn advice(found: &Finding) -> Advice {
     match found {
-        ChainFinding::Closed(closed) => {
+        Finding::Closed(closed) => {
             Advice { remedy: format!("--host-firewall=accept, or {BY_HAND}"), ..drops(closed) }
         }
-        ChainFinding::TakesNoRules(closed, error) => {
+        Finding::TakesNoRules(closed, error) => {
             let drops = drops(closed);
             let what = format!("{}; {}", drops.what, one_line(error));
             Advice { what, remedy: BY_HAND.to_owned(), ..drops }
         }
-        ChainFinding::KeepsRules(chain, error) => left(chain, error),
+        Finding::KeepsRules(chain, error) => left(chain, error),
+        Finding::Unreadable(error) => unreadable(error),
+        Finding::Unseen(families) => unseen(families),
     }
 }
 
@@ -50,37 +52,44 @@ fn drops(ClosedChain { chain, how, .. }: &ClosedChain) -> Advice {
 
 /// Traffic goes on; only what was asked for did not happen.
 fn left(chain: &HostChain, error: &Error) -> Advice {
+    let remedy = match chain.backend {
+        Backend::Nft => format!("nft -a list chain {chain} shows them with their handles"),
+        Backend::Legacy => "iptables-legacy -S, or ip6tables-legacy -S, shows them".to_owned(),
+    };
     Advice {
         what: format!("our rules cannot be taken out of the host's chain {chain}: {}", one_line(error)),
-        remedy: format!("nft -a list chain {chain} shows them with their handles"),
+        remedy,
         ..about(chain)
     }
 }
 
 fn unreadable(error: &Error) -> Advice {
+    let (subject, remedy) = match error {
+        Error::Legacy(_) => (LEGACY, SHOWS_LEGACY),
+        _ => ("nf_tables", "nft list ruleset shows whether a chain drops what it does not know"),
+    };
     Advice {
         what: format!("the host's firewall cannot be read: {}", one_line(error)),
-        remedy: "nft list ruleset shows whether a chain drops what it does not know".to_owned(),
-        ..about("nf_tables")
+        remedy: remedy.to_owned(),
+        ..about(subject)
     }
 }
 
+const LEGACY: &str = "iptables-legacy";
+const SHOWS_LEGACY: &str = "iptables-legacy -S shows whether INPUT or FORWARD drops what it does not know";
+
 /// What cannot be read cannot be warned of.
-pub(crate) fn legacy(tables: Result<Vec<Family>, Error>) -> Option<Advice> {
-    let families = match tables {
-        Ok(families) if families.is_empty() => return None,
-        Ok(families) => families,
-        Err(error) => return Some(unreadable(&error)),
-    };
+fn unseen(families: &[Family]) -> Advice {
     let families: Vec<_> = families.iter().map(ToString::to_string).collect();
-    Some(Advice {
+    Advice {
         what: format!(
-            "the host has firewall rules of iptables-legacy ({}), which kube-ipvs neither sees nor changes",
+            "the host has firewall rules of iptables-legacy ({}), which kube-ipvs neither sees nor changes: its \
+             programs are not here",
             families.join(", ")
         ),
-        remedy: "iptables-legacy -S shows whether INPUT or FORWARD drops what it does not know".to_owned(),
-        ..about("iptables-legacy")
-    })
+        remedy: SHOWS_LEGACY.to_owned(),
+        ..about(LEGACY)
+    }
 }
 
 /// A note about a chain or the like, with nothing in it yet.
@@ -99,9 +108,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_of_the_old_iptables_are_a_note_since_nobody_knows_what_they_do() {
-        assert_eq!(legacy(Ok(Vec::new())), None);
-        let advice = legacy(Ok(vec![Family::V4, Family::V6])).unwrap();
+    fn rules_of_the_old_iptables_are_a_note_where_nobody_knows_what_they_do() {
+        let advice = advice(&Finding::Unseen(vec![Family::V4, Family::V6]));
         assert_eq!(advice.severity, Severity::Note);
         assert!(advice.what.contains("iptables-legacy (IPv4, IPv6)"), "{}", advice.what);
     }

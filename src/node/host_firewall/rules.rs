@@ -5,31 +5,13 @@
 
 use std::{collections::HashSet, future::Future};
 
-use host_rules::host_firewall::{Accepts, ClosedChain, Error, Hook, HostChain, HostChains, wants_rules};
+use host_rules::host_firewall::{
+    Accepts, ClosedChain, Error, FirewallChains, Hook, HostChain, HostChains, LegacyChains, wants_rules,
+};
+use ipvs::Family;
 use netfilter::{HostFirewall, Policy};
 use tokio::sync::watch;
 use tracing::{debug, info};
-
-/// The host's chains: the kernel's, or a test's.
-trait FirewallChains {
-    fn closed(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error>;
-    fn with_our_rules(&mut self) -> Result<Vec<HostChain>, Error>;
-    fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error>;
-}
-
-impl FirewallChains for HostChains {
-    fn closed(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
-        self.closed_chains(policy)
-    }
-
-    fn with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
-        self.chains_with_our_rules()
-    }
-
-    fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
-        HostChains::settle(self, chain, policy)
-    }
-}
 
 /// Applies our rules for as long as the daemon runs.
 #[derive(Debug)]
@@ -48,11 +30,19 @@ impl OurRules {
     }
 
     /// Puts our rules in, or takes them out, and returns the findings to report. Blocks.
-    pub(crate) fn apply(&mut self) -> Result<Vec<ChainFinding>, Error> {
-        let found =
-            HostChains::open().and_then(|mut chains| tend(&mut chains, &self.policy, &mut self.opened));
+    pub(crate) fn apply(&mut self) -> Vec<Finding> {
+        let legacy = LegacyChains::open();
+        let unseen = legacy.as_ref().map(|chains| chains.unseen().to_vec()).unwrap_or_default();
+        let mut findings = self.tend(HostChains::open());
+        findings.extend(self.tend(legacy));
+        findings.extend((!unseen.is_empty()).then_some(Finding::Unseen(unseen)));
         self.done.send_replace(true);
-        found
+        findings
+    }
+
+    fn tend(&mut self, chains: Result<impl FirewallChains, Error>) -> Vec<Finding> {
+        let found = chains.and_then(|mut chains| tend(&mut chains, &self.policy, &mut self.opened));
+        found.unwrap_or_else(|error| vec![Finding::Unreadable(error)])
     }
 
     /// Waits until the rules were applied once.
@@ -62,15 +52,19 @@ impl OurRules {
     }
 }
 
-/// A chain of the host that drops packets of Services, or differs from the configuration.
+/// What is left to report: chains of the host that drop packets of Services, or differ from the configuration.
 #[derive(Debug)]
-pub(crate) enum ChainFinding {
+pub(crate) enum Finding {
     /// A chain that drops what nobody has asked to accept there.
     Closed(ClosedChain),
     /// A chain that drops and does not take our rules.
     TakesNoRules(ClosedChain, Error),
     /// A chain out of which our rules cannot be taken.
     KeepsRules(HostChain, Error),
+    /// Chains that cannot be read.
+    Unreadable(Error),
+    /// Families with chains of the old iptables whose programs are not here.
+    Unseen(Vec<Family>),
 }
 
 /// Makes our rules in each chain those wanted, and returns the findings to report. `opened` has the chains that got
@@ -79,27 +73,27 @@ fn tend(
     chains: &mut impl FirewallChains,
     policy: &Policy,
     opened: &mut HashSet<HostChain>,
-) -> Result<Vec<ChainFinding>, Error> {
-    let closed = chains.closed(policy)?;
+) -> Result<Vec<Finding>, Error> {
+    let closed = chains.closed_chains(policy)?;
     let mut findings = Vec::new();
     // Chains that have been opened since, or are named by an earlier daemon's configuration.
-    for chain in chains.with_our_rules()? {
+    for chain in chains.chains_with_our_rules()? {
         if closed.iter().all(|closed| closed.chain != chain)
             && let Err(error) = settle(chains, &chain, policy, opened)
         {
-            findings.push(ChainFinding::KeepsRules(chain, error));
+            findings.push(Finding::KeepsRules(chain, error));
         }
     }
     for closed in closed {
         match settle(chains, &closed.chain, policy, opened) {
             Err(error) if !wants_rules(policy, &closed.chain) => {
-                findings.push(ChainFinding::KeepsRules(closed.chain, error));
+                findings.push(Finding::KeepsRules(closed.chain, error));
             }
             // Rules by hand replace ours.
             _ if closed.accepts == Accepts::ByHand => {}
-            Err(error) => findings.push(ChainFinding::TakesNoRules(closed, error)),
+            Err(error) => findings.push(Finding::TakesNoRules(closed, error)),
             Ok(()) if drops_still(policy.host_firewall, &closed.chain) => {
-                findings.push(ChainFinding::Closed(closed));
+                findings.push(Finding::Closed(closed));
             }
             Ok(()) => {}
         }
@@ -140,7 +134,10 @@ pub(crate) fn drops_still(host_firewall: HostFirewall, chain: &HostChain) -> boo
 
 #[cfg(test)]
 mod tests {
-    use host_rules::host_firewall::{How, TableFamily};
+    use host_rules::{
+        Backend,
+        host_firewall::{How, TableFamily},
+    };
     use netfilter::LocalTraffic;
     use netlink::OperationError;
 
@@ -163,10 +160,20 @@ mod tests {
         fn with(chain: HostChain, accepts: Accepts) -> Self {
             Self { closed: vec![(chain, accepts)], ..Self::default() }
         }
+
+        fn set(&mut self, chain: &HostChain, to: impl Fn(Accepts) -> Accepts) -> Result<bool, Error> {
+            if self.refuses {
+                return Err(Error::Owned(chain.clone()));
+            }
+            let mut all = self.closed.iter_mut().chain(&mut self.open);
+            let (_, accepts) = all.find(|(its, _)| its == chain).unwrap();
+            let before = std::mem::replace(accepts, to(*accepts));
+            Ok(*accepts != before)
+        }
     }
 
-    impl FirewallChains for FakeHost {
-        fn closed(&mut self, _: &Policy) -> Result<Vec<ClosedChain>, Error> {
+    impl FirewallChains for &mut FakeHost {
+        fn closed_chains(&mut self, _: &Policy) -> Result<Vec<ClosedChain>, Error> {
             if self.is_unreadable {
                 return Err(OperationError::NotPermitted {
                     subsystem: "nf_tables",
@@ -182,29 +189,31 @@ mod tests {
             Ok(self.closed.iter().map(closed).collect())
         }
 
-        fn with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
+        fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
             let all = self.closed.iter().chain(&self.open);
             let ours = all.filter(|(_, accepts)| *accepts == Accepts::ByOurRules);
             Ok(ours.map(|(chain, _)| chain.clone()).collect())
         }
 
         fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
-            if self.refuses {
-                return Err(Error::Owned(chain.clone()));
+            if wants_rules(policy, chain) {
+                self.set(chain, |_| Accepts::ByOurRules)
+            } else {
+                self.withdraw(chain)
             }
-            let all = self.closed.iter_mut().chain(&mut self.open);
-            let (_, is) = all.into_iter().find(|(its, _)| its == chain).unwrap();
-            let wanted = match wants_rules(policy, chain) {
-                true => Accepts::ByOurRules,
-                false if *is == Accepts::ByHand => Accepts::ByHand,
-                false => Accepts::Nothing,
-            };
-            Ok(std::mem::replace(is, wanted) != wanted)
+        }
+
+        fn withdraw(&mut self, chain: &HostChain) -> Result<bool, Error> {
+            self.set(chain, |accepts| match accepts {
+                Accepts::ByOurRules => Accepts::Nothing,
+                others => others,
+            })
         }
     }
 
     fn input() -> HostChain {
         HostChain {
+            backend: Backend::Nft,
             family: TableFamily::Ip,
             table: "filter".into(),
             name: "INPUT".into(),
@@ -225,8 +234,11 @@ mod tests {
     fn said(host: &mut FakeHost, host_firewall: HostFirewall) -> Vec<(Severity, String, String)> {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
         let policy = Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall };
-        let found = tend(host, &policy, &mut HashSet::new());
-        check(found).into_iter().map(|advice| (advice.severity, advice.what, advice.remedy)).collect()
+        let mut rules = OurRules::new(policy);
+        check(&rules.tend(Ok(host)))
+            .into_iter()
+            .map(|advice| (advice.severity, advice.what, advice.remedy))
+            .collect()
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn policy() -> Result<Policy> {
         masquerade_all: false,
         mark: 1 << 14,
         local_traffic: LocalTraffic::Source { ipv4, ipv6 },
-        host_firewall: HostFirewall::Warn,
+        host_firewall: HostFirewall::default(),
     })
 }
 

@@ -18,7 +18,7 @@ use netfilter::nft::{
 };
 
 /// What each rule of ours says about itself.
-pub(super) const COMMENT: &str = "kube-ipvs: what it forwards";
+pub(crate) const OUR_COMMENT: &str = "kube-ipvs: what it forwards";
 
 /// How the comment begins of a rule that an operator has written for kube-ipvs.
 pub(super) const BY_HAND: &str = "kube-ipvs";
@@ -26,7 +26,7 @@ pub(super) const BY_HAND: &str = "kube-ipvs";
 /// Whether this rule is ours. Its comment says so, which `iptables-save` keeps. A rule that does the same
 /// without the comment may belong to somebody else: it is never removed, and others may come before it.
 pub(super) fn is_ours(rule: &Rule) -> bool {
-    *rule.comment == *COMMENT
+    *rule.comment == *OUR_COMMENT
 }
 
 /// Whether our rules are these, each once and where packets reach it.
@@ -52,7 +52,7 @@ pub(super) fn insert(batch: &mut Batch, chain: &HostChain, accepted: Accepted) {
             }
             encode::accept(list);
         });
-        encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(COMMENT));
+        encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(OUR_COMMENT));
     });
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use netlink::{Error, Reply};
 use serde::Serialize;
 
+use crate::Backend;
 use netfilter::nft::{
     TABLE,
     attribute::{
@@ -17,9 +18,11 @@ use netfilter::nft::{
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.
 ///
-/// Its `Display` names it as nft does: `ip filter INPUT`.
+/// Its `Display` names it as nft does: `ip filter INPUT`; or it is `INPUT of iptables-legacy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct HostChain {
+    /// Where its table is.
+    pub backend: Backend,
     /// The family of its table.
     pub family: TableFamily,
     /// The name of its table.
@@ -73,7 +76,7 @@ pub(super) struct Table {
 }
 
 impl HostChain {
-    /// Whether iptables shows this chain and writes to it, through nf_tables.
+    /// Whether iptables shows this chain and writes to it.
     pub fn belongs_to_iptables(&self) -> bool {
         let name = match self.hook {
             Hook::Input => "INPUT",
@@ -91,7 +94,11 @@ impl Table {
 
 impl fmt::Display for HostChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.family, self.table, self.name)
+        match (self.backend, self.family) {
+            (Backend::Nft, family) => write!(f, "{family} {} {}", self.table, self.name),
+            (Backend::Legacy, TableFamily::Ip6) => write!(f, "{} of ip6tables-legacy", self.name),
+            (Backend::Legacy, _) => write!(f, "{} of iptables-legacy", self.name),
+        }
     }
 }
 
@@ -189,7 +196,7 @@ pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error
         return Ok(None);
     };
     let (table, name) = (table.into(), name.into());
-    let chain = HostChain { family, table, name, hook, priority };
+    let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority };
     Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: policy == NF_DROP }))
 }
 

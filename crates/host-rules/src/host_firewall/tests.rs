@@ -4,11 +4,12 @@ use netlink::{Encoder, Reply};
 use proptest::prelude::*;
 
 use super::{
-    accept::COMMENT,
+    accept::OUR_COMMENT as COMMENT,
     closed::judge,
     rule::{Effect, End},
     *,
 };
+use crate::Backend;
 use netfilter::{
     HostFirewall, LocalTraffic,
     nft::{
@@ -21,7 +22,7 @@ const MARK: u32 = 0x1000;
 
 fn chain(family: TableFamily, table: &str, name: &str) -> HostChain {
     let (table, name) = (table.into(), name.into());
-    HostChain { family, table, name, hook: Hook::Input, priority: 0 }
+    HostChain { backend: Backend::Nft, family, table, name, hook: Hook::Input, priority: 0 }
 }
 
 fn input() -> HostChain {
@@ -458,7 +459,7 @@ fn filters_at_input_and_forward_are_the_hosts_chains_and_nothing_else_is() {
             let found = chain::decode_chain(&reply(&payload)).unwrap();
             let expected = family.zip(expected).map(|(family, hook)| {
                 let (table, name) = ("t".into(), "c".into());
-                let chain = HostChain { family, table, name, hook, priority: -5 };
+                let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: -5 };
                 BaseChain { chain, drops_by_policy: true }
             });
             assert_eq!(found, expected, "family {number}, {kind}, hook {hook}");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use netlink::OperationError;
 
-use crate::host_firewall;
+use crate::{LegacyError, host_firewall};
 
 /// Why something stayed.
 #[derive(Debug, thiserror::Error)]
@@ -33,30 +33,12 @@ pub enum Error {
         /// The command.
         by_hand: String,
     },
-    /// The list of the old iptables' tables could not be read.
+    /// The tables of the old iptables could not be read or changed.
     #[error(transparent)]
-    LegacyTables(host_firewall::Error),
+    Legacy(#[from] LegacyError),
     /// Whether the host forwards what pods answer is not known.
     #[error("whether KUBE-FORWARD is needed cannot be told")]
     HostFirewall(#[source] host_firewall::Error),
-    /// A program of the host's could not be run.
-    #[error("cannot run {program}")]
-    Run {
-        /// Its name.
-        program: String,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// A program of the host's failed.
-    #[error("{program} failed with {status}: {said}")]
-    Program {
-        /// Its name.
-        program: String,
-        /// How it ended.
-        status: String,
-        /// What it printed to standard error.
-        said: String,
-    },
 }
 
 impl Error {

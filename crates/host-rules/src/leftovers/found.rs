@@ -9,6 +9,7 @@ use super::{
     chains::Plan,
     names::{NFTABLES_TABLE, SERVICES},
 };
+use crate::Backend;
 use netfilter::nft::family_name;
 
 /// Something of kube-proxy's. Its `Display` names it in a few words.
@@ -35,15 +36,6 @@ pub struct Rules {
     pub jumps: usize,
     /// Its chains, with all that is in them.
     pub chains: Vec<Box<str>>,
-}
-
-/// Where iptables has its tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// In nf_tables (`iptables-nft`).
-    Nft,
-    /// In those of its own (`iptables-legacy`).
-    Legacy,
 }
 
 /// Something that could not be removed, or looked at.

@@ -1,33 +1,21 @@
-//! The tables of the old iptables (`iptables-legacy`), which are not part of nf_tables.
-//!
-//! The kernel only accepts a whole table, by `setsockopt` with a special structure, so this is left to the
-//! host's own programs. It is the only place where kube-ipvs runs a program.
+//! What kube-proxy has left in the tables of the old iptables.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-    process::{Command, Stdio},
-};
+use std::collections::BTreeMap;
 
 use ipvs::Family;
 
 use super::{
-    Error,
     chains::{Plan, Rule, Table},
     names::{self, FORWARD},
 };
-use crate::host_firewall::tables_in_use;
-
-/// The programs for one family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Programs {
-    save: String,
-    restore: String,
-}
+use crate::{
+    host_firewall::OUR_COMMENT,
+    legacy::{Error, Programs, stem, tables_in_use, words},
+};
 
 /// The tables that kube-proxy may have written to, of those that are in use. Loads nothing.
 pub(super) fn tables(family: Family) -> Result<Vec<&'static str>, Error> {
-    let in_use = tables_in_use(family).map_err(Error::LegacyTables)?;
+    let in_use = tables_in_use(family)?;
     Ok(names::TABLES.into_iter().filter(|table| in_use.lines().any(|line| line == *table)).collect())
 }
 
@@ -41,73 +29,31 @@ pub(super) fn by_hand(families: &[Family]) -> String {
     families.iter().map(command).collect::<Vec<_>>().join("; ")
 }
 
-impl Programs {
-    /// Looks for the programs in PATH. `None` if those for the old tables are missing.
-    pub(super) fn find(family: Family) -> Option<Self> {
-        let stem = stem(family);
-        // The second name may be either kind; before 1.8 it did not say which, and the old kind was the only
-        // one.
-        [format!("{stem}-legacy"), stem.to_owned()]
-            .into_iter()
-            .map(|name| Self { save: format!("{name}-save"), restore: format!("{name}-restore") })
-            .find(|programs| says_legacy(&programs.save) && says_legacy(&programs.restore))
-    }
+/// What a table has of kube-proxy's, and what of that has to stay.
+///
+/// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic and has no rule of ours.
+pub(super) fn plan(programs: &Programs, table: &str, spares_forwarding: bool) -> Result<Plan<String>, Error> {
+    programs.save(table).map(|saved| plan_for(table, &saved, spares_forwarding))
+}
 
-    /// What a table has of kube-proxy's, and what of that has to stay.
-    ///
-    /// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic.
-    pub(super) fn plan(&self, table: &str, spares_forwarding: bool) -> Result<Plan<String>, Error> {
-        run(&self.save, &["-t", table], "").map(|saved| plan(table, &saved, spares_forwarding))
-    }
-
-    /// Deletes everything in the plan, or nothing.
-    pub(super) fn remove(&self, table: &str, plan: &Plan<String>) -> Result<(), Error> {
-        // Waits for the lock of other iptables programs, but not for ever.
-        run(&self.restore, &["-w", "5", "--noflush"], &script(table, plan)).map(drop)
-    }
+/// Deletes everything in the plan, or nothing.
+pub(super) fn remove(programs: &Programs, table: &str, plan: &Plan<String>) -> Result<(), Error> {
+    programs.restore(&script(table, plan))
 }
 
 /// The plan for the output of `iptables-save -t TABLE`.
-fn plan(table: &str, saved: &str, spares_forwarding: bool) -> Plan<String> {
-    let spared =
-        (spares_forwarding && saved.lines().any(|line| line.starts_with(":FORWARD DROP"))).then_some(FORWARD);
+fn plan_for(table: &str, saved: &str, spares_forwarding: bool) -> Plan<String> {
+    let is_closed = saved.lines().any(|line| line.starts_with(":FORWARD DROP"));
+    let is_opened = saved.lines().any(|line| line.starts_with("-A FORWARD ") && line.contains(OUR_COMMENT));
+    let spared = (spares_forwarding && is_closed && !is_opened).then_some(FORWARD);
     parse(saved).plan(table, &BTreeMap::new(), spared)
 }
 
 /// The input of `iptables-restore --noflush` that removes what is kube-proxy's of what
 /// `iptables-save -t TABLE` has printed; `None` if there is nothing of it.
 pub fn removal(table: &str, saved: &str) -> Option<String> {
-    let plan = plan(table, saved, false);
+    let plan = plan_for(table, saved, false);
     (!plan.is_empty()).then(|| script(table, &plan))
-}
-
-fn stem(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    }
-}
-
-/// Whether the program exists and says that it is of the old kind: `iptables-save v1.8.9 (legacy)`.
-fn says_legacy(program: &str) -> bool {
-    run(program, &["--version"], "").is_ok_and(|version| version.contains("(legacy)"))
-}
-
-fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> {
-    let cannot = |source: io::Error| Error::Run { program: program.to_owned(), source };
-    let mut command = Command::new(program);
-    let started = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = started.spawn().map_err(cannot)?;
-    if let Some(mut stdin) = running.stdin.take() {
-        // A program that ends before it has read everything prints the reason itself.
-        drop(stdin.write_all(input.as_bytes()));
-    }
-    let output = running.wait_with_output().map_err(cannot)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(Error::Program { program: program.to_owned(), status: output.status.to_string(), said })
 }
 
 /// Reads what `iptables-save -t TABLE` prints. A rule is deleted by its own text.
@@ -136,27 +82,6 @@ fn parse(saved: &str) -> Table<String> {
     table
 }
 
-/// The words of a rule. One in double quotes, such as a comment, is one word; within it a backslash takes the
-/// next character as it is (`xtables_save_string` in iptables' libxtables).
-fn words(rule: &str) -> Vec<&str> {
-    let mut words = Vec::new();
-    let (mut start, mut quoted, mut escaped) = (0, false, false);
-    for (position, character) in rule.char_indices() {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            ' ' if !quoted => {
-                words.extend(rule.get(start..position));
-                start = position + 1;
-            }
-            _ => {}
-        }
-    }
-    words.extend(rule.get(start..));
-    words
-}
-
 /// The input of `iptables-restore --noflush`, which replaces a table as a whole or not at all. Declaring an
 /// existing chain removes its rules.
 fn script(table: &str, plan: &Plan<String>) -> String {
@@ -170,6 +95,7 @@ fn script(table: &str, plan: &Plan<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::legacy::run;
 
     const SAVED: &str = r#"# Generated by iptables-save v1.8.9 on Sat Nov 21 23:08:55 2026
 *nat
@@ -256,9 +182,24 @@ COMMIT
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
-        assert!(!says_legacy("no-such-iptables-save"));
-        let error = run("no-such-iptables-save", &[], "").unwrap_err();
-        assert_eq!(error.to_string(), "cannot run no-such-iptables-save");
+    fn kube_forward_stays_where_only_it_accepts_what_pods_answer() {
+        let saved = |policy: &str, rule: &str| {
+            format!(
+                "*filter\n:FORWARD {policy} [0:0]\n:KUBE-FORWARD - [0:0]\n-A FORWARD {rule}\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n"
+            )
+        };
+        let ours = format!(
+            "-m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment \"{OUR_COMMENT}\" -j ACCEPT"
+        );
+        for (policy, rule, spares_forwarding, stays) in [
+            ("DROP", "-i lo -j ACCEPT", true, true),
+            ("DROP", "-i lo -j ACCEPT", false, false),
+            ("ACCEPT", "-i lo -j ACCEPT", true, false),
+            ("DROP", &ours, true, false),
+        ] {
+            let plan = plan_for("filter", &saved(policy, rule), spares_forwarding);
+            assert_eq!(plan.spared.is_some(), stays, "{policy} {rule}");
+            assert_eq!(plan.chains.is_empty(), stays, "{policy} {rule}");
+        }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use host_rules::host_firewall::{Accepts, Error, Hook, HostChain, TableFamily};
+use host_rules::{
+    Backend,
+    host_firewall::{Accepts, Error, FirewallChains as _, Hook, HostChain, TableFamily},
+};
 use netlink::{Batch, Protocol, Socket};
 
 use super::{MARK, accept, only_closed_chain, open, shell};
@@ -312,6 +315,7 @@ fn a_chain_named_by_hand_will_do() {
     in_fresh_namespace(|| {
         nft("table ip t { chain c { type filter hook forward priority 0; policy accept; }; }");
         let chain = HostChain {
+            backend: Backend::Nft,
             family: TableFamily::Ip,
             table: "t".into(),
             name: "c".into(),

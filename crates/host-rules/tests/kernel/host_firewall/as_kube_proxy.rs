@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use host_rules::host_firewall::{Accepts, HostChain};
+use host_rules::host_firewall::{Accepts, FirewallChains as _, HostChain};
 use netfilter::{HostFirewall, Policy};
 
 use super::{accept, as_kube_proxy, only_closed_chain, open, shell};

@@ -1,9 +1,11 @@
 //! Which chains are found to be closed.
 
-use std::{fmt::Write, process::Command};
+use std::fmt::Write;
 
-use host_rules::host_firewall::{Accepts, Hook, HostChain, HostChains, How, TableFamily, legacy_tables};
-use ipvs::Family;
+use host_rules::{
+    Backend,
+    host_firewall::{Accepts, FirewallChains as _, Hook, HostChain, HostChains, How, TableFamily},
+};
 
 use super::{accept, open};
 use crate::support::{
@@ -158,6 +160,7 @@ fn each_closed_chain_is_reported_with_its_place() {
             }
         }");
         let place = |family, table: &str, name: &str, hook, priority| HostChain {
+            backend: Backend::Nft,
             family,
             table: table.into(),
             name: name.into(),
@@ -233,23 +236,5 @@ fn a_comment_that_begins_with_our_name_says_that_a_chain_was_seen_to() {
             ip daddr 10.96.0.0/12 accept comment \"kube-ipvs: too late\"
         }; }");
         assert_eq!(accepts(&mut open()), [Accepts::Nothing]);
-    });
-}
-
-#[test]
-#[ignore = "needs root: cargo xtask test --tier kernel"]
-fn tables_of_the_old_iptables_are_reported_by_family_only() {
-    in_fresh_namespace(|| {
-        assert_eq!(legacy_tables().unwrap(), []);
-        for (program, families) in
-            [("iptables-legacy", &[Family::V4][..]), ("ip6tables-legacy", &[Family::V4, Family::V6])]
-        {
-            match Command::new(program).args(["-P", "INPUT", "DROP"]).output() {
-                Err(_) => println!("SKIP: {program} is not installed"),
-                Ok(output) if !output.status.success() => println!("ABSENT: the kernel's part of {program}"),
-                Ok(_) => assert_eq!(legacy_tables().unwrap(), families, "{program}"),
-            }
-        }
-        assert_eq!(open().closed_chains(&accept()).unwrap(), [], "they are no part of nf_tables");
     });
 }

@@ -4,10 +4,11 @@
 mod accept;
 mod as_kube_proxy;
 mod closed;
+mod legacy;
 mod packets;
 
 use crate::support::cluster;
-use host_rules::host_firewall::{HostChain, HostChains};
+use host_rules::host_firewall::{FirewallChains as _, HostChain, HostChains};
 use netfilter::{HostFirewall, Policy};
 
 /// Of [`accept`].

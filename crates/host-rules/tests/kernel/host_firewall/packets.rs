@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use host_rules::host_firewall::{Accepts, Hook};
+use host_rules::host_firewall::{Accepts, FirewallChains as _, Hook};
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::{Element, Operation};
 

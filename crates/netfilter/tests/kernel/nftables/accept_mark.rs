@@ -15,10 +15,6 @@ const NODE_PORT: u16 = 30080;
 const LOCAL_NODE_PORT: u16 = 30081;
 const HEALTH_CHECKS: u16 = 30500;
 
-fn accept() -> Policy {
-    Policy { host_firewall: HostFirewall::Accept, ..policy(cluster_cidr()) }
-}
-
 /// What our table lets through the host's firewall.
 fn servers(at: &Addresses) -> [SocketAddr; 4] {
     [
@@ -29,8 +25,11 @@ fn servers(at: &Addresses) -> [SocketAddr; 4] {
     ]
 }
 
+/// The rule of a firewall that accepts our mark.
+const MARKED: &str = "meta mark & 0x1000 == 0x1000 accept";
+
 /// A cluster behind a firewall that only accepts neighbour discovery and `rule`.
-fn cluster(rule: &str) -> Cluster {
+fn cluster(host_firewall: HostFirewall, rule: &str) -> Cluster {
     let cluster = Cluster::new();
     cluster.node.echo_peers(HEALTH_CHECKS);
     let mut changes: Vec<_> = Family::BOTH.map(Operation::InstallTable).into();
@@ -51,7 +50,7 @@ fn cluster(rule: &str) -> Cluster {
         ];
         changes.extend(elements.map(Operation::AddElement));
     }
-    cluster.apply(&accept(), changes);
+    cluster.apply(&Policy { host_firewall, ..policy(cluster_cidr()) }, changes);
     let firewall = format!(
         "table inet firewall {{
             chain input {{
@@ -70,7 +69,7 @@ fn cluster(rule: &str) -> Cluster {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_firewall_that_accepts_the_mark_lets_through_what_is_served_and_nothing_else() {
     const SSH: u16 = 22;
-    let cluster = cluster("meta mark & 0x1000 == 0x1000 accept");
+    let cluster = cluster(HostFirewall::Accept, MARKED);
     cluster.node.echo_peers(SSH);
     for at in Family::BOTH.map(addresses) {
         for (who, host) in [("a client outside", &cluster.client), ("a pod", &cluster.pod1)] {
@@ -88,8 +87,22 @@ fn a_firewall_that_accepts_the_mark_lets_through_what_is_served_and_nothing_else
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn as_kube_proxy_does_the_mark_lets_health_checks_in_and_nothing_else() {
+    let cluster = cluster(HostFirewall::AsKubeProxy, MARKED);
+    for at in Family::BOTH.map(addresses) {
+        let [vip, node_port, local_node_port, health_checks] = servers(&at);
+        let outcome = cluster.client.answer_of(health_checks);
+        assert!(matches!(outcome, Outcome::Heard(_)), "{health_checks}: {outcome:?}");
+        for server in [vip, node_port, local_node_port] {
+            assert_eq!(cluster.client.connect(server, BRIEFLY), Outcome::Silence, "{server}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_firewall_that_knows_nothing_of_the_mark_drops_it_all() {
-    let cluster = cluster("");
+    let cluster = cluster(HostFirewall::Accept, "");
     for at in Family::BOTH.map(addresses) {
         for server in servers(&at) {
             assert_eq!(cluster.client.connect(server, BRIEFLY), Outcome::Silence, "{server}");
@@ -100,7 +113,7 @@ fn a_firewall_that_knows_nothing_of_the_mark_drops_it_all() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_mark_for_the_firewall_is_seen_in_its_hook_only() {
-    let cluster = cluster("meta mark & 0x1000 == 0x1000 accept");
+    let cluster = cluster(HostFirewall::Accept, MARKED);
     let chain = |name: &str, hook: &str| {
         format!(
             "chain {name} {{ type filter hook {hook}; meta mark & 0x1000 != 0 counter comment \"{name}\"; }}"
@@ -134,7 +147,7 @@ fn the_mark_for_the_firewall_is_seen_in_its_hook_only() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_same_bit_set_by_others_on_what_is_not_ours_stays() {
     const SSH: u16 = 22;
-    let cluster = cluster("accept");
+    let cluster = cluster(HostFirewall::Accept, "accept");
     cluster.node.echo_peers(SSH);
     let theirs = "table inet theirs {
         chain prerouting {
