@@ -16,9 +16,9 @@ use crate::web::{End, Web};
 /// How long there is none.
 const AWAY: Duration = Duration::from_secs(300);
 
-/// How long after its return a proxy may ask it again: pauses grow to thirty seconds, with kube-proxy too
-/// (docs/faults.md). What changes before is not known to it.
-const PROXIES_ASK_AGAIN: Duration = Duration::from_secs(35);
+/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is not
+/// known to it.
+const PROXIES_ASK_AGAIN: Duration = Duration::from_secs(70);
 
 /// The static pods that make the control plane.
 const CONTROL_PLANE: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"];

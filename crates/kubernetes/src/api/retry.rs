@@ -1,6 +1,8 @@
 //! Waiting after a failure, and logging it once.
 
-use kube::runtime::watcher::DefaultBackoff;
+use std::mem;
+
+use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
@@ -9,9 +11,11 @@ use super::{Watches, failure::Failure};
 /// The pauses between attempts for one resource.
 pub(super) struct Retry {
     resource: &'static str,
-    /// The pauses of client-go: 0.8 s doubling to 30 s, with jitter, and from the start again after two quiet
-    /// minutes.
+    /// The pauses of client-go: 0.8 s doubling to 30 s, each up to twice as long at random, and from the start again
+    /// after two quiet minutes.
     pauses: DefaultBackoff,
+    /// Whether a list is what the last failure asks for.
+    needs_a_list: bool,
     /// Since when the resource cannot be watched, and the cause that was logged; `None` while it can.
     failing: Option<(Instant, String)>,
     watches: Watches,
@@ -20,7 +24,7 @@ pub(super) struct Retry {
 impl Retry {
     pub(super) fn new(resource: &'static str, watches: Watches) -> Self {
         watches.listing(resource);
-        Self { resource, pauses: DefaultBackoff::default(), failing: None, watches }
+        Self { resource, pauses: DefaultBackoff::default(), needs_a_list: false, failing: None, watches }
     }
 
     /// Waits before the next attempt. Each different cause is logged once.
@@ -38,6 +42,12 @@ impl Retry {
                 warn!("cannot watch {resource}: {words}; trying again, what is programmed stays");
                 self.failing = Some((Instant::now(), words));
             }
+        }
+        // A server that is back refuses every version older than its start. The list must not wait for as long as
+        // the server was away.
+        let needed_a_list = mem::replace(&mut self.needs_a_list, failure.needs_a_new_list());
+        if self.needs_a_list && !needed_a_list {
+            self.pauses.reset();
         }
         if let Some(pause) = self.pauses.next() {
             sleep(pause).await;

@@ -16,7 +16,7 @@ use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::{Value, json};
 use testkit::log::Log;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 
@@ -38,7 +38,7 @@ struct Script(Arc<Mutex<Played>>);
 #[derive(Default)]
 struct Played {
     answers: HashMap<&'static str, VecDeque<Answer>>,
-    requests: Vec<String>,
+    requests: Vec<(Instant, String)>,
 }
 
 impl Script {
@@ -63,7 +63,7 @@ impl Script {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
         let answer = {
             let mut played = self.0.lock().unwrap();
-            played.requests.push(request.uri().to_string());
+            played.requests.push((Instant::now(), request.uri().to_string()));
             played.answers.get_mut(&*resource).and_then(VecDeque::pop_front)
         };
         match answer {
@@ -106,8 +106,13 @@ impl Script {
 
     /// The requests for this resource, as far as the script answered them.
     fn requests(&self, resource: &str) -> Vec<String> {
+        self.timed_requests(resource).into_iter().map(|(_, uri)| uri).collect()
+    }
+
+    /// The same with when each came.
+    fn timed_requests(&self, resource: &str) -> Vec<(Instant, String)> {
         let requests = &self.0.lock().unwrap().requests;
-        requests.iter().filter(|uri| uri.contains(&format!("/{resource}?"))).cloned().collect()
+        requests.iter().filter(|(_, uri)| uri.contains(&format!("/{resource}?"))).cloned().collect()
     }
 }
 
@@ -400,6 +405,34 @@ async fn a_server_in_trouble_leaves_the_old_state_and_is_not_asked_for_a_list() 
     for request in &script.requests("services")[1..6] {
         assert_eq!(parameter(request, "resourceVersion").as_deref(), Some("3"));
         assert_eq!(parameter(request, "sendInitialEvents"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_it_goes_on_refusing() {
+    let script = Script::new(
+        "services",
+        [
+            events([added("a", 1), end_of_list(3)]),
+            refusal(503),
+            refusal(503),
+            refusal(503),
+            refusal(503),
+            refusal(503),
+            refusal(503),
+            refusal(410),
+            refusal(410),
+            refusal(410),
+            refusal(410),
+            events([added("b", 2), end_of_list(9)]),
+        ],
+    );
+    assert_eq!(short(&script.play().await), ["=a", "=b"]);
+    let requests = script.timed_requests("services");
+    let pauses: Vec<_> = requests.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
+    // Each may be up to twice as long.
+    for (pause, least) in pauses.iter().zip([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 0.8, 1.6, 3.2, 6.4]) {
+        assert!((least..=2.0 * least + 0.1).contains(pause), "{pause} s instead of {least} s: {pauses:?}");
     }
 }
 
