@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::Excluded;
+use super::nodes::TakingPart;
 use super::services::{Balanced, Service};
 use crate::network;
 use crate::node::Node;
@@ -44,10 +44,10 @@ impl Announced {
         &mut self,
         cluster: &Cluster,
         balanced: &Balanced,
-        left_out: &Excluded,
+        taking_part: &TakingPart,
     ) -> Result<()> {
-        let taking_part = cluster.workers().iter().filter(|node| !left_out.contains(&node.name));
-        let nodes: Vec<Node> = taking_part.cloned().collect();
+        let nodes = cluster.workers().iter().filter(|node| taking_part.contains(&node.name));
+        let nodes: Vec<Node> = nodes.cloned().collect();
         let ports: BTreeSet<u16> = balanced.values().map(health_port).collect();
         for port in ports {
             for node in &nodes {
