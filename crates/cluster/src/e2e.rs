@@ -19,8 +19,8 @@ use guest::workspace;
 use serde::{Deserialize, Serialize};
 
 use crate::load_balancer::LoadBalancer;
-use crate::network;
 use crate::state::{self, Cluster, named};
+use crate::{network, proxy};
 use junit::Outcome;
 use selection::Selection;
 
@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let cluster = Cluster::open()?;
+    proxy::check(&cluster)?;
     let _balancer = LoadBalancer::start();
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
@@ -81,6 +82,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let selection = Selection::new(args.focus.as_deref(), labels)?;
         results.tests.extend(ginkgo(&cluster, &place.join(name), procs, &selection)?);
     }
+    let name = if args.focus.is_none() { RESULTS } else { RESULTS_IN_FOCUS };
+    let path = place.join(name);
+    let write =
+        |results: &Results| fs::write(&path, serde_json::to_vec_pretty(results)?).with_context(named(&path));
+    results.seconds = started.elapsed().as_secs_f64();
+    write(&results)?;
     let failed = unexpected_failures(&results);
     let failed_again = repeated(&cluster, &failed)?;
     for name in failed.iter().filter(|name| !failed_again.contains(name)) {
@@ -89,11 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     results.seconds = started.elapsed().as_secs_f64();
-    let name = if args.focus.is_none() { RESULTS } else { RESULTS_IN_FOCUS };
-    let path = place.join(name);
-    fs::write(&path, serde_json::to_vec_pretty(&results)?).with_context(named(&path))?;
+    write(&results)?;
     print!("{}", table::summary(&results));
-    judge(&results)
+    judge(&results)?;
+    proxy::check(&cluster)
 }
 
 /// Fails if a test failed of which it is not expected, or passed though it is, or if none ran.

@@ -11,6 +11,7 @@
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// One that is ended by timeout(1) if it takes too long.
 pub(crate) fn on_router_within_limit(program: impl AsRef<OsStr>) -> Command {
     let mut command = on_router("timeout");
-    command.arg("--kill-after=5").arg(LIMIT.as_secs().to_string()).arg(program);
+    // In the foreground, an interrupt from the keyboard reaches the program too.
+    command.args(["--foreground", "--kill-after=5"]).arg(LIMIT.as_secs().to_string()).arg(program);
     command
 }
 
@@ -222,9 +224,29 @@ pub(crate) fn delete() -> Result<()> {
     let namespaces = String::from_utf8_lossy(&namespaces.stdout).into_owned();
     let there: Vec<_> = namespaces.lines().filter_map(|line| line.split_whitespace().next()).collect();
     for namespace in [ROUTER, OUTSIDE].iter().filter(|namespace| there.contains(namespace)) {
+        end_all_in(namespace)?;
         ip(&["netns", "delete", namespace])?;
     }
     Ok(())
+}
+
+/// Ends what still runs there, such as the tests of a command that was interrupted.
+fn end_all_in(namespace: &str) -> Result<()> {
+    let processes = Command::new("ip").args(["netns", "pids", namespace]).output().context("starting ip")?;
+    for process in String::from_utf8_lossy(&processes.stdout).split_whitespace() {
+        // It may have ended by itself.
+        Command::new("kill")
+            .args(["-KILL", process])
+            .stderr(Stdio::null())
+            .status()
+            .context("starting kill")?;
+    }
+    Ok(())
+}
+
+/// Whether there is a cluster's network on this machine, of whichever checkout.
+pub(crate) fn exists() -> bool {
+    Path::new("/run/netns").join(ROUTER).exists()
 }
 
 /// One command of ip(8) in a namespace.

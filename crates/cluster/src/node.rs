@@ -74,6 +74,8 @@ impl Node {
             .arg(guest::user_mode_linux(None)?)
             .args(["seccomp=on", "root=/dev/ubda", "rw", "quiet", "con=null", "con0=null,fd:1", "con1=null"])
             .arg(format!("mem={MEMORY}M"))
+            // Its own files, which would otherwise stay in the home of whoever starts it.
+            .arg(format!("uml_dir={}", directory.join("uml").display()))
             .arg(format!("ubd0={},{}", directory.join("disk").display(), cluster.disk.join("disk").display()))
             .arg(format!(
                 "vec0:transport=tap,ifname={},depth=128,gro=1,mac=02:00:0a:c8:00:{number:02x}",

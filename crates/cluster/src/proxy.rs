@@ -100,6 +100,24 @@ pub(crate) fn image() -> Result<String> {
     ])
 }
 
+/// Fails unless the proxy that the cluster is known by, and no other, runs on every node.
+pub(crate) fn check(cluster: &Cluster) -> Result<()> {
+    wait()?;
+    let (image, proxy) = (image()?, cluster.proxy);
+    let is_ours = image.contains("/kube-ipvs:");
+    ensure!(is_ours == (proxy == Proxy::KubeIpvs), "{image} runs instead of {}", proxy.name());
+    for node in &cluster.nodes {
+        let mode = node.run(cluster, "curl -sf http://127.0.0.1:10249/proxyMode")?;
+        ensure!(
+            mode.trim_end() == proxy.mode(),
+            "{} has the mode {mode} instead of {}",
+            node.name,
+            proxy.mode()
+        );
+    }
+    Ok(())
+}
+
 /// Waits until the proxy runs on every node.
 pub(crate) fn wait() -> Result<()> {
     let timeout = format!("--timeout={}s", Duration::from_secs(300).as_secs());

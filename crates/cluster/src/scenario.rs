@@ -13,14 +13,14 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::load_balancer::LoadBalancer;
-use crate::proxy::Proxy;
+use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
 use crate::web;
 
 /// The command line of `cargo xtask cluster try`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to try [default: everything]
+    /// What to try [default: everything that can begin with the cluster's proxy]
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 }
@@ -86,33 +86,19 @@ impl Scenario {
 /// Tries what is asked for in the cluster that is up.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let proxy = Cluster::open()?.proxy;
-    let suitable = || Scenario::ALL.into_iter().filter(|scenario| scenario.suits(proxy)).collect();
-    let all: Vec<_> = if args.scenarios.is_empty() { suitable() } else { args.scenarios.clone() };
+    let mut all = args.scenarios.clone();
+    if all.is_empty() {
+        let (suitable, others): (Vec<_>, Vec<_>) =
+            Scenario::ALL.into_iter().partition(|one| one.suits(proxy));
+        println!("not with {}: {others:?}", proxy.name());
+        all = suitable;
+    }
     let mut failed = Vec::new();
     for scenario in all {
         println!("=== {scenario:?}");
-        // The one before may have changed the proxy.
-        let cluster = Cluster::open()?;
-        let _balancer = LoadBalancer::start();
-        ensure!(scenario.suits(cluster.proxy), "{scenario:?} cannot begin with {}", cluster.proxy.name());
         let started = Instant::now();
-        let done = match scenario {
-            Scenario::Rollout => rollout::drained(&cluster),
-            Scenario::RolloutUndrained => rollout::undrained(&cluster),
-            Scenario::ApiServer => api_server::goes_and_returns(&cluster),
-            Scenario::Upgrade => api_server::upgrades(&cluster),
-            Scenario::ManyServices => many_services::come_and_go(&cluster),
-            Scenario::FromAnotherMode => install::from_another_mode::there(&cluster),
-            Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
-            Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
-            Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),
-            Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
-            Scenario::Nodes => nodes::come_and_go(&cluster),
-            Scenario::NameServer => name_server::rolls(&cluster),
-        };
+        let done = attempt(scenario);
         let seconds = started.elapsed().as_secs();
-        // While there is a load balancer: the Service goes when that has let it go.
-        let done = done.and(web::remove());
         match done {
             Ok(()) => println!("ok: {scenario:?} in {seconds} s"),
             Err(error) => {
@@ -123,4 +109,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Tries one, from the proxy that it begins with to the one that it says it ends with.
+fn attempt(scenario: Scenario) -> Result<()> {
+    // The one before may have changed the proxy.
+    let cluster = Cluster::open()?;
+    ensure!(scenario.suits(cluster.proxy), "it cannot begin with {}", cluster.proxy.name());
+    proxy::check(&cluster)?;
+    let _balancer = LoadBalancer::start();
+    let done = match scenario {
+        Scenario::Rollout => rollout::drained(&cluster),
+        Scenario::RolloutUndrained => rollout::undrained(&cluster),
+        Scenario::ApiServer => api_server::goes_and_returns(&cluster),
+        Scenario::Upgrade => api_server::upgrades(&cluster),
+        Scenario::ManyServices => many_services::come_and_go(&cluster),
+        Scenario::FromAnotherMode => install::from_another_mode::there(&cluster),
+        Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
+        Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
+        Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),
+        Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
+        Scenario::Nodes => nodes::come_and_go(&cluster),
+        Scenario::NameServer => name_server::rolls(&cluster),
+    };
+    // While there is a load balancer: the Service goes when that has let it go.
+    done.and(web::remove())?;
+    proxy::check(&Cluster::open()?)
 }

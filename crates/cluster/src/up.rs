@@ -29,6 +29,7 @@ pub(crate) struct Args {
 /// Starts a cluster, or fails with what went wrong, whose traces then stay to be looked at.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(Cluster::open().is_err(), "a cluster is up already: stop it with cargo xtask cluster down");
+    ensure!(!network::exists(), "another checkout's cluster is up on this machine, or what is left of one");
     let disk = disk::ensure()?;
     if args.proxy == Proxy::KubeIpvs {
         proxy::build_image()?;

@@ -50,6 +50,8 @@ pub(crate) enum Client<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Address<'a> {
     ClusterIp,
+    /// The ClusterIP of IPv6.
+    ClusterIpV6,
     /// The port on this node.
     NodePort(&'a Node),
     /// What the cloud's load balancer is reached at.
@@ -111,7 +113,8 @@ impl<'a> Web<'a> {
                 Ok(text(pointer).with_context(|| format!("the Service has no {pointer}"))?.parse()?)
             };
             Ok(match address {
-                Address::ClusterIp => SocketAddr::new(ip("/spec/clusterIP")?, 80),
+                Address::ClusterIp => SocketAddr::new(ip("/spec/clusterIPs/0")?, 80),
+                Address::ClusterIpV6 => SocketAddr::new(ip("/spec/clusterIPs/1")?, 80),
                 Address::LoadBalancer => SocketAddr::new(ip("/status/loadBalancer/ingress/0/ip")?, 80),
                 Address::NodePort(node) => {
                     let port = service.pointer("/spec/ports/0/nodePort").and_then(Value::as_u64);
@@ -241,6 +244,8 @@ fn service() -> Value {
         "metadata": {"name": "web", "namespace": NAMESPACE},
         "spec": {
             "type": "LoadBalancer",
+            "ipFamilyPolicy": "RequireDualStack",
+            "ipFamilies": ["IPv4", "IPv6"],
             "selector": {"app": "web"},
             "ports": [{"port": 80, "targetPort": PORT}],
         },

@@ -1,12 +1,12 @@
 //! kubectl, which tells of objects.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read as _};
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Deserializer, Value};
 
 use super::{PAUSE, locked};
@@ -39,20 +39,25 @@ impl Watch {
         kubectl.arg("get").args(objects).args(["--watch", "--output-watch-events", "--output=json"]);
         // In chunks, a long list would be one event with lists in it.
         kubectl.arg("--chunk-size=0");
-        kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = kubectl.spawn().context("starting kubectl get --watch")?;
         let events = child.stdout.take().context("a child without stdout")?;
+        let mut complaints = child.stderr.take().context("a child without stderr")?;
         *locked(&self.kubectl) = Some(child);
         if self.stop.load(Relaxed) {
             self.end();
         }
         let events = Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>();
-        for event in events.map_while(Result::ok) {
+        for event in events {
+            let Ok(event) = event else { break };
             if let Err(error) = see(&event) {
                 eprintln!("load balancer: {error:#}");
             }
         }
         self.end_kubectl();
+        let mut complaint = String::new();
+        complaints.read_to_string(&mut complaint)?;
+        ensure!(complaint.is_empty(), "kubectl get --watch: {}", complaint.trim_end());
         Ok(())
     }
 

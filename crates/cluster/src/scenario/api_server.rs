@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::clients::Clients;
+use super::install;
 use crate::images;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
@@ -61,8 +62,10 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
         image.contains("/kube-proxy:"),
         "kubeadm upgrade left the image {image}: docs/install.md says otherwise"
     );
-    println!("kubeadm has upgraded the cluster, and brought kube-proxy back");
+    proxy::wait()?;
+    println!("kubeadm has upgraded the cluster, and brought kube-proxy back on every node");
     proxy::change_image()?;
+    install::check_all(cluster, "kube-proxy", install::TAG)?;
 
     let old = certificate(cluster, node)?;
     node.run(cluster, "kubeadm certs renew all >/dev/null 2>&1")?;

@@ -18,6 +18,10 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 /// How many of the requests that were due must have been made, in percent: a client that hangs asks nothing.
 const MADE: u64 = 80;
 
+/// No answer may take longer where a proxy is replaced, in milliseconds: of a connection's first packet that is lost, the
+/// second comes after a second and the third after two more.
+const LONGEST: u128 = 2000;
+
 /// Clients that ask.
 pub(crate) struct Clients(Vec<(&'static str, Load)>);
 
@@ -25,13 +29,14 @@ pub(crate) struct Clients(Vec<(&'static str, Load)>);
 pub(crate) struct Outcomes(Vec<(&'static str, Outcome)>);
 
 impl Clients {
-    /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections.
+    /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections. Together they
+    /// meet the proxy of every node, and that on a node asks by IPv6.
     pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
-        let node = cluster.first_worker()?;
+        let (node, control_plane) = (cluster.first_worker()?, cluster.control_plane()?);
         let kinds = [
             ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),
-            ("node, ClusterIP", Client::Node(node), Address::ClusterIp),
-            ("outside, NodePort", Client::Outside, Address::NodePort(node)),
+            ("node, ClusterIP of IPv6", Client::Node(node), Address::ClusterIpV6),
+            ("outside, NodePort", Client::Outside, Address::NodePort(control_plane)),
             ("outside, load balancer", Client::Outside, Address::LoadBalancer),
         ];
         let rate = RATE / 4;
@@ -71,6 +76,14 @@ impl Outcomes {
     pub(crate) fn expect_all_answered(&self) -> Result<()> {
         let (answered, failed) = self.requests();
         ensure!(failed == 0, "{failed} of {} requests failed", answered + failed);
+        Ok(())
+    }
+
+    /// Fails if a client was not answered for longer than a lost packet takes to be repeated.
+    pub(crate) fn expect_no_silence(&self) -> Result<()> {
+        for (name, outcome) in &self.0 {
+            ensure!(outcome.slowest <= LONGEST, "{name}: one answer took {} ms", outcome.slowest);
+        }
         Ok(())
     }
 

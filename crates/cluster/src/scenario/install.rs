@@ -28,7 +28,7 @@ const HELD: u32 = 25;
 const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
 
 /// The image's tag in the documents, and one that stands for the next version.
-const TAG: &str = env!("CARGO_PKG_VERSION");
+pub(super) const TAG: &str = env!("CARGO_PKG_VERSION");
 const NEXT_TAG: &str = "0.1.1-next";
 
 /// An application, whose clients lose nothing.
@@ -44,6 +44,7 @@ impl UnderLoad<'_> {
         // What went wrong with the work explains what became of the requests.
         let (done, outcomes) = (done?, outcomes?);
         outcomes.expect_all_answered()?;
+        outcomes.expect_no_silence()?;
         outcomes.expect_all_held()?;
         Ok(done)
     }
@@ -106,7 +107,8 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
+/// "Check a node" on every node.
+pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
     cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))
 }
 
@@ -127,12 +129,13 @@ fn ready_pod(node: &Node, app: &str, tag: &str) -> Result<String> {
     Ok(text("/metadata/name").to_owned())
 }
 
-/// What kube-proxy has in nf_tables and iptables. The other chains whose name begins with KUBE are the kubelet's, and
+/// What kube-proxy has in nf_tables and iptables. Three chains whose name begins with KUBE are the kubelet's, and
 /// KUBE-FORWARD stays where the host drops what it forwards (docs/migration.md).
 fn kube_proxy_rules(cluster: &Cluster, node: &Node) -> Result<String> {
-    let look = "nft list tables | grep kube-proxy; ipset list -name | grep ^KUBE-; \
-         { iptables-save; ip6tables-save; } | grep -E \
-         'KUBE-(SERVICES|NODE-?PORT|SVC|SEP|PROXY|LOAD-BALANCER|POSTROUTING|MARK-MASQ|EXTERNAL)'; true";
+    let look = "set -e; nft list tables >/tmp/rules; ipset list -name >>/tmp/rules; \
+         iptables-save >>/tmp/rules; ip6tables-save >>/tmp/rules; \
+         grep -E 'kube-proxy|KUBE-' /tmp/rules | \
+         grep -vE 'KUBE-(KUBELET-CANARY|IPTABLES-HINT|FIREWALL|FORWARD)' || true";
     node.run(cluster, look)
 }
 

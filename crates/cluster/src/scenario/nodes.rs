@@ -13,8 +13,8 @@ use crate::state::Cluster;
 use crate::web::{Address, Client, End, Web};
 use crate::{kubeadm, network, pod_network, up};
 
-/// How long a new node is asked.
-const SERVES: Duration = Duration::from_secs(10);
+/// How long a node that is new or back is asked.
+const ASKED: Duration = Duration::from_secs(10);
 
 /// How long proxies may take to do what an EndpointSlice says.
 const PROXIES_FOLLOW: Duration = Duration::from_secs(3);
@@ -26,32 +26,32 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     ensure!(cluster.workers().len() > 1, "the clients are on the only worker");
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.workers().last().context("a cluster without workers")?;
-    let done = is_drained(cluster, &web, node).and_then(|()| loses_power(cluster, &web, node));
+    let done = drain_and_reboot(cluster, &web, node).and_then(|()| lose_power(cluster, &web, node));
     // Whatever has failed, it is used again.
     let returned = if node.is_on() { Ok(()) } else { boot(cluster, node) };
     let used = used_again(node);
     done?;
     returned?;
     used?;
+    answers(cluster, &web, node)?;
     println!("{} is back", node.name);
     let clients = Clients::start(cluster, &web, 0)?;
     joins(cluster, &web)?;
     clients.end()?.expect_all_answered()
 }
 
-fn is_drained(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+fn drain_and_reboot(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
     let clients = Clients::start(cluster, web, 0)?;
     take_out(node)?;
     node.shut_down(cluster)?;
     boot(cluster, node)?;
     used_again(node)?;
-    web.restart()?;
-    web.wait()?;
+    answers(cluster, web, node)?;
     println!("{} was drained and rebooted", node.name);
     clients.end()?.expect_all_answered()
 }
 
-fn loses_power(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+fn lose_power(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
     ensure!(web.ready_endpoints_on(node)? > 0, "no pod is on {}", node.name);
     node.cut_power()?;
     wait(node, "Unknown")?;
@@ -88,16 +88,22 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
     kubeadm::join(cluster, new)?;
     pod_network::connect(cluster)?;
     wait(new, "True")?;
-    patiently(Duration::from_secs(120), || new.run(cluster, "curl -sf http://127.0.0.1:10256/healthz"))?;
-    web.restart()?;
-    web.wait()?;
-    ensure!(web.ready_endpoints_on(new)? > 0, "no pod has come to {}", new.name);
-    let load = web.ask(Client::Outside, Address::NodePort(new), 50, 0)?;
-    thread::sleep(SERVES);
-    let outcome = load.end()?;
-    ensure!(outcome.failures() == 0, "{} does not serve: {:?}", new.name, outcome.failed);
+    answers(cluster, web, new)?;
     println!("{} has joined, has pods, and serves", new.name);
     take_out(new)
+}
+
+/// The pods of the application move, some to this node, and it answers for all of them.
+fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+    patiently(Duration::from_secs(120), || node.run(cluster, "curl -sf http://127.0.0.1:10256/readyz"))?;
+    web.restart()?;
+    web.wait()?;
+    ensure!(web.ready_endpoints_on(node)? > 0, "no pod has come to {}", node.name);
+    let load = web.ask(Client::Outside, Address::NodePort(node), 50, 0)?;
+    thread::sleep(ASKED);
+    let outcome = load.end()?;
+    ensure!(outcome.failures() == 0, "{} does not serve: {:?}", node.name, outcome.failed);
+    Ok(())
 }
 
 /// As before maintenance: load balancers lead elsewhere, and its pods move.

@@ -61,17 +61,18 @@ impl fmt::Display for Size {
     }
 }
 
-/// Virtual and real servers, VIPs, and each line and element of the tables with its set or chain, in no order.
+/// Virtual and real servers, VIPs, and each line and element of the tables with its set or chain, in no order; before
+/// each, how often it is there.
 pub(super) type KernelState = BTreeSet<String>;
 
 /// What there is now.
 pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<KernelState> {
-    let script = "ipvsadm -Sn; ip -oneline address show dev kube-ipvs0 | awk '{ print $4 }'; \
+    let script = "{ ipvsadm -Sn; ip -oneline address show dev kube-ipvs0 | awk '{ print $4 }'; \
                   for family in ip ip6; do nft --stateless list table $family kube-ipvs | awk -v family=$family ' \
                   /^\\t(set|map|chain|flowtable) / { place = $1 \" \" $2 } \
                   { count = split($0, parts, /[,{}]/); \
                     for (i = 1; i <= count; i++) { gsub(/^[ \\t]+|[ \\t]+$/, \"\", parts[i]); \
-                    if (parts[i] != \"\") print family, place \": \" parts[i] } }'; done";
+                    if (parts[i] != \"\") print family, place \": \" parts[i] } }'; done; } | sort | uniq -c";
     Ok(node.run(cluster, script)?.lines().map(str::to_owned).collect())
 }
 
