@@ -19,6 +19,9 @@ const OF_OTHERS_KINDS: &str = "apply -k manifests/monitoring";
 /// Pods are orphaned by kube-controller-manager, which is not there, and kubectl would wait for it.
 const ORPHANING: &str = "--cascade=orphan";
 
+/// These want a release that is there: `crates/cluster` has one.
+const OF_A_RELEASE: [&str; 2] = ["helm rollback ", "helm uninstall "];
+
 /// What is on the cluster before a command: kubeadm's kube-proxy, with Talos' label, and ours.
 const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k manifests &&
     kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
@@ -99,9 +102,9 @@ fn what_the_documents_do_to_a_cluster_can_be_done() {
         let script = script.replace(ORPHANING, "--cascade=orphan --dry-run=server");
         run(&script).unwrap_or_else(|error| panic!("{}: {error}", command.at));
     }
-    // The others want a release that is there: crates/cluster has one.
-    let of_helm = commands(&["helm"]).into_iter();
-    for command in of_helm.filter(|it| ["helm install", "helm upgrade"].iter().any(|how| it.text.starts_with(how))) {
+    let mut of_helm = commands(&["helm"]);
+    of_helm.retain(|command| !OF_A_RELEASE.iter().any(|begin| command.text.starts_with(begin)));
+    for command in of_helm {
         // An upgrade has them of the release before, which is not there.
         let known = "--set image.repository=REGISTRY/kube-ipvs --set server=https://10.0.0.1:6443";
         let script = format!("{} {known} --dry-run=client", command.text);

@@ -50,8 +50,7 @@ fn is_for_all_nodes(command: &str) -> bool {
 }
 
 fn wait_for_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
-    let has =
-        "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
+    let has = "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
     patiently(Duration::from_secs(120), || node.run(cluster, has).map(drop))
 }
 
