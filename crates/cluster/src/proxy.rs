@@ -10,6 +10,7 @@ use guest::programs::run;
 use guest::workspace;
 use serde::{Deserialize, Serialize};
 
+use crate::documents;
 use crate::kubectl;
 use crate::node::Node;
 use crate::state::Cluster;
@@ -53,6 +54,9 @@ impl Proxy {
     }
 }
 
+/// Where the image is, as the documents call it.
+pub(crate) const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
+
 /// kube-ipvs as the manifests name it.
 pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
@@ -79,13 +83,13 @@ pub(crate) fn load_image(cluster: &Cluster, node: &Node, archive: &PathBuf) -> R
     Ok(())
 }
 
-/// The change that docs/install.md describes for kubeadm: the image in the DaemonSet, and a probe that lets the
-/// roll-out wait for each node.
+/// The change that docs/install.md has for kubeadm after an upgrade: the image in the DaemonSet, and a probe that lets
+/// the roll-out wait for each node.
 pub(crate) fn change_image() -> Result<()> {
-    let patch = format!(
-        r#"{{"spec":{{"updateStrategy":{{"type":"RollingUpdate","rollingUpdate":{{"maxUnavailable":"10%"}}}},"template":{{"spec":{{"containers":[{{"name":"kube-proxy","image":"{IMAGE}","readinessProbe":{{"httpGet":{{"path":"/readyz","port":10256}},"timeoutSeconds":10}}}}]}}}}}}}}"#
-    );
-    kubectl::output(&["--namespace=kube-system", "patch", "daemonset", "kube-proxy", "--patch", &patch])?;
+    let commands = documents::commands("install.md", "kubeadm", &[REGISTRY])?;
+    let is_patch = |command: &&String| command.contains("RollingUpdate") && command.contains("/readyz");
+    let patch = commands.iter().find(is_patch).context("no command for the image on all nodes")?;
+    documents::run(&workspace::root(), patch)?;
     wait()
 }
 

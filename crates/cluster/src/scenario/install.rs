@@ -17,15 +17,12 @@ use super::clients::Clients;
 use crate::documents;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
-use crate::proxy;
+use crate::proxy::{self, REGISTRY};
 use crate::state::Cluster;
 use crate::web::{End, Web};
 
 /// How many connections each client holds meanwhile.
 const HELD: u32 = 25;
-
-/// Where the image is, as the documents call it.
-const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
 
 /// The image's tag in the documents, and one that stands for the next version.
 pub(super) const TAG: &str = env!("CARGO_PKG_VERSION");
@@ -68,13 +65,11 @@ fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
 /// good.
 fn check(cluster: &Cluster, node: &Node, app: &str, tag: &str) -> Result<()> {
     let pod = patiently(Duration::from_secs(120), || ready_pod(node, app, tag))?;
-    let label = format!("k8s-app={app}");
-    let words = [("default/web", "default/kubernetes"), ("POD", &pod), ("k8s-app=kube-ipvs", &label)];
+    let on_node = format!("={}", node.name);
+    let words = [("default/web", "default/kubernetes"), ("POD", &pod), ("=NODE", &on_node)];
     for command in documents::commands("install.md", "Check a node", &words)? {
         match command.strip_prefix("kube-ipvs ") {
             Some(words) => expect_good(words, &in_pod(&pod, words)?).with_context(|| node.name.clone())?,
-            // That of all nodes ends later.
-            None if command.contains("rollout status") => {}
             None => drop(documents::run(&workspace::root(), &command)?),
         }
     }

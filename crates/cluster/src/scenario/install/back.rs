@@ -1,4 +1,4 @@
-//! kube-proxy comes back, and our tables go.
+//! kube-proxy comes back, and our tables go, by the commands of docs/migration.md.
 
 use std::time::Duration;
 
@@ -8,36 +8,55 @@ use serde_json::Value;
 
 use crate::documents;
 use crate::kubectl::{self, patiently};
+use crate::node::Node;
 use crate::proxy;
 use crate::state::Cluster;
 
-/// Step 2 and 3: when kube-proxy has synced in both families, our tables go.
-pub(super) fn remove_tables(cluster: &Cluster) -> Result<()> {
-    for node in &cluster.nodes {
-        let words = [("s/NODE/worker-1/", &*format!("s/NODE/{}/", node.name))];
-        let commands = documents::commands("migration.md", "Back to kube-proxy", &words)?;
-        patiently(Duration::from_secs(120), || {
-            let has = "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
-            node.run(cluster, has).map(drop)
-        })?;
-        // The first is for the image.
-        for command in commands.iter().skip(1) {
-            if command.contains("logs") {
-                let wait = [
-                    "--namespace=kube-system",
-                    "wait",
-                    "--for=condition=Complete",
-                    "job",
-                    "--selector=k8s-app=kube-ipvs-cleanup",
-                    "--timeout=120s",
-                ];
-                kubectl::output(&wait)?;
-            }
-            documents::run(&workspace::root(), command)?;
+/// All steps for kubeadm's DaemonSet: one node first, then the others.
+pub(super) fn node_by_node(cluster: &Cluster, old_image: &str) -> Result<()> {
+    let first = cluster.first_worker()?;
+    let words = [("THE-IMAGE-OF-BEFORE", old_image.trim()), ("worker-1", &first.name)];
+    for command in commands(&words)?.iter().take_while(|command| !is_for_all_nodes(command)) {
+        documents::run(&workspace::root(), command)?;
+        if command.contains("delete pod") {
+            wait_for_kube_proxy(cluster, first)?;
         }
-        let tables = node.run(cluster, "nft list tables")?;
-        ensure!(!tables.contains("kube-ipvs"), "{} still has our tables: {tables}", node.name);
+        if command.contains("delete jobs") {
+            expect_no_tables(cluster, first)?;
+        }
     }
+    remove_tables(cluster)
+}
+
+/// When kube-proxy has synced in both families on all nodes, our tables go.
+pub(super) fn remove_tables(cluster: &Cluster) -> Result<()> {
+    cluster.nodes.iter().try_for_each(|node| wait_for_kube_proxy(cluster, node))?;
+    let commands = commands(&[])?;
+    let start = commands.iter().find(|command| is_for_all_nodes(command)).context("no Jobs for all nodes")?;
+    documents::run(&workspace::root(), start)?;
+    for command in commands.iter().filter(|command| command.contains("-l k8s-app=kube-ipvs-cleanup")) {
+        documents::run(&workspace::root(), command)?;
+    }
+    cluster.nodes.iter().try_for_each(|node| expect_no_tables(cluster, node))
+}
+
+fn commands(words: &[(&str, &str)]) -> Result<Vec<String>> {
+    documents::commands("migration.md", "Back to kube-proxy", words)
+}
+
+/// Whether this begins the Jobs that remove our tables on all nodes at once.
+fn is_for_all_nodes(command: &str) -> bool {
+    command.contains("manifests/cleanup") && command.contains("while read")
+}
+
+fn wait_for_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
+    let has = "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
+    patiently(Duration::from_secs(120), || node.run(cluster, has).map(drop))
+}
+
+fn expect_no_tables(cluster: &Cluster, node: &Node) -> Result<()> {
+    let tables = node.run(cluster, "nft list tables")?;
+    ensure!(!tables.contains("kube-ipvs"), "{} still has our tables: {tables}", node.name);
     Ok(())
 }
 

@@ -22,10 +22,15 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let install = documents::commands("install.md", "Another cluster, or with Helm", &words)?;
     let next = [REGISTRY, (&*format!("tag={TAG}"), &*format!("tag={NEXT_TAG}"))];
     let upgrade = documents::commands("install.md", "Upgrade", &next)?;
+    let go_back = documents::commands("install.md", "Go back", &[])?;
     let no_kube_proxy = install.first().context("no command that removes kube-proxy")?;
-    let helm = |commands: &[String]| commands.iter().find(|command| command.starts_with("helm")).cloned();
-    let (install_chart, upgrade_chart) =
-        (helm(&install).context("no helm install")?, helm(&upgrade).context("no helm upgrade")?);
+    let helm = |commands: &[String], verb: &str| {
+        let begins = format!("helm {verb} ");
+        let found = commands.iter().find(|command| command.starts_with(&begins)).cloned();
+        found.with_context(|| format!("no {begins}"))
+    };
+    let (install_chart, upgrade_chart) = (helm(&install, "install")?, helm(&upgrade, "upgrade")?);
+    let (roll_back, uninstall) = (helm(&upgrade, "rollback")?, helm(&go_back, "uninstall")?);
     under_load.during(cluster, || {
         documents::run(&root, no_kube_proxy)?;
         documents::run(&root, &install_chart)?;
@@ -34,12 +39,12 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
         documents::run(&root, &upgrade_chart)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", NEXT_TAG)?;
-        documents::run(&root, "helm rollback kube-ipvs --namespace kube-system")?;
+        documents::run(&root, &roll_back)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(&root, "helm uninstall kube-ipvs --namespace kube-system")?;
+        documents::run(&root, &uninstall)?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }

@@ -1,14 +1,10 @@
 //! Into kubeadm's DaemonSet, as docs/install.md has it for kubeadm, and back to kube-proxy as docs/migration.md has it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
 use super::{REGISTRY, TAG, back, check, check_all, configuration, prepare};
 use crate::documents;
-use crate::kubectl::{self, patiently};
-use crate::proxy;
 use crate::state::Cluster;
 
 /// The period in kubeadm's ConfigMap, where 0 is the default, and another.
@@ -24,7 +20,7 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     // Others begin with the one of before.
     let restored = configuration::edit(OTHER_SYNC_PERIOD, SYNC_PERIOD);
     configured.and(restored)?;
-    under_load.during(cluster, || back_to_kube_proxy(cluster, &old_image))
+    under_load.during(cluster, || back::node_by_node(cluster, &old_image))
 }
 
 /// What an operator looks at before anything changes.
@@ -33,9 +29,9 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
         if command.starts_with("kube-ipvs") {
             // The Job does the same.
         } else if command.contains("logs") {
-            preflight_has_ended()?;
             let report = documents::run(&workspace::root(), &command)?;
-            ensure!(report.contains("problems: 0,"), "{report}");
+            let good = report.lines().filter(|line| line.contains("problems: 0,")).count();
+            ensure!(good == cluster.nodes.len(), "{report}");
         } else if command.starts_with("curl") {
             for node in &cluster.nodes {
                 let mode = node.run(cluster, &command)?;
@@ -46,17 +42,6 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Waits until the Job of preflight has run, whatever it found.
-fn preflight_has_ended() -> Result<()> {
-    patiently(Duration::from_secs(60), || {
-        let job = ["--namespace=kube-system", "get", "jobs", "--selector=k8s-app=kube-ipvs-preflight"];
-        let status = kubectl::json(&job)?.pointer("/items/0/status").cloned().unwrap_or_default();
-        let has_ended = ["/succeeded", "/failed"].iter().any(|count| status.pointer(count).is_some());
-        ensure!(has_ended, "the Job of preflight has not ended");
-        Ok(())
-    })
 }
 
 /// The image of before.
@@ -70,7 +55,7 @@ fn install(cluster: &Cluster) -> Result<String> {
     for command in &commands {
         documents::run(&workspace::root(), command)?;
         if command.contains("OnDelete") {
-            external_ips("add")?;
+            external_ips()?;
         }
         if command.contains("delete pod") {
             check(cluster, first, "kube-proxy", TAG)?;
@@ -80,17 +65,10 @@ fn install(cluster: &Cluster) -> Result<String> {
     Ok(old_image)
 }
 
-/// What docs/migration.md has for external IPs: two commands that list them, and the flag that is added and removed.
-fn external_ips(what: &str) -> Result<()> {
+/// What docs/migration.md has for external IPs: two commands that list them, and the flag.
+fn external_ips() -> Result<()> {
     let commands = documents::commands("migration.md", "What to expect", &[])?;
-    let operation = format!(r#""op": "{what}""#);
-    ensure!(commands.iter().any(|command| command.contains(&operation)), "no command has {operation}");
-    for command in commands {
-        if command.contains(&operation) || !command.contains("patch") {
-            documents::run(&workspace::root(), &command)?;
-        }
-    }
-    Ok(())
+    commands.iter().try_for_each(|command| documents::run(&workspace::root(), command).map(drop))
 }
 
 /// kubeadm's ConfigMap keeps its name: the daemons end by themselves when the kubelets have its new text.
@@ -98,15 +76,4 @@ fn change_the_configuration(cluster: &Cluster) -> Result<()> {
     configuration::edit(SYNC_PERIOD, OTHER_SYNC_PERIOD)?;
     configuration::wait(cluster, "29s")?;
     check_all(cluster, "kube-proxy", TAG)
-}
-
-/// docs/migration.md, with its conditions.
-fn back_to_kube_proxy(cluster: &Cluster, old_image: &str) -> Result<()> {
-    external_ips("remove")?;
-    let words = [("THE-IMAGE-OF-BEFORE", old_image.trim())];
-    let commands = documents::commands("migration.md", "Back to kube-proxy", &words)?;
-    let image = commands.first().context("no command for the image")?;
-    documents::run(&workspace::root(), image)?;
-    proxy::wait()?;
-    back::remove_tables(cluster)
 }
