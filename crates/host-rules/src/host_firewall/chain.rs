@@ -174,30 +174,54 @@ pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<Table>, Error> {
 
 /// Reads one chain; `None` if it is not a [`HostChain`].
 pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error> {
-    const NF_DROP: u32 = 0;
-    const NF_ACCEPT: u32 = 1;
-    let (mut table, mut name, mut kind, mut policy, mut place) = (None, None, None, NF_ACCEPT, None);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_CHAIN_TABLE => table = attribute.string().ok(),
-            NFTA_CHAIN_NAME => name = attribute.string().ok(),
-            NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
-            NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
-            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
-            _ => {}
-        }
-    }
-    let hook = place.and_then(|(number, priority)| Some((Hook::numbered(number)?, priority)));
-    let family = TableFamily::numbered(message::family(reply));
-    let (Some(family), Some(table), Some(name), Some("filter"), Some((hook, priority))) =
-        (family, table, name, kind, hook)
+    let Some(Described { table, name, base: Some(base) }) = Described::decode(reply)? else {
+        return Ok(None);
+    };
+    let (Some(family), "filter", Some(hook)) =
+        (TableFamily::numbered(message::family(reply)), base.kind, Hook::numbered(base.hook))
     else {
         return Ok(None);
     };
     let (table, name) = (table.into(), name.into());
-    let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority };
-    Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: policy == NF_DROP }))
+    let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: base.priority };
+    Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: base.drops }))
+}
+
+/// What the kernel says of a chain of any kind and family.
+pub(super) struct Described<'a> {
+    pub(super) table: &'a str,
+    pub(super) name: &'a str,
+    pub(super) base: Option<DescribedBase<'a>>,
+}
+
+/// Where packets enter a base chain, and what becomes of those that reach its end.
+pub(super) struct DescribedBase<'a> {
+    pub(super) kind: &'a str,
+    pub(super) hook: u32,
+    pub(super) priority: i32,
+    pub(super) drops: bool,
+}
+
+impl<'a> Described<'a> {
+    /// Reads one; `None` if a name is not UTF-8.
+    pub(super) fn decode(reply: &Reply<'a>) -> Result<Option<Self>, Error> {
+        const NF_DROP: u32 = 0;
+        let (mut table, mut name, mut kind, mut place, mut drops) = (None, None, None, None, false);
+        for attribute in message::body(reply)? {
+            let attribute = attribute?;
+            match attribute.kind {
+                NFTA_CHAIN_TABLE => table = attribute.string().ok(),
+                NFTA_CHAIN_NAME => name = attribute.string().ok(),
+                NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
+                NFTA_CHAIN_POLICY => drops = attribute.u32_be()? == NF_DROP,
+                NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
+                _ => {}
+            }
+        }
+        let base = kind.zip(place);
+        let base = base.map(|(kind, (hook, priority))| DescribedBase { kind, hook, priority, drops });
+        Ok(table.zip(name).map(|(table, name)| Self { table, name, base }))
+    }
 }
 
 fn is_ours(family: TableFamily, table: &str) -> bool {

@@ -3,14 +3,12 @@
 use std::fmt;
 
 use netfilter::nft::{
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-        NFTA_TABLE_NAME,
-    },
-    decode,
+    attribute::NFTA_TABLE_NAME,
     message::{self, Nfproto},
 };
 use netlink::{Error, Reply};
+
+use super::chain::Described;
 
 /// A table of any family with its chains, and without its rules and sets.
 ///
@@ -54,25 +52,16 @@ pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<ListedTable>, Err
 
 /// Reads a chain; `None` if a name is not UTF-8.
 pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<ListedChain>, Error> {
-    const NF_DROP: u32 = 0;
-    let (mut table, mut name, mut kind, mut place, mut drops) = (None, None, None, None, false);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_CHAIN_TABLE => table = attribute.string().ok(),
-            NFTA_CHAIN_NAME => name = attribute.string().ok(),
-            NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
-            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
-            NFTA_CHAIN_POLICY => drops = attribute.u32_be()? == NF_DROP,
-            _ => {}
-        }
-    }
-    let base =
-        kind.zip(place).map(|(kind, (hook, priority))| Base { kind: kind.into(), hook, priority, drops });
-    Ok(table.zip(name).map(|(table, name)| ListedChain {
+    let described = Described::decode(reply)?;
+    Ok(described.map(|Described { table, name, base }| ListedChain {
         table: (message::family(reply), table.into()),
         name: name.into(),
-        base,
+        base: base.map(|base| Base {
+            kind: base.kind.into(),
+            hook: base.hook,
+            priority: base.priority,
+            drops: base.drops,
+        }),
     }))
 }
 
