@@ -29,11 +29,13 @@ mod tests {
     use std::time::Duration;
 
     use ipvs::{Protocol, ServiceAddress};
-    use reconciler::{SyncReport, SyncStats, Trigger};
-    use service::{Options, State};
+    use reconciler::{SyncReport, Trigger};
     use tokio::time::sleep;
 
-    use super::{super::tests::Server, *};
+    use super::{
+        super::tests::{Server, synced},
+        *,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn what_one_sync_removed_is_one_event_of_the_node_that_names_the_first_and_the_count() {
@@ -41,18 +43,11 @@ mod tests {
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
         let mut foreign = ForeignEvents(outbox);
-        let state = State::new(Options::new("node-1"));
         let mut removed = |ports: std::ops::Range<u16>| {
             let at = |port| ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port };
             let removed_foreign = ports.map(at).collect::<Vec<_>>().iter().collect();
             let report = SyncReport { removed_foreign, ..SyncReport::empty(Trigger::Start) };
-            foreign.on_sync(&SyncEvent {
-                report: &report,
-                stats: &SyncStats::default(),
-                complete: true,
-                state: &state,
-                triggered_at: &[],
-            });
+            synced(&mut foreign, &report);
         };
         removed(0..0);
         sleep(Duration::from_mins(1)).await;

@@ -26,11 +26,13 @@ impl Observer for RepairEvents {
 mod tests {
     use std::time::Duration;
 
-    use reconciler::{SyncReport, SyncStats, Trigger};
-    use service::{Options, State};
+    use reconciler::{SyncReport, Trigger};
     use tokio::time::sleep;
 
-    use super::{super::tests::Server, *};
+    use super::{
+        super::tests::{Server, synced},
+        *,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn what_was_repaired_is_one_event_of_the_node_in_ten_minutes() {
@@ -38,23 +40,16 @@ mod tests {
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
         let mut repairs = RepairEvents(outbox);
-        let state = State::new(Options::new("node-1"));
-        let mut synced = |done, repaired: &[&str]| {
-            let repairs_of = repaired.iter().map(|&repair| repair.to_owned()).collect();
+        let mut repaired = |done, what: &[&str]| {
+            let repairs_of = what.iter().map(|&repair| repair.to_owned()).collect();
             let report = SyncReport { done, repairs: repairs_of, ..SyncReport::empty(Trigger::Period) };
-            repairs.on_sync(&SyncEvent {
-                report: &report,
-                stats: &SyncStats::default(),
-                complete: true,
-                state: &state,
-                triggered_at: &[],
-            });
+            synced(&mut repairs, &report);
         };
-        synced(9, &[]);
+        repaired(9, &[]);
         sleep(Duration::from_mins(1)).await;
         assert_eq!(server.events(), [""; 0], "nothing was repaired");
         for _ in 0..5 {
-            synced(2, &["add a virtual server", "add a real server"]);
+            repaired(2, &["add a virtual server", "add a real server"]);
             sleep(Duration::from_mins(1)).await;
         }
         let [event] = &server.events()[..] else { panic!("not one Event") };
