@@ -215,21 +215,10 @@ fn every_daemon_may_lock_the_file_that_all_of_a_node_see() {
 #[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
 fn the_cleanup_job_runs_once_on_one_node_with_the_rights_of_the_daemon() {
     let Some(cluster) = Cluster::new() else { return };
-    // As long as names of nodes are on the clouds.
-    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
-    let objects = cluster.dry_run(&kustomize(&cluster.clients, "cleanup").replace("NODE", node));
-    let job = &objects[&format!("Job/ipvs-cleanup-{node}")];
-    assert_eq!(job["spec"]["backoffLimit"], 0);
-    let pod = &job["spec"]["template"]["spec"];
-    assert_eq!((&pod["nodeName"], &pod["restartPolicy"]), (&json!(node), &json!("Never")));
+    let (_, pod, daemon) = job_on_one_node(&cluster, "cleanup", "ipvs-cleanup");
+    assert_eq!(pod["restartPolicy"], "Never");
     let container = &pod["containers"][0];
-    assert_eq!(
-        (&container["image"], &container["args"]),
-        (&json!(IMAGE), &json!(["cleanup", "--keep-ipvs"]))
-    );
-    let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
-    let daemon = &daemon["spec"]["template"]["spec"];
-    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    assert_eq!(container["args"], json!(["cleanup", "--keep-ipvs"]));
     assert_eq!(pod["securityContext"], daemon["securityContext"]);
     assert_eq!(pod["securityContext"]["seLinuxOptions"]["type"], "spc_t");
     let file = json!({"path": "/run/xtables.lock", "type": "FileOrCreate"});
@@ -241,25 +230,39 @@ fn the_cleanup_job_runs_once_on_one_node_with_the_rights_of_the_daemon() {
 #[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
 fn the_preflight_job_looks_at_one_node_with_the_role_of_its_proxy() {
     let Some(cluster) = Cluster::new() else { return };
-    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
-    let objects = cluster.dry_run(&kustomize(&cluster.clients, "preflight").replace("NODE", node));
-    let job = &objects[&format!("Job/preflight-{node}")];
-    assert_eq!(job["spec"]["backoffLimit"], 0, "its exit code is the answer");
-    let pod = &job["spec"]["template"]["spec"];
-    assert_eq!((&pod["nodeName"], &pod["hostNetwork"]), (&json!(node), &json!(true)));
+    let (objects, pod, _) = job_on_one_node(&cluster, "preflight", "preflight");
+    assert_eq!(pod["hostNetwork"], true);
     let container = &pod["containers"][0];
     let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
-    assert_eq!((&container["image"], arguments[0].as_str()), (&json!(IMAGE), "preflight"));
+    assert_eq!(arguments[0], "preflight");
     let command_line = ["kube-ipvs".to_owned()].into_iter().chain(arguments);
     kube_ipvs::cli::parse(command_line.map(Into::into)).unwrap();
     let binding = &objects["ClusterRoleBinding/kube-ipvs-preflight"];
     assert_eq!(binding["roleRef"]["name"], "system:node-proxier");
     assert_eq!(binding["subjects"][0]["name"], pod["serviceAccountName"]);
-    let daemon = cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"].clone();
-    let daemon = &daemon["spec"]["template"]["spec"];
-    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
     let mounts = container["volumeMounts"].as_array().unwrap();
     assert!(mounts.iter().all(|mount| mount["readOnly"] == true), "{mounts:?}");
+}
+
+/// What is in a directory with a Job for one node: all objects, and the Job's pod; and the daemon's. The Job is tried once,
+/// because its exit code is the answer, on that node, with the daemon's image and rights.
+fn job_on_one_node(
+    cluster: &Cluster,
+    directory: &str,
+    name: &str,
+) -> (BTreeMap<String, Value>, Value, Value) {
+    // As long as names of nodes are on the clouds.
+    let node = "ip-255-255-255-255.ap-southeast-1.compute.internal";
+    let objects = cluster.dry_run(&kustomize(&cluster.clients, directory).replace("NODE", node));
+    let job = &objects[&format!("Job/{name}-{node}")];
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    let pod = job["spec"]["template"]["spec"].clone();
+    let container = &pod["containers"][0];
+    assert_eq!((&pod["nodeName"], &container["image"]), (&json!(node), &json!(IMAGE)));
+    let ours = cluster.dry_run(&kustomize(&cluster.clients, "."));
+    let daemon = ours["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"].clone();
+    assert_eq!(container["securityContext"], daemon["containers"][0]["securityContext"]);
+    (objects, pod, daemon)
 }
 
 /// The ConfigMap whose files the daemon reads, by kind and name.
