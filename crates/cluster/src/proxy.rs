@@ -44,6 +44,22 @@ impl Proxy {
         }
     }
 
+    /// How its image is called.
+    const fn image_name(self) -> &'static str {
+        match self {
+            Self::KubeIpvs => "/kube-ipvs:",
+            Self::KubeProxyIpvs | Self::KubeProxyNftables | Self::KubeProxyIptables => "/kube-proxy:",
+        }
+    }
+
+    /// Where it says at port 10256 that it has programmed everything. kube-proxy has no `/readyz`.
+    pub(crate) const fn readiness(self) -> &'static str {
+        match self {
+            Self::KubeIpvs => "/readyz",
+            Self::KubeProxyIpvs | Self::KubeProxyNftables | Self::KubeProxyIptables => "/healthz",
+        }
+    }
+
     /// The mode in kube-proxy's configuration.
     pub(crate) const fn mode(self) -> &'static str {
         match self {
@@ -108,8 +124,7 @@ pub(crate) fn image() -> Result<String> {
 pub(crate) fn check(cluster: &Cluster) -> Result<()> {
     wait()?;
     let (image, proxy) = (image()?, cluster.proxy);
-    let is_ours = image.contains("/kube-ipvs:");
-    ensure!(is_ours == (proxy == Proxy::KubeIpvs), "{image} runs instead of {}", proxy.name());
+    ensure!(image.contains(proxy.image_name()), "{image} runs instead of {}", proxy.name());
     for node in &cluster.nodes {
         let mode = node.run(cluster, "curl -sf http://127.0.0.1:10249/proxyMode")?;
         ensure!(

@@ -95,7 +95,8 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
 
 /// The pods of the application move, some to this node, and it answers for all of them.
 fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
-    patiently(Duration::from_secs(120), || node.run(cluster, "curl -sf http://127.0.0.1:10256/readyz"))?;
+    let is_ready = format!("curl -sf http://127.0.0.1:10256{}", cluster.proxy.readiness());
+    patiently(Duration::from_secs(120), || node.run(cluster, &is_ready))?;
     web.restart()?;
     web.wait()?;
     ensure!(web.ready_endpoints_on(node)? > 0, "no pod has come to {}", node.name);

@@ -8,8 +8,6 @@ use crate::state::Cluster;
 
 /// From nftables or iptables mode, without a restart of kube-proxy in between.
 pub(crate) fn there(cluster: &Cluster) -> Result<()> {
-    let image = proxy::image()?;
-    ensure!(image.contains("/kube-proxy:"), "the cluster has {image} already");
     for node in &cluster.nodes {
         ensure!(!kube_proxy_rules(cluster, node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
     }
