@@ -220,10 +220,7 @@ fn nft(rules: &str) -> Result<()> {
 
 /// Removes the namespaces with all that is in them, if they are there.
 pub(crate) fn delete() -> Result<()> {
-    let namespaces = Command::new("ip").args(["netns", "list"]).output().context("starting ip")?;
-    let namespaces = String::from_utf8_lossy(&namespaces.stdout).into_owned();
-    let there: Vec<_> = namespaces.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    for namespace in [ROUTER, OUTSIDE].iter().filter(|namespace| there.contains(namespace)) {
+    for namespace in [ROUTER, OUTSIDE].into_iter().filter(|namespace| is_there(namespace)) {
         end_all_in(namespace)?;
         ip(&["netns", "delete", namespace])?;
     }
@@ -246,7 +243,12 @@ fn end_all_in(namespace: &str) -> Result<()> {
 
 /// Whether there is a cluster's network on this machine, of whichever checkout.
 pub(crate) fn exists() -> bool {
-    Path::new("/run/netns").join(ROUTER).exists()
+    is_there(ROUTER)
+}
+
+/// Whether there is this namespace, where `ip netns` keeps them.
+fn is_there(namespace: &str) -> bool {
+    Path::new("/run/netns").join(namespace).exists()
 }
 
 /// One command of ip(8) in a namespace.

@@ -48,8 +48,7 @@ impl Watch {
             self.end();
         }
         let events = Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>();
-        for event in events {
-            let Ok(event) = event else { break };
+        for event in events.map_while(Result::ok) {
             if let Err(error) = see(&event) {
                 eprintln!("load balancer: {error:#}");
             }
