@@ -1,7 +1,5 @@
 //! Waiting after a failure, and logging it once.
 
-use std::mem;
-
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
@@ -45,10 +43,11 @@ impl Retry {
         }
         // A server that is back refuses every version older than its start. The list must not wait for as long as
         // the server was away.
-        let needed_a_list = mem::replace(&mut self.needs_a_list, failure.needs_a_new_list());
-        if self.needs_a_list && !needed_a_list {
+        let needs_a_list = failure.needs_a_new_list();
+        if needs_a_list && !self.needs_a_list {
             self.pauses.reset();
         }
+        self.needs_a_list = needs_a_list;
         if let Some(pause) = self.pauses.next() {
             sleep(pause).await;
         }
