@@ -45,7 +45,7 @@ impl Proxy {
     }
 
     /// How its image is called.
-    const fn image_name(self) -> &'static str {
+    pub(crate) const fn image_name(self) -> &'static str {
         match self {
             Self::KubeIpvs => "/kube-ipvs:",
             Self::KubeProxyIpvs | Self::KubeProxyNftables | Self::KubeProxyIptables => "/kube-proxy:",

@@ -10,7 +10,7 @@ use super::install;
 use crate::images;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
-use crate::proxy;
+use crate::proxy::{self, Proxy};
 use crate::state::Cluster;
 use crate::web::{End, Web};
 
@@ -59,7 +59,7 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     node.run(cluster, &upgrade)?;
     let image = proxy::image()?;
     ensure!(
-        image.contains("/kube-proxy:"),
+        image.contains(Proxy::KubeProxyIpvs.image_name()),
         "kubeadm upgrade left the image {image}: docs/install.md says otherwise"
     );
     proxy::wait()?;
