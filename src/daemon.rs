@@ -40,6 +40,7 @@ use crate::{
         },
         metrics::MetricsPages,
     },
+    signals::TerminationSignals,
     source::{Source, known_node::KnownNode},
     takeover::{
         another_proxy::AnotherProxy,
@@ -47,7 +48,7 @@ use crate::{
     },
 };
 use control_socket::ControlHandler;
-use exit::{credentials::Credentials, signals::TerminationSignals};
+use exit::credentials::Credentials;
 use held_advice::HeldAdvice;
 use identity::Identity;
 use kernel::OpenedKernel;

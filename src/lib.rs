@@ -20,6 +20,7 @@ pub mod logging;
 pub mod node;
 pub mod preflight;
 pub mod serve;
+mod signals;
 pub mod source;
 pub mod takeover;
 pub mod version;

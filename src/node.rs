@@ -12,3 +12,4 @@ pub mod limits;
 pub(crate) mod oom;
 pub mod requirements;
 pub mod sysctl;
+pub(crate) mod vip_binding;

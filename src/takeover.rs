@@ -2,6 +2,7 @@
 
 pub(crate) mod another_proxy;
 pub mod cleanup;
+pub mod hand_over;
 pub mod instance_lock;
 pub mod leftovers;
 pub mod live_proxy;

@@ -1,5 +1,7 @@
 //! `kube-ipvs cleanup`.
 
+mod hand_over;
+
 use std::{
     fmt::Write,
     path::{Path, PathBuf},
@@ -35,6 +37,8 @@ pub(super) struct Cleanup {
     /// Leave virtual servers, kube-ipvs0 and kube-proxy's rules to a kube-proxy that runs again in ipvs mode
     #[arg(long, conflicts_with = "kube_proxy_nftables")]
     keep_ipvs: bool,
+    #[command(flatten)]
+    hand_over: hand_over::HandOver,
     /// Also beside a proxy that runs: what it serves is gone until it syncs again
     #[arg(long)]
     force: bool,
@@ -50,8 +54,19 @@ pub(super) struct Cleanup {
 
 /// Removes what proxies left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
-    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, control_socket } =
-        asked;
+    if asked.hand_over.is_asked {
+        return hand_over::run(asked.hand_over.wait, &asked.control_socket, asked.output.format);
+    }
+    let Cleanup {
+        config,
+        ipvs_exclude_cidrs,
+        keep_ipvs,
+        force,
+        kube_proxy_nftables,
+        output,
+        control_socket,
+        ..
+    } = asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
@@ -90,14 +105,20 @@ fn clean_up(
     }
     let cleaned = clean(excluded, extent);
     drop(alone);
-    print_as(format, &cleaned, || text(&cleaned))?;
+    print(format, &cleaned)
+}
+
+fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
+    print_as(format, cleaned, || text(cleaned))?;
     Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn text(cleaned: &CleanupReport) -> String {
-    let CleanupReport { removed, stayed, unknown } = cleaned;
+    let CleanupReport { removed, stayed, unknown, cut } = cleaned;
     let mut text = String::new();
-    for (word, lines) in [("removed", removed), ("not removed", stayed), ("not looked into", unknown)] {
+    for (word, lines) in
+        [("cut", cut), ("removed", removed), ("not removed", stayed), ("not looked into", unknown)]
+    {
         for line in lines {
             let _ = writeln!(text, "{word}: {line}");
         }
@@ -116,6 +137,7 @@ mod tests {
             removed: lines("kube-ipvs0"),
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
+            cut: lines("3 connections to TCP 10.96.0.1:443"),
         };
         assert_documented("cleanup", &cleaned);
     }
@@ -127,10 +149,11 @@ mod tests {
             removed: lines(&["kube-ipvs0", "2 virtual servers"]),
             stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
             unknown: lines(&["iptables-legacy, IPv4: no programs"]),
+            cut: lines(&["1 connection to TCP 10.96.0.1:443"]),
         };
         assert_eq!(
             text(&cleaned),
-            "removed: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
+            "cut: 1 connection to TCP 10.96.0.1:443\nremoved: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
              not looked into: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());

@@ -1,6 +1,5 @@
-//! What ends the daemon: a signal, another configuration, other credentials.
+//! What ends the daemon beside a signal: another configuration, other credentials.
 
 pub(super) mod config_file;
 pub(super) mod credentials;
-pub(super) mod signals;
 pub(super) mod watched_file;

@@ -17,7 +17,10 @@ use watcher::Kernel;
 
 use crate::{
     config::Settings,
-    node::init::{self, Prepared},
+    node::{
+        init::{self, Prepared},
+        vip_binding::vip_binding,
+    },
     serve::control,
 };
 
@@ -43,7 +46,7 @@ pub(super) fn open(
     let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let found = found(settings, ipvs.info()?, &families, &lacks);
     let nf_tables_port = netfilter.port();
-    let binding = kube_ipvs0::vip_binding(settings.vip_binding)?;
+    let binding = vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),

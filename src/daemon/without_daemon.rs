@@ -16,10 +16,10 @@ use tokio::{
 };
 use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
 
-use super::{control_socket::put_first, kernel::kube_ipvs0, pod_cidrs::PodCidrs};
+use super::{control_socket::put_first, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    node::{families, limits, requirements},
+    node::{families, limits, requirements, vip_binding::vip_binding},
     source::{Source, known_node::no_node},
 };
 
@@ -118,7 +118,7 @@ impl<'a> WithoutDaemon<'a> {
 
     /// How VIPs are bound.
     pub(crate) fn vip_binding(&self) -> anyhow::Result<VipBinding> {
-        kube_ipvs0::vip_binding(self.settings.vip_binding)
+        vip_binding(self.settings.vip_binding)
     }
 }
 

@@ -5,10 +5,11 @@ use host_rules::{
     host_firewall::{self, FirewallChains, HostChains, LegacyChains},
     leftovers::{self, Leftovers, Scope},
 };
-use ipvs::{Command, Family, Ipvs, KernelIpvs, VirtualServerId};
+use ipvs::{Command, Family, Ipvs, KernelIpvs, ServiceAddress, VirtualServerId};
 use serde::Serialize;
 use service::one_line;
 
+use super::hand_over::{OpenConnections, Served};
 use crate::config::Excluded;
 
 /// What to keep, and what to remove beyond the usual.
@@ -29,6 +30,8 @@ pub struct CleanupReport {
     pub stayed: Vec<String>,
     /// Places that could not be inspected.
     pub unknown: Vec<String>,
+    /// Connections that were open and have been cut, by virtual server.
+    pub cut: Vec<String>,
 }
 
 /// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules last. A
@@ -39,26 +42,29 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
         let device = remove_device().map(|was_there| was_there.then(|| DEVICE.to_owned()));
         cleaned.note(DEVICE, device);
     }
-    cleaned
-        .note("our routes", remove_routes().map(|count| counted(count, "route to a VIP", "routes to VIPs")));
+    cleaned.routes();
     if !extent.keep_ipvs {
-        match KernelIpvs::open() {
-            Ok(mut kernel) => cleaned.virtual_servers(&mut kernel, excluded),
-            // Where there is no IPVS there are no virtual servers.
-            Err(ipvs::Error::NoIpvs) => {}
-            Err(error) => cleaned.stays(VIRTUAL_SERVERS, &error),
-        }
+        cleaned.virtual_servers(KernelIpvs::open(), |address| !excluded.contains(address.ip));
     }
-    cleaned.our_rules(HostChains::open());
-    cleaned.our_rules(LegacyChains::open());
-    for family in Family::BOTH {
-        let table = format!("our nf_tables table of {family}");
-        let gone = netfilter::uninstall(family).map(|was_there| was_there.then(|| table.clone()));
-        cleaned.note(&table, gone);
-    }
+    cleaned.rules();
     if !extent.keep_ipvs {
         cleaned.leftovers(Scope { nftables_tables: extent.kube_proxy_nftables, forwarding_needed_in: None });
     }
+    cleaned
+}
+
+/// Removes what open connections needed after new ones were [handed over](super::hand_over). The virtual servers go
+/// first: with them IPVS forgets what is still open, and so does conntrack, so that the client's next packet goes to
+/// the other proxy, and is answered by a reset.
+pub fn clean_handed_over(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport {
+    let mut cleaned = CleanupReport::default();
+    for (address, count) in open.by_virtual_server() {
+        let connections = if count == 1 { "connection" } else { "connections" };
+        cleaned.cut.push(format!("{count} {connections} to {address}"));
+    }
+    cleaned.virtual_servers(KernelIpvs::open(), |address| served.has(address));
+    cleaned.routes();
+    cleaned.rules();
     cleaned
 }
 
@@ -89,15 +95,40 @@ impl CleanupReport {
         self.stayed.push(format!("{what}: {}", one_line(why)));
     }
 
-    /// Every virtual server with an address, but for those in the excluded ranges.
-    fn virtual_servers(&mut self, kernel: &mut impl Ipvs, excluded: &Excluded) {
-        let is_ours = |id: &VirtualServerId| match id {
-            VirtualServerId::Address(address) => !excluded.contains(address.ip),
+    fn routes(&mut self) {
+        let removed = remove_routes().map(|count| counted(count, "route to a VIP", "routes to VIPs"));
+        self.note("our routes", removed);
+    }
+
+    /// Our rules in the host's chains, and our tables.
+    fn rules(&mut self) {
+        self.our_rules(HostChains::open());
+        self.our_rules(LegacyChains::open());
+        for family in Family::BOTH {
+            let table = format!("our nf_tables table of {family}");
+            let gone = netfilter::uninstall(family).map(|was_there| was_there.then(|| table.clone()));
+            self.note(&table, gone);
+        }
+    }
+
+    /// Every virtual server with an address that `goes`.
+    fn virtual_servers(
+        &mut self,
+        kernel: Result<impl Ipvs, ipvs::Error>,
+        goes: impl Fn(&ServiceAddress) -> bool,
+    ) {
+        let goes = |id: &VirtualServerId| match id {
+            VirtualServerId::Address(address) => goes(address),
             VirtualServerId::Mark { .. } => false,
         };
-        let mut delete = || -> Result<(), ipvs::Error> {
+        let delete = || -> Result<(), ipvs::Error> {
+            let mut kernel = match kernel {
+                // Where there is no IPVS there are no virtual servers.
+                Err(ipvs::Error::NoIpvs) => return Ok(()),
+                kernel => kernel?,
+            };
             let found = kernel.virtual_servers()?.into_iter().map(|found| found.config.id);
-            let commands: Vec<_> = found.filter(is_ours).map(Command::DeleteVirtualServer).collect();
+            let commands: Vec<_> = found.filter(goes).map(Command::DeleteVirtualServer).collect();
             let failed = kernel.apply(&commands)?;
             let deleted = commands.len().saturating_sub(failed.len());
             self.removed.extend(counted(deleted, "virtual server", "virtual servers"));
@@ -149,7 +180,7 @@ impl CleanupReport {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ipvs::{Protocol, Scheduler, ServiceAddress, VirtualServer};
+    use ipvs::{Protocol, Scheduler, VirtualServer};
     use netlink::Errno;
     use testkit::FakeKernel;
 
@@ -176,7 +207,7 @@ mod tests {
     fn cleaned(kernel: &FakeKernel) -> CleanupReport {
         let excluded = Excluded::read(None, &["10.99.0.0/16".to_owned()]).unwrap();
         let mut cleaned = CleanupReport::default();
-        cleaned.virtual_servers(&mut kernel.clone(), &excluded);
+        cleaned.virtual_servers(Ok(kernel.clone()), |address| !excluded.contains(address.ip));
         cleaned
     }
 

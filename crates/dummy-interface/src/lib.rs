@@ -34,6 +34,7 @@
 
 mod device;
 mod dummy_interface;
+mod hand_over;
 mod kernel;
 mod message;
 mod monitor;
@@ -44,6 +45,7 @@ mod request;
 mod route_lookup;
 
 pub use dummy_interface::{DummyInterface, Error, Observed, VipBinding};
+pub use hand_over::replace_device_by_routes;
 pub use kernel::KernelDummyInterface;
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};

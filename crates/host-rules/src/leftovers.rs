@@ -19,6 +19,7 @@ mod ipset;
 mod legacy;
 mod names;
 mod nf_tables;
+mod written;
 
 use ipvs::Family;
 use netlink::{Protocol, Socket};
@@ -30,6 +31,7 @@ pub use found::{Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
 use netfilter::nft::kernel;
+pub use written::{Translation, has_written};
 
 /// What is removed in addition to ipsets and rules of iptables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -73,7 +73,7 @@ pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,
-    elements, uninstall,
+    elements, hand_over, uninstall,
 };
 pub use table::{
     AllowedSource, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Operation, Policy,

@@ -14,6 +14,8 @@ mod client;
 #[cfg(feature = "client")]
 mod elements;
 #[cfg(feature = "client")]
+mod hand_over;
+#[cfg(feature = "client")]
 mod installation;
 #[cfg(feature = "client")]
 mod intervals;
@@ -40,6 +42,8 @@ pub mod wire;
 pub use client::KernelNetfilter;
 #[cfg(feature = "client")]
 pub use elements::elements;
+#[cfg(feature = "client")]
+pub use hand_over::hand_over;
 #[cfg(feature = "client")]
 pub use monitor::{Changed, Monitor};
 #[cfg(feature = "client")]

@@ -1,14 +1,12 @@
 //! kube-ipvs0: opens it, chooses how VIPs are bound, and follows what others change.
 
-use std::net::IpAddr;
-
 use anyhow::{Context as _, anyhow, bail};
 use dummy_interface::{Changed, DummyInterface, KernelDummyInterface, Monitor, Operation, VipBinding};
 use reconciler::Handle;
 use tokio::task::spawn_blocking;
 
 use super::subscription::resubscribing;
-use crate::{config, node::families};
+use crate::node::vip_binding::outward;
 
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
 /// its own start.
@@ -25,30 +23,6 @@ pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelDummy
         bail!("cannot create {}: {}", dummy_interface::DEVICE, failed.error);
     }
     Ok(links)
-}
-
-pub(in crate::daemon) fn vip_binding(wanted: config::VipBinding) -> anyhow::Result<VipBinding> {
-    outward(match wanted {
-        config::VipBinding::Address => VipBinding::Address,
-        config::VipBinding::Route => VipBinding::Route { source_v4: None, source_v6: None },
-    })
-}
-
-/// Adds the node's current source addresses to the binding. A VIP is never one of them: while VIPs are still
-/// addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the kernel may choose
-/// one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
-fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
-    match binding {
-        VipBinding::Address => Ok(binding),
-        VipBinding::Route { .. } => {
-            let own = KernelDummyInterface::open(binding)?.observe()?.node_addresses;
-            let (source_v4, source_v6) = families::outward_addresses();
-            Ok(VipBinding::Route {
-                source_v4: source_v4.filter(|source| own.contains(&IpAddr::from(*source))),
-                source_v6: source_v6.filter(|source| own.contains(&IpAddr::from(*source))),
-            })
-        }
-    }
 }
 
 /// Whether the routes name an old source address. Reads all addresses of the node, which takes long with many VIPs.

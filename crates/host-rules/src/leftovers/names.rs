@@ -56,11 +56,17 @@ pub(super) const FORWARD: &str = "KUBE-FORWARD";
 /// The chain that every kube-proxy in ipvs or iptables mode has, and nobody else.
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 
+/// What the last rule of [`SERVICES`] jumps to in iptables mode.
+pub(super) const LAST_OF_SERVICES: &str = "KUBE-NODEPORTS";
+
 /// The prefixes of the chains that iptables mode makes for each Service and endpoint.
 const PREFIXES: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"];
 
 /// The table of kube-proxy's nftables mode, one in each family.
 pub(super) const NFTABLES_TABLE: &str = "kube-proxy";
+
+/// The chain of that table in which destinations are translated.
+pub(super) const NFTABLES_SERVICES: &str = "services";
 
 /// Whether a chain in a table of iptables is kube-proxy's.
 pub(super) fn is_chain(table: &str, chain: &str) -> bool {

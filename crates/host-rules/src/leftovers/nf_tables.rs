@@ -100,7 +100,7 @@ fn is_stale(error: &Error) -> bool {
 }
 
 /// Reads the table. Its rules are only read if it has a chain of kube-proxy's: mostly it has none.
-fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
+pub(super) fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
     let request = message::request(Message::GetChain, family, |_| {});
     for (chain, is_base) in kernel::dump(socket, request, |reply| decode_chain(reply, family, name))? {

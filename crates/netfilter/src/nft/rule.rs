@@ -84,9 +84,14 @@ impl Rule {
     }
 }
 
-/// Appends the request that removes every rule of our table.
-pub(crate) fn flush(batch: &mut Batch, family: Family) {
-    message::add(batch, Message::DelRule, 0, family, |encoder| encoder.string(NFTA_RULE_TABLE, TABLE));
+/// Appends the request that removes every rule of our table, or of one chain of it.
+pub(crate) fn flush(batch: &mut Batch, family: Family, chain: Option<&str>) {
+    message::add(batch, Message::DelRule, 0, family, |encoder| {
+        encoder.string(NFTA_RULE_TABLE, TABLE);
+        if let Some(chain) = chain {
+            encoder.string(NFTA_RULE_CHAIN, chain);
+        }
+    });
 }
 
 /// The request for the rules of our table.

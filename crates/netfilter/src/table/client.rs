@@ -128,7 +128,11 @@ fn not_read(source: netlink::Error) -> Error {
 }
 
 /// Sends the transaction, and says of which request a failure was.
-fn commit(socket: &mut Socket, transaction: &Transaction<'_>, generation: Option<u32>) -> Result<(), Error> {
+pub(super) fn commit(
+    socket: &mut Socket,
+    transaction: &Transaction<'_>,
+    generation: Option<u32>,
+) -> Result<(), Error> {
     if transaction.is_empty() {
         return Ok(());
     }

@@ -20,7 +20,8 @@ pub(super) struct Stages {
 impl Stages {
     /// Adds what makes the table.
     pub(super) fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
-        let only_prepares = table == Table::Prepared && (there.table.is_none() || there.is_prepared);
+        let takes_flows = there.table.as_ref().is_some_and(|table| self.installed.takes_flows(table));
+        let only_prepares = table == Table::Prepared && !takes_flows;
         let wanted = if only_prepares { &self.prepared } else { &self.installed };
         wanted.install(transaction, there.table.as_ref(), &there.elements);
     }
@@ -37,7 +38,8 @@ pub(super) struct Task {
 /// How a table is to be made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Table {
-    /// A new one without the rules that take flows from others; one that has them keeps them.
+    /// Without the rules that take flows from others, which a new table lacks, and one that was
+    /// [handed over](super::hand_over()). One that has some of them is made whole.
     Prepared,
     Installed,
 }
@@ -57,7 +59,6 @@ impl Task {
 /// What the table of one family holds now, as far as a task depends on it.
 pub(super) struct There {
     pub(super) table: Option<ObservedTable>,
-    pub(super) is_prepared: bool,
     pub(super) elements: Elements,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn look(socket: &mut Socket, stages: &Stages, task: &Task) -> Result<
         }
         None => Elements::default(),
     };
-    Ok(There { table, is_prepared, elements })
+    Ok(There { table, elements })
 }
 
 /// The elements of interest, set by set, in the sets that have our names and types.

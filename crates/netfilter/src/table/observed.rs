@@ -82,7 +82,7 @@ impl Header {
 }
 
 /// Those of these chains that our table has.
-fn named_chains(
+pub(super) fn named_chains(
     socket: &mut Socket,
     family: Family,
     names: impl Iterator<Item = &'static str>,

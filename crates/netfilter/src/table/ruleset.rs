@@ -8,6 +8,7 @@ use std::fmt;
 use ipvs::Family;
 
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
+pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
 use self::sets::SETS;
 use super::{
     observed::{Elements, ObservedTable},
@@ -53,6 +54,13 @@ impl Ruleset {
             chain.rules.retain(|rule| !rule.keeps_destination());
         }
         prepared
+    }
+
+    /// Whether the kernel's table takes flows from others, by at least one of the rules that do.
+    pub(crate) fn takes_flows(&self, table: &ObservedTable) -> bool {
+        let rules = self.chains.iter().flat_map(|chain| &chain.rules).filter(|rule| rule.keeps_destination());
+        let comments: Vec<_> = rules.map(|rule| rule.comment(self.family)).collect();
+        table.rules.iter().any(|rule| comments.iter().any(|comment| *rule.comment == **comment))
     }
 
     /// The names of its chains.

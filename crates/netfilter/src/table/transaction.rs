@@ -44,6 +44,8 @@ pub(crate) enum Request<'a> {
     AddRule(Family, &'static str, &'a Rule),
     /// Removes every rule of the table.
     FlushRules(Family),
+    /// Removes every rule of one chain.
+    FlushChain(Family, &'static str),
     /// All of one set.
     AddElements(Vec<Element>),
     /// All of one set, and present.
@@ -140,7 +142,8 @@ impl Request<'_> {
             Self::AddChain(family, chain) => chain.add_to(batch, *family),
             Self::DeleteChain(family, name) => chain::delete(batch, *family, name),
             Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, chain),
-            Self::FlushRules(family) => rule::flush(batch, *family),
+            Self::FlushRules(family) => rule::flush(batch, *family, None),
+            Self::FlushChain(family, chain) => rule::flush(batch, *family, Some(chain)),
             Self::AddElements(elements) => {
                 encode_elements(batch, Message::NewSetElement, CREATE, elements);
             }
@@ -176,6 +179,7 @@ impl fmt::Display for Request<'_> {
                 rule.write(*family, f)
             }
             Self::FlushRules(family) => write!(f, "flush table {}", table(family)),
+            Self::FlushChain(family, chain) => write!(f, "flush chain {} {chain}", table(family)),
             Self::AddElements(elements) => write_elements(f, "add", elements),
             Self::DeleteElements(elements) => write_elements(f, "delete", elements),
         }

@@ -42,6 +42,12 @@ const MARK_CLEARED: i32 = 90;
 /// those that clear it.
 pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
+/// Where new flows to Services are marked, and kept from others.
+const NAT_PREROUTING: &str = "nat-prerouting";
+const NAT_OUTPUT: &str = "nat-output";
+const FILTER_INPUT: &str = "filter-input";
+const FILTER_OUTPUT: &str = "filter-output";
+
 const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
 const VIP_PORTS: &str = "vip-ports";
@@ -62,13 +68,13 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
         // One step before the destination NAT of others. (Among chains of type nat: all of them run at -100.)
         Chain {
-            name: "nat-prerouting",
+            name: NAT_PREROUTING,
             hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),
             rules: [new_connections(), kept_destinations()].concat(),
         },
         // This chain must not be of type route: setting the mark would then route the packet again.
         Chain {
-            name: "nat-output",
+            name: NAT_OUTPUT,
             hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
             rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
         },
@@ -80,22 +86,30 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
-        // Before IPVS: the destination is still the VIP.
-        Chain {
-            name: "filter-input",
-            hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
-            rules: [no_vip_as_source(), restricted(), unserved()].concat(),
-        },
+        filter_input([no_vip_as_source(), restricted(), unserved()].concat()),
         // The same for what this node sends, which never reaches input. What IPVS sends through output again,
         // to the real server, passes.
         Chain {
-            name: "filter-output",
+            name: FILTER_OUTPUT,
             hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
             rules: restricted(),
         },
     ];
     chains.extend(accept_mark(policy));
     chains
+}
+
+/// The chains that only new flows need, or that look at source ranges and at nothing else.
+pub(in super::super) const OF_NEW_FLOWS: [&str; 3] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT];
+
+/// `filter-input` where another program has the new flows, and says who may begin one.
+pub(in super::super) fn input_of_open_flows() -> Chain {
+    filter_input(unserved())
+}
+
+/// Before IPVS: the destination is still the VIP.
+fn filter_input(rules: Vec<Rule>) -> Chain {
+    Chain { name: FILTER_INPUT, hook: Some(Hook { kind: Filter, point: Input, priority: 0 }), rules }
 }
 
 fn new_connections() -> Vec<Rule> {

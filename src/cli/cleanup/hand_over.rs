@@ -1,0 +1,133 @@
+//! `kube-ipvs cleanup --hand-over`.
+
+use std::{
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use ipvs::Ipvs;
+use tokio::{select, time::sleep};
+
+use super::{Format, print};
+use crate::{
+    config::{GoDuration, InvalidDuration},
+    node::requirements,
+    signals::TerminationSignals,
+    takeover::{
+        cleanup::clean_handed_over,
+        hand_over::{NoSuccessor, OpenConnections, Served, hand_over},
+        instance_lock::InstanceLock,
+        live_proxy::LiveProxy,
+    },
+};
+
+/// How long kube-proxy's rules are waited for: it may have to be scheduled and pulled.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The time between two looks, at least.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many times as long as a look the pause after it is, at least.
+const PAUSE_PER_LOOK: u32 = 20;
+/// How often it is said how many connections are open.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether to hand over, and how.
+#[derive(clap::Args, Debug)]
+pub(super) struct HandOver {
+    /// Leave new connections to a kube-proxy in nftables or iptables mode, and remove everything of ours when the open
+    /// ones have ended; virtual servers of others stay
+    #[arg(
+        id = "hand_over",
+        long = "hand-over",
+        conflicts_with_all = ["keep_ipvs", "kube_proxy_nftables", "force", "config", "ipvs_exclude_cidrs"]
+    )]
+    pub(super) is_asked: bool,
+    /// How long open connections may take to end before they are cut
+    #[arg(long, value_name = "DURATION", default_value = "24h", requires = "hand_over", value_parser = limit)]
+    pub(super) wait: Duration,
+}
+
+fn limit(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error: InvalidDuration| error.to_string())?;
+    duration.duration().ok_or_else(|| "may not be negative".to_owned())
+}
+
+/// Hands new connections to a kube-proxy in another mode, and removes everything of ours when the open ones have ended,
+/// or `limit` is over.
+pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    requirements::net_admin()?;
+    let alone = InstanceLock::acquire(control_socket)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        // As process 1 of a container it would not end by a signal otherwise.
+        let mut signals = TerminationSignals::new()?;
+        select! {
+            code = go(limit, format) => code,
+            () = signals.received() => {
+                bail!("interrupted: what open connections need stays. Run the same again, or start kube-ipvs")
+            }
+        }
+    });
+    drop(alone);
+    code
+}
+
+async fn go(limit: Duration, format: Format) -> anyhow::Result<ExitCode> {
+    let served = Served::read()?;
+    let mut open = OpenConnections::none();
+    if !served.is_empty() {
+        let proxy = successor(&served).await?;
+        let (found, refused) = hand_over(&served).context("cannot hand over new connections")?;
+        open = found;
+        for refused in refused {
+            eprintln!("kube-ipvs: warning: cannot {refused}");
+        }
+        eprintln!("handed over: new connections are those of the proxy in {} mode", proxy.mode());
+        ended(&mut open, limit).await;
+    }
+    print(format, &clean_handed_over(&served, &open))
+}
+
+/// Waits for the proxy that has rules for all that is served.
+async fn successor(served: &Served) -> anyhow::Result<LiveProxy> {
+    let started = Instant::now();
+    let mut said = String::new();
+    loop {
+        match served.successor() {
+            Ok(proxy) => return Ok(proxy),
+            Err(why @ (NoSuccessor::None | NoSuccessor::NoRules { .. })) if started.elapsed() < PATIENCE => {
+                let why = why.to_string();
+                if said != why {
+                    eprintln!("waiting: {why}");
+                    said = why;
+                }
+            }
+            Err(error) => return Err(error).context("nothing was changed"),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Waits until no connection is open, or for so long.
+async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
+    let started = Instant::now();
+    let mut said: Option<Instant> = None;
+    loop {
+        let looked = Instant::now();
+        open.look();
+        let took = looked.elapsed();
+        let left = limit.saturating_sub(started.elapsed());
+        if open.count() == 0 || left.is_zero() {
+            return;
+        }
+        if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+            said = Some(looked);
+            eprintln!("open: {} connections; what they need goes in {left:.0?} at the latest", open.count());
+            if let Some(unread) = open.unread() {
+                eprintln!("kube-ipvs: warning: {unread}");
+            }
+        }
+        sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_LOOK)))).await;
+    }
+}

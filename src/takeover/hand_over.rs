@@ -1,0 +1,178 @@
+//! Handing a node to a kube-proxy that translates destinations itself, in iptables or nftables mode.
+//!
+//! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real servers,
+//! the VIPs, and what masquerades and accepts them.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use dummy_interface::replace_device_by_routes;
+use host_rules::leftovers::{self, Translation, has_written};
+use ipvs::{Command, FailedRequest, Family, Ipvs, KernelIpvs, ServiceAddress};
+use netfilter::Element;
+use service::one_line;
+
+use super::live_proxy::LiveProxy;
+use crate::{config, node::vip_binding::vip_binding};
+
+/// Why nobody takes the node over.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSuccessor {
+    /// Nobody answers where kube-proxy does.
+    #[error("no kube-proxy answers at 127.0.0.1:10249/proxyMode")]
+    None,
+    /// It needs what would be taken away.
+    #[error("{0}: `kube-ipvs cleanup --keep-ipvs` leaves virtual servers and kube-ipvs0 to it")]
+    OtherMode(LiveProxy),
+    /// It has just started, or its rules can't be seen.
+    #[error(
+        "{proxy}, but has no rules for {family} yet, or has them in iptables-legacy, which cannot be seen"
+    )]
+    NoRules {
+        /// The proxy.
+        proxy: LiveProxy,
+        /// A family in which this node has ClusterIPs.
+        family: Family,
+    },
+    /// It can't be said.
+    #[error(transparent)]
+    Unreadable(#[from] leftovers::Error),
+}
+
+/// What our tables say that we serve. Virtual servers beside it are not ours.
+#[derive(Debug, Default)]
+pub struct Served {
+    addresses: BTreeSet<ServiceAddress>,
+    /// The families with a ClusterIP.
+    families: BTreeSet<Family>,
+}
+
+impl Served {
+    /// Reads our tables; nothing where there are none.
+    pub fn read() -> Result<Self, netfilter::Error> {
+        Ok(netfilter::elements()?.into())
+    }
+
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// Whether this virtual server is ours.
+    pub fn has(&self, address: &ServiceAddress) -> bool {
+        self.addresses.contains(address)
+    }
+
+    /// The proxy that has rules for all of it.
+    pub fn successor(&self) -> Result<LiveProxy, NoSuccessor> {
+        let proxy = LiveProxy::find().ok_or(NoSuccessor::None)?;
+        let translation = match proxy.mode() {
+            "iptables" => Translation::Iptables,
+            "nftables" => Translation::Nftables,
+            _ => return Err(NoSuccessor::OtherMode(proxy)),
+        };
+        for &family in &self.families {
+            if !has_written(translation, family)? {
+                return Err(NoSuccessor::NoRules { proxy, family });
+            }
+        }
+        Ok(proxy)
+    }
+}
+
+impl From<HashSet<Element>> for Served {
+    fn from(elements: HashSet<Element>) -> Self {
+        let is_cluster_ip = |element: &&Element| matches!(element, Element::ClusterIp(_));
+        Self {
+            families: elements.iter().filter(is_cluster_ip).map(Element::family).collect(),
+            addresses: elements.iter().filter_map(Element::virtual_server).copied().collect(),
+        }
+    }
+}
+
+/// Hands new connections over: VIPs become routes, so that what the node opens from now on does not come from one, and
+/// our tables no longer keep new flows from the other proxy. What it does not take is refused: a Service may be gone.
+///
+/// Returns the connections that are open, and what was refused. Whatever of this was done before is not done again.
+pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>, Vec<String>)> {
+    replace_device_by_routes(vip_binding(config::VipBinding::Route)?)?;
+    for family in Family::BOTH {
+        netfilter::hand_over(family)?;
+    }
+    let mut open = match KernelIpvs::open() {
+        Ok(kernel) => OpenConnections::at(kernel, served),
+        Err(ipvs::Error::NoIpvs) => OpenConnections::none(),
+        Err(error) => return Err(error.into()),
+    };
+    let refused = open.refuse_new_ones()?;
+    Ok((open, refused))
+}
+
+/// The connections at our virtual servers.
+#[derive(Debug)]
+pub struct OpenConnections<K> {
+    kernel: Option<K>,
+    /// How many each virtual server has had at the last look. One that has none gets no more.
+    at: BTreeMap<ServiceAddress, u64>,
+    /// What could not be read at the last look; it counts as it did before.
+    unread: Option<String>,
+}
+
+impl<K: Ipvs> OpenConnections<K> {
+    /// Where nothing is served.
+    pub fn none() -> Self {
+        Self { kernel: None, at: BTreeMap::new(), unread: None }
+    }
+
+    fn at(kernel: K, served: &Served) -> Self {
+        // Each counts until it was looked at.
+        let at = served.addresses.iter().map(|address| (*address, 1)).collect();
+        Self { kernel: Some(kernel), at, unread: None }
+    }
+
+    /// Gives every real server the weight 0, which keeps its connections. Returns those that were refused.
+    fn refuse_new_ones(&mut self) -> Result<Vec<String>, ipvs::Error> {
+        let Some(kernel) = &mut self.kernel else { return Ok(Vec::new()) };
+        let mut edits = Vec::new();
+        for address in self.at.keys() {
+            let id = (*address).into();
+            let weighty = kernel.real_servers(id)?.into_iter().filter(|real| real.config.weight != 0);
+            edits.extend(weighty.map(|real| Command::EditRealServer(id, real.config.weight(0))));
+        }
+        let failed = kernel.apply(&edits)?.into_iter();
+        let named = |failed: FailedRequest| Some(format!("{}: {}", edits.get(failed.index)?, failed.error));
+        Ok(failed.filter_map(named).collect())
+    }
+
+    /// Counts them again.
+    pub fn look(&mut self) {
+        let Some(kernel) = &mut self.kernel else { return };
+        self.unread = None;
+        self.at.retain(|address, count| {
+            match kernel.real_servers((*address).into()) {
+                Ok(real_servers) => {
+                    let connections = |real: &ipvs::ObservedRealServer| {
+                        u64::from(real.active_connections) + u64::from(real.inactive_connections)
+                    };
+                    *count = real_servers.iter().map(connections).sum();
+                }
+                Err(error) => self.unread = Some(format!("{address}: {}", one_line(&error))),
+            }
+            *count > 0
+        });
+    }
+
+    /// How many there are in all.
+    pub fn count(&self) -> u64 {
+        self.at.values().sum()
+    }
+
+    /// The virtual servers that have some, and how many.
+    pub fn by_virtual_server(&self) -> impl Iterator<Item = (&ServiceAddress, u64)> {
+        self.at.iter().map(|(address, count)| (address, *count))
+    }
+
+    /// What could not be read at the last look.
+    pub fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
+    }
+}
