@@ -18,3 +18,4 @@ mod leftovers;
 mod metrics;
 mod migration;
 mod scripts;
+mod way_out;

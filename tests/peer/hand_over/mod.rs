@@ -3,6 +3,7 @@
 //! Node, Service and clients stay the same, whichever proxy runs and whichever takes over.
 
 pub(crate) mod masquerade;
+pub(crate) mod successor;
 
 use std::time::Duration;
 
