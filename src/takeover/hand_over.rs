@@ -176,3 +176,89 @@ impl<K: Ipvs> OpenConnections<K> {
         self.unread.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ipvs::{ObservedRealServer, Protocol, RealServer, Scheduler, Stats, VirtualServer};
+    use netlink::Errno;
+    use testkit::FakeKernel;
+
+    use super::*;
+
+    fn address(last: u8) -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, last].into(), port: 80 }
+    }
+
+    /// Virtual servers at these addresses with so many connections, at one real server each.
+    fn kernel(connections: &[(u8, u32)]) -> FakeKernel {
+        let kernel = FakeKernel::new();
+        for (last, active_connections) in connections {
+            let config = RealServer::masquerade([10, 244, 1, *last].into(), 8080);
+            let real = ObservedRealServer {
+                config,
+                active_connections: *active_connections,
+                inactive_connections: 0,
+                persistent_connections: 0,
+                stats: Stats::default(),
+            };
+            let id = address(*last).into();
+            let server = VirtualServer::new(id, Scheduler::RR);
+            kernel.state().virtual_servers.insert(id, (server, [(config.address, real)].into()));
+        }
+        kernel
+    }
+
+    fn open(kernel: &FakeKernel, served: &[u8]) -> OpenConnections<FakeKernel> {
+        let elements = served.iter().map(|last| Element::ClusterIp(address(*last)));
+        OpenConnections::at(kernel.clone(), &Served::from(elements.collect::<HashSet<_>>()))
+    }
+
+    #[test]
+    fn only_the_virtual_servers_that_our_tables_name_lose_their_weights() {
+        let kernel = kernel(&[(1, 0), (2, 0)]);
+        assert_eq!(open(&kernel, &[1, 3]).refuse_new_ones().unwrap(), [""; 0]);
+        let edit = "edit real server TCP 10.96.0.1:80 -> 10.244.1.1:8080 weight 0\n";
+        assert_eq!(kernel.writes(), edit);
+        kernel.heal();
+        assert_eq!(open(&kernel, &[1, 3]).refuse_new_ones().unwrap(), [""; 0]);
+        assert_eq!(kernel.writes(), "", "it was done before");
+    }
+
+    #[test]
+    fn a_refused_edit_is_named_and_the_others_are_made() {
+        let kernel = kernel(&[(1, 0), (2, 0)]);
+        // After the two readings, the first.
+        kernel.fail_call(2, Errno::ENOMEM);
+        let refused = open(&kernel, &[1, 2]).refuse_new_ones().unwrap();
+        let cause = Errno::ENOMEM;
+        assert_eq!(
+            refused,
+            [format!("edit real server TCP 10.96.0.1:80 -> 10.244.1.1:8080 weight 0: {cause}")]
+        );
+        assert_eq!(kernel.writes(), "edit real server TCP 10.96.0.2:80 -> 10.244.1.2:8080 weight 0\n");
+    }
+
+    #[test]
+    fn what_cannot_be_read_counts_as_before_and_the_others_are_counted() {
+        let kernel = kernel(&[(1, 3), (2, 4), (3, 0)]);
+        let mut open = open(&kernel, &[1, 2, 3]);
+        open.look();
+        assert_eq!((open.count(), open.unread()), (7, None));
+        kernel.state().virtual_servers.clear();
+        kernel.fail_call(0, Errno::ENOMEM);
+        open.look();
+        assert_eq!(open.by_virtual_server().collect::<Vec<_>>(), [(&address(1), 3)]);
+        assert!(open.unread().unwrap().starts_with("TCP 10.96.0.1:80: "), "{:?}", open.unread());
+        open.look();
+        assert_eq!((open.count(), open.unread()), (0, None));
+    }
+
+    #[test]
+    fn families_in_which_there_is_no_cluster_ip_need_no_rules_of_the_other_proxy() {
+        let node_port = ServiceAddress { ip: "fd00:50::1".parse().unwrap(), ..address(1) };
+        let served =
+            Served::from(HashSet::from([Element::ClusterIp(address(1)), Element::External(node_port)]));
+        assert_eq!(served.families, BTreeSet::from([Family::V4]));
+        assert!(served.has(&node_port) && !served.has(&address(2)) && !served.is_empty());
+    }
+}

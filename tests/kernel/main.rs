@@ -21,6 +21,7 @@ mod control;
 mod documents;
 mod draining;
 mod exposure;
+mod hand_over;
 mod hardened;
 mod health;
 mod instance_lock;

@@ -182,7 +182,14 @@ fn behind_a_closed_iptables_the_same_packets_pass_as_with_kube_proxy() {
     for (host, passing) in HOSTS {
         close(&theirs.node, host);
         close(&ours.node, host);
-        let expected = outcomes(&theirs);
+        // A machine with much to do may lose one of the packets, of which none is sent twice.
+        let expected = eventually_within(PATIENCE, "so many packets pass beside kube-proxy", || {
+            let seen = outcomes(&theirs);
+            let passed = seen.iter().filter(|line| line.ends_with(": connected")).count();
+            ensure!(passed == passing, "{host:?}: {passed}: {seen:#?}");
+            Ok(seen)
+        })
+        .unwrap();
         eventually_within(PATIENCE, "the same packets pass", || {
             let seen = outcomes(&ours);
             let pairs = expected.iter().zip(&seen).filter(|(one, other)| one != other);
@@ -191,8 +198,6 @@ fn behind_a_closed_iptables_the_same_packets_pass_as_with_kube_proxy() {
             Ok(())
         })
         .unwrap();
-        let passed = expected.iter().filter(|line| line.ends_with(": connected")).count();
-        assert_eq!(passed, passing, "{host:?}: {expected:#?}");
         open(&theirs.node, host);
         open(&ours.node, host);
     }

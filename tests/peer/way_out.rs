@@ -1,76 +1,19 @@
 //! A node leaves kube-ipvs for a kube-proxy that translates destinations itself, while it is in use.
 
-use std::{
-    fs::{self, File},
-    path::PathBuf,
-    process::Child,
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
-use anyhow::ensure;
-use nix::{sys::signal, unistd::Pid};
-use testkit::{
-    daemon::{binary, eventually, eventually_within},
-    kube_proxy::Mode,
-    lab::Host,
-};
+use testkit::{kube_proxy::Mode, lab::Host};
 
 use crate::{
     hand_over::{Stage, successor::Rules},
-    support::traffic,
+    support::{hand_over::HandOver, traffic},
 };
 
 /// How long each state lasts, for the traffic to show what it does.
 const A_WHILE: Duration = Duration::from_secs(3);
 
 /// How long open connections may take. Those that the load has closed are in `TIME_WAIT` for two minutes.
-const WAIT: Duration = Duration::from_secs(40);
-
-/// A command that goes on while the load does.
-struct Running {
-    child: Child,
-    files: tempfile::TempDir,
-}
-
-impl Running {
-    fn hand_over(node: &Host) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let log = File::create(files.path().join("said")).unwrap();
-        let mut command = node.command(&binary().unwrap().to_string_lossy());
-        command.args(["cleanup", "--hand-over", &format!("--wait={}s", WAIT.as_secs())]);
-        let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        Self { child, files }
-    }
-
-    fn log(&self) -> PathBuf {
-        self.files.path().join("said")
-    }
-
-    fn has_said(&self, words: &str) {
-        eventually(&format!("it says {words:?}"), || {
-            let said = fs::read_to_string(self.log())?;
-            ensure!(said.contains(words), "{said}");
-            Ok(())
-        })
-        .unwrap();
-    }
-
-    /// Waits for its end; what it has said, and its exit code.
-    fn ended(&mut self) -> (String, Option<i32>) {
-        let code = eventually_within(WAIT * 2, "it has ended", || {
-            self.child.try_wait()?.ok_or_else(|| anyhow::anyhow!("it goes on"))
-        });
-        (fs::read_to_string(self.log()).unwrap(), code.unwrap().code())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+const WAIT: &str = "--wait=40s";
 
 /// What of ours is on the node: nothing.
 fn nothing_of_ours_is_left(node: &Host) {
@@ -96,10 +39,10 @@ fn goes_on_to(mode: Mode) {
     thread::sleep(A_WHILE);
 
     kube_ipvs.kill().unwrap();
-    let mut hand_over = Running::hand_over(node);
-    hand_over.has_said("waiting: no kube-proxy answers");
+    let mut hand_over = HandOver::start(node, &[WAIT]);
+    hand_over.says("waiting: no kube-proxy answers");
     let _successor = rules.put_on(node);
-    hand_over.has_said("handed over: new connections are those of the proxy in ");
+    hand_over.says("handed over: new connections are those of the proxy in ");
     thread::sleep(A_WHILE);
     let after = stage.load();
     thread::sleep(A_WHILE);
@@ -136,10 +79,10 @@ fn a_node_that_was_handed_over_is_taken_back_and_no_traffic_is_lost() {
 
     kube_ipvs.kill().unwrap();
     let successor = rules.put_on(node);
-    let mut hand_over = Running::hand_over(node);
-    hand_over.has_said("handed over");
+    let mut hand_over = HandOver::start(node, &[WAIT]);
+    hand_over.says("handed over");
     thread::sleep(A_WHILE);
-    signal::kill(Pid::from_raw(hand_over.child.id().cast_signed()), signal::Signal::SIGTERM).unwrap();
+    hand_over.terminate();
     let (said, code) = hand_over.ended();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("interrupted: what open connections need stays"), "{said}");

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod documents;
+pub(crate) mod hand_over;
 pub(crate) mod observability;
 pub(crate) mod operator;
 pub(crate) mod peer;

@@ -2,6 +2,10 @@
 
 use std::{
     fs::{self, File},
+    io,
+    net::{Ipv4Addr, UdpSocket},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::Duration,
 };
 
@@ -83,7 +87,18 @@ fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
         .stderr(File::create(file("log")).unwrap())
         .spawn()
         .unwrap();
+    // The table counts what was sent since conntrack is active here, and the API server may send nothing for a minute.
+    let socket = lab.node.inside(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).unwrap().unwrap();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let flow = thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            socket.send_to(b"anything", socket.local_addr()?)?;
+        }
+        io::Result::Ok(())
+    });
     let event = node_event(&server, "full-node", "ConntrackTableFull");
+    drop(stop);
+    flow.join().unwrap().unwrap();
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let event = event.with_context(|| fs::read_to_string(file("log")).unwrap()).unwrap();

@@ -1,17 +1,6 @@
 //! A kube-proxy that has no code for IPVS any more: the rules that the real one writes on a node of its own, put in
 //! place without its clean-up, and the answer by which a proxy is known.
 
-use std::{
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, TcpListener},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
-
 use anyhow::{Result, ensure};
 use testkit::{
     daemon::eventually_within,
@@ -20,9 +9,7 @@ use testkit::{
 };
 
 use super::{PATIENCE, POD_PORT, SERVICE, Stage};
-
-/// Where kube-proxy says its mode.
-const METRICS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 10_249);
+use crate::support::hand_over::Successor;
 
 /// The rules of a kube-proxy, as the programs take them that write them.
 pub(crate) struct Rules {
@@ -56,7 +43,7 @@ impl Rules {
             let script = format!("{program} <<'END'\n{text}END\n");
             node.run("sh", &["-ec", &script]).unwrap();
         }
-        Successor::start(node, self.mode)
+        Successor::in_mode(node, if self.mode == Mode::Nftables { "nftables" } else { "iptables" })
     }
 }
 
@@ -87,42 +74,4 @@ fn uncounted(rules: &str) -> String {
         }
     }
     uncounted
-}
-
-/// Says which proxy runs, as long as it lives.
-pub(crate) struct Successor {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
-}
-
-impl Successor {
-    fn start(node: &Host, mode: Mode) -> Self {
-        let listener = node.inside(|| TcpListener::bind(METRICS)).unwrap().unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let word = if mode == Mode::Nftables { "nftables" } else { "iptables" };
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                let Ok((mut client, _)) = listener.accept() else {
-                    thread::sleep(Duration::from_millis(10));
-                    continue;
-                };
-                client.set_nonblocking(false)?;
-                let _ = client.read(&mut [0; 512])?;
-                write!(client, "HTTP/1.0 200 OK\r\n\r\n{word}")?;
-            }
-            Ok(())
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod accept_mark;
 mod external;
 mod firewall;
+mod hand_over;
 mod hostport;
 mod masquerade;
 mod tables;

@@ -1,0 +1,168 @@
+//! `kube-ipvs cleanup --hand-over`: new connections go to a kube-proxy in another mode, open ones stay until they end.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::Duration,
+};
+
+use nix::{
+    libc,
+    sys::socket::{setsockopt, sockopt},
+};
+use serde_json::json;
+use testkit::lab::Host;
+
+use crate::support::{
+    cluster::{Cluster, NO_PERIOD, Service, V4, are_refused, at, tcp},
+    hand_over::{HandOver, Successor},
+};
+
+/// A Service on pod-1, and one that the other proxy does not know any more.
+const GONE: &str = "10.96.0.11";
+/// A load balancer's address that only others than the node may reach.
+const LOAD_BALANCER: &str = "203.0.113.10";
+/// What another program balances.
+const FOREIGN: &str = "10.99.0.1:80 -s rr";
+
+/// The rules of another proxy: it sends new connections to pod-2.
+const RULES: &str = "
+    table ip kube-proxy {
+        chain services {
+            ip daddr { 10.96.0.10, 203.0.113.10 } tcp dport 80 dnat to 10.244.2.2:8080
+        }
+        chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
+        chain nat-output { type nat hook output priority -100; jump services; }
+    }";
+
+fn web() -> Service {
+    Service::new(
+        "web",
+        &json!({
+            "type": "LoadBalancer",
+            "clusterIPs": [V4],
+            "ports": [{ "port": 80 }],
+            "loadBalancerSourceRanges": ["192.168.50.2/32"],
+        }),
+    )
+    .patch(&json!({ "status": { "loadBalancer": { "ingress": [{ "ip": LOAD_BALANCER }] } } }))
+    .endpoints([1])
+}
+
+/// The node after kube-ipvs has stopped, and a connection that a client has opened to pod-1 before.
+fn stopped() -> (Cluster, TcpStream) {
+    let mut cluster = Cluster::start(2, &[NO_PERIOD, "--foreign-virtual-servers=keep"]);
+    cluster.apply(&web());
+    let gone = Service::new("gone", &json!({ "clusterIPs": [GONE], "ports": [{ "port": 80 }] }));
+    cluster.apply(&gone.endpoints([1]));
+    let foreign = format!("ipvsadm -A -t {FOREIGN}; ipvsadm -a -t 10.99.0.1:80 -r 10.244.1.2:80 -g -w 5");
+    cluster.lab.node.run("sh", &["-ec", &foreign]).unwrap();
+    let to = at(V4, 80);
+    let open = cluster.lab.client.inside(move || TcpStream::connect(to)).unwrap().unwrap();
+    open.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    echoes(&open);
+    cluster.stop();
+    (cluster, open)
+}
+
+fn echoes(mut open: &TcpStream) {
+    open.write_all(b"\n").unwrap();
+    open.read_exact(&mut [0]).unwrap();
+}
+
+/// Virtual servers, addresses, our tables and routes.
+fn state(node: &Host) -> String {
+    let list = "ipvsadm -Sn; ip -brief address show dev kube-ipvs0; nft list tables; \
+                ip route show table local proto 73";
+    node.run("sh", &["-c", list]).unwrap()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn new_connections_go_to_the_other_proxy_and_all_of_ours_when_the_last_open_one_has_ended() {
+    let (cluster, open) = stopped();
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    let mut hand_over = HandOver::start(node, &[]);
+    hand_over.says("waiting: no kube-proxy answers");
+    let before = state(node);
+    let _successor = Successor::in_mode(node, "nftables");
+    hand_over.says("has no rules for IPv4 yet");
+    assert_eq!(state(node), before);
+    node.run("nft", &[RULES]).unwrap();
+    hand_over.says("open: 1 connections");
+    for asked in [client.ask(at(V4, 80)), cluster.lab.pods[0].ask(at(V4, 80)), node.ask(at(V4, 80))] {
+        assert_eq!(asked.unwrap().from, "pod-2");
+    }
+    // Of the ranges of before, in which the node was not, nothing is left.
+    assert_eq!(node.ask(at(LOAD_BALANCER, 80)).unwrap().from, "pod-2");
+    // A port that the other proxy does not know reaches neither the pod of before nor a program of the node.
+    are_refused(&[client, node], &[tcp(GONE, 80), tcp(V4, 22)]);
+    echoes(&open);
+
+    // It ends by a reset, which IPVS forgets after ten seconds; after a FIN it would be two minutes.
+    setsockopt(&open, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+    drop(open);
+    let (said, code) = hand_over.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("removed: 3 virtual servers\n") && !said.contains("cut: "), "{said}");
+    let left = state(node);
+    let foreign = "-A -t 10.99.0.1:80 -s rr\n-a -t 10.99.0.1:80 -r 10.244.1.2:80 -g -w 5\n";
+    assert_eq!(left, format!("{foreign}table ip kube-proxy\n"));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_is_open_when_the_wait_is_over_is_cut_named_and_reset() {
+    let (cluster, mut open) = stopped();
+    let node = &cluster.lab.node;
+    node.run("nft", &[RULES]).unwrap();
+    let _successor = Successor::in_mode(node, "nftables");
+    let (said, code) = HandOver::start(node, &["--wait=2s"]).ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\ncut: 1 connection to TCP 10.96.0.10:80\n"), "{said}");
+    open.write_all(b"\n").unwrap();
+    let reset = open.read_exact(&mut [0]).unwrap_err();
+    assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset, "{reset}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn rules_of_iptables_mode_are_there_with_the_last_one_of_their_first_chain() {
+    let (cluster, open) = stopped();
+    let node = &cluster.lab.node;
+    let _successor = Successor::in_mode(node, "iptables");
+    let chains = "iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t nat -N KUBE-NODEPORTS";
+    node.run("sh", &["-ec", chains]).unwrap();
+    let hand_over = HandOver::start(node, &[]);
+    hand_over.says("has no rules for IPv4 yet");
+    let last = "iptables-nft -t nat -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
+    node.run("sh", &["-ec", last]).unwrap();
+    hand_over.says("handed over: new connections are those of the proxy in iptables mode");
+    echoes(&open);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_kube_proxy_in_ipvs_mode_is_not_handed_to_and_a_signal_ends_the_wait() {
+    let (cluster, open) = stopped();
+    let node = &cluster.lab.node;
+    let before = state(node);
+    let mut waiting = HandOver::start(node, &[]);
+    waiting.says("waiting: no kube-proxy answers");
+    let mut another = HandOver::start(node, &[]);
+    let (said, code) = another.ended();
+    assert!(code == Some(1) && said.contains("another kube-ipvs runs on this node"), "{said}");
+    waiting.terminate();
+    let (said, code) = waiting.ended();
+    assert!(code == Some(1) && said.contains("interrupted: "), "{code:?} {said}");
+
+    let _successor = Successor::in_mode(node, "ipvs");
+    let (said, code) = HandOver::start(node, &[]).ended();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("a proxy in ipvs mode runs on this node") && said.contains(" --keep-ipvs`"),
+        "{said}"
+    );
+    assert_eq!(state(node), before);
+    echoes(&open);
+}
