@@ -100,7 +100,7 @@ fn clean_up(
     {
         bail!(
             "{proxy}, and would have nothing to serve with. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
-             kube-ipvs0 and its rules to it; `kube-ipvs cleanup --force` removes them all the same"
+             kube-ipvs0 and its rules to it, `kube-ipvs cleanup --hand-over` new connections; `kube-ipvs cleanup --force` removes them all the same"
         );
     }
     let cleaned = clean(excluded, extent);

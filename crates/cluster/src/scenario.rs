@@ -47,7 +47,7 @@ enum Scenario {
     Upgrade,
     /// Two thousand Services are made and deleted
     ManyServices,
-    /// From kube-proxy in another mode to kube-ipvs
+    /// From kube-proxy in another mode to kube-ipvs, and on to it again
     FromAnotherMode,
     /// CoreDNS is rolled while pods resolve names
     NameServer,
@@ -124,7 +124,7 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::ApiServer => api_server::goes_and_returns(&cluster),
         Scenario::Upgrade => api_server::upgrades(&cluster),
         Scenario::ManyServices => many_services::come_and_go(&cluster),
-        Scenario::FromAnotherMode => install::from_another_mode::there(&cluster),
+        Scenario::FromAnotherMode => install::from_another_mode::there_and_back(&cluster),
         Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
         Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
         Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use ipvs::Ipvs;
 use tokio::{select, time::sleep};
 
-use super::{Format, print};
+use super::{super::ago::Time, Format, print};
 use crate::{
     config::{GoDuration, InvalidDuration},
     node::requirements,
@@ -18,7 +18,7 @@ use crate::{
     takeover::{
         cleanup::clean_handed_over,
         hand_over::{NoSuccessor, OpenConnections, Served, hand_over},
-        instance_lock::InstanceLock,
+        instance_lock::{InstanceLock, InstanceLockError},
         live_proxy::LiveProxy,
     },
 };
@@ -57,28 +57,24 @@ fn limit(text: &str) -> Result<Duration, String> {
 /// or `limit` is over.
 pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
     requirements::net_admin()?;
-    let alone = InstanceLock::acquire(control_socket)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let code = runtime.block_on(async {
+    runtime.block_on(async {
         // As process 1 of a container it would not end by a signal otherwise.
         let mut signals = TerminationSignals::new()?;
         select! {
-            code = go(limit, format) => code,
+            code = go(limit, control_socket, format) => code,
             () = signals.received() => {
                 bail!("interrupted: what open connections need stays. Run the same again, or start kube-ipvs")
             }
         }
-    });
-    drop(alone);
-    code
+    })
 }
 
-async fn go(limit: Duration, format: Format) -> anyhow::Result<ExitCode> {
-    let served = Served::read()?;
+async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    let turn = turn(control_socket).await.context("nothing was changed")?;
     let mut open = OpenConnections::none();
-    if !served.is_empty() {
-        let proxy = successor(&served).await?;
-        let (found, refused) = hand_over(&served).context("cannot hand over new connections")?;
+    if let Some(proxy) = &turn.successor {
+        let (found, refused) = hand_over(&turn.served).context("cannot hand over new connections")?;
         open = found;
         for refused in refused {
             eprintln!("kube-ipvs: warning: cannot {refused}");
@@ -86,27 +82,48 @@ async fn go(limit: Duration, format: Format) -> anyhow::Result<ExitCode> {
         eprintln!("handed over: new connections are those of the proxy in {} mode", proxy.mode());
         ended(&mut open, limit).await;
     }
-    print(format, &clean_handed_over(&served, &open))
+    print(format, &clean_handed_over(&turn.served, &open))
 }
 
-/// Waits for the proxy that has rules for all that is served.
-async fn successor(served: &Served) -> anyhow::Result<LiveProxy> {
+/// What it takes to hand over.
+struct Turn {
+    served: Served,
+    /// None where nothing is served.
+    successor: Option<LiveProxy>,
+    /// Keeps a kube-ipvs from starting meanwhile.
+    _alone: InstanceLock,
+}
+
+/// Waits until no kube-ipvs runs, and another proxy has rules for all that is served. A kube-ipvs may start until then.
+async fn turn(control_socket: &Path) -> anyhow::Result<Turn> {
     let started = Instant::now();
     let mut said = String::new();
     loop {
-        match served.successor() {
-            Ok(proxy) => return Ok(proxy),
-            Err(why @ (NoSuccessor::None | NoSuccessor::NoRules { .. })) if started.elapsed() < PATIENCE => {
-                let why = why.to_string();
-                if said != why {
-                    eprintln!("waiting: {why}");
-                    said = why;
-                }
-            }
-            Err(error) => return Err(error).context("nothing was changed"),
+        let why = match try_turn(control_socket) {
+            Ok(turn) => return Ok(turn),
+            Err(error) if started.elapsed() >= PATIENCE || !passes(&error) => return Err(error),
+            Err(error) => format!("{error:#}"),
+        };
+        if said != why {
+            eprintln!("waiting: {why}");
+            said = why;
         }
         sleep(PAUSE).await;
     }
+}
+
+fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
+    let alone = InstanceLock::acquire(control_socket)?;
+    let served = Served::read()?;
+    let successor = if served.is_empty() { None } else { Some(served.successor()?) };
+    Ok(Turn { served, successor, _alone: alone })
+}
+
+/// Whether it may be otherwise in a moment.
+fn passes(error: &anyhow::Error) -> bool {
+    let another_runs = matches!(error.downcast_ref(), Some(InstanceLockError::AnotherRuns { .. }));
+    let no_rules = matches!(error.downcast_ref(), Some(NoSuccessor::None | NoSuccessor::NoRules { .. }));
+    another_runs || no_rules
 }
 
 /// Waits until no connection is open, or for so long.
@@ -123,7 +140,7 @@ async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
         }
         if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             said = Some(looked);
-            eprintln!("open: {} connections; what they need goes in {left:.0?} at the latest", open.count());
+            eprintln!("open: {} connections, which have {} to end", open.count(), Time(left));
             if let Some(unread) = open.unread() {
                 eprintln!("kube-ipvs: warning: {unread}");
             }

@@ -94,7 +94,7 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
 }
 
 /// The pods of the application move, some to this node, and it answers for all of them.
-fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+pub(super) fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
     let is_ready = format!("curl -sf http://127.0.0.1:10256{}", cluster.proxy.readiness());
     patiently(Duration::from_secs(120), || node.run(cluster, &is_ready))?;
     web.restart()?;
@@ -109,7 +109,7 @@ fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
 
 /// As before maintenance: load balancers lead elsewhere, and its pods move.
 fn take_out(node: &Node) -> Result<()> {
-    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")])?;
+    leave_out(node)?;
     let words =
         ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
     kubectl::output(&words).map(drop)
@@ -117,8 +117,18 @@ fn take_out(node: &Node) -> Result<()> {
 
 /// Pods may be on it, and load balancers may lead to it.
 fn used_again(node: &Node) -> Result<()> {
-    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}-")])?;
+    lead_to(node)?;
     kubectl::output(&["uncordon", &node.name]).map(drop)
+}
+
+/// Load balancers lead elsewhere.
+pub(super) fn leave_out(node: &Node) -> Result<()> {
+    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")]).map(drop)
+}
+
+/// Load balancers lead there too.
+pub(super) fn lead_to(node: &Node) -> Result<()> {
+    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}-")]).map(drop)
 }
 
 /// Switches it on, and waits until the cluster knows of this boot, and that the node is ready.
