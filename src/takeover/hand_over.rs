@@ -10,6 +10,7 @@ use host_rules::leftovers::{self, Translation, has_written};
 use ipvs::{Command, FailedRequest, Family, Ipvs, KernelIpvs, ServiceAddress};
 use netfilter::Element;
 use service::one_line;
+use watcher::RealServerImage;
 
 use super::live_proxy::LiveProxy;
 use crate::{config, node::vip_binding::vip_binding};
@@ -139,7 +140,8 @@ impl<K: Ipvs> OpenConnections<K> {
             edits.extend(weighty.map(|real| Command::EditRealServer(id, real.config.weight(0))));
         }
         let failed = kernel.apply(&edits)?.into_iter();
-        let named = |failed: FailedRequest| Some(format!("{}: {}", edits.get(failed.index)?, failed.error));
+        let named =
+            |failed: FailedRequest| Some(format!("{}: {}", edits.get(failed.index)?, failed.error.cause()));
         Ok(failed.filter_map(named).collect())
     }
 
@@ -150,10 +152,7 @@ impl<K: Ipvs> OpenConnections<K> {
         self.at.retain(|address, count| {
             match kernel.real_servers((*address).into()) {
                 Ok(real_servers) => {
-                    let connections = |real: &ipvs::ObservedRealServer| {
-                        u64::from(real.active_connections) + u64::from(real.inactive_connections)
-                    };
-                    *count = real_servers.iter().map(connections).sum();
+                    *count = real_servers.iter().map(|real| RealServerImage::from(real).connections).sum();
                 }
                 Err(error) => self.unread = Some(format!("{address}: {}", one_line(&error))),
             }
@@ -179,7 +178,7 @@ impl<K: Ipvs> OpenConnections<K> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{ObservedRealServer, Protocol, RealServer, Scheduler, Stats, VirtualServer};
+    use ipvs::{ObservedRealServer, Protocol, RealServer, Scheduler, VirtualServer};
     use netlink::Errno;
     use testkit::FakeKernel;
 
@@ -194,13 +193,8 @@ mod tests {
         let kernel = FakeKernel::new();
         for (last, active_connections) in connections {
             let config = RealServer::masquerade([10, 244, 1, *last].into(), 8080);
-            let real = ObservedRealServer {
-                config,
-                active_connections: *active_connections,
-                inactive_connections: 0,
-                persistent_connections: 0,
-                stats: Stats::default(),
-            };
+            let mut real = ObservedRealServer::new(config);
+            real.active_connections = *active_connections;
             let id = address(*last).into();
             let server = VirtualServer::new(id, Scheduler::RR);
             kernel.state().virtual_servers.insert(id, (server, [(config.address, real)].into()));

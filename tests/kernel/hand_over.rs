@@ -97,6 +97,7 @@ fn new_connections_go_to_the_other_proxy_and_all_of_ours_when_the_last_open_one_
     assert_eq!(node.ask(at(LOAD_BALANCER, 80)).unwrap().from, "pod-2");
     // A port that the other proxy does not know reaches neither the pod of before nor a program of the node.
     are_refused(&[client, node], &[tcp(GONE, 80), tcp(V4, 22)]);
+    HandOver::start(node, &[]).says("waiting: another kube-ipvs runs on this node");
     echoes(&open);
 
     // It ends by a reset, which IPVS forgets after ten seconds; after a FIN it would be two minutes.
@@ -144,15 +145,14 @@ fn rules_of_iptables_mode_are_there_with_the_last_one_of_their_first_chain() {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_kube_proxy_in_ipvs_mode_is_not_handed_to_and_a_signal_ends_the_wait() {
-    let (mut cluster, open) = stopped();
-    let mut waiting = HandOver::start(&cluster.lab.node, &[]);
-    waiting.says("waiting: no kube-proxy answers");
-    // It does not keep a kube-ipvs from starting.
-    cluster.restart(&[NO_PERIOD, "--foreign-virtual-servers=keep"]);
-    waiting.says("waiting: another kube-ipvs runs on this node");
-    cluster.stop();
+    let (cluster, open) = stopped();
     let node = &cluster.lab.node;
     let before = state(node);
+    // None keeps another, which may be the daemon, from starting.
+    let (mut waiting, another) = (HandOver::start(node, &[]), HandOver::start(node, &[]));
+    waiting.says("waiting: no kube-proxy answers");
+    another.says("waiting: no kube-proxy answers");
+    drop(another);
     waiting.terminate();
     let (said, code) = waiting.ended();
     assert!(code == Some(1) && said.contains("interrupted: "), "{code:?} {said}");

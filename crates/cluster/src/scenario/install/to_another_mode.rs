@@ -17,12 +17,7 @@ use crate::scenario::{clients::Clients, nodes};
 use crate::state::Cluster;
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
-pub(super) fn go_on(
-    cluster: &Cluster,
-    under_load: &UnderLoad<'_>,
-    to: Proxy,
-    old_image: &str,
-) -> Result<()> {
+pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad<'_>, to: Proxy, old_image: &str) -> Result<()> {
     let last = cluster.workers().last().context("a cluster without workers")?;
     // Pods of the test have no controller.
     let drain = ("--delete-emptydir-data", "--delete-emptydir-data --force");
@@ -74,7 +69,10 @@ fn cut_what_is_left(cluster: &Cluster, node: &Node) -> Result<()> {
     let now = "s/--keep-ipvs/--hand-over\\n        - --wait=0s/";
     for command in [
         format!("{kubectl} delete job {job}"),
-        format!("kubectl kustomize manifests/cleanup | sed 's/NODE/{}/; {now}' | kubectl apply -f -", node.name),
+        format!(
+            "kubectl kustomize manifests/cleanup | sed 's/NODE/{}/; {now}' | kubectl apply -f -",
+            node.name
+        ),
         format!("{kubectl} wait --for=condition=Complete job/{job} --timeout=120s"),
         format!("{kubectl} delete job {job}"),
     ] {
