@@ -95,13 +95,8 @@ fn clean_up(
     }
     requirements::net_admin()?;
     let alone = InstanceLock::acquire(control_socket)?;
-    if !(extent.keep_ipvs || force)
-        && let Some(proxy) = LiveProxy::find()
-    {
-        bail!(
-            "{proxy}, and would have nothing to serve with. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
-             kube-ipvs0 and its rules to it, `kube-ipvs cleanup --hand-over` new connections; `kube-ipvs cleanup --force` removes them all the same"
-        );
+    if !force && let Some(proxy) = LiveProxy::find() {
+        beside(&proxy, extent)?;
     }
     let cleaned = clean(excluded, extent);
     drop(alone);
@@ -111,6 +106,22 @@ fn clean_up(
 fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
     print_as(format, cleaned, || text(cleaned))?;
     Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Refuses to take away what a proxy that runs needs, or what `--hand-over` has to know.
+fn beside(proxy: &LiveProxy, extent: CleanupScope) -> anyhow::Result<()> {
+    match (extent.keep_ipvs, proxy.mode()) {
+        (true, "ipvs") => Ok(()),
+        (true, _) => bail!(
+            "{proxy}, and needs no IPVS. `kube-ipvs cleanup --hand-over` leaves new connections to it, and removes \
+             everything of ours when the open ones have ended"
+        ),
+        (false, _) => bail!(
+            "{proxy}, and would have nothing to serve with. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
+             kube-ipvs0 and its rules to it, `kube-ipvs cleanup --hand-over` new connections; `kube-ipvs cleanup \
+             --force` removes them all the same"
+        ),
+    }
 }
 
 fn text(cleaned: &CleanupReport) -> String {
@@ -140,6 +151,17 @@ mod tests {
             cut: lines("3 connections to TCP 10.96.0.1:443"),
         };
         assert_documented("cleanup", &cleaned);
+    }
+
+    #[test]
+    fn what_another_proxy_needs_stays_whatever_its_mode() {
+        let keep = CleanupScope { keep_ipvs: true, ..CleanupScope::default() };
+        let refused = |mode, scope| beside(&LiveProxy::in_mode(mode), scope).unwrap_err().to_string();
+        beside(&LiveProxy::in_mode("ipvs"), keep).unwrap();
+        assert!(refused("nftables", keep).contains("`kube-ipvs cleanup --hand-over`"));
+        for mode in ["ipvs", "iptables", "nftables"] {
+            assert!(refused(mode, CleanupScope::default()).contains("nothing to serve with"));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use testkit::{kube_proxy::Mode, lab::Host};
 
 use crate::{
-    hand_over::{Stage, successor::Rules},
+    hand_over::{SERVICE, Stage, successor::NftablesRules},
     support::{hand_over::HandOver, traffic},
 };
 
@@ -30,10 +30,9 @@ fn nothing_of_ours_is_left(node: &Host) {
     }
 }
 
-fn goes_on_to(mode: Mode) {
-    let Some(stage) = Stage::new() else { return };
+/// kube-ipvs stops, and `begin` starts another proxy.
+fn goes_on<P>(stage: &Stage, begin: impl FnOnce() -> P) {
     let node = &stage.lab.node;
-    let rules = Rules::written_elsewhere(&stage, mode);
     let kube_ipvs = stage.kube_ipvs(&[]);
     let before = stage.load();
     thread::sleep(A_WHILE);
@@ -41,7 +40,7 @@ fn goes_on_to(mode: Mode) {
     kube_ipvs.kill().unwrap();
     let mut hand_over = HandOver::start(node, &[WAIT]);
     hand_over.says("waiting: no kube-proxy answers");
-    let _successor = rules.put_on(node);
+    let _proxy = begin();
     hand_over.says("handed over: new connections are those of the proxy in ");
     thread::sleep(A_WHILE);
     let after = stage.load();
@@ -57,14 +56,18 @@ fn goes_on_to(mode: Mode) {
 
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
-fn a_node_goes_on_to_nftables_mode_and_no_traffic_is_lost() {
-    goes_on_to(Mode::Nftables);
+fn a_node_goes_on_to_iptables_mode_and_no_traffic_is_lost() {
+    let Some(stage) = Stage::new() else { return };
+    goes_on(&stage, || stage.kube_proxy(Mode::Iptables));
 }
 
+/// In this mode kube-proxy 1.36 deletes all virtual servers when it starts; one without code for IPVS does not.
 #[test]
 #[ignore = "needs root, ip_vs, kube-apiserver and kube-proxy: cargo xtask test --tier peer"]
-fn a_node_goes_on_to_iptables_mode_and_no_traffic_is_lost() {
-    goes_on_to(Mode::Iptables);
+fn a_node_goes_on_to_nftables_mode_and_no_traffic_is_lost() {
+    let Some(stage) = Stage::new() else { return };
+    let rules = NftablesRules::written_elsewhere(&stage);
+    goes_on(&stage, || rules.put_on(&stage.lab.node));
 }
 
 #[test]
@@ -72,13 +75,12 @@ fn a_node_goes_on_to_iptables_mode_and_no_traffic_is_lost() {
 fn a_node_that_was_handed_over_is_taken_back_and_no_traffic_is_lost() {
     let Some(stage) = Stage::new() else { return };
     let node = &stage.lab.node;
-    let rules = Rules::written_elsewhere(&stage, Mode::Iptables);
     let kube_ipvs = stage.kube_ipvs(&[]);
     let load = stage.load();
     thread::sleep(A_WHILE);
 
     kube_ipvs.kill().unwrap();
-    let successor = rules.put_on(node);
+    let kube_proxy = stage.kube_proxy(Mode::Iptables);
     let mut hand_over = HandOver::start(node, &[WAIT]);
     hand_over.says("handed over");
     thread::sleep(A_WHILE);
@@ -86,12 +88,12 @@ fn a_node_that_was_handed_over_is_taken_back_and_no_traffic_is_lost() {
     let (said, code) = hand_over.ended();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("interrupted: what open connections need stays"), "{said}");
-    drop(successor);
+    kube_proxy.kill().unwrap();
 
     let _kube_ipvs = stage.kube_ipvs(&[]);
     stage.nothing_of_kube_proxy_is_left();
     thread::sleep(A_WHILE);
     traffic::is_whole(load);
     let addresses = node.run("ip", &["-brief", "address", "show", "dev", "kube-ipvs0"]).unwrap();
-    assert!(addresses.contains("10.96.77.1/32"), "{addresses}");
+    assert!(addresses.contains(SERVICE.cluster_ips[0]), "{addresses}");
 }
