@@ -148,7 +148,7 @@ mod tests {
             removed: lines("kube-ipvs0"),
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
-            cut: lines("3 connections to TCP 10.96.0.1:443"),
+            cut: lines("3 active and 1 inactive connections to TCP 10.96.0.1:443"),
         };
         assert_documented("cleanup", &cleaned);
     }
@@ -171,11 +171,11 @@ mod tests {
             removed: lines(&["kube-ipvs0", "2 virtual servers"]),
             stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
             unknown: lines(&["iptables-legacy, IPv4: no programs"]),
-            cut: lines(&["1 connection to TCP 10.96.0.1:443"]),
+            cut: lines(&["3 active and 1 inactive connections to TCP 10.96.0.1:443"]),
         };
         assert_eq!(
             text(&cleaned),
-            "cut: 1 connection to TCP 10.96.0.1:443\nremoved: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
+            "cut: 3 active and 1 inactive connections to TCP 10.96.0.1:443\nremoved: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
              not looked into: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());

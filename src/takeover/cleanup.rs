@@ -1,5 +1,7 @@
 //! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
 
+use std::collections::BTreeSet;
+
 use dummy_interface::{DEVICE, remove_device, remove_routes};
 use host_rules::{
     host_firewall::{self, FirewallChains, HostChains, LegacyChains},
@@ -53,19 +55,24 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     cleaned
 }
 
-/// Removes what open connections needed after new ones were [handed over](super::hand_over). The virtual servers go
-/// first: with them IPVS forgets what is still open, and so does conntrack, so that the client's next packet goes to
-/// the other proxy, and is answered by a reset.
-pub fn clean_handed_over(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport {
+/// Removes our virtual servers after new connections were [handed over](super::hand_over). With them IPVS forgets what
+/// is still open, and so does conntrack: the client's next packet goes to the other proxy, and is answered by a reset, as
+/// long as there are the VIPs from which the node itself has connected.
+pub fn cut(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport {
     let mut cleaned = CleanupReport::default();
-    for (address, count) in open.by_virtual_server() {
-        let connections = if count == 1 { "connection" } else { "connections" };
-        cleaned.cut.push(format!("{count} {connections} to {address}"));
-    }
+    cleaned.cut.extend(open.by_virtual_server().map(|(address, count)| format!("{count} to {address}")));
     cleaned.virtual_servers(KernelIpvs::open(), |address| served.has(address));
-    cleaned.routes();
-    cleaned.rules();
     cleaned
+}
+
+impl CleanupReport {
+    /// Removes what is left after that. As long as virtual servers are, our tables are too: they say whose those are.
+    pub fn after_the_cut(&mut self) {
+        self.routes();
+        if self.is_complete() {
+            self.rules();
+        }
+    }
 }
 
 const VIRTUAL_SERVERS: &str = "the virtual servers";
@@ -96,7 +103,8 @@ impl CleanupReport {
     }
 
     fn routes(&mut self) {
-        let removed = remove_routes().map(|count| counted(count, "route to a VIP", "routes to VIPs"));
+        let removed =
+            remove_routes(&BTreeSet::new()).map(|count| counted(count, "route to a VIP", "routes to VIPs"));
         self.note("our routes", removed);
     }
 

@@ -3,17 +3,23 @@
 //! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real servers,
 //! the VIPs, and what masquerades and accepts them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    fmt,
+    iter::Sum,
+};
 
-use dummy_interface::replace_device_by_routes;
+use dummy_interface::{remove_routes, replace_device_by_routes};
 use host_rules::leftovers::{self, Translation, has_written};
-use ipvs::{Command, FailedRequest, Family, Ipvs, KernelIpvs, ServiceAddress};
+use ipvs::{Command, FailedRequest, Family, Ipvs, KernelIpvs, ObservedRealServer, ServiceAddress};
 use netfilter::Element;
 use service::one_line;
-use watcher::RealServerImage;
 
 use super::live_proxy::LiveProxy;
-use crate::{config, node::vip_binding::vip_binding};
+use crate::{
+    config,
+    node::{families::outward_addresses, vip_binding::vip_binding},
+};
 
 /// Why nobody takes the node over.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +40,7 @@ pub enum NoSuccessor {
         /// A family in which this node has ClusterIPs.
         family: Family,
     },
-    /// It can't be said.
+    /// The kernel's answer was not understood, or others change their rules all the time.
     #[error(transparent)]
     Unreadable(#[from] leftovers::Error),
 }
@@ -56,6 +62,17 @@ impl Served {
     /// Whether it is nothing.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
+    }
+
+    /// The families in which the node itself would not reach a ClusterIP without us: it has no default route, so that its
+    /// connections fail before another proxy's rules could send them elsewhere.
+    pub fn families_without_a_route(&self) -> Vec<Family> {
+        let (ipv4, ipv6) = outward_addresses();
+        let outward = |family: &Family| match family {
+            Family::V4 => ipv4.is_some(),
+            Family::V6 => ipv6.is_some(),
+        };
+        self.families.iter().copied().filter(|family| !outward(family)).collect()
     }
 
     /// Whether this virtual server is ours.
@@ -112,10 +129,49 @@ pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>
 #[derive(Debug)]
 pub struct OpenConnections<K> {
     kernel: Option<K>,
-    /// How many each virtual server has had at the last look. One that has none gets no more.
-    at: BTreeMap<ServiceAddress, u64>,
+    /// Those of each virtual server at the last look. One that has none gets no more.
+    at: BTreeMap<ServiceAddress, Count>,
     /// What could not be read at the last look; it counts as it did before.
     unread: Option<String>,
+}
+
+/// How many connections, as IPVS counts them: inactive are those of UDP, and of TCP those that are closing, or have been
+/// closed up to two minutes ago.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    active: u64,
+    inactive: u64,
+}
+
+impl Count {
+    /// All of them.
+    pub fn total(self) -> u64 {
+        self.active + self.inactive
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} active and {} inactive connections", self.active, self.inactive)
+    }
+}
+
+impl<'a> FromIterator<&'a ObservedRealServer> for Count {
+    fn from_iter<I: IntoIterator<Item = &'a ObservedRealServer>>(servers: I) -> Self {
+        servers.into_iter().fold(Self::default(), |Self { active, inactive }, server| Self {
+            active: active + u64::from(server.active_connections),
+            inactive: inactive + u64::from(server.inactive_connections),
+        })
+    }
+}
+
+impl Sum for Count {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |one, other| Self {
+            active: one.active + other.active,
+            inactive: one.inactive + other.inactive,
+        })
+    }
 }
 
 impl<K: Ipvs> OpenConnections<K> {
@@ -126,7 +182,8 @@ impl<K: Ipvs> OpenConnections<K> {
 
     fn at(kernel: K, served: &Served) -> Self {
         // Each counts until it was looked at.
-        let at = served.addresses.iter().map(|address| (*address, 1)).collect();
+        let one = Count { active: 1, inactive: 0 };
+        let at = served.addresses.iter().map(|address| (*address, one)).collect();
         Self { kernel: Some(kernel), at, unread: None }
     }
 
@@ -145,28 +202,32 @@ impl<K: Ipvs> OpenConnections<K> {
         Ok(failed.filter_map(named).collect())
     }
 
-    /// Counts them again.
-    pub fn look(&mut self) {
+    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine can have
+    /// such an address, and the hostPorts of others apply to it.
+    pub fn look(&mut self) -> Result<(), dummy_interface::Error> {
+        self.count_again();
+        remove_routes(&self.at.keys().map(|address| address.ip).collect()).map(drop)
+    }
+
+    fn count_again(&mut self) {
         let Some(kernel) = &mut self.kernel else { return };
         self.unread = None;
         self.at.retain(|address, count| {
             match kernel.real_servers((*address).into()) {
-                Ok(real_servers) => {
-                    *count = real_servers.iter().map(|real| RealServerImage::from(real).connections).sum();
-                }
+                Ok(real_servers) => *count = real_servers.iter().collect(),
                 Err(error) => self.unread = Some(format!("{address}: {}", one_line(&error))),
             }
-            *count > 0
+            count.total() > 0
         });
     }
 
     /// How many there are in all.
-    pub fn count(&self) -> u64 {
-        self.at.values().sum()
+    pub fn count(&self) -> Count {
+        self.at.values().copied().sum()
     }
 
     /// The virtual servers that have some, and how many.
-    pub fn by_virtual_server(&self) -> impl Iterator<Item = (&ServiceAddress, u64)> {
+    pub fn by_virtual_server(&self) -> impl Iterator<Item = (&ServiceAddress, Count)> {
         self.at.iter().map(|(address, count)| (address, *count))
     }
 
@@ -178,7 +239,7 @@ impl<K: Ipvs> OpenConnections<K> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{ObservedRealServer, Protocol, RealServer, Scheduler, VirtualServer};
+    use ipvs::{Protocol, RealServer, Scheduler, VirtualServer};
     use netlink::Errno;
     use testkit::FakeKernel;
 
@@ -236,15 +297,18 @@ mod tests {
     fn what_cannot_be_read_counts_as_before_and_the_others_are_counted() {
         let kernel = kernel(&[(1, 3), (2, 4), (3, 0)]);
         let mut open = open(&kernel, &[1, 2, 3]);
-        open.look();
-        assert_eq!((open.count(), open.unread()), (7, None));
+        open.count_again();
+        assert_eq!((open.count().total(), open.unread()), (7, None));
         kernel.state().virtual_servers.clear();
         kernel.fail_call(0, Errno::ENOMEM);
-        open.look();
-        assert_eq!(open.by_virtual_server().collect::<Vec<_>>(), [(&address(1), 3)]);
+        open.count_again();
+        assert_eq!(
+            open.by_virtual_server().collect::<Vec<_>>(),
+            [(&address(1), Count { active: 3, inactive: 0 })]
+        );
         assert!(open.unread().unwrap().starts_with("TCP 10.96.0.1:80: "), "{:?}", open.unread());
-        open.look();
-        assert_eq!((open.count(), open.unread()), (0, None));
+        open.count_again();
+        assert_eq!((open.count(), open.unread()), (Count::default(), None));
     }
 
     #[test]

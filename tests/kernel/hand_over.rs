@@ -1,8 +1,9 @@
 //! `kube-ipvs cleanup --hand-over`: new connections go to a kube-proxy in another mode, open ones stay until they end.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::TcpStream,
+    thread,
     time::Duration,
 };
 
@@ -49,25 +50,35 @@ fn web() -> Service {
     .endpoints([1])
 }
 
-/// The node after kube-ipvs has stopped, and a connection that a client has opened to pod-1 before.
-fn stopped() -> (Cluster, TcpStream) {
+/// The node after kube-ipvs has stopped, and what a client and the node itself have opened to pod-1 before.
+fn stopped() -> (Cluster, [TcpStream; 2]) {
     let mut cluster = Cluster::start(2, &[NO_PERIOD, "--foreign-virtual-servers=keep"]);
+    cluster.lab.node.ip("route add default via 192.168.50.2").unwrap();
     cluster.apply(&web());
     let gone = Service::new("gone", &json!({ "clusterIPs": [GONE], "ports": [{ "port": 80 }] }));
     cluster.apply(&gone.endpoints([1]));
     let foreign = format!("ipvsadm -A -t {FOREIGN}; ipvsadm -a -t 10.99.0.1:80 -r 10.244.1.2:80 -g -w 5");
     cluster.lab.node.run("sh", &["-ec", &foreign]).unwrap();
     let to = at(V4, 80);
-    let open = cluster.lab.client.inside(move || TcpStream::connect(to)).unwrap().unwrap();
-    open.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    echoes(&open);
+    let open = [&cluster.lab.client, &cluster.lab.node].map(|from| {
+        let open = from.inside(move || TcpStream::connect(to)).unwrap().unwrap();
+        open.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        open
+    });
+    echo(&open);
     cluster.stop();
     (cluster, open)
 }
 
-fn echoes(mut open: &TcpStream) {
-    open.write_all(b"\n").unwrap();
-    open.read_exact(&mut [0]).unwrap();
+fn echo(open: &[TcpStream]) {
+    for open in open {
+        exchange(open).unwrap();
+    }
+}
+
+fn exchange(mut open: &TcpStream) -> io::Result<()> {
+    open.write_all(b"\n")?;
+    open.read_exact(&mut [0])
 }
 
 /// Virtual servers, addresses, our tables and routes.
@@ -89,20 +100,25 @@ fn new_connections_go_to_the_other_proxy_and_all_of_ours_when_the_last_open_one_
     hand_over.says("has no rules for IPv4 yet");
     assert_eq!(state(node), before);
     node.run("nft", &[RULES]).unwrap();
-    hand_over.says("open: 1 connections, which have 23 h 59 min to end");
+    hand_over.says("open: 2 active and 0 inactive connections, which have 23 h 59 min to end");
     for asked in [client.ask(at(V4, 80)), cluster.lab.pods[0].ask(at(V4, 80)), node.ask(at(V4, 80))] {
         assert_eq!(asked.unwrap().from, "pod-2");
     }
     // Of the ranges of before, in which the node was not, nothing is left.
     assert_eq!(node.ask(at(LOAD_BALANCER, 80)).unwrap().from, "pod-2");
-    // A port that the other proxy does not know reaches neither the pod of before nor a program of the node.
-    are_refused(&[client, node], &[tcp(GONE, 80), tcp(V4, 22)]);
+    // What the other proxy does not know reaches neither the pod of before nor a program of the node.
+    are_refused(&[client, node], &[tcp(V4, 22)]);
+    assert!(client.ask_at(tcp(GONE, 80)).is_err());
+    // Nobody is connected there: it is no address of the node any more.
+    let bound = node.run("ip", &["-brief", "route", "show", "table", "local", "proto", "73"]).unwrap();
+    assert!(bound.contains(V4) && !bound.contains(GONE) && !bound.contains(LOAD_BALANCER), "{bound}");
     HandOver::start(node, &[]).says("waiting: another kube-ipvs runs on this node");
-    echoes(&open);
+    echo(&open);
 
-    // It ends by a reset, which IPVS forgets after ten seconds; after a FIN it would be two minutes.
-    setsockopt(&open, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
-    drop(open);
+    // They end by a reset, which IPVS forgets after ten seconds; after a FIN it would be two minutes.
+    for open in open {
+        setsockopt(&open, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+    }
     let (said, code) = hand_over.ended();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("removed: 3 virtual servers\n") && !said.contains("cut: "), "{said}");
@@ -114,32 +130,37 @@ fn new_connections_go_to_the_other_proxy_and_all_of_ours_when_the_last_open_one_
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn what_is_open_when_the_wait_is_over_is_cut_named_and_reset() {
-    let (cluster, mut open) = stopped();
+    let (cluster, open) = stopped();
     let node = &cluster.lab.node;
     node.run("nft", &[RULES]).unwrap();
     let _successor = Successor::in_mode(node, "nftables");
-    let (said, code) = HandOver::start(node, &["--wait=2s"]).ended();
+    let mut hand_over = HandOver::start(node, &["--wait=2s"]);
+    for open in &open {
+        let end = loop {
+            match exchange(open) {
+                Ok(()) => thread::sleep(Duration::from_millis(200)),
+                Err(end) => break end,
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset, "{end}");
+    }
+    let (said, code) = hand_over.ended();
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\ncut: 1 connection to TCP 10.96.0.10:80\n"), "{said}");
-    open.write_all(b"\n").unwrap();
-    let reset = open.read_exact(&mut [0]).unwrap_err();
-    assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset, "{reset}");
+    assert!(said.contains("\ncut: 2 active and 0 inactive connections to TCP 10.96.0.10:80\n"), "{said}");
 }
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn rules_of_iptables_mode_are_there_with_the_last_one_of_their_first_chain() {
+fn rules_of_iptables_mode_are_there_when_one_of_their_chains_is_filled() {
     let (cluster, open) = stopped();
     let node = &cluster.lab.node;
     let _successor = Successor::in_mode(node, "iptables");
-    let chains = "iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t nat -N KUBE-NODEPORTS";
-    node.run("sh", &["-ec", chains]).unwrap();
+    node.run("iptables-nft", &["-t", "nat", "-N", "KUBE-POSTROUTING"]).unwrap();
     let hand_over = HandOver::start(node, &[]);
     hand_over.says("has no rules for IPv4 yet");
-    let last = "iptables-nft -t nat -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
-    node.run("sh", &["-ec", last]).unwrap();
+    node.run("iptables-nft", &["-t", "nat", "-A", "KUBE-POSTROUTING", "-j", "RETURN"]).unwrap();
     hand_over.says("handed over: new connections are those of the proxy in iptables mode");
-    echoes(&open);
+    echo(&open);
 }
 
 #[test]
@@ -165,5 +186,20 @@ fn a_kube_proxy_in_ipvs_mode_is_not_handed_to_and_a_signal_ends_the_wait() {
         "{said}"
     );
     assert_eq!(state(node), before);
-    echoes(&open);
+    echo(&open);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_our_tables_nothing_is_taken_for_ours() {
+    let (cluster, open) = stopped();
+    let node = &cluster.lab.node;
+    node.run("sh", &["-ec", "nft delete table ip kube-ipvs; nft delete table ip6 kube-ipvs"]).unwrap();
+    let _successor = Successor::in_mode(node, "nftables");
+    let before = state(node);
+    let (said, code) = HandOver::start(node, &[]).ended();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("kube-ipvs0 is here, but not our tables"), "{said}");
+    assert_eq!(state(node), before);
+    drop(open);
 }

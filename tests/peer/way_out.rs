@@ -13,7 +13,7 @@ use crate::{
 const A_WHILE: Duration = Duration::from_secs(3);
 
 /// How long open connections may take. Those that the load has closed are in `TIME_WAIT` for two minutes.
-const WAIT: &str = "--wait=40s";
+const WAIT: &str = "--wait=20s";
 
 /// What of ours is on the node: nothing.
 fn nothing_of_ours_is_left(node: &Host) {

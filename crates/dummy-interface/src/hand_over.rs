@@ -2,17 +2,17 @@
 
 use crate::{DummyInterface as _, Error, KernelDummyInterface, Operation, VipBinding, remove_device};
 
-/// Binds each address on kube-ipvs0 as a route, as `binding` says, and deletes the device. Says whether there was one.
+/// Binds each address on kube-ipvs0 as a route, as `binding` says, and deletes the device.
 ///
 /// The addresses stay local all the time, so connections that the node has opened from one of them go on. What it opens
-/// from then on comes from the source of the binding, and does not break when the routes go.
-pub fn replace_device_by_routes(binding: VipBinding) -> Result<bool, Error> {
+/// from then on comes from the source of the binding, if that names one, and does not break when the routes go.
+pub fn replace_device_by_routes(binding: VipBinding) -> Result<(), Error> {
     let vips = KernelDummyInterface::open(VipBinding::Address)?.observe()?.bound;
     let binds: Vec<_> = vips.into_iter().map(Operation::Bind).collect();
     // It has not been shown the addresses: they go with the device, at once, and not each for itself.
     let failed = KernelDummyInterface::open(binding)?.apply(&binds)?;
     match failed.into_iter().next() {
         Some(failed) => Err(Error::during("bind a VIP as a route")(failed.error.into())),
-        None => remove_device(),
+        None => remove_device().map(drop),
     }
 }

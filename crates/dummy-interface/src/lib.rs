@@ -51,7 +51,7 @@ pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
 pub use observe::{InterfaceAddress, interface_addresses};
 pub use operation::Operation;
-pub use removal::{remove_device, remove_routes};
+pub use removal::{has_device, remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;
 pub use route_lookup::RouteLookup;
 

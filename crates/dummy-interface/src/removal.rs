@@ -1,5 +1,7 @@
 //! Removing what we have made, for good.
 
+use std::{collections::BTreeSet, net::IpAddr};
+
 use netlink::{Protocol, Socket};
 
 use crate::{Error, device::Device, observe::routes, request::Requests};
@@ -10,10 +12,17 @@ pub fn remove_device() -> Result<bool, Error> {
     Device::delete(&mut open()?)
 }
 
-/// Deletes our routes, those with [`ROUTE_PROTOCOL`](crate::ROUTE_PROTOCOL). Says how many there were.
-pub fn remove_routes() -> Result<usize, Error> {
+/// Whether there is a kube-ipvs0.
+pub fn has_device() -> Result<bool, Error> {
+    Ok(Device::find(&mut open()?)?.is_some())
+}
+
+/// Deletes our routes, those with [`ROUTE_PROTOCOL`](crate::ROUTE_PROTOCOL), but for those to these VIPs. Says how many
+/// it has deleted.
+pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
     let mut socket = open()?;
-    let routes = routes(&mut socket)?;
+    let mut routes = routes(&mut socket)?;
+    routes.retain(|route| !except.contains(&route.vip));
     let mut requests = Requests::default();
     for (position, route) in routes.iter().enumerate() {
         requests.unbind_route(position, route.vip);

@@ -1,13 +1,16 @@
 //! `kube-ipvs cleanup --hand-over`.
 
 use std::{
+    fmt::Display,
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use dummy_interface::has_device;
 use ipvs::Ipvs;
+use service::one_line;
 use tokio::{select, time::sleep};
 
 use super::{super::ago::Time, Format, print};
@@ -16,7 +19,7 @@ use crate::{
     node::requirements,
     signals::TerminationSignals,
     takeover::{
-        cleanup::clean_handed_over,
+        cleanup::cut,
         hand_over::{NoSuccessor, OpenConnections, Served, hand_over},
         instance_lock::{InstanceLock, InstanceLockError},
         live_proxy::LiveProxy,
@@ -29,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many times as long as a look the pause after it is, at least.
 const PAUSE_PER_LOOK: u32 = 20;
+/// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an idle
+/// connection every 30 seconds.
+const TIME_FOR_RESETS: Duration = Duration::from_secs(40);
 /// How often it is said how many connections are open.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
@@ -74,15 +80,29 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
     let turn = turn(control_socket).await.context("nothing was changed")?;
     let mut open = OpenConnections::none();
     if let Some(proxy) = &turn.successor {
+        for family in turn.served.families_without_a_route() {
+            warn(format_args!(
+                "there is no default route of {family}: this node itself will reach no ClusterIP"
+            ));
+        }
         let (found, refused) = hand_over(&turn.served).context("cannot hand over new connections")?;
         open = found;
         for refused in refused {
-            eprintln!("kube-ipvs: warning: cannot {refused}");
+            warn(format_args!("cannot {refused}"));
         }
         eprintln!("handed over: new connections are those of the proxy in {} mode", proxy.mode());
         ended(&mut open, limit).await;
     }
-    print(format, &clean_handed_over(&turn.served, &open))
+    let mut cleaned = cut(&turn.served, &open);
+    if !cleaned.cut.is_empty() {
+        sleep(TIME_FOR_RESETS).await;
+    }
+    cleaned.after_the_cut();
+    print(format, &cleaned)
+}
+
+fn warn(what: impl Display) {
+    eprintln!("kube-ipvs: warning: {what}");
 }
 
 /// What it takes to hand over.
@@ -116,14 +136,22 @@ fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     let alone = InstanceLock::acquire(control_socket)?;
     let served = Served::read()?;
     let successor = if served.is_empty() { None } else { Some(served.successor()?) };
+    ensure!(
+        successor.is_some() || !has_device()?,
+        "kube-ipvs0 is here, but not our tables, which say what is ours: reboot the node, or remove everything with \
+         `kube-ipvs cleanup --force`"
+    );
     Ok(Turn { served, successor, _alone: alone })
 }
 
 /// Whether it may be otherwise in a moment.
 fn passes(error: &anyhow::Error) -> bool {
-    let another_runs = matches!(error.downcast_ref(), Some(InstanceLockError::AnotherRuns { .. }));
-    let no_rules = matches!(error.downcast_ref(), Some(NoSuccessor::None | NoSuccessor::NoRules { .. }));
-    another_runs || no_rules
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(InstanceLockError::AnotherRuns { .. }), _) => true,
+        (_, Some(NoSuccessor::OtherMode(_))) => false,
+        (_, Some(_)) => true,
+        _ => error.is::<netfilter::Error>(),
+    }
 }
 
 /// Waits until no connection is open, or for so long.
@@ -132,18 +160,17 @@ async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
     let mut said: Option<Instant> = None;
     loop {
         let looked = Instant::now();
-        open.look();
+        let looked_well = open.look();
         let took = looked.elapsed();
         let left = limit.saturating_sub(started.elapsed());
-        if open.count() == 0 || left.is_zero() {
+        if open.count().total() == 0 || left.is_zero() {
             return;
         }
         if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             said = Some(looked);
-            eprintln!("open: {} connections, which have {} to end", open.count(), Time(left));
-            if let Some(unread) = open.unread() {
-                eprintln!("kube-ipvs: warning: {unread}");
-            }
+            eprintln!("open: {}, which have {} to end", open.count(), Time(left));
+            open.unread().into_iter().for_each(warn);
+            looked_well.err().iter().for_each(|error| warn(one_line(error)));
         }
         sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_LOOK)))).await;
     }

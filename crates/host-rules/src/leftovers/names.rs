@@ -23,7 +23,7 @@ struct Chains {
 /// Of ipvs and iptables mode. Up to Kubernetes 1.24 ipvs mode has a KUBE-FIREWALL of its own, in the table
 /// nat.
 const NAT: Chains = Chains {
-    entered: &["KUBE-SERVICES", "KUBE-POSTROUTING"],
+    entered: &[SERVICES, POSTROUTING],
     inner: &[
         "KUBE-FIREWALL",
         "KUBE-LOAD-BALANCER",
@@ -56,8 +56,8 @@ pub(super) const FORWARD: &str = "KUBE-FORWARD";
 /// The chain that every kube-proxy in ipvs or iptables mode has, and nobody else.
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 
-/// What the last rule of [`SERVICES`] jumps to in iptables mode.
-pub(super) const LAST_OF_SERVICES: &str = "KUBE-NODEPORTS";
+/// The chain that masquerades what is marked, in ipvs and iptables mode.
+pub(super) const POSTROUTING: &str = "KUBE-POSTROUTING";
 
 /// The prefixes of the chains that iptables mode makes for each Service and endpoint.
 const PREFIXES: [&str; 6] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"];

@@ -5,8 +5,7 @@ use netlink::{Protocol, Socket};
 
 use super::{
     Error,
-    chains::Rule,
-    names::{LAST_OF_SERVICES, NFTABLES_SERVICES, NFTABLES_TABLE, SERVICES},
+    names::{NFTABLES_SERVICES, NFTABLES_TABLE, POSTROUTING},
     nf_tables::read,
 };
 
@@ -22,8 +21,8 @@ pub enum Translation {
 /// Whether there is what kube-proxy writes in its first sync of a family, whichever Services there are. What iptables
 /// has in the tables of the old iptables is not seen.
 ///
-/// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one, then fills
-/// all of a table at once; the last rule of KUBE-SERVICES is the same on every node.
+/// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one, then fills all
+/// of a table at once, and KUBE-POSTROUTING in any case. (Kubelets before 1.28 fill that chain too.)
 pub fn has_written(by: Translation, family: Family) -> Result<bool, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)
         .map_err(|source| Error::new("open a socket to netfilter", source))?;
@@ -35,11 +34,6 @@ pub fn has_written(by: Translation, family: Family) -> Result<bool, Error> {
             let table = table(NFTABLES_TABLE)?;
             table.chains.iter().any(|chain| **chain == *NFTABLES_SERVICES)
         }
-        Translation::Iptables => {
-            let is_last = |rule: &Rule<u64>| {
-                *rule.chain == *SERVICES && rule.targets.iter().any(|target| **target == *LAST_OF_SERVICES)
-            };
-            table("nat")?.rules.iter().any(is_last)
-        }
+        Translation::Iptables => table("nat")?.rules.iter().any(|rule| *rule.chain == *POSTROUTING),
     })
 }

@@ -56,6 +56,11 @@ impl Rule {
         format!("{} #{:08x}", self.about, fnv1a(batch.as_bytes()))
     }
 
+    /// Whether the kernel's rule is there for the same, be its instructions those of another version.
+    pub(crate) fn has_the_purpose_of(&self, observed: &ObservedRule) -> bool {
+        observed.comment.split_once(" #").is_some_and(|(about, _)| about == self.about)
+    }
+
     /// Appends the request that adds it to the end of its chain.
     pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, chain: &str) {
         message::add(batch, Message::NewRule, CREATE | APPEND, family, |encoder| {

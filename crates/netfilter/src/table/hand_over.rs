@@ -13,12 +13,12 @@ use super::{
 
 /// Takes from our table of a family what new flows to Services meet, in one transaction: they go where another
 /// program's destination NAT sends them, and nobody looks at source ranges that have stopped following the Services.
-/// Returns whether there was any of it.
+/// What was handed over before stays so.
 ///
 /// What open flows need stays: NAT was decided with their first packets. A new flow to a port of a VIP that no Service
 /// has, and that nobody has sent elsewhere, is still rejected. The daemon makes the table whole again when it next
 /// starts, and once more takes flows from others last of all.
-pub fn hand_over(family: Family) -> Result<bool, Error> {
+pub fn hand_over(family: Family) -> Result<(), Error> {
     let mut socket = Socket::open(Protocol::Netfilter)
         .map_err(|source| Error::new("open a socket to nf_tables", source))?;
     let input = input_of_open_flows();
@@ -26,7 +26,7 @@ pub fn hand_over(family: Family) -> Result<bool, Error> {
     let there = match named_chains(&mut socket, family, names) {
         Ok(there) => there,
         // Nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
-        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(false),
+        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(()),
         Err(error) => return Err(Error::new("read our nf_tables table", error)),
     };
     let has = |name: &str| there.iter().any(|chain| *chain.name == *name);
@@ -36,7 +36,7 @@ pub fn hand_over(family: Family) -> Result<bool, Error> {
         transaction.push(Request::DeleteChain(family, name.into()));
     }
     if transaction.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     if has(input.name) {
         transaction.push(Request::FlushChain(family, input.name));
@@ -44,6 +44,5 @@ pub fn hand_over(family: Family) -> Result<bool, Error> {
             transaction.push(Request::AddRule(family, input.name, rule));
         }
     }
-    commit(&mut socket, &transaction, None)?;
-    Ok(true)
+    commit(&mut socket, &transaction, None)
 }

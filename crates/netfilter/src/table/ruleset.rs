@@ -56,11 +56,12 @@ impl Ruleset {
         prepared
     }
 
-    /// Whether the kernel's table takes flows from others, by at least one of the rules that do.
+    /// Whether the kernel's table takes flows from others, by at least one of the rules that do, of whichever version.
     pub(crate) fn takes_flows(&self, table: &ObservedTable) -> bool {
-        let rules = self.chains.iter().flat_map(|chain| &chain.rules).filter(|rule| rule.keeps_destination());
-        let comments: Vec<_> = rules.map(|rule| rule.comment(self.family)).collect();
-        table.rules.iter().any(|rule| comments.iter().any(|comment| *rule.comment == **comment))
+        let mut rules = self.chains.iter().flat_map(|chain| &chain.rules);
+        rules.any(|rule| {
+            rule.keeps_destination() && table.rules.iter().any(|observed| rule.has_the_purpose_of(observed))
+        })
     }
 
     /// The names of its chains.

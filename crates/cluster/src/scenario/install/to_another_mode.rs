@@ -17,12 +17,7 @@ use crate::scenario::{clients::Clients, nodes};
 use crate::state::Cluster;
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
-pub(super) fn go_on(
-    cluster: &Cluster,
-    under_load: &UnderLoad<'_>,
-    to: Proxy,
-    old_image: &str,
-) -> Result<()> {
+pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad<'_>, to: Proxy, old_image: &str) -> Result<()> {
     let steps = Steps::read(to, old_image)?;
     run_all(&steps.before)?;
     let moved = Cluster { proxy: to, ..cluster.clone() };
@@ -80,9 +75,11 @@ impl Steps {
     }
 
     fn hand_over(&self, cluster: &Cluster, node: &Node, drained: Drained) -> Result<()> {
-        let is_for_drained =
-            |command: &&String| command.starts_with("kubectl drain") || command.starts_with("kubectl uncordon");
-        let commands = self.of_a_node.iter().filter(|command| drained == Drained::Yes || !is_for_drained(command));
+        let is_for_drained = |command: &&String| {
+            command.starts_with("kubectl drain") || command.starts_with("kubectl uncordon")
+        };
+        let commands =
+            self.of_a_node.iter().filter(|command| drained == Drained::Yes || !is_for_drained(command));
         let commands: Vec<_> = commands.map(|command| command.replace("worker-1", &node.name)).collect();
         run_all(&commands)?;
         let left = node.run(cluster, "ip -brief link show kube-ipvs0 2>/dev/null || true")?;
