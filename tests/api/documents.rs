@@ -22,17 +22,16 @@ const ORPHANING: &str = "--cascade=orphan";
 /// These want a release that is there: `crates/cluster` has one.
 const OF_A_RELEASE: [&str; 2] = ["helm rollback ", "helm uninstall "];
 
-/// What is on the cluster before a command: kubeadm's kube-proxy, with Talos' label, and its ConfigMap with another mode
-/// beside it; and ours.
+/// What is on the cluster before a command: kubeadm's kube-proxy, with Talos' label, and its next ConfigMap; and ours.
 const BEFORE: &str = "kubectl apply -k manifests/kubeadm && kubectl apply -k manifests &&
-    for name in kube-proxy:ipvs kube-proxy-next:nftables; do
-        kubectl -n kube-system create configmap ${name%:*} --from-literal=config.conf='mode: '${name#*:}'
+    kubectl -n kube-system create configmap kube-proxy --from-literal=config.conf='mode: ipvs
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 metricsBindAddress: \"\"
 ipvs: {excludeCIDRs: null}' --dry-run=client -o yaml | kubectl label --local -f - k8s-app=kube-proxy -o yaml |
-            kubectl apply -f - || exit
-    done";
+    kubectl apply -f - &&
+    kubectl -n kube-system create configmap kube-proxy-next --from-literal=config.conf='mode: nftables
+kind: KubeProxyConfiguration' --dry-run=client -o yaml | kubectl apply -f -";
 
 /// Runs a script in a directory with manifests, which it may change, and returns what it printed.
 fn run(clients: &Clients, script: &str, kubeconfig: &str) -> Result<String> {
