@@ -175,7 +175,9 @@ mod tests {
         };
         assert_eq!(
             text(&cleaned),
-            "cut: 3 active and 1 inactive connections to TCP 10.96.0.1:443\nremoved: kube-ipvs0\nremoved: 2 virtual servers\nnot removed: ipset KUBE-CLUSTER-IP: it is in use\n\
+            "cut: 3 active and 1 inactive connections to TCP 10.96.0.1:443\n\
+             removed: kube-ipvs0\nremoved: 2 virtual servers\n\
+             not removed: ipset KUBE-CLUSTER-IP: it is in use\n\
              not looked into: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());
