@@ -49,12 +49,14 @@ enum Scenario {
     ManyServices,
     /// From kube-proxy in another mode to kube-ipvs, and on to it again
     FromAnotherMode,
+    /// kubeadm's ConfigMap is deleted, and the change of its DaemonSet undone
+    Mishaps,
     /// CoreDNS is rolled while pods resolve names
     NameServer,
 }
 
 impl Scenario {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Rollout,
         Self::RolloutUndrained,
         Self::NameServer,
@@ -62,6 +64,7 @@ impl Scenario {
         Self::ApiServer,
         Self::Upgrade,
         Self::ManyServices,
+        Self::Mishaps,
         Self::FromAnotherMode,
         Self::InstallByPatch,
         Self::InstallByManifests,
@@ -73,7 +76,7 @@ impl Scenario {
     fn suits(self, proxy: Proxy) -> bool {
         match self {
             Self::Rollout | Self::RolloutUndrained | Self::NameServer | Self::Nodes | Self::ApiServer => true,
-            Self::Upgrade | Self::ManyServices => proxy == Proxy::KubeIpvs,
+            Self::Upgrade | Self::ManyServices | Self::Mishaps => proxy == Proxy::KubeIpvs,
             Self::FromAnotherMode => matches!(proxy, Proxy::KubeProxyNftables | Proxy::KubeProxyIptables),
             Self::InstallByPatch
             | Self::InstallByManifests
@@ -124,6 +127,7 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::ApiServer => api_server::goes_and_returns(&cluster),
         Scenario::Upgrade => api_server::upgrades(&cluster),
         Scenario::ManyServices => many_services::come_and_go(&cluster),
+        Scenario::Mishaps => install::mishaps::happen(&cluster),
         Scenario::FromAnotherMode => install::from_another_mode::there_and_back(&cluster),
         Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
         Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),

@@ -12,13 +12,14 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 9] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 10] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
     ),
     ("git", "fetches this repository"),
     ("kubectl", "asks an API server: tests/api/documents.rs"),
+    ("until", "asks an API server again and again: crates/cluster has one"),
     ("helm", "asks an API server: tests/api/documents.rs"),
     ("skopeo", "writes to a registry"),
     ("podman", "pulls images from a registry"),

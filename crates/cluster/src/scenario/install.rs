@@ -6,6 +6,7 @@ pub(super) mod by_manifests;
 pub(super) mod by_patch;
 mod configuration;
 pub(super) mod from_another_mode;
+pub(super) mod mishaps;
 mod to_another_mode;
 
 use std::time::Duration;

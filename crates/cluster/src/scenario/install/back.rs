@@ -60,9 +60,9 @@ fn expect_no_tables(cluster: &Cluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// kubeadm's DaemonSet, to make it again.
-pub(super) fn kube_proxy_daemon_set() -> Result<Value> {
-    let mut object = kubectl::json(&["--namespace=kube-system", "get", "daemonset", "kube-proxy"])?;
+/// kubeadm's object of this kind for kube-proxy, to make it again.
+pub(super) fn to_make_again(kind: &str) -> Result<Value> {
+    let mut object = kubectl::json(&["--namespace=kube-system", "get", kind, "kube-proxy"])?;
     let root = object.as_object_mut().context("no object")?;
     root.remove("status");
     let metadata = root.get_mut("metadata").and_then(Value::as_object_mut).context("no metadata")?;

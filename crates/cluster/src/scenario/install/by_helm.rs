@@ -10,7 +10,7 @@ use crate::state::Cluster;
 /// Installed, upgraded, rolled back, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set()?;
+    let kube_proxy = back::to_make_again("daemonset")?;
     let server = server(cluster)?;
     let words = [
         REGISTRY,

@@ -16,7 +16,7 @@ use crate::state::Cluster;
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set()?;
+    let kube_proxy = back::to_make_again("daemonset")?;
     let mut commands = documents::commands("install.md", "Another cluster, or with Helm", &[])?;
     commands.retain(|command| !command.starts_with("helm"));
     under_load.during(cluster, || {
@@ -41,7 +41,7 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
-    let kube_proxy = back::kube_proxy_daemon_set()?;
+    let kube_proxy = back::to_make_again("daemonset")?;
     let commands = documents::commands("install.md", "Node by node", &[("manifests/talos", "manifests")])?;
     let is_for_a_node = |command: &&String| command.contains("NODE");
     let (of_a_node, others): (Vec<_>, Vec<_>) = commands.iter().partition(is_for_a_node);

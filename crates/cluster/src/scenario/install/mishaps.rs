@@ -1,0 +1,75 @@
+//! What happens to an installation in kubeadm's DaemonSet by mistake, as docs/install.md has it under "What becomes of
+//! it": traffic goes on, and there is a way back.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use super::{TAG, back, check_all, prepare};
+use crate::kubectl::{self, patiently};
+use crate::node::Node;
+use crate::proxy::{self, Proxy};
+use crate::state::Cluster;
+
+/// How long a kubelet may take to notice that a ConfigMap has gone, and longer.
+const NOTICED: Duration = Duration::from_secs(150);
+
+/// How long a pod must not have started for nobody to believe that it will.
+const DOES_NOT_START: Duration = Duration::from_secs(20);
+
+/// The ConfigMap is deleted, and made again; the DaemonSet's change is undone, and made again.
+pub(crate) fn happen(cluster: &Cluster) -> Result<()> {
+    let under_load = prepare(cluster)?;
+    under_load.during(cluster, || {
+        let config_map = back::to_make_again("configmap")?;
+        kubectl::output(&["--namespace=kube-system", "delete", "configmap", "kube-proxy"])?;
+        let seen = without_config_map(cluster);
+        // Whatever was seen.
+        kubectl::apply(&[config_map])?;
+        seen
+    })?;
+    proxy::wait()?;
+    check_all(cluster, "kube-proxy", TAG)?;
+    println!("the ConfigMap was away");
+
+    under_load.during(cluster, || undone(cluster))?;
+    under_load.during(cluster, || {
+        proxy::change_image()?;
+        cluster.save()?;
+        check_all(cluster, "kube-proxy", TAG)
+    })
+}
+
+/// Pods that run go on, and a new one does not start; its node serves on.
+fn without_config_map(cluster: &Cluster) -> Result<()> {
+    thread::sleep(NOTICED);
+    check_all(cluster, "kube-proxy", TAG)?;
+    let node = cluster.first_worker()?;
+    let field = format!("--field-selector=spec.nodeName={}", node.name);
+    kubectl::output(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=kube-proxy", &field])?;
+    patiently(Duration::from_secs(60), || expect_pending(node))?;
+    thread::sleep(DOES_NOT_START);
+    expect_pending(node)
+}
+
+fn expect_pending(node: &Node) -> Result<()> {
+    let field = format!("--field-selector=spec.nodeName={}", node.name);
+    let pods =
+        kubectl::json(&["--namespace=kube-system", "get", "pods", "--selector=k8s-app=kube-proxy", &field])?;
+    let phases: Vec<_> = pods.pointer("/items").and_then(Value::as_array).into_iter().flatten().collect();
+    let is_pending = |pod: &&Value| pod.pointer("/status/phase").and_then(Value::as_str) == Some("Pending");
+    ensure!(phases.len() == 1 && phases.iter().all(is_pending), "{}: {pods}", node.name);
+    Ok(())
+}
+
+/// The revision before is kube-proxy's, in ipvs mode: our tables must go.
+fn undone(cluster: &Cluster) -> Result<()> {
+    kubectl::output(&["--namespace=kube-system", "rollout", "undo", "daemonset/kube-proxy"])?;
+    proxy::wait()?;
+    let kube_proxy = Cluster { proxy: Proxy::KubeProxyIpvs, ..cluster.clone() };
+    kube_proxy.save()?;
+    proxy::check(&kube_proxy)?;
+    back::remove_tables(cluster)
+}
