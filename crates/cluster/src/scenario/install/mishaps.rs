@@ -67,9 +67,9 @@ fn expect_pending(node: &Node) -> Result<()> {
 /// The revision before is kube-proxy's, in ipvs mode: our tables must go.
 fn undone(cluster: &Cluster) -> Result<()> {
     kubectl::output(&["--namespace=kube-system", "rollout", "undo", "daemonset/kube-proxy"])?;
-    proxy::wait()?;
     let kube_proxy = Cluster { proxy: Proxy::KubeProxyIpvs, ..cluster.clone() };
     kube_proxy.save()?;
-    proxy::check(&kube_proxy)?;
+    // That revision has no probe: its pods count as ready before they answer.
+    patiently(Duration::from_secs(60), || proxy::check(&kube_proxy))?;
     back::remove_tables(cluster)
 }
