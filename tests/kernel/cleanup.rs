@@ -1,14 +1,6 @@
 //! Cleanup removes what kube-proxy left on a node and what we have made ourselves, and nothing else.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    net::{Ipv4Addr, TcpListener},
-    process::Output,
-    thread,
-    time::Duration,
-};
+use std::{fmt::Write as _, fs, process::Output, thread, time::Duration};
 
 use anyhow::ensure;
 use serde_json::json;
@@ -17,7 +9,10 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at};
+use crate::support::{
+    cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at},
+    hand_over::Successor,
+};
 
 /// A Service of both families on pod-1.
 fn web() -> Service {
@@ -379,15 +374,7 @@ fn a_kube_proxy_that_runs_again_keeps_its_virtual_servers_its_vips_and_its_rules
     let (rules, [servers, device, ..]) = (filter(node), ours(node));
     assert_eq!(servers.matches("-A ").count(), 2, "{servers}");
 
-    let kube_proxy = node.inside(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 10_249))).unwrap().unwrap();
-    thread::spawn(move || {
-        for client in kube_proxy.incoming() {
-            let mut client = client.unwrap();
-            let head = BufReader::new(&client).lines().map_while(Result::ok);
-            head.take_while(|line| !line.is_empty()).for_each(drop);
-            client.write_all(b"HTTP/1.0 200 OK\r\n\r\nipvs").unwrap();
-        }
-    });
+    let _kube_proxy = Successor::in_mode(node, "ipvs");
     let (said, code) = cleanup(node, &[]);
     assert_eq!(code, Some(1), "{said}");
     assert!(

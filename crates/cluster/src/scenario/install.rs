@@ -111,12 +111,7 @@ pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
 
 /// The name of the pod on a node, if it is the only one, ready, and has the image of this tag.
 fn ready_pod(node: &Node, app: &str, tag: &str) -> Result<String> {
-    let selector = format!("--selector=k8s-app={app}");
-    let field = format!("--field-selector=spec.nodeName={}", node.name);
-    let pods = kubectl::json(&["--namespace=kube-system", "get", "pods", &selector, &field])?;
-    let Some([pod]) = pods.pointer("/items").and_then(Value::as_array).map(Vec::as_slice) else {
-        bail!("{} has not one pod {app}", node.name)
-    };
+    let pod = only_pod(node, app)?;
     let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let image = text("/spec/containers/0/image");
     ensure!(image.ends_with(&format!(":{tag}")), "{}: the pod has the image {image}, not {tag}", node.name);
@@ -124,6 +119,17 @@ fn ready_pod(node: &Node, app: &str, tag: &str) -> Result<String> {
     let is_ready = pod.pointer("/status/containerStatuses/0/ready") == Some(&Value::Bool(true));
     ensure!(is_ready, "{}: the pod is not ready", node.name);
     Ok(text("/metadata/name").to_owned())
+}
+
+/// The pod on a node, if it is the only one.
+fn only_pod(node: &Node, app: &str) -> Result<Value> {
+    let selector = format!("--selector=k8s-app={app}");
+    let field = format!("--field-selector=spec.nodeName={}", node.name);
+    let pods = kubectl::json(&["--namespace=kube-system", "get", "pods", &selector, &field])?;
+    match pods.pointer("/items").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([pod]) => Ok(pod.clone()),
+        _ => bail!("{} has not one pod {app}", node.name),
+    }
 }
 
 /// What kube-proxy has in nf_tables and iptables. Three chains whose name begins with KUBE are the kubelet's, and

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{TAG, back, check_all, prepare};
+use super::{TAG, back, check_all, only_pod, prepare};
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
 use crate::proxy::{self, Proxy};
@@ -55,12 +55,9 @@ fn without_config_map(cluster: &Cluster) -> Result<()> {
 }
 
 fn expect_pending(node: &Node) -> Result<()> {
-    let field = format!("--field-selector=spec.nodeName={}", node.name);
-    let pods =
-        kubectl::json(&["--namespace=kube-system", "get", "pods", "--selector=k8s-app=kube-proxy", &field])?;
-    let phases: Vec<_> = pods.pointer("/items").and_then(Value::as_array).into_iter().flatten().collect();
-    let is_pending = |pod: &&Value| pod.pointer("/status/phase").and_then(Value::as_str) == Some("Pending");
-    ensure!(phases.len() == 1 && phases.iter().all(is_pending), "{}: {pods}", node.name);
+    let pod = only_pod(node, "kube-proxy")?;
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    ensure!(phase == Some("Pending"), "{}: {pod}", node.name);
     Ok(())
 }
 
