@@ -5,6 +5,7 @@
 //! once, pinned by a `go.mod` and a `go.sum` in `tests/`, and kept in the user's cache. It is linked
 //! statically, so that it runs in any guest.
 
+pub mod api_servers;
 pub mod clients;
 pub mod cluster;
 pub mod control_plane;
@@ -276,7 +277,10 @@ mod tests {
             cluster::FLANNEL,
             prometheus::MODULE,
             prometheus::PARSER,
-        ] {
+        ]
+        .iter()
+        .chain(api_servers::ALL.iter().map(|server| &server.0))
+        {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {
                 assert!(sources.version(module).is_ok(), "{name}");

@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`, `scale`,
+//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`, `scale`,
 //! `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
+mod api_servers;
 mod elsewhere;
 mod fuzz;
 mod image;
@@ -42,6 +43,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Run the tests, tier by tier, and print the counts.
     Test(test::Args),
+    /// Run the tests that need an API server with other versions of Kubernetes.
+    ApiServers(api_servers::Args),
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
     /// Build the container image and its SBOM.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::E2e(args) => elsewhere::cluster(&["e2e"], &args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Test(args) => Ok(test::run(&args)),
+        Command::ApiServers(args) => api_servers::run(&args),
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Man => man::run(),

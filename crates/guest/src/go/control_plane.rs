@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::Module;
 
-const APISERVER: &str = "kube-apiserver";
-const ETCD: &str = "etcd";
+pub(super) const APISERVER: &str = "kube-apiserver";
+pub(super) const ETCD: &str = "etcd";
 const KUBE_PROXY: &str = "kube-proxy";
 
 /// The programs.

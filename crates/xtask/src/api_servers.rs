@@ -1,0 +1,54 @@
+//! `cargo xtask api-servers`: the tier api with kube-apiservers of other versions, one after the other. Each is built from
+//! source once, which takes minutes: it is for before a release.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use guest::go::api_servers::{ALL, ApiServer};
+
+/// The command line of `cargo xtask api-servers`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// These minor versions, such as 1.24 [default: all that tests/api-servers has]
+    #[arg(value_name = "VERSION", value_parser = minor_versions())]
+    versions: Vec<String>,
+    /// Only the tests whose name contains one of these
+    #[arg(long = "test", value_name = "NAME")]
+    names: Vec<String>,
+}
+
+fn minor_versions() -> Vec<&'static str> {
+    ALL.iter().map(ApiServer::minor).collect()
+}
+
+/// Runs the tests with each, and then prints which versions passed. Fails if one did not.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let is_chosen =
+        |server: &&ApiServer| args.versions.is_empty() || args.versions.iter().any(|it| it == server.minor());
+    let mut lines = Vec::new();
+    let mut failed = Vec::new();
+    for server in ALL.iter().filter(is_chosen) {
+        let version = server.version()?;
+        println!("\n=== kube-apiserver {version}");
+        let passed = tested(server, &args.names)?;
+        lines.push(format!("kube-apiserver {version}: {}", if passed { "passed" } else { "failed" }));
+        failed.extend((!passed).then_some(version));
+    }
+    println!("\n{}", lines.join("\n"));
+    if !failed.is_empty() {
+        bail!("tests failed with kube-apiserver {}", failed.join(", "));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the tests pass with it.
+fn tested(server: &ApiServer, names: &[String]) -> Result<bool> {
+    let assets = server.assets()?;
+    let status = Command::new(std::env::current_exe().context("the path of this program")?)
+        .args(["test", "--tier", "api"])
+        .args(names)
+        .env("KUBEBUILDER_ASSETS", assets.path())
+        .status()
+        .context("starting cargo xtask test")?;
+    Ok(status.success())
+}
