@@ -77,7 +77,9 @@ fn give(verb: &str, objects: &[Value]) -> Result<()> {
     let stdin = child.stdin.take().context("a child without stdin")?;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     serde_json::to_writer(BufWriter::new(stdin), &list).context("writing to kubectl")?;
-    ensure!(child.wait().context("waiting for kubectl")?.success(), "kubectl {verb} failed");
+    let status = child.wait().context("waiting for kubectl")?;
+    // timeout(1) says nothing but 124.
+    ensure!(status.success(), "kubectl {verb} failed ({status})");
     Ok(())
 }
 

@@ -137,10 +137,13 @@ fn under_faults(cluster: &Cluster, args: &Args) -> Result<Soaked> {
         let faults = scope.spawn(|| faults::inject(cluster, victim, args.seed, length, &stop));
         for number in 1.. {
             println!("round {number}, after {} minutes", started.elapsed().as_secs() / 60);
-            match round(cluster, number, args.focus.as_deref()) {
+            let Round { tests, crowd } = round(cluster, number, args.focus.as_deref());
+            let complaint = |error| format!("round {number}: {error:#}");
+            match tests {
                 Ok(names) => failed.extend(names),
-                Err(error) => complaints.push(format!("round {number}: {error:#}")),
+                Err(error) => complaints.push(complaint(error)),
             }
+            complaints.extend(crowd.err().map(complaint));
             if started.elapsed() > length {
                 break;
             }
@@ -153,18 +156,23 @@ fn under_faults(cluster: &Cluster, args: &Args) -> Result<Soaked> {
     Ok(Soaked { failed, kills: injected.kills(), complaints })
 }
 
+/// What came of one round: a crowd that could not be made leaves the tests what they were.
+struct Round {
+    /// The names of those that failed.
+    tests: Result<BTreeSet<String>>,
+    crowd: Result<()>,
+}
+
 /// One round, with a crowd that comes beside it and goes after it.
-fn round(cluster: &Cluster, number: u32, focus: Option<&str>) -> Result<BTreeSet<String>> {
-    let (tests, crowd) = thread::scope(|scope| {
+fn round(cluster: &Cluster, number: u32, focus: Option<&str>) -> Round {
+    let (tests, made) = thread::scope(|scope| {
         let crowd = scope.spawn(|| crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name)));
         let tests = e2e::round(cluster, &format!("soak-{number}"), focus);
         (tests, crowd.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))))
     });
+    // It is deleted whatever there is of it.
     let deleted = crowd::delete_all();
-    let failed = tests?;
-    crowd?;
-    deleted?;
-    Ok(failed)
+    Round { tests, crowd: made.and(deleted) }
 }
 
 /// What differs between each node's daemon and kernel now, and after a fresh start with an empty kernel and one crowd
