@@ -48,6 +48,11 @@ impl Failure {
         }
     }
 
+    /// Whether the request itself was wrong for this server, such as a selector of a field that it does not know.
+    pub(super) fn refuses_parameters(&self) -> bool {
+        matches!(self, Self::Request(kube::Error::Api(status)) if status.code == 400)
+    }
+
     /// Whether it is useless to watch on from the same version.
     ///
     /// A version can be too old (410, in either form) or, after a restore of the server's storage, too

@@ -22,11 +22,11 @@ use tracing::warn;
 
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
-use self::reflector::{Reflector, Selectors};
+use self::reflector::{Fields, Reflector, Selectors};
 
 /// The label selector for Services: those with this label belong to other proxies, whatever its value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
-/// The field selector for Services: headless ones have nothing to serve.
+/// The field selector for Services: headless ones have nothing to serve. Older servers do not know the field.
 pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// The label selector for EndpointSlices: those of headless Services have nothing to serve.
 pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
@@ -43,8 +43,9 @@ const NODE_PATIENCE: Duration = Duration::from_secs(30);
 /// except that a Node with IPs comes first if the server sends it within half a minute. `watches` holds the
 /// state of each watch.
 pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: impl Fn(Change)) -> Infallible {
-    let services = Selectors { labels: Some(SERVICE_LABELS.into()), fields: Some(SERVICE_FIELDS.into()) };
-    let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: None };
+    let services =
+        Selectors { labels: Some(SERVICE_LABELS.into()), fields: Fields::IfKnown(SERVICE_FIELDS.into()) };
+    let slices = Selectors { labels: Some(SLICE_LABELS.into()), fields: Fields::None };
 
     let ips_known = Notify::new();
     let node = watch_node(&client, node_name, watches, |change| {
@@ -72,6 +73,6 @@ pub async fn watch_node(
     watches: &Watches,
     send: impl Fn(Change),
 ) -> Infallible {
-    let node = Selectors { labels: None, fields: Some(format!("metadata.name={node_name}")) };
+    let node = Selectors { labels: None, fields: Fields::Always(format!("metadata.name={node_name}")) };
     Reflector::<Node, _>::new(client, node, watches, send).run().await
 }

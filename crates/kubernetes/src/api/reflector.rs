@@ -48,7 +48,36 @@ type Events<T> = BoxStream<'static, kube::Result<WatchEvent<View<T>>>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selectors {
     pub(super) labels: Option<String>,
-    pub(super) fields: Option<String>,
+    pub(super) fields: Fields,
+}
+
+/// A field selector.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Fields {
+    #[default]
+    None,
+    /// Every server knows it.
+    Always(String),
+    /// It spares the server what nobody needs. One that does not know the field sends that too.
+    IfKnown(String),
+}
+
+impl Fields {
+    fn selector(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Always(selector) | Self::IfKnown(selector) => Some(selector.clone()),
+        }
+    }
+
+    /// Does without it from now on, if that is possible.
+    fn forgo(&mut self) -> bool {
+        let is_possible = matches!(self, Self::IfKnown(_));
+        if is_possible {
+            *self = Self::None;
+        }
+        is_possible
+    }
 }
 
 /// How recent a list must be.
@@ -106,13 +135,14 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
 
     /// Sends everything that exists, and returns where the watch goes on.
     async fn list_all(&mut self) -> Result<(String, Option<Events<T>>), Failure> {
-        let Listed { listing, version, events } = match self.watch_list().await {
-            Err(failure) if failure.refuses_watch_list() => {
-                debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
-                self.list().await?
+        let listed = match self.read_all().await {
+            Err(failure) if failure.refuses_parameters() && self.selectors.fields.forgo() => {
+                debug!("no field selector for {}: {failure}", T::PLURAL);
+                self.read_all().await
             }
-            other => other?,
+            other => other,
         };
+        let Listed { listing, version, events } = listed?;
         // A wrong answer of some proxy in between must not take every Service off the node, least of all
         // a node that is just being taken over; an answer that is given twice is believed.
         let is_empty = listing.is_empty();
@@ -125,6 +155,17 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         self.recency = Recency::Latest;
         self.retry.succeeded();
         Ok((version, events))
+    }
+
+    /// Reads everything that exists, in the best way that the server has.
+    async fn read_all(&mut self) -> Result<Listed<T>, Failure> {
+        match self.watch_list().await {
+            Err(failure) if failure.refuses_watch_list() => {
+                debug!("no WatchList of {}: {failure}; listing instead", T::PLURAL);
+                self.list().await
+            }
+            other => other,
+        }
     }
 
     /// Reads everything that exists, as the first events of a watch.
@@ -160,7 +201,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
     async fn list(&mut self) -> Result<Listed<T>, Failure> {
         let mut params = ListParams {
             label_selector: self.selectors.labels.clone(),
-            field_selector: self.selectors.fields.clone(),
+            field_selector: self.selectors.fields.selector(),
             ..ListParams::default()
         };
         match self.recency {
@@ -238,7 +279,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
     async fn open(&self, version: &str, send_initial_events: bool) -> Result<Events<T>, Failure> {
         let params = WatchParams {
             label_selector: self.selectors.labels.clone(),
-            field_selector: self.selectors.fields.clone(),
+            field_selector: self.selectors.fields.selector(),
             timeout: Some(WATCH_SECONDS),
             bookmarks: true,
             send_initial_events,

@@ -316,6 +316,28 @@ async fn a_watch_list_refused_by_status_becomes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_know_the_field_of_the_selector_is_asked_without_it() {
+    let unknown = || refusal(400);
+    let script = Script::new(
+        "services",
+        [
+            unknown(),
+            unknown(),
+            refusal(422),
+            list(5, [service("a", 1)]),
+            events([added("b", 6)]),
+            refusal(410),
+        ],
+    );
+    assert_eq!(short(&script.play().await), ["=a", "+b:6"]);
+    let fields: Vec<_> =
+        script.requests("services").iter().map(|uri| parameter(uri, "fieldSelector").is_some()).collect();
+    let (with, without) = fields.split_at(2);
+    assert_eq!(with, [true, true]);
+    assert!(without.len() > 3 && without.iter().all(|has_it| !has_it), "{without:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
     let refused = event("ERROR", &status(500, "the storage cannot report its progress"));
     let script = Script::new("services", [events([added("x", 1), refused]), list(5, [service("a", 1)])]);
