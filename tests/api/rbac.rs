@@ -19,8 +19,7 @@ fn server() -> Option<ControlPlane> {
         println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
         return None;
     };
-    let extra_args = vec!["--feature-gates=WatchList=false".to_owned()];
-    let server = ControlPlane::start(&Options { extra_args, ..Options::new(assets) }).unwrap();
+    let server = ControlPlane::start(&Options::without_watch_list(assets).unwrap()).unwrap();
     server.create_node("node", &["192.0.2.1".parse().unwrap()], None, &[]).unwrap();
     Some(server)
 }

@@ -9,6 +9,16 @@ use anyhow::{Context as _, bail};
 /// How much of a log is worth showing.
 const LAST_LINES: usize = 15;
 
+/// The minor version of Kubernetes that the kube-apiserver in `assets` has.
+pub(super) fn minor_version(assets: &Path) -> anyhow::Result<u32> {
+    let program = assets.join("kube-apiserver");
+    let output = Command::new(&program).arg("--version").output();
+    let printed = output.with_context(|| format!("starting {}", program.display()))?.stdout;
+    let printed = String::from_utf8_lossy(&printed);
+    let minor = printed.split('.').nth(1).and_then(|minor| minor.parse().ok());
+    minor.with_context(|| format!("{} prints {printed:?} as its version", program.display()))
+}
+
 /// A running process, killed on drop.
 #[derive(Debug)]
 pub(super) struct Server {
