@@ -411,6 +411,10 @@ fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr)
         "--disable-admission-plugins=ServiceAccount".into(),
         "--allow-privileged=true".into(),
     ];
+    if options.bind.is_loopback() {
+        // From 1.37 on it refuses to start where it would have to make an endpoint of such an address.
+        arguments.push("--endpoint-reconciler-type=none".into());
+    }
     arguments.extend(options.extra_args.iter().cloned());
     arguments
 }

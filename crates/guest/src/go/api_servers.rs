@@ -11,7 +11,7 @@ use super::Module;
 use super::control_plane::{self, APISERVER, ETCD};
 
 /// An API server of one version.
-pub struct ApiServer(Module);
+pub struct ApiServer(pub(super) Module);
 
 /// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the newest.
 pub const ALL: [ApiServer; 5] = [
