@@ -70,7 +70,7 @@ impl Options {
     pub fn without_watch_list(assets: impl Into<PathBuf>) -> anyhow::Result<Self> {
         let mut options = Self::new(assets);
         // None has it before 1.27, and a gate that it does not know ends the server.
-        if server::minor_version(&options.assets)? >= 27 {
+        if server::minor(&server::version(&options.assets)?)? >= 27 {
             options.extra_args.push("--feature-gates=WatchList=false".to_owned());
         }
         Ok(options)
@@ -236,6 +236,11 @@ impl ControlPlane {
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
         let api = api(&self.admin, &resource, object.metadata.namespace.as_deref());
         self.block_on(write(&api, name, &object)).with_context(|| format!("writing {} {name}", resource.kind))
+    }
+
+    /// The minor version of Kubernetes that the server has.
+    pub fn minor_version(&self) -> anyhow::Result<u32> {
+        server::minor(&self.block_on(self.admin.apiserver_version())?.git_version)
     }
 
     /// Where the server listens, as the kubeconfigs have it.

@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`, `scale`,
-//! `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
+//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`,
+//! `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 

@@ -26,7 +26,8 @@ use self::reflector::{Fields, Reflector, Selectors};
 
 /// The label selector for Services: those with this label belong to other proxies, whatever its value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
-/// The field selector for Services: headless ones have nothing to serve. Older servers do not know the field.
+/// The field selector for Services: headless ones have nothing to serve. Servers before 1.31 do not know
+/// the field.
 pub const SERVICE_FIELDS: &str = "spec.clusterIP!=None";
 /// The label selector for EndpointSlices: those of headless Services have nothing to serve.
 pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
