@@ -1,5 +1,6 @@
 //! kubectl, as the cluster's administrator.
 
+use std::env;
 use std::ffi::OsStr;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -41,8 +42,21 @@ fn program() -> Result<&'static Path> {
 
 /// What kubectl prints; its error says what it was called with and what it complained of.
 pub(crate) fn output<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
-    let output =
-        command_within_limit()?.args(arguments).stdin(Stdio::null()).output().context("starting kubectl")?;
+    printed_by(command_within_limit()?, arguments)
+}
+
+/// What it prints with the plugins of a directory, which find it on their path too.
+pub(crate) fn output_with_plugins(plugins: &Path, arguments: &[&str]) -> Result<String> {
+    let mut kubectl = command_within_limit()?;
+    let own = program()?.parent().context("kubectl without a directory")?;
+    let others = env::var_os("PATH").unwrap_or_default();
+    let path = [plugins.to_owned(), own.to_owned()].into_iter().chain(env::split_paths(&others));
+    kubectl.env("PATH", env::join_paths(path)?);
+    printed_by(kubectl, arguments)
+}
+
+fn printed_by<S: AsRef<OsStr>>(mut kubectl: Command, arguments: &[S]) -> Result<String> {
+    let output = kubectl.args(arguments).stdin(Stdio::null()).output().context("starting kubectl")?;
     let words: Vec<_> = arguments.iter().map(|word| word.as_ref().to_string_lossy()).collect();
     ensure!(
         output.status.success(),

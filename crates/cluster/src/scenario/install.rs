@@ -5,6 +5,7 @@ pub(super) mod by_helm;
 pub(super) mod by_manifests;
 pub(super) mod by_patch;
 mod configuration;
+mod fleet;
 pub(super) mod from_another_mode;
 pub(super) mod mishaps;
 mod to_another_mode;
@@ -104,9 +105,10 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// "Check a node" on every node.
+/// "Check a node" on every node, then all nodes at once.
 pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
-    cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))
+    cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))?;
+    fleet::check(cluster)
 }
 
 /// The name of the pod on a node, if it is the only one, ready, and has the image of this tag.
