@@ -88,7 +88,12 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
     }
     let status = command.status().context("starting cargo auditable")?;
     ensure!(status.success(), "building kube-ipvs for {target} failed ({status})");
-    Ok(root.join("target").join(target).join("release/kube-ipvs"))
+    Ok(built(platform))
+}
+
+/// Where it is after that.
+pub fn built(platform: Platform) -> PathBuf {
+    workspace::root().join("target").join(platform.target()).join("release/kube-ipvs")
 }
 
 /// The revision of the sources, and whether they differ from it; `None` where git does not know: in an archive, say.

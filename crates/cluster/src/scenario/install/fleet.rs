@@ -31,13 +31,12 @@ pub(super) fn check(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// A directory with the image's program by its other name.
+/// A directory with the program of the image, which was built for the cluster, by its other name.
 fn plugins() -> Result<PathBuf> {
-    let program = image_program::build(Platform::HERE)?;
     let plugins = state::directory().join("plugins");
     let plugin = plugins.join("kubectl-ipvs");
     fs::create_dir_all(&plugins).with_context(named(&plugins))?;
-    match symlink(program, &plugin) {
+    match symlink(image_program::built(Platform::HERE), &plugin) {
         // It leads to the same place each time.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.with_context(named(&plugin)),
