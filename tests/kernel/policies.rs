@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use ipvs::{Protocol, ServiceAddress};
 use serde_json::{Value, json};
+use testkit::daemon::eventually;
 
 use crate::support::cluster::{
-    Cluster, Endpoint, NO_PERIOD, Service, V4, V6, are_refused, at, elsewhere, here,
+    Cluster, Endpoint, NO_PERIOD, Service, V4, V6, are_dropped, are_refused, at, elsewhere, here,
 };
 
 /// Where the Service is reached in the cluster.
@@ -80,12 +81,51 @@ fn external_policy_local_uses_local_endpoints_and_leaves_the_cluster_ip_alone() 
     let web = exposed(&json!({ "externalTrafficPolicy": "Local" }));
     check(&cluster, &web, vec![here(1), elsewhere(2)], &[1, 2], &[1]);
     check(&cluster, &web, vec![here(1).terminating(), elsewhere(2)], &[2], &[1]);
-    check(&cluster, &web, vec![elsewhere(2)], &[2], &[2]);
     for (ip, port) in OUTSIDE {
         let answer = cluster.lab.client.ask(at(ip, port)).unwrap();
         assert_eq!(answer.seen_as, cluster.lab.client.address(ip.parse().unwrap()), "{ip}");
     }
     check(&cluster, &web, vec![], &[], &[]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_a_local_endpoint_external_policy_local_is_there_for_the_node_and_its_pods() {
+    let cluster = Cluster::start(3, &[NO_PERIOD]);
+    let web = exposed(&json!({ "externalTrafficPolicy": "Local" }));
+    check(&cluster, &web, vec![here(1), elsewhere(2)], &[1, 2], &[1]);
+    let lab = &cluster.lab;
+    let mut open: Vec<_> = OUTSIDE.map(|(ip, port)| lab.client.connect(at(ip, port)).unwrap()).into();
+    let flows: Vec<_> = OUTSIDE.map(|(ip, port)| lab.client.flow(at(ip, port)).unwrap()).into();
+    for flow in &flows {
+        assert_eq!(flow.ask().unwrap().from, "pod-1");
+    }
+    cluster.write(&web.clone().endpoints([elsewhere(2)]));
+    let served = by_each_protocol(&OUTSIDE);
+    cluster.serves_all(&served.iter().map(|address| (*address, &[2][..])).collect::<Vec<_>>());
+    for address in &served {
+        for host in [&lab.pods[2], &lab.node] {
+            assert_eq!(host.ask_at(*address).unwrap().from, "pod-2", "{} at {address}", host.name);
+        }
+    }
+    are_dropped(&[&lab.client], &served);
+    // The pod that was here drains.
+    for connection in &mut open {
+        connection.still_works().unwrap();
+    }
+    // A flow of datagrams does not: it would go on to the pod elsewhere.
+    for flow in &flows {
+        eventually("the flow hears nothing", || {
+            anyhow::ensure!(flow.ask().is_err());
+            Ok(())
+        })
+        .unwrap();
+    }
+    cluster.write(&web.endpoints([here(1), elsewhere(2)]));
+    cluster.serves_all(&served.iter().map(|address| (*address, &[1][..])).collect::<Vec<_>>());
+    for address in served {
+        eventually("the client is served", || lab.client.ask_at(address)).unwrap();
+    }
 }
 
 #[test]

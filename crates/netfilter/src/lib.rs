@@ -3,10 +3,11 @@
 //!
 //! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
 //! whose answers would otherwise not come back through this node; it only lets some clients reach a load
-//! balancer's address with source ranges; it rejects traffic to ports of a VIP, which is an address of this
-//! node, that no Service has; it keeps other tables' hostPorts away from what a Service serves; and it marks,
-//! if the policy says so, what the host's own firewall shall accept. `table/ruleset/chains.rs` has every chain and
-//! every rule. What changes with the Services is in sets, so the number of rules is constant:
+//! balancer's address with source ranges, or an address of the policy Local without an endpoint here; it
+//! rejects traffic to ports of a VIP, which is an address of this node, that no Service has; it keeps other
+//! tables' hostPorts away from what a Service serves; and it marks, if the policy says so, what the host's
+//! own firewall shall accept. `table/ruleset/chains.rs` has every chain and every rule. What changes with the
+//! Services is in sets, so the number of rules is constant:
 //!
 //! - `cluster-ips`: VIP, protocol and port of each ClusterIP. Traffic to it is masqueraded, unless a pod of
 //!   this node sends it, if pods can be recognised;
@@ -14,6 +15,8 @@
 //!   another node. Traffic to it is masqueraded for every sender;
 //! - `external-local`: the same for those with the external policy Local. Traffic to it is only masqueraded
 //!   if this node itself sends it;
+//! - `local-clients-only`: those of them for which this node has no endpoint, and others have. New flows to
+//!   them are dropped, unless this node or, if pods can be recognised, a pod of this node sends them;
 //! - `hairpin`: each pod of this node as real server. It is masqueraded when it is its own client;
 //! - `restricted`: load balancers' addresses with source ranges. Packets to them are dropped unless they come
 //!   from an allowed source;
@@ -37,7 +40,7 @@
 //! | prerouting -100, nat chain -101: mark, keep the destination | to the VIP | |
 //! | prerouting -100, nat chains of others: hostPorts | not consulted about what is served | |
 //! | input -149: may set the mark for the host's firewall | to the VIP | |
-//! | input 0: source ranges, unserved ports; the host's firewall | to the VIP | |
+//! | input 0: source ranges, the policy Local, unserved ports; the host's firewall | to the VIP | |
 //! | input 90: clears that mark | to the VIP | |
 //! | input 99: IPVS | VIP → pod | |
 //! | output -102: source ranges | to the pod: passes | to the VIP |

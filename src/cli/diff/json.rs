@@ -136,7 +136,8 @@ impl ElementFields {
             Element::Restricted(address)
             | Element::ClusterIp(address)
             | Element::External(address)
-            | Element::ExternalLocal(address) => Self::Served { address },
+            | Element::ExternalLocal(address)
+            | Element::LocalClientsOnly(address) => Self::Served { address },
             Element::AllowedSource(AllowedSource { to, first, last }) => {
                 Self::AllowedSource { address: to, first, last }
             }

@@ -211,7 +211,7 @@ impl fmt::Display for Heading<'_> {
         }
         if *stands_in {
             f.write_str(
-                "; none is on this node, so externalTrafficPolicy Local answers only this node's pods",
+                "; none is on this node, so externalTrafficPolicy Local answers only this node and its pods",
             )?;
         }
         Ok(())

@@ -54,9 +54,27 @@ pub(crate) fn is_refused(host: &Host, service: ServiceAddress) {
 /// machine, the answer to a first SYN comes while connect(2) holds the socket and is only noted, so the
 /// refusal waits for the second, a second later (`tcp_v4_err` in net/ipv4/tcp_ipv4.c).
 pub(crate) fn are_refused(hosts: &[&Host], services: &[ServiceAddress]) {
+    for_each(hosts, services, is_refused);
+}
+
+/// Makes sure that none of the hosts hears anything at any of the addresses.
+pub(crate) fn are_dropped(hosts: &[&Host], services: &[ServiceAddress]) {
+    for_each(hosts, services, |host, service| {
+        let answer = host.ask_at(service);
+        let dropped = answer.as_ref().is_err_and(|error| {
+            let error = format!("{error:#}");
+            // connect(2) with a time limit, and recv(2).
+            error.contains("Operation now in progress") || error.contains("Resource temporarily unavailable")
+        });
+        assert!(dropped, "{} asked {service}: {answer:?}", host.name);
+    });
+}
+
+/// At the same time.
+fn for_each(hosts: &[&Host], services: &[ServiceAddress], check: fn(&Host, ServiceAddress)) {
     thread::scope(|scope| {
         for (host, service) in hosts.iter().flat_map(|host| services.iter().map(move |it| (*host, *it))) {
-            scope.spawn(move || is_refused(host, service));
+            scope.spawn(move || check(host, service));
         }
     });
 }

@@ -111,6 +111,7 @@ fn elements() -> Vec<Operation> {
             Element::ClusterIp(address),
             Element::External(ServiceAddress { port: 81, ..address }),
             Element::ExternalLocal(ServiceAddress { port: 82, ..address }),
+            Element::LocalClientsOnly(ServiceAddress { port: 82, ..address }),
             Element::Restricted(address),
             Element::AllowedSource(AllowedSource { to: address, first, last }),
             Element::Hairpin(HairpinFlow { protocol: address.protocol, pod }),

@@ -24,6 +24,9 @@ pub enum Element {
     /// `external-local`: the same with the external policy Local. The real servers see the client's address,
     /// unless the client is this node itself.
     ExternalLocal(ServiceAddress),
+    /// `local-clients-only`: one of those in `external-local` for which endpoints elsewhere stand in, since this
+    /// node has none. Only this node and its pods, if they are known, may begin flows to it.
+    LocalClientsOnly(ServiceAddress),
     /// `hairpin`: a local pod as real server. A flow from that pod that IPVS sent back to the same pod
     /// must be masqueraded, or the pod would answer itself directly.
     Hairpin(HairpinFlow),
@@ -71,6 +74,7 @@ impl Element {
     pub(crate) const CLUSTER_IPS: &'static str = "cluster-ips";
     pub(crate) const EXTERNAL: &'static str = "external";
     pub(crate) const EXTERNAL_LOCAL: &'static str = "external-local";
+    pub(crate) const LOCAL_CLIENTS_ONLY: &'static str = "local-clients-only";
     pub(crate) const HAIRPIN: &'static str = "hairpin";
     pub(crate) const HEALTH_CHECK_PORTS: &'static str = "health-check-ports";
 }
@@ -86,6 +90,7 @@ impl Element {
             | Self::ClusterIp(to)
             | Self::External(to)
             | Self::ExternalLocal(to)
+            | Self::LocalClientsOnly(to)
             | Self::AllowedSource(AllowedSource { to, .. }) => Family::from(to.ip),
         }
     }
@@ -97,6 +102,7 @@ impl Element {
             | Self::ClusterIp(to)
             | Self::External(to)
             | Self::ExternalLocal(to)
+            | Self::LocalClientsOnly(to)
             | Self::AllowedSource(AllowedSource { to, .. }) => Some(to),
             Self::Vip(_) | Self::Hairpin(_) | Self::HealthCheckPort(_) => None,
         }
@@ -111,6 +117,7 @@ impl Element {
             Self::ClusterIp(_) => Self::CLUSTER_IPS,
             Self::External(_) => Self::EXTERNAL,
             Self::ExternalLocal(_) => Self::EXTERNAL_LOCAL,
+            Self::LocalClientsOnly(_) => Self::LOCAL_CLIENTS_ONLY,
             Self::Hairpin(_) => Self::HAIRPIN,
             Self::HealthCheckPort(_) => Self::HEALTH_CHECK_PORTS,
         }
@@ -122,9 +129,11 @@ impl fmt::Display for Element {
         write!(f, "{} ", self.set())?;
         match self {
             Self::Vip(ip) => write!(f, "{ip}"),
-            Self::Restricted(to) | Self::ClusterIp(to) | Self::External(to) | Self::ExternalLocal(to) => {
-                write!(f, "{to}")
-            }
+            Self::Restricted(to)
+            | Self::ClusterIp(to)
+            | Self::External(to)
+            | Self::ExternalLocal(to)
+            | Self::LocalClientsOnly(to) => write!(f, "{to}"),
             Self::AllowedSource(source) => write!(f, "{} from {}-{}", source.to, source.first, source.last),
             Self::Hairpin(flow) => write!(f, "{} {}", flow.protocol, flow.pod),
             Self::HealthCheckPort(check) => write!(f, "{} TCP {}", check.family, check.port),

@@ -12,7 +12,8 @@ use super::{
 };
 
 /// Takes from our table of a family what new flows to Services meet, in one transaction: they go where another
-/// program's destination NAT sends them, and nobody looks at source ranges that have stopped following the Services.
+/// program's destination NAT sends them, and nobody looks at source ranges, or at who may reach an
+/// address of the policy Local, which have stopped following the Services.
 /// What was handed over before stays so.
 ///
 /// What open flows need stays: NAT was decided with their first packets. A new flow to a port of a VIP that no Service

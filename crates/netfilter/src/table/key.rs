@@ -18,7 +18,8 @@ impl From<&Element> for Key {
             Element::Restricted(to)
             | Element::ClusterIp(to)
             | Element::External(to)
-            | Element::ExternalLocal(to) => empty.append_service(to),
+            | Element::ExternalLocal(to)
+            | Element::LocalClientsOnly(to) => empty.append_service(to),
             Element::AllowedSource(source) => empty.append_service(&source.to).append_address(source.first),
             Element::Hairpin(flow) => {
                 let at = ServiceAddress { protocol: flow.protocol, ip: flow.pod.ip, port: flow.pod.port };
@@ -60,6 +61,7 @@ pub(crate) fn element(set: &str, family: Family, start: &[u8], end: Option<&[u8]
                 Element::CLUSTER_IPS if rest.is_empty() => Some(Element::ClusterIp(to)),
                 Element::EXTERNAL if rest.is_empty() => Some(Element::External(to)),
                 Element::EXTERNAL_LOCAL if rest.is_empty() => Some(Element::ExternalLocal(to)),
+                Element::LOCAL_CLIENTS_ONLY if rest.is_empty() => Some(Element::LocalClientsOnly(to)),
                 Element::HAIRPIN if last_address(family, rest)? == to.ip => {
                     let pod = RealServerAddress { ip: to.ip, port: to.port };
                     Some(Element::Hairpin(HairpinFlow { protocol: to.protocol, pod }))
@@ -78,7 +80,8 @@ pub(crate) fn write(element: &Element, f: &mut impl fmt::Write) -> fmt::Result {
         Element::Restricted(to)
         | Element::ClusterIp(to)
         | Element::External(to)
-        | Element::ExternalLocal(to) => write_service(to, f),
+        | Element::ExternalLocal(to)
+        | Element::LocalClientsOnly(to) => write_service(to, f),
         Element::AllowedSource(source) => {
             write_service(&source.to, f)?;
             write!(f, " . {}-{}", source.first, source.last)

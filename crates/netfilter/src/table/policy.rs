@@ -51,7 +51,8 @@ pub enum HostFirewall {
 #[serde(rename_all = "kebab-case")]
 pub enum LocalTraffic {
     /// By its source address: the cluster's or the node's pod range, per family. In a family without a range
-    /// nothing is known: only flows whose source is itself a VIP are masqueraded.
+    /// nothing is known: of the flows to a ClusterIP only those whose source is itself a VIP are masqueraded, and an
+    /// address of the external policy Local without an endpoint here is there for everybody.
     Source {
         /// The IPv4 range.
         ipv4: Option<Ipv4Net>,

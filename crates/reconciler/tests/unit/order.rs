@@ -194,6 +194,50 @@ delete real server TCP 203.0.113.7:80 -> 10.244.0.2:8080
 }
 
 #[test]
+fn others_are_kept_away_before_endpoints_elsewhere_stand_in_and_let_in_when_one_is_here() {
+    let mut web = service("web", "10.96.0.10", Tcp);
+    web.external_ips = vec!["203.0.113.7".parse().unwrap()];
+    web.external_traffic_policy = TrafficPolicy::Local;
+    let mut both = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
+    both.endpoints[1].node = Some("elsewhere".into());
+    let mut far = both.clone();
+    far.endpoints.remove(0);
+    let running = Running::on(&FakeKernel::new());
+    running.lists(vec![web], vec![both.clone()]);
+    let kernel = &running.kernel;
+    let writes = || {
+        let writes = kernel.writes();
+        writes.split_inclusive('\n').filter(|line| line.contains("203.0.113.7")).collect::<String>()
+    };
+
+    kernel.heal();
+    running.tell(Change::ApplySlice(far));
+    running.settled();
+    assert_eq!(
+        writes(),
+        "\
+add element local-clients-only TCP 203.0.113.7:80
+add real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 1
+edit real server TCP 203.0.113.7:80 -> 10.244.0.1:8080 weight 0
+delete real server TCP 203.0.113.7:80 -> 10.244.0.1:8080
+"
+    );
+
+    kernel.heal();
+    running.tell(Change::ApplySlice(both));
+    running.settled();
+    assert_eq!(
+        writes(),
+        "\
+add real server TCP 203.0.113.7:80 -> 10.244.0.1:8080 weight 1
+edit real server TCP 203.0.113.7:80 -> 10.244.0.2:8080 weight 0
+delete element local-clients-only TCP 203.0.113.7:80
+delete real server TCP 203.0.113.7:80 -> 10.244.0.2:8080
+"
+    );
+}
+
+#[test]
 fn a_vip_without_one_of_its_rules_stays_closed() {
     let vip = "10.96.0.10".parse().unwrap();
     for rule in [Element::Vip(vip), Element::ClusterIp(at("10.96.0.10", Tcp))] {

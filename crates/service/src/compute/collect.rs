@@ -58,6 +58,7 @@ impl Collected {
                     config: decisions.virtual_server(frontend.address),
                     real_servers: shared.clone(),
                     element: frontend.element(group.policy),
+                    stands_in: group.stands_in(),
                     allowed_sources: decisions.sources.allowed(frontend),
                     kind: frontend.kind,
                 });

@@ -42,6 +42,8 @@ pub struct DesiredVirtualServer {
     pub real_servers: Arc<[RealServer]>,
     /// The element of our nf_tables sets that says which of its flows are masqueraded.
     pub element: Element,
+    /// Whether its policy is Local and its real servers are on other nodes. They stand in for this node and its pods.
+    pub stands_in: bool,
     /// The clients that may reach it, sorted, without overlaps; `None`: everybody.
     pub allowed_sources: Option<Box<[AllowedSource]>>,
     /// What the address is to the Service.
@@ -52,13 +54,15 @@ impl DesiredVirtualServer {
     /// The elements of our nf_tables sets that belong to it.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
+        let local_clients_only = self.stands_in.then_some(Element::LocalClientsOnly(self.address));
         let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
-        iter::once(self.element).chain(restricted).chain(allowed)
+        iter::once(self.element).chain(local_clients_only).chain(restricted).chain(allowed)
     }
 
     /// Whether an element of our sets belongs to it.
     pub fn has_element(&self, element: &Element) -> bool {
         match element {
+            Element::LocalClientsOnly(to) => *to == self.address && self.stands_in,
             Element::Restricted(to) => *to == self.address && self.allowed_sources.is_some(),
             Element::AllowedSource(source) => {
                 self.allowed_sources.as_ref().is_some_and(|all| all.binary_search(source).is_ok())
@@ -84,7 +88,8 @@ pub struct HealthCheck {
 /// A traffic policy Local for which this node has no endpoint in a family while the cluster has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WithoutLocalEndpoint {
-    /// Whose policy it is. Internal traffic is refused then; external traffic goes to other nodes.
+    /// Whose policy it is. Internal traffic is refused then; external traffic goes to other nodes, if it begins on
+    /// this one.
     pub traffic: Traffic,
     /// The family.
     pub family: Family,

@@ -44,8 +44,9 @@ impl EndpointSelection {
         match (policy, traffic) {
             (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
             (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
-            // Without an endpoint on this node the address still works for the pods of this node, as in
-            // upstream. A load balancer asks at the health check port and sends no client here.
+            // Without an endpoint on this node the address still works for this node and its pods, as in
+            // upstream (kubernetes#97081). Our table keeps other clients away from
+            // it, if it knows those pods.
             (TrafficPolicy::Local, Traffic::External) => {
                 Self::first_of(local().into_iter().chain(cluster()), endpoints)
             }
@@ -66,6 +67,14 @@ impl EndpointSelection {
             Self::Nothing => return false,
         };
         endpoint.traits.contains(needed | reach.needs())
+    }
+
+    /// Among which endpoints it selects; `None` if there are none.
+    pub(crate) fn scope(self) -> Option<EndpointScope> {
+        match self {
+            Self::Ready(scope) | Self::Draining(scope) => Some(scope),
+            Self::Nothing => None,
+        }
     }
 
     /// The first that selects any endpoint.

@@ -81,7 +81,7 @@ impl Frontend<'_> {
     }
 
     /// The element that selects which of its flows are masqueraded. With the external policy Local the endpoints see
-    /// the client's address, even if only other nodes have endpoints, as in upstream.
+    /// the client's address, even if only other nodes have endpoints and the client is a pod here, as in upstream.
     pub(crate) fn element(&self, policy: TrafficPolicy) -> Element {
         match (self.traffic(), policy) {
             (Traffic::Internal, _) => Element::ClusterIp(self.address),

@@ -3,7 +3,7 @@
 use ipvs::Family;
 
 use super::{
-    EndpointSelection, Frontend, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, PortEndpoint, Traffic,
+    EndpointScope, EndpointSelection, Frontend, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, PortEndpoint, Traffic,
     endpoints::{listed, listing, merged},
 };
 use crate::input::{CompactSlice, ServiceInputs, ServicePort, TrafficPolicy};
@@ -26,6 +26,15 @@ pub(crate) struct PolicyGroup<'a> {
     /// The selected endpoints, as many as a virtual server may have; sorted by address.
     pub(crate) used: Vec<&'a PortEndpoint>,
     pub(crate) frontends: &'a [Frontend<'a>],
+}
+
+impl PolicyGroup<'_> {
+    /// Whether the external policy is Local and no endpoint is on this node, so that those elsewhere stand in, for
+    /// this node and its pods.
+    pub(crate) fn stands_in(&self) -> bool {
+        let scope = self.selection.scope();
+        self.policy == TrafficPolicy::Local && scope.is_some_and(|scope| scope != EndpointScope::Local)
+    }
 }
 
 impl<'a> PortGroup<'a> {

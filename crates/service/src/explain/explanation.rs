@@ -44,8 +44,8 @@ pub struct ExplainedPart {
     /// Which endpoints they use.
     #[serde(rename = "choice")]
     pub selection: EndpointSelection,
-    /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in. They see the
-    /// client's address and answer it past this node: only pods of this node get an answer.
+    /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in, for this
+    /// node and its pods. Others get no answer.
     pub stands_in: bool,
     /// The zone of this node, as its Node has it.
     pub zone: Option<String>,

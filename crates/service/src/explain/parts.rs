@@ -4,10 +4,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{EndpointReason, ExplainedAddress, ExplainedEndpoint, ExplainedPart, names};
 use crate::{
-    compute::{
-        Decisions, DesiredService, EndpointScope, EndpointSelection, Frontend, PolicyGroup, PortGroup,
-    },
-    input::{ObjectName, TrafficPolicy},
+    compute::{Decisions, DesiredService, Frontend, PolicyGroup, PortGroup},
+    input::ObjectName,
     state::State,
 };
 
@@ -50,20 +48,14 @@ fn part(
     policies: &PolicyGroup<'_>,
     addresses: Vec<ExplainedAddress>,
 ) -> ExplainedPart {
-    let PolicyGroup { selection, policy, .. } = *policies;
+    let selection = policies.selection;
     let zone = decisions.inputs.node.zone();
-    let stands_in = match selection {
-        EndpointSelection::Ready(scope) | EndpointSelection::Draining(scope) => {
-            policy == TrafficPolicy::Local && scope != EndpointScope::Local
-        }
-        EndpointSelection::Nothing => false,
-    };
     ExplainedPart {
         port: group.port.name.to_string(),
         protocol: group.port.protocol,
         family: group.family,
         selection,
-        stands_in,
+        stands_in: policies.stands_in(),
         zone: zone.map(str::to_owned),
         hints_ignored: selection.hints_ignored(&group.endpoints, zone),
         addresses,

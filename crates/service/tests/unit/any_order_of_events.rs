@@ -384,6 +384,9 @@ proptest! {
             prop_assert!(own.iter().all(|element| element.virtual_server() == Some(at)), "{:?}", own);
             let masquerading = [Element::ClusterIp(*at), Element::External(*at), Element::ExternalLocal(*at)];
             prop_assert_eq!(masquerading.iter().filter(|element| state.wants_element(element)).count(), 1);
+            let local_clients_only = state.wants_element(&Element::LocalClientsOnly(*at));
+            prop_assert_eq!(local_clients_only, server.stands_in);
+            prop_assert!(!local_clients_only || state.wants_element(&Element::ExternalLocal(*at)));
             let restricted = server.allowed_sources.is_some();
             prop_assert_eq!(state.wants_element(&Element::Restricted(*at)), restricted);
             prop_assert!(!restricted || server.kind == AddressKind::LoadBalancer, "{:?}", server);

@@ -144,6 +144,33 @@ fn local_keeps_the_client_s_address_even_where_it_falls_back() {
 }
 
 #[test]
+fn only_where_local_falls_back_clients_of_other_nodes_are_kept_away() {
+    let kept_away = |state: &State| {
+        let wants = |at| state.wants_element(&Element::LocalClientsOnly(tcp(at)));
+        assert!(!wants(CLUSTER_IP));
+        EXTERNAL.map(wants)
+    };
+    let both = Service { internal_traffic_policy: TrafficPolicy::Local, ..external_local() };
+    let mut state = state_with_endpoints(both.clone(), &[ready("10.1.0.1")]);
+    assert_eq!(kept_away(&state), [true; 3]);
+
+    // An endpoint comes, and terminates.
+    for here in [ready("10.1.0.2").here(), draining("10.1.0.2").here()] {
+        state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1"), here])));
+        assert_eq!(kept_away(&state), [false; 3]);
+    }
+    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1")])));
+    assert_eq!(kept_away(&state), [true; 3]);
+    let at = EXTERNAL.map(|at| Element::LocalClientsOnly(tcp(at)));
+    assert!(touched.elements.is_superset(&at.into()));
+
+    state.apply(Change::ApplySlice(slice("web-1", "web", &[unready("10.1.0.1")])));
+    assert_eq!(kept_away(&state), [false; 3], "there is nothing to keep them from");
+    let exposed = Service { external_traffic_policy: TrafficPolicy::Cluster, ..both };
+    assert_eq!(kept_away(&state_with_endpoints(exposed, &[ready("10.1.0.1")])), [false; 3]);
+}
+
+#[test]
 fn a_pod_that_is_used_at_an_external_address_alone_has_a_hairpin() {
     // The hints send what comes in at the ClusterIP to another node.
     let endpoints = [

@@ -27,6 +27,9 @@ const CLIENTS: [&str; 12] = [
     "fd00:244::3",
 ];
 
+/// Those of them that are pods of this node.
+const PODS_HERE: [&str; 2] = ["10.244.1.2", "fd00:244::2"];
+
 /// The clients, of the address's family, that these elements let in at an address.
 fn let_in(at: &ServiceAddress, elements: &[Element]) -> BTreeSet<IpAddr> {
     let restricted = elements.contains(&Element::Restricted(*at));
@@ -37,7 +40,11 @@ fn let_in(at: &ServiceAddress, elements: &[Element]) -> BTreeSet<IpAddr> {
                 if source.to == *at && source.first <= *client && *client <= source.last)
         })
     };
-    clients.filter(|client| !restricted || allowed(client)).collect()
+    let local_only = elements.contains(&Element::LocalClientsOnly(*at));
+    clients
+        .filter(|client| !restricted || allowed(client))
+        .filter(|client| !local_only || PODS_HERE.contains(&client.to_string().as_str()))
+        .collect()
 }
 
 /// The clients that reach a virtual server in the kernel; none if there is none.

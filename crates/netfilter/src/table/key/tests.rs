@@ -94,6 +94,7 @@ prop_compose! {
             Element::CLUSTER_IPS => Element::ClusterIp(to),
             Element::EXTERNAL => Element::External(to),
             Element::EXTERNAL_LOCAL => Element::ExternalLocal(to),
+            Element::LOCAL_CLIENTS_ONLY => Element::LocalClientsOnly(to),
             Element::HEALTH_CHECK_PORTS => {
                 Element::HealthCheckPort(HealthCheckPort { family: Family::from(ip), port })
             }

@@ -51,6 +51,7 @@ const FILTER_OUTPUT: &str = "filter-output";
 const SERVICES: &str = "services";
 const SOURCE_RANGES: &str = "source-ranges";
 const VIP_PORTS: &str = "vip-ports";
+const LOCAL_CLIENTS: &str = "local-clients";
 
 /// The chains that set the mark for the host's firewall.
 const SET_MARK_INPUT: &str = "accept-input";
@@ -66,6 +67,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         Chain { name: SERVICES, hook: None, rules: services(policy, family) },
         Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
         Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
+        Chain { name: LOCAL_CLIENTS, hook: None, rules: local_clients(policy, family) },
         // One step before the destination NAT of others. (Among chains of type nat: all of them run at -100.)
         Chain {
             name: NAT_PREROUTING,
@@ -86,7 +88,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
-        filter_input([no_vip_as_source(), restricted(), unserved()].concat()),
+        filter_input([no_vip_as_source(), restricted(), local_clients_only(), unserved()].concat()),
         // The same for what this node sends, which never reaches input. What IPVS sends through output again,
         // to the real server, passes.
         Chain {
@@ -187,6 +189,25 @@ fn source_ranges() -> Vec<Rule> {
     let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
     vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
+}
+
+/// Drops new flows to an address of the external policy Local without an endpoint here, but for those of this node's
+/// pods. (The node's own never come this way.) Endpoints elsewhere stand in for their sake. Others would be answered
+/// past this node and not know the answer; or, where a network masquerades what comes to pods, as Flannel does, be
+/// served although the policy forbids it.
+fn local_clients_only() -> Vec<Rule> {
+    let to_stand_ins =
+        [Statement::CtState(CtState::New), to(Element::LOCAL_CLIENTS_ONLY), Jump(LOCAL_CLIENTS)];
+    vec![Rule::new("new flows to the policy Local without an endpoint here", to_stand_ins)]
+}
+
+/// If pods of this node cannot be told from others, everybody is let in, as in upstream's ipvs mode.
+fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
+    let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
+    vec![
+        Rule::new("pods of this node may", [local, Return]),
+        Rule::new("others find nothing here", [Statement::Drop]),
+    ]
 }
 
 /// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would

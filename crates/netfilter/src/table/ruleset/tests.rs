@@ -54,6 +54,10 @@ fn the_ipv4_table() {
     		type ipv4_addr . inet_proto . inet_service
     	}
 
+    	set local-clients-only {
+    		type ipv4_addr . inet_proto . inet_service
+    	}
+
     	set hairpin {
     		type ipv4_addr . inet_proto . inet_service . ipv4_addr
     	}
@@ -81,6 +85,11 @@ fn the_ipv4_table() {
     		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
     		icmp type echo-request return comment "a VIP can be pinged #d32b9a42"
     		reject comment "no Service has this port #8ca254e7"
+    	}
+
+    	chain local-clients {
+    		ip saddr 10.244.0.0/16 return comment "pods of this node may #762503d5"
+    		drop comment "others find nothing here #7e1320c7"
     	}
 
     	chain nat-prerouting {
@@ -111,6 +120,7 @@ fn the_ipv4_table() {
     		type filter hook input priority filter; policy accept;
     		ip daddr . meta l4proto . th dport @restricted ip saddr @vips drop comment "nobody comes from a VIP #750d10c6"
     		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #3dccd170"
+    		ct state new ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #bb1545ce"
     		ct state new ip daddr @vips jump vip-ports comment "new flows to a VIP #16cf2ada"
     	}
 
@@ -151,6 +161,10 @@ fn the_ipv6_table() {
     		type ipv6_addr . inet_proto . inet_service
     	}
 
+    	set local-clients-only {
+    		type ipv6_addr . inet_proto . inet_service
+    	}
+
     	set hairpin {
     		type ipv6_addr . inet_proto . inet_service . ipv6_addr
     	}
@@ -178,6 +192,11 @@ fn the_ipv6_table() {
     		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
     		icmpv6 type echo-request return comment "a VIP can be pinged #722c3d65"
     		reject comment "no Service has this port #5b6c9b70"
+    	}
+
+    	chain local-clients {
+    		ip6 saddr fd00:10:244::/56 return comment "pods of this node may #a2192a48"
+    		drop comment "others find nothing here #7e1320c7"
     	}
 
     	chain nat-prerouting {
@@ -208,6 +227,7 @@ fn the_ipv6_table() {
     		type filter hook input priority filter; policy accept;
     		ip6 daddr . meta l4proto . th dport @restricted ip6 saddr @vips drop comment "nobody comes from a VIP #36f61f7c"
     		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a11c468a"
+    		ct state new ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #b0312b80"
     		ct state new ip6 daddr @vips jump vip-ports comment "new flows to a VIP #bfe86016"
     	}
 
@@ -231,6 +251,22 @@ fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_o
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
     ip6 saddr fd00::/56 return comment "who is local keeps its address #94210e12"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
+    "##);
+}
+
+#[test]
+fn only_where_pods_of_this_node_are_known_others_are_kept_away_without_a_local_endpoint() {
+    let known = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
+    let [v4, v6] = Family::BOTH.map(|family| rules_of(&Ruleset::new(&known, family), "local-clients"));
+    assert_eq!(v4, "");
+    assert_snapshot!(v6, @r##"
+    ip6 saddr fd00::/56 return comment "pods of this node may #94210e12"
+    drop comment "others find nothing here #7e1320c7"
+    "##);
+    let bridge = policy(LocalTraffic::Bridge("cbr0".into()));
+    assert_snapshot!(rules_of(&Ruleset::new(&bridge, Family::V4), "local-clients"), @r##"
+    iifname "cbr0" return comment "pods of this node may #8c4ac508"
+    drop comment "others find nothing here #7e1320c7"
     "##);
 }
 
@@ -408,11 +444,13 @@ fn installing_where_nothing_is() {
     add set ip kube-ipvs cluster-ips { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs external { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs external-local { type ipv4_addr . inet_proto . inet_service; }
+    add set ip kube-ipvs local-clients-only { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs hairpin { type ipv4_addr . inet_proto . inet_service . ipv4_addr; }
     add set ip kube-ipvs health-check-ports { type inet_proto . inet_service; }
     add chain ip kube-ipvs services
     add chain ip kube-ipvs source-ranges
     add chain ip kube-ipvs vip-ports
+    add chain ip kube-ipvs local-clients
     add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority dstnat - 1; policy accept; }
     add chain ip kube-ipvs nat-output { type nat hook output priority -101; policy accept; }
     add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat - 1; policy accept; }

@@ -8,7 +8,7 @@ use netfilter::{Element, LocalTraffic, Operation, Policy};
 
 use crate::support::{
     cluster::{Addresses, Cluster, PORT, TARGET_PORT, addresses, cluster_cidr, policy},
-    host::{BRIEFLY, Host},
+    host::{BRIEFLY, Host, Outcome},
     programs::{nft, packets, run},
 };
 
@@ -105,6 +105,38 @@ fn with_the_policy_local_only_the_node_itself_is_masqueraded() {
         assert_seen(&cluster.client, "a client outside", |at, _| at.client);
         assert_seen(&cluster.pod1, "a pod", |at, _| at.pod1);
         assert_seen(&cluster.node, "the node itself", |at, _| at.node_towards_pod2);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn without_a_local_endpoint_the_policy_local_is_there_for_this_node_and_its_pods() {
+    let (cluster, elements) = balancing_to(
+        |at| at.pod2,
+        |server| {
+            let to = ServiceAddress { protocol: Protocol::Tcp, ip: server.ip(), port: server.port() };
+            vec![Element::ExternalLocal(to), Element::LocalClientsOnly(to)]
+        },
+    );
+    for (local_traffic, pods_are_known) in [
+        (cluster_cidr(), true),
+        (LocalTraffic::InterfacePrefix("pod".into()), true),
+        (LocalTraffic::Source { ipv4: None, ipv6: None }, false),
+    ] {
+        let policy = policy(local_traffic);
+        cluster.install(&policy, |_| vec![]);
+        cluster.apply(&policy, elements.clone());
+        assert_seen(&cluster.pod1, "a pod", |at, _| at.pod1);
+        assert_seen(&cluster.node, "the node itself", |at, _| at.node_towards_pod2);
+        for server in Family::BOTH.map(addresses).iter().flat_map(servers) {
+            let outcome = cluster.client.answer_of(server);
+            let expected = if pods_are_known {
+                outcome == Outcome::Silence
+            } else {
+                matches!(outcome, Outcome::Heard(_))
+            };
+            assert!(expected, "a client outside at {server}: {outcome:?}, {policy:?}");
+        }
     }
 }
 

@@ -402,6 +402,7 @@ fn any_element() -> impl Strategy<Value = Element> {
         at().prop_map(Element::ClusterIp),
         at().prop_map(Element::External),
         at().prop_map(Element::ExternalLocal),
+        at().prop_map(Element::LocalClientsOnly),
         hairpin,
         health_check_port,
     ]

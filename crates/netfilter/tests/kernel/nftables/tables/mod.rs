@@ -64,6 +64,8 @@ fn some_elements() -> Vec<Element> {
         external("2001:db8::1", 30080),
         Element::ExternalLocal(restricted("192.0.2.9")),
         Element::ExternalLocal(restricted("2001:db8::9")),
+        Element::LocalClientsOnly(restricted("192.0.2.9")),
+        Element::LocalClientsOnly(restricted("2001:db8::9")),
         hairpin("10.244.0.7", 53),
         hairpin("fd00:10:244::7", 53),
         Element::Vip("192.0.2.9".parse().unwrap()),
