@@ -120,7 +120,7 @@ fn the_ipv4_table() {
     		type filter hook input priority filter; policy accept;
     		ip daddr . meta l4proto . th dport @restricted ip saddr @vips drop comment "nobody comes from a VIP #750d10c6"
     		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #3dccd170"
-    		ct state new ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #bb1545ce"
+    		ct state new ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #069b90c5"
     		ct state new ip daddr @vips jump vip-ports comment "new flows to a VIP #16cf2ada"
     	}
 
@@ -227,7 +227,7 @@ fn the_ipv6_table() {
     		type filter hook input priority filter; policy accept;
     		ip6 daddr . meta l4proto . th dport @restricted ip6 saddr @vips drop comment "nobody comes from a VIP #36f61f7c"
     		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a11c468a"
-    		ct state new ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #b0312b80"
+    		ct state new ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #ed0affb7"
     		ct state new ip6 daddr @vips jump vip-ports comment "new flows to a VIP #bfe86016"
     	}
 
