@@ -45,8 +45,7 @@ impl EndpointSelection {
             (TrafficPolicy::Cluster, _) => Self::first_of(cluster(), endpoints),
             (TrafficPolicy::Local, Traffic::Internal) => Self::first_of(local(), endpoints),
             // Without an endpoint on this node the address still works for this node and its pods, as in
-            // upstream (kubernetes#97081). Our table keeps other clients away from
-            // it, if it knows those pods.
+            // upstream (kubernetes#97081). Our table keeps other clients away from it, if it knows those pods.
             (TrafficPolicy::Local, Traffic::External) => {
                 Self::first_of(local().into_iter().chain(cluster()), endpoints)
             }
