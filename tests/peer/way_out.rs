@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use testkit::{kube_proxy::Mode, lab::Host};
 
 use crate::{
-    hand_over::{SERVICE, Stage, successor::NftablesRules},
+    hand_over::{PATIENCE, SERVICE, Stage, successor::NftablesRules},
     support::{hand_over::HandOver, traffic},
 };
 
@@ -41,7 +41,7 @@ fn goes_on<P>(stage: &Stage, begin: impl FnOnce() -> P) {
     let mut hand_over = HandOver::start(node, &[WAIT]);
     hand_over.says("waiting: no kube-proxy answers");
     let _proxy = begin();
-    hand_over.says("handed over: new connections are those of the proxy in ");
+    hand_over.says_within(PATIENCE, "handed over: new connections are those of the proxy in ");
     thread::sleep(A_WHILE);
     let after = stage.load();
     thread::sleep(A_WHILE);
@@ -82,7 +82,7 @@ fn a_node_that_was_handed_over_is_taken_back_and_no_traffic_is_lost() {
     kube_ipvs.kill().unwrap();
     let kube_proxy = stage.kube_proxy(Mode::Iptables);
     let mut hand_over = HandOver::start(node, &[WAIT]);
-    hand_over.says("handed over");
+    hand_over.says_within(PATIENCE, "handed over");
     thread::sleep(A_WHILE);
     hand_over.terminate();
     let (said, code) = hand_over.ended();

@@ -9,6 +9,7 @@
 
 mod certificates;
 mod identity;
+mod port;
 mod server;
 mod sharing;
 
@@ -30,6 +31,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use identity::Identity;
+use port::Port;
 use server::Server;
 
 /// How long the API server may take. It needs two to five seconds on an idle machine.
@@ -97,6 +99,7 @@ struct Own {
     apiserver: Server,
     _etcd: Server,
     etcd_address: SocketAddr,
+    _ports: [Port; 3],
     _directory: TempDir,
 }
 
@@ -143,15 +146,17 @@ impl ControlPlane {
     pub fn start(options: &Options) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("kube-ipvs-control-plane-").tempdir()?;
         let path = directory.path().to_owned();
-        let address = free_port(options.bind)?;
+        let loopback = Ipv4Addr::LOCALHOST.into();
+        let (port, etcd_client, etcd_peer) =
+            (Port::any(options.bind)?, Port::any(loopback)?, Port::any(loopback)?);
         let authority = certificates::write(&path, &subject_names(options))?;
-        identity::write(&path, address, &authority)?;
+        identity::write(&path, port.address(), &authority)?;
         std::fs::write(path.join(sharing::MARK), "")?;
 
-        let etcd_client = free_port(Ipv4Addr::LOCALHOST.into())?;
-        let etcd_peer = free_port(Ipv4Addr::LOCALHOST.into())?;
-        let etcd = Server::start(&options.assets, "etcd", &path, &etcd_arguments(etcd_client, etcd_peer))?;
-        let arguments = apiserver_arguments(options, address, etcd_client);
+        let etcd_address = etcd_client.address();
+        let arguments = etcd_arguments(etcd_address, etcd_peer.address());
+        let etcd = Server::start(&options.assets, "etcd", &path, &arguments)?;
+        let arguments = apiserver_arguments(options, port.address(), etcd_address);
         let apiserver = Server::start(&options.assets, "kube-apiserver", &path, &arguments)?;
         let mut servers = [etcd, apiserver];
 
@@ -167,7 +172,8 @@ impl ControlPlane {
             std::thread::sleep(Duration::from_millis(100));
         }
         let [etcd, apiserver] = servers;
-        let own = Own { apiserver, _etcd: etcd, etcd_address: etcd_client, _directory: directory };
+        let ports = [port, etcd_client, etcd_peer];
+        let own = Own { apiserver, _etcd: etcd, etcd_address, _ports: ports, _directory: directory };
         Ok(Self { admin, runtime, directory: path, own: Some(own) })
     }
 
@@ -363,13 +369,6 @@ async fn compact(etcd: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A free port. It stays free until the server takes it, because Linux prefers odd ports here and even ones
-/// for outgoing connections (`inet_csk_find_open_port`).
-fn free_port(address: IpAddr) -> anyhow::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
-    listener.with_context(|| format!("looking for a free port on {address}"))
-}
-
 /// Every name by which a client may call the API server.
 fn subject_names(options: &Options) -> Vec<String> {
     let fixed = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"];
@@ -391,6 +390,7 @@ fn etcd_arguments(client: SocketAddr, peer: SocketAddr) -> Vec<String> {
         format!("--listen-peer-urls=http://{peer}"),
         format!("--initial-advertise-peer-urls=http://{peer}"),
         format!("--initial-cluster=test=http://{peer}"),
+        "--socket-reuse-port".into(),
         // Its data is thrown away, so nothing has to reach a disk.
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
@@ -404,6 +404,7 @@ fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr)
         format!("--bind-address={}", address.ip()),
         format!("--advertise-address={}", address.ip()),
         format!("--secure-port={}", address.port()),
+        "--permit-port-sharing".into(),
         format!("--service-cluster-ip-range={}", ranges.join(",")),
         format!("--tls-cert-file={}", certificates::SERVING_CERTIFICATE),
         format!("--tls-private-key-file={}", certificates::SERVING_KEY),

@@ -21,7 +21,7 @@ use testkit::{
 use crate::support::traffic::{self, Addresses};
 
 /// How long a proxy may take to begin. In software emulation kube-proxy needs half a minute.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 const NAMESPACE: &str = "migration";
 const POD_PORT: u16 = 8080;

@@ -48,12 +48,18 @@ impl HandOver {
 
     /// Waits until it says so.
     pub(crate) fn says(&self, words: &str) {
-        eventually(&format!("it says {words:?}"), || {
-            let said = self.said();
-            ensure!(said.contains(words), "{said}");
-            Ok(())
-        })
-        .unwrap();
+        eventually(&format!("it says {words:?}"), || self.has_said(words)).unwrap();
+    }
+
+    /// Waits so long for what depends on another program.
+    pub(crate) fn says_within(&self, limit: Duration, words: &str) {
+        eventually_within(limit, &format!("it says {words:?}"), || self.has_said(words)).unwrap();
+    }
+
+    fn has_said(&self, words: &str) -> Result<()> {
+        let said = self.said();
+        ensure!(said.contains(words), "{said}");
+        Ok(())
     }
 
     /// As kubelet ends it.
