@@ -9,7 +9,6 @@ mod firewall;
 mod kernel;
 mod look;
 mod modules;
-mod node_local_dns;
 mod parameters;
 mod plan;
 mod ports;

@@ -9,6 +9,7 @@ mod bridges;
 mod check_loop;
 mod checker;
 mod dedup;
+mod node_local_dns;
 mod node_ports;
 mod parameters;
 mod proc_sys;
@@ -89,6 +90,8 @@ pub enum Cause {
     HostFirewall,
     /// Netfilter does not see the packets on a bridge of pods.
     Bridge,
+    /// NodeLocal DNSCache has an address that IPVS serves.
+    NodeLocalDns,
     /// The kernel may use a NodePort for a connection of the node itself.
     NodePorts,
     /// IPVS forgets connections that conntrack keeps.
@@ -107,9 +110,10 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::HostFirewall,
         Self::Bridge,
+        Self::NodeLocalDns,
         Self::NodePorts,
         Self::Timeouts,
         Self::Parameter,
@@ -124,6 +128,7 @@ impl Cause {
         match self {
             Self::HostFirewall => "host-firewall",
             Self::Bridge => "bridge",
+            Self::NodeLocalDns => "node-local-dns",
             Self::NodePorts => "node-ports",
             Self::Timeouts => "timeouts",
             Self::Parameter => "parameter",
@@ -139,6 +144,7 @@ impl Cause {
         match self {
             Self::HostFirewall => "HostFirewallDrops",
             Self::Bridge => "BridgeBypassesIPVS",
+            Self::NodeLocalDns => "NodeLocalDNSBypassed",
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
             Self::Parameter => "KernelParameterDiffers",

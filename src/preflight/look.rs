@@ -15,7 +15,6 @@ use super::{
     Finding, Verdict, arp, firewall,
     kernel::{self, KernelFacts, SchedulerFacts},
     modules::{Modules, Presence},
-    node_local_dns,
     parameters::{self, Parameter},
     plan::{self, Wanted},
     ports::{self, WantedPort},
@@ -119,7 +118,7 @@ impl<'a> Look<'a> {
         if let (Some(node), Some(settings)) = (&node, self.settings) {
             self.node_settings(node, settings, changes.unwrap_or_default(), &mut seen);
         }
-        self.node_local_dns(node.as_ref());
+        self.findings.extend(NodeSettings::of_this_node().node_local_dns().map(Finding::from));
         match self.settings {
             Some(settings) => self.ports(settings, node.as_ref()),
             None => self.rest(&seen.observed),
@@ -298,12 +297,6 @@ impl<'a> Look<'a> {
         {
             self.findings.extend(arp::check(&networks, &read::external(node.state())));
         }
-    }
-
-    fn node_local_dns(&mut self, node: Option<&WithoutDaemon<'_>>) {
-        let addresses = self.kept("interfaces", read::addresses_on(node_local_dns::INTERFACE)).flatten();
-        let owner = |ip| node.and_then(|node| read::service_of(node.state(), ip));
-        self.findings.extend(node_local_dns::check(addresses.as_deref(), owner));
     }
 
     fn ports(&mut self, settings: &Settings, node: Option<&WithoutDaemon<'_>>) {

@@ -45,13 +45,6 @@ pub(super) fn listening() -> Vec<SocketAddr> {
     texts.flat_map(|text| listeners(&text).collect::<Vec<_>>()).collect()
 }
 
-/// The addresses of an interface; `None` if there is no such interface.
-pub(super) fn addresses_on(interface: &str) -> Result<Option<Vec<IpAddr>>, dummy_interface::Error> {
-    let Some(index) = indices().remove(interface) else { return Ok(None) };
-    let of_it = |found: InterfaceAddress| (found.interface == index).then_some(found.address);
-    Ok(Some(interface_addresses()?.into_iter().filter_map(of_it).collect()))
-}
-
 /// The networks that the node is in, without those that it is alone in.
 pub(super) fn networks() -> Result<Vec<Network>, dummy_interface::Error> {
     let names: BTreeMap<_, _> = indices().into_iter().map(|(name, index)| (index, name)).collect();
@@ -96,12 +89,4 @@ pub(super) fn external(state: &State) -> BTreeMap<Ipv4Addr, ObjectName> {
         IpAddr::V6(_) => None,
     });
     owned.collect()
-}
-
-/// The Service with this ClusterIP.
-pub(super) fn service_of(state: &State, cluster_ip: IpAddr) -> Option<ObjectName> {
-    let mut there = state
-        .virtual_servers()
-        .filter(|server| server.kind == AddressKind::ClusterIp && server.address.ip == cluster_ip);
-    there.next().and_then(|server| state.owner(&server.address)).cloned()
 }

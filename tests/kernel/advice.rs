@@ -361,6 +361,49 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     kept.still_works().unwrap();
 }
 
+/// What node-cache makes in its layout for iptables mode, the rules as iptables-nft writes them.
+const DNS_CACHE: &str = "
+    table inet dns-cache {
+        chain prerouting {
+            type filter hook prerouting priority raw
+            ip daddr 10.96.0.10 udp dport 53 notrack
+        }
+        chain output {
+            type filter hook output priority raw
+            ip daddr 10.96.0.10 udp dport 53 notrack
+            ip saddr 10.96.0.10 udp sport 53 notrack
+        }
+    }";
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_dns_cache_at_the_cluster_ip_is_reported_and_the_node_gets_no_answer_there_until_it_has_gone() {
+    let cluster = Cluster::start(2, &[OFTEN]);
+    let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[1]);
+    let ports = json!([{ "port": 53, "protocol": "UDP" }]);
+    cluster.apply(&Service::new("kube-dns", &json!({ "clusterIPs": [V4], "ports": ports })).endpoints([1]));
+    not_in_status(&cluster, &["warning:"]);
+
+    node.ip(&format!("link add nodelocaldns type dummy\naddr add {V4}/32 dev nodelocaldns")).unwrap();
+    node.run("nft", &[DNS_CACHE]).unwrap();
+    status_line(
+        &cluster,
+        &[
+            "warning:",
+            &format!(
+                "NodeLocal DNSCache has the ClusterIP of DNS on this interface, as beside iptables mode: {V4}: "
+            ),
+        ],
+    );
+    pod.ask_udp(at(V4, 53)).unwrap();
+    node.ask_udp(at(V4, 53)).unwrap_err();
+
+    node.run("nft", &["delete", "table", "inet", "dns-cache"]).unwrap();
+    node.ip("link delete nodelocaldns").unwrap();
+    not_in_status(&cluster, &["warning:"]);
+    node.ask_udp(at(V4, 53)).unwrap();
+}
+
 /// Another proxy that wants another scheduler, and does not give up.
 const ANOTHER_SCHEDULER: &str = "while :; do ipvsadm -E -t 10.96.0.10:80 -s wlc; sleep 0.05; done";
 

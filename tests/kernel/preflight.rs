@@ -103,7 +103,7 @@ fn what_a_start_would_do_is_named_and_nothing_is_changed() {
         line(&said, "warning  eth0: every node answers ARP")
             .contains(&format!("{LOAD_BALANCER} (default/web)"))
     );
-    assert!(line(&said, "warning  nodelocaldns: ").contains(&format!("{V4} (default/web)")));
+    assert!(line(&said, "warning  nodelocaldns: ").contains(&format!(": {V4}: pods bypass")));
     assert!(line(&said, "warning  port 10256: ").contains("a program that is no proxy"));
     assert!(said.ends_with("; nothing was changed\n"), "{said}");
 }

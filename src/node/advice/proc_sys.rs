@@ -34,6 +34,11 @@ impl ProcSys {
         self.parameter(key)?.trim().parse().ok()
     }
 
+    /// The index of an interface.
+    pub(super) fn index(&self, interface: &str) -> Option<u32> {
+        index(&self.interfaces.join(interface))
+    }
+
     /// Every Linux bridge.
     pub(super) fn bridges(&self) -> Vec<Bridge> {
         let entries = fs::read_dir(&self.interfaces).into_iter().flatten().flatten();
@@ -41,6 +46,10 @@ impl ProcSys {
         bridges.sort_by(|a, b| a.name.cmp(&b.name));
         bridges
     }
+}
+
+fn index(interface: &Path) -> Option<u32> {
+    fs::read_to_string(interface.join("ifindex")).ok()?.trim().parse().ok()
 }
 
 /// The interface, if it is a bridge: only those have a directory of that name.
@@ -59,7 +68,7 @@ fn bridge(interface: &Path) -> Option<Bridge> {
     };
     Some(Bridge {
         name: interface.file_name()?.to_str()?.to_owned(),
-        index: read(interface.join("ifindex"))?.trim().parse().ok()?,
+        index: index(interface)?,
         shows: Family::BOTH.into_iter().filter(shows).collect(),
     })
 }

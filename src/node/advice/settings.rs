@@ -3,14 +3,14 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
-use dummy_interface::RouteLookup;
+use dummy_interface::{RouteLookup, interface_addresses};
 use ipvs::{Family, Timeouts};
 use reconciler::NodeUsage;
 use service::one_line;
 use tracing::debug;
 
 use super::{
-    Advice, bridges, node_ports,
+    Advice, bridges, node_local_dns, node_ports,
     proc_sys::ProcSys,
     timeouts::{self, OF_CONNTRACK},
 };
@@ -50,6 +50,21 @@ impl NodeSettings {
         advice.extend(self.node_ports(&in_use.node_ports));
         advice.extend(ipvs.and_then(|ipvs| timeouts::check(ipvs, OF_CONNTRACK.map(|key| self.number(key)))));
         advice
+    }
+
+    /// Whether NodeLocal DNSCache has an address that is a Service's.
+    pub(crate) fn node_local_dns(&self) -> Option<Advice> {
+        let interface = self.node.index(node_local_dns::INTERFACE)?;
+        match interface_addresses() {
+            Ok(all) => {
+                let of_it = all.into_iter().filter(|found| found.interface == interface);
+                node_local_dns::check(of_it.map(|found| found.address))
+            }
+            Err(error) => {
+                debug!("the addresses of NodeLocal DNSCache are not known: {}", one_line(&error));
+                None
+            }
+        }
     }
 
     /// A kernel parameter that is a number.

@@ -1,0 +1,62 @@
+//! NodeLocal DNSCache on this node, in its layout for kube-proxy's modes iptables and nftables.
+//!
+//! There the cache has the ClusterIP of cluster DNS on its own interface, and its rules keep conntrack from port 53 of
+//! that address. IPVS takes what is sent there before the cache does. It answers pods; but what the node sends comes from
+//! the ClusterIP itself, and without conntrack it is not masqueraded, so that no answer finds the way back.
+//!
+//! IPVS does not leave the address to the cache: the interface is there before the cache answers, and stays when it has
+//! crashed.
+
+use std::net::IpAddr;
+
+use super::{Advice, Cause, Severity};
+
+/// The interface of the cache.
+pub(super) const INTERFACE: &str = "nodelocaldns";
+
+/// Looks at the addresses of the cache's interface.
+pub(super) fn check(addresses: impl Iterator<Item = IpAddr>) -> Option<Advice> {
+    let of_services: Vec<_> = addresses.filter(|it| !is_link_local(*it)).map(|it| it.to_string()).collect();
+    (!of_services.is_empty()).then(|| Advice {
+        severity: Severity::Warning,
+        cause: Cause::NodeLocalDns,
+        subject: INTERFACE.to_owned(),
+        what: format!(
+            "NodeLocal DNSCache has the ClusterIP of DNS on this interface, as beside iptables mode: {}: pods bypass the \
+             cache, and what the node and pods in its network ask there gets no answer",
+            of_services.join(", ")
+        ),
+        remedy: "its layout for ipvs mode: the cache listens at its link-local address alone (-localip 169.254.20.10), \
+                 and the kubelet's clusterDNS is that address"
+            .to_owned(),
+    })
+}
+
+/// What the cache has for itself, which no Service can have.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(addresses: &[&str]) -> Option<String> {
+        check(addresses.iter().map(|address| address.parse().unwrap())).map(|advice| advice.what)
+    }
+
+    #[test]
+    fn cache_with_the_cluster_ip_of_dns_is_named_with_that_address() {
+        let what = found(&["169.254.20.10", "10.96.0.10", "fd00:96::a"]).unwrap();
+        assert!(what.contains(": 10.96.0.10, fd00:96::a: pods bypass the cache"), "{what}");
+    }
+
+    #[test]
+    fn cache_at_its_own_address_alone_is_fine() {
+        assert_eq!(found(&["169.254.20.10", "fe80::1"]), None);
+        assert_eq!(found(&[]), None);
+    }
+}
