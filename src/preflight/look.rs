@@ -118,7 +118,6 @@ impl<'a> Look<'a> {
         if let (Some(node), Some(settings)) = (&node, self.settings) {
             self.node_settings(node, settings, changes.unwrap_or_default(), &mut seen);
         }
-        self.findings.extend(NodeSettings::of_this_node().node_local_dns().map(Finding::from));
         match self.settings {
             Some(settings) => self.ports(settings, node.as_ref()),
             None => self.rest(&seen.observed),

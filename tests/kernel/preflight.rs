@@ -59,7 +59,7 @@ fn line<'a>(said: &'a str, begin: &str) -> &'a str {
 fn web() -> Service {
     let status =
         json!({ "status": { "loadBalancer": { "ingress": [{ "ip": LOAD_BALANCER, "ipMode": "VIP" }] } } });
-    let spec = json!({ "type": "LoadBalancer", "clusterIPs": [V4], "ports": [{ "port": 80 }] });
+    let spec = json!({ "type": "LoadBalancer", "clusterIPs": [V4], "ports": [{ "port": 53 }] });
     Service::new("web", &spec).patch(&status).endpoints([1])
 }
 

@@ -78,7 +78,6 @@ impl NodeChecker {
     pub(crate) fn check(&mut self, in_use: &NodeUsage, status: &SyncStatus, firewall: &[Finding]) {
         let mut advice = host_firewall::check::check(firewall);
         advice.extend(self.settings.check(in_use, self.masquerade_all, Self::ipvs_timeouts()));
-        advice.extend(self.settings.node_local_dns());
         advice.extend(parameters::check(Sysctl::default().differing(self.wanted.strict_arp)));
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());

@@ -7,16 +7,16 @@
 //! IPVS does not leave the address to the cache: the interface is there before the cache answers, and stays when it has
 //! crashed.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{Advice, Cause, Severity};
 
 /// The interface of the cache.
 pub(super) const INTERFACE: &str = "nodelocaldns";
 
-/// Looks at the addresses of the cache's interface.
-pub(super) fn check(addresses: impl Iterator<Item = IpAddr>) -> Option<Advice> {
-    let of_services: Vec<_> = addresses.filter(|it| !is_link_local(*it)).map(|it| it.to_string()).collect();
+/// Looks at the addresses of the cache's interface, and at the ClusterIPs at which DNS is served.
+pub(super) fn check(addresses: impl Iterator<Item = IpAddr>, dns: &BTreeSet<IpAddr>) -> Option<Advice> {
+    let of_services: Vec<_> = addresses.filter(|it| dns.contains(it)).map(|it| it.to_string()).collect();
     (!of_services.is_empty()).then(|| Advice {
         severity: Severity::Warning,
         cause: Cause::NodeLocalDns,
@@ -32,20 +32,13 @@ pub(super) fn check(addresses: impl Iterator<Item = IpAddr>) -> Option<Advice> {
     })
 }
 
-/// What the cache has for itself, which no Service can have.
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn found(addresses: &[&str]) -> Option<String> {
-        check(addresses.iter().map(|address| address.parse().unwrap())).map(|advice| advice.what)
+        let dns = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap()).into();
+        check(addresses.iter().map(|address| address.parse().unwrap()), &dns).map(|advice| advice.what)
     }
 
     #[test]
@@ -56,7 +49,7 @@ mod tests {
 
     #[test]
     fn cache_at_its_own_address_alone_is_fine() {
-        assert_eq!(found(&["169.254.20.10", "fe80::1"]), None);
+        assert_eq!(found(&["169.254.20.10", "192.0.2.53"]), None);
         assert_eq!(found(&[]), None);
     }
 }

@@ -47,18 +47,18 @@ impl NodeSettings {
         if !masquerade_all {
             advice.extend(self.bridges(&in_use.local_endpoints));
         }
+        advice.extend(self.node_local_dns(&in_use.dns));
         advice.extend(self.node_ports(&in_use.node_ports));
         advice.extend(ipvs.and_then(|ipvs| timeouts::check(ipvs, OF_CONNTRACK.map(|key| self.number(key)))));
         advice
     }
 
-    /// Whether NodeLocal DNSCache has an address that is a Service's.
-    pub(crate) fn node_local_dns(&self) -> Option<Advice> {
+    fn node_local_dns(&self, dns: &BTreeSet<IpAddr>) -> Option<Advice> {
         let interface = self.node.index(node_local_dns::INTERFACE)?;
         match interface_addresses() {
             Ok(all) => {
                 let of_it = all.into_iter().filter(|found| found.interface == interface);
-                node_local_dns::check(of_it.map(|found| found.address))
+                node_local_dns::check(of_it.map(|found| found.address), dns)
             }
             Err(error) => {
                 debug!("the addresses of NodeLocal DNSCache are not known: {}", one_line(&error));

@@ -21,7 +21,17 @@ fn expected() -> NodeUsage {
     NodeUsage {
         node_ports: BTreeSet::from([30_080]),
         local_endpoints: BTreeSet::from(["10.244.1.2".parse().unwrap()]),
+        dns: BTreeSet::new(),
     }
+}
+
+#[test]
+fn the_cluster_ips_with_port_53_are_those_of_dns() {
+    let running = Running::on(&FakeKernel::new());
+    let (mut dns, web) = (service("kube-dns", "10.96.0.10", Tcp), service("web", "10.96.0.1", Tcp));
+    dns.ports = vec![ServicePort { port: 53, ..dns.ports.remove(0) }];
+    running.lists(vec![dns, web], Vec::new());
+    assert_eq!(running.handle.node_usage().unwrap().dns, BTreeSet::from(["10.96.0.10".parse().unwrap()]));
 }
 
 #[test]
