@@ -16,8 +16,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-/// kube-proxy starts some hundred programs for its first sync.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::peer::PATIENCE;
 
 /// How long nothing must be heard of a packet that is dropped.
 const SILENCE: Duration = Duration::from_millis(2500);

@@ -10,8 +10,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-/// kube-proxy starts some hundred programs for its first sync.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+use crate::support::peer::PATIENCE;
 
 const POD_PORT: u16 = 8080;
 const VIPS: [&str; 2] = ["10.96.7.7", "fd00:10:96::777"];

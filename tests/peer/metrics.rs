@@ -5,7 +5,6 @@ use std::{
     io::Write as _,
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use anyhow::{Result, ensure};
@@ -17,8 +16,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-/// In software emulation kube-proxy needs half a minute to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::peer::PATIENCE;
 
 /// What is read of a metric: its type, and the sets of label names that it comes with.
 type Metrics = BTreeMap<String, (String, BTreeSet<Vec<String>>)>;

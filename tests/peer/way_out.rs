@@ -5,8 +5,8 @@ use std::{thread, time::Duration};
 use testkit::{kube_proxy::Mode, lab::Host};
 
 use crate::{
-    hand_over::{PATIENCE, SERVICE, Stage, successor::NftablesRules},
-    support::{hand_over::HandOver, traffic},
+    hand_over::{SERVICE, Stage, successor::NftablesRules},
+    support::{hand_over::HandOver, peer::PATIENCE, traffic},
 };
 
 /// How long each state lasts, for the traffic to show what it does.

@@ -10,7 +10,7 @@ use netlink::{Errno, FailedRequest, KernelError, Protocol, Socket};
 use crate::{
     DummyInterface, Error, Observed, Operation, VipBinding,
     device::Device,
-    observe::{InterfaceAddress, addresses, routes},
+    observe::{EVERY_INTERFACE, InterfaceAddress, addresses, routes},
     request::{Requests, host_prefix},
 };
 
@@ -92,7 +92,10 @@ impl DummyInterface for KernelDummyInterface {
         let mut observed =
             Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
         self.seen.prefixes.clear();
-        for found in addresses(&mut self.socket)?.into_iter().filter(|found| !found.is_link_local_v6()) {
+        for found in addresses(&mut self.socket, EVERY_INTERFACE)?
+            .into_iter()
+            .filter(|found| !found.is_link_local_v6())
+        {
             match &device {
                 Some(device) if found.interface == device.index => {
                     // On a device that is no dummy they are somebody else's: no VIPs.

@@ -49,7 +49,7 @@ pub use hand_over::replace_device_by_routes;
 pub use kernel::KernelDummyInterface;
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
-pub use observe::{InterfaceAddress, interface_addresses};
+pub use observe::{InterfaceAddress, addresses_of, interface_addresses};
 pub use operation::Operation;
 pub use removal::{has_device, remove_device, remove_routes};
 pub use request::ROUTE_PROTOCOL;

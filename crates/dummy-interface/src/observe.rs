@@ -15,6 +15,9 @@ use crate::{
     request::{TABLE_LOCAL, family, host_prefix, packet},
 };
 
+/// No interface has this index.
+pub(crate) const EVERY_INTERFACE: u32 = 0;
+
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
 /// An address of some interface.
@@ -67,17 +70,30 @@ impl VipRoute {
 
 /// Reads the addresses of every interface in the calling thread's network namespace.
 pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-    socket.filter_dumps();
-    addresses(&mut socket)
+    addresses(&mut socket()?, EVERY_INTERFACE)
 }
 
-/// The addresses of every interface.
-pub(crate) fn addresses(socket: &mut Socket) -> Result<Vec<InterfaceAddress>, Error> {
+/// Reads the addresses of the interface with this index. Without such an interface the kernel says ENODEV, or before 4.20
+/// nothing.
+pub fn addresses_of(interface: u32) -> Result<Vec<IpAddr>, Error> {
+    // Older kernels send those of all.
+    let of_it = |found: InterfaceAddress| (found.interface == interface).then_some(found.address);
+    Ok(addresses(&mut socket()?, interface)?.into_iter().filter_map(of_it).collect())
+}
+
+fn socket() -> Result<Socket, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
+    socket.filter_dumps();
+    Ok(socket)
+}
+
+/// The addresses of this interface, or of every one.
+pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<InterfaceAddress>, Error> {
     let mut found = Vec::new();
     for family in FAMILIES {
         let mut request = AddressMessage::default();
         request.header.family = family;
+        request.header.index = interface;
         let request = RouteNetlinkMessage::GetAddress(request);
         let addresses = dump(socket, request, "read addresses", InterfaceAddress::from_message)?;
         // A kernel without the family lists those of all others.

@@ -98,8 +98,9 @@ pub struct ControlPlane {
 struct Own {
     apiserver: Server,
     _etcd: Server,
-    etcd_address: SocketAddr,
-    _ports: [Port; 3],
+    etcd_port: Port,
+    /// A restarted API server listens at its own again.
+    _other_ports: [Port; 2],
     _directory: TempDir,
 }
 
@@ -147,16 +148,15 @@ impl ControlPlane {
         let directory = tempfile::Builder::new().prefix("kube-ipvs-control-plane-").tempdir()?;
         let path = directory.path().to_owned();
         let loopback = Ipv4Addr::LOCALHOST.into();
-        let (port, etcd_client, etcd_peer) =
+        let (port, etcd_port, peer_port) =
             (Port::any(options.bind)?, Port::any(loopback)?, Port::any(loopback)?);
         let authority = certificates::write(&path, &subject_names(options))?;
         identity::write(&path, port.address(), &authority)?;
         std::fs::write(path.join(sharing::MARK), "")?;
 
-        let etcd_address = etcd_client.address();
-        let arguments = etcd_arguments(etcd_address, etcd_peer.address());
+        let arguments = etcd_arguments(etcd_port.address(), peer_port.address());
         let etcd = Server::start(&options.assets, "etcd", &path, &arguments)?;
-        let arguments = apiserver_arguments(options, port.address(), etcd_address);
+        let arguments = apiserver_arguments(options, port.address(), etcd_port.address());
         let apiserver = Server::start(&options.assets, "kube-apiserver", &path, &arguments)?;
         let mut servers = [etcd, apiserver];
 
@@ -172,8 +172,8 @@ impl ControlPlane {
             std::thread::sleep(Duration::from_millis(100));
         }
         let [etcd, apiserver] = servers;
-        let ports = [port, etcd_client, etcd_peer];
-        let own = Own { apiserver, _etcd: etcd, etcd_address, _ports: ports, _directory: directory };
+        let own =
+            Own { apiserver, _etcd: etcd, etcd_port, _other_ports: [port, peer_port], _directory: directory };
         Ok(Self { admin, runtime, directory: path, own: Some(own) })
     }
 
@@ -185,7 +185,7 @@ impl ControlPlane {
 
     /// Compacts etcd: it forgets all versions but the last.
     pub fn compact(&self) -> anyhow::Result<()> {
-        let etcd = self.own.as_ref().context("somebody else's API server")?.etcd_address;
+        let etcd = self.own.as_ref().context("somebody else's API server")?.etcd_port.address();
         self.block_on(compact(etcd)).context("compacting etcd")
     }
 

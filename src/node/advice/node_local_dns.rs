@@ -15,8 +15,8 @@ use super::{Advice, Cause, Severity};
 pub(super) const INTERFACE: &str = "nodelocaldns";
 
 /// Looks at the addresses of the cache's interface, and at the ClusterIPs at which DNS is served.
-pub(super) fn check(addresses: impl Iterator<Item = IpAddr>, dns: &BTreeSet<IpAddr>) -> Option<Advice> {
-    let of_services: Vec<_> = addresses.filter(|it| dns.contains(it)).map(|it| it.to_string()).collect();
+pub(super) fn check(addresses: &[IpAddr], dns: &BTreeSet<IpAddr>) -> Option<Advice> {
+    let of_services: Vec<_> = addresses.iter().filter(|it| dns.contains(it)).map(IpAddr::to_string).collect();
     (!of_services.is_empty()).then(|| Advice {
         severity: Severity::Warning,
         cause: Cause::NodeLocalDns,
@@ -38,7 +38,8 @@ mod tests {
 
     fn found(addresses: &[&str]) -> Option<String> {
         let dns = ["10.96.0.10", "fd00:96::a"].map(|address| address.parse().unwrap()).into();
-        check(addresses.iter().map(|address| address.parse().unwrap()), &dns).map(|advice| advice.what)
+        let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        check(&addresses, &dns).map(|advice| advice.what)
     }
 
     #[test]

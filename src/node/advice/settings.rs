@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
-use dummy_interface::{RouteLookup, interface_addresses};
+use dummy_interface::{RouteLookup, addresses_of};
 use ipvs::{Family, Timeouts};
 use reconciler::NodeUsage;
 use service::one_line;
@@ -55,11 +55,8 @@ impl NodeSettings {
 
     fn node_local_dns(&self, dns: &BTreeSet<IpAddr>) -> Option<Advice> {
         let interface = self.node.index(node_local_dns::INTERFACE)?;
-        match interface_addresses() {
-            Ok(all) => {
-                let of_it = all.into_iter().filter(|found| found.interface == interface);
-                node_local_dns::check(of_it.map(|found| found.address), dns)
-            }
+        match addresses_of(interface) {
+            Ok(addresses) => node_local_dns::check(&addresses, dns),
             Err(error) => {
                 debug!("the addresses of NodeLocal DNSCache are not known: {}", one_line(&error));
                 None

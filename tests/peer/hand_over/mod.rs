@@ -5,8 +5,6 @@
 pub(crate) mod masquerade;
 pub(crate) mod successor;
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
@@ -18,10 +16,10 @@ use testkit::{
     lab::{Host, Lab, Load},
 };
 
-use crate::support::traffic::{self, Addresses};
-
-/// How long a proxy may take to begin. In software emulation kube-proxy needs half a minute.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+use crate::support::{
+    peer::PATIENCE,
+    traffic::{self, Addresses},
+};
 
 const NAMESPACE: &str = "migration";
 const POD_PORT: u16 = 8080;

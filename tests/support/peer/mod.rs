@@ -10,8 +10,8 @@ pub(crate) mod play;
 pub(crate) mod script;
 pub(crate) mod tables;
 
-/// How long a proxy may take for what was asked of it. In software emulation kube-proxy needs half a
-/// minute to start.
+/// How long a proxy may take for what was asked of it. kube-proxy starts some hundred programs for its first sync, and in
+/// software emulation needs half a minute to start.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long the tables may then take to be as declared: the marker knows nothing of the Node object.

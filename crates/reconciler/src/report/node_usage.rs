@@ -21,20 +21,20 @@ pub struct NodeUsage {
 impl NodeUsage {
     /// Collects what the desired state uses.
     pub fn from_state(state: &State) -> Self {
-        let dns = state
-            .virtual_servers()
-            .filter(|server| server.kind == AddressKind::ClusterIp && server.address.port == DNS_PORT);
-        let at_node_ports = state.virtual_servers().filter(|server| server.kind == AddressKind::NodePort);
+        let (mut node_ports, mut dns) = (BTreeSet::new(), BTreeSet::new());
+        for server in state.virtual_servers() {
+            match (server.kind, server.address.port) {
+                (AddressKind::NodePort, port) => _ = node_ports.insert(port),
+                (AddressKind::ClusterIp, DNS_PORT) => _ = dns.insert(server.address.ip),
+                _ => {}
+            }
+        }
         // There is a hairpin element for each pod of this node that is a real server: it can be its own
         // client.
         let local_endpoint = |element| match element {
             Element::Hairpin(flow) => Some(flow.pod.ip),
             _ => None,
         };
-        Self {
-            node_ports: at_node_ports.map(|server| server.address.port).collect(),
-            local_endpoints: state.elements().filter_map(local_endpoint).collect(),
-            dns: dns.map(|server| server.address.ip).collect(),
-        }
+        Self { node_ports, local_endpoints: state.elements().filter_map(local_endpoint).collect(), dns }
     }
 }
