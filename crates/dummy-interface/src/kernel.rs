@@ -5,12 +5,12 @@ use std::{
     net::IpAddr,
 };
 
-use netlink::{Errno, FailedRequest, KernelError, Protocol, Socket};
+use netlink::{Errno, FailedRequest, KernelError, Socket};
 
 use crate::{
     DummyInterface, Error, Observed, Operation, VipBinding,
     device::Device,
-    observe::{EVERY_INTERFACE, InterfaceAddress, addresses, routes},
+    observe::{EVERY_INTERFACE, InterfaceAddress, addresses, routes, socket},
     request::{Requests, host_prefix},
 };
 
@@ -36,9 +36,7 @@ struct Seen {
 impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-        socket.filter_dumps();
-        Ok(Self { socket, binding, index: None, seen: Seen::default() })
+        Ok(Self { socket: socket()?, binding, index: None, seen: Seen::default() })
     }
 
     /// An address on kube-ipvs0.

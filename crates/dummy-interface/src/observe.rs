@@ -81,7 +81,8 @@ pub fn addresses_of(interface: u32) -> Result<Vec<IpAddr>, Error> {
     Ok(addresses(&mut socket()?, interface)?.into_iter().filter_map(of_it).collect())
 }
 
-fn socket() -> Result<Socket, Error> {
+/// A route socket whose dumps the kernel filters where it can.
+pub(crate) fn socket() -> Result<Socket, Error> {
     let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
     socket.filter_dumps();
     Ok(socket)

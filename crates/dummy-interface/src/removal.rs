@@ -2,25 +2,28 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use netlink::{Protocol, Socket};
-
-use crate::{Error, device::Device, observe::routes, request::Requests};
+use crate::{
+    Error,
+    device::Device,
+    observe::{routes, socket},
+    request::Requests,
+};
 
 /// Deletes kube-ipvs0 with every address on it. Says whether there was one; a device of that name which is no dummy
 /// is somebody else's and an error.
 pub fn remove_device() -> Result<bool, Error> {
-    Device::delete(&mut open()?)
+    Device::delete(&mut socket()?)
 }
 
 /// Whether there is a kube-ipvs0.
 pub fn has_device() -> Result<bool, Error> {
-    Ok(Device::find(&mut open()?)?.is_some())
+    Ok(Device::find(&mut socket()?)?.is_some())
 }
 
 /// Deletes our routes, those with [`ROUTE_PROTOCOL`](crate::ROUTE_PROTOCOL), but for those to these VIPs. Says how many
 /// it has deleted.
 pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
-    let mut socket = open()?;
+    let mut socket = socket()?;
     let mut routes = routes(&mut socket)?;
     routes.retain(|route| !except.contains(&route.vip));
     let mut requests = Requests::default();
@@ -31,10 +34,4 @@ pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
         Some((_, error)) => Err(Error::during("delete our routes")(error.into())),
         None => Ok(routes.len()),
     }
-}
-
-fn open() -> Result<Socket, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-    socket.filter_dumps();
-    Ok(socket)
 }
