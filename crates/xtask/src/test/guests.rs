@@ -145,10 +145,10 @@ fn script(root: &Path, command: &[OsString], job: &Path) -> OsString {
 }
 
 /// The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
-/// whose commands are tried.
+/// whose commands are tried. Tests of a crate run in its directory.
 fn files(root: &Path, built: &Built, nextest: PathBuf) -> Vec<PathBuf> {
-    let read =
-        [".config", "Cargo.toml", "README.md", "docs", "manifests", "tests"].map(|path| root.join(path));
+    let read = [".config", "Cargo.toml", "README.md", "crates", "docs", "manifests", "tests"]
+        .map(|path| root.join(path));
     let mut files = built.executables();
     files.extend(read);
     files.push(nextest);
