@@ -120,7 +120,14 @@ fn tree(
         }
     }
     // sh runs init; the others are loaded by name at run time.
-    let loaded = ["/bin/sh", "/etc/protocols", "/etc/services", "/etc/iproute2", "/usr/share/iproute2"];
+    let loaded = [
+        "/bin/sh",
+        "/etc/protocols",
+        "/etc/services",
+        "/etc/iproute2",
+        "/usr/share/iproute2",
+        "/etc/ssl/certs/ca-certificates.crt",
+    ];
     let xtables = format!("/usr/lib/{}-linux-gnu/xtables", std::env::consts::ARCH);
     for path in loaded.map(Path::new).into_iter().chain([Path::new(&xtables)]).filter(|path| path.exists()) {
         tree.add(path)?;
