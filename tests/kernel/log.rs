@@ -15,6 +15,8 @@ fn log_level(cluster: &Cluster, level: &[&str]) -> (Option<i32>, String) {
 
 /// The lines about syncs that a change to this many endpoints adds to the log.
 fn lines_of_a_change(cluster: &Cluster, endpoints: usize) -> Vec<String> {
+    // The first sync may not have ended.
+    cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
     let before = cluster.daemon().log().len();
     cluster.apply(&Service::tcp(V4).endpoints(1..=endpoints));
     eventually("the change is in IPVS", || {

@@ -394,6 +394,8 @@ fn an_answer_during_a_repair_of_our_table_reaches_the_masqueraded_client() {
     const SLOW: u16 = 5353;
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[0]);
+    // Before our table is there, conntrack may not look at anything.
+    cluster.daemon().ask(node, "resync").unwrap();
     let answering = pod.inside(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, SLOW))?;
         socket.set_read_timeout(Some(Duration::from_secs(10))).map(|()| socket)
