@@ -308,7 +308,12 @@ fn a_script_learns_whether_all_is_programmed_and_can_wait_for_it() {
 
     // Nobody listens there.
     let daemon = Daemon::start(node, &["--master=http://127.0.0.1:1"]).unwrap();
-    let unlisted = ask(node, daemon.socket(), "--wait=1s").unwrap_err();
+    let unlisted = eventually("the daemon answers", || {
+        let said = ask(node, daemon.socket(), "--wait=1s").unwrap_err();
+        ensure!(!said.contains("no daemon answers"), "{said}");
+        Ok(said)
+    });
+    let unlisted = unlisted.unwrap();
     assert!(unlisted.contains("not all is in order: synced: no, waiting for the Node node"), "{unlisted}");
     assert!(unlisted.contains("kube-ipvs:"), "the status is printed too: {unlisted}");
     daemon.kill().unwrap();
