@@ -204,7 +204,8 @@ mod tests {
     use super::*;
 
     /// What every Debian has, and what build-essential brings.
-    const GIVEN: [&str; 4] = ["coreutils", "findutils", "util-linux", "binutils"];
+    const GIVEN: [&str; 7] =
+        ["bash", "bsdutils", "coreutils", "findutils", "mount", "util-linux", "binutils"];
 
     #[test]
     fn the_line_to_paste_in_the_readme_has_every_package_and_no_other() {
