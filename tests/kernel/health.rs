@@ -312,8 +312,8 @@ fn a_script_learns_whether_all_is_programmed_and_can_wait_for_it() {
         let said = ask(node, daemon.socket(), "--wait=1s").unwrap_err();
         ensure!(!said.contains("no daemon answers"), "{said}");
         Ok(said)
-    });
-    let unlisted = unlisted.unwrap();
+    })
+    .unwrap();
     assert!(unlisted.contains("not all is in order: synced: no, waiting for the Node node"), "{unlisted}");
     assert!(unlisted.contains("kube-ipvs:"), "the status is printed too: {unlisted}");
     daemon.kill().unwrap();

@@ -53,17 +53,17 @@ pub const GUEST_TOOLS: &[Program] = &[
     // Programs that start others. BusyBox's prefer its own applets to what is in PATH: its `env ip`
     // is not iproute2.
     program("env", "coreutils"),
+    program("nice", "coreutils"),
+    program("timeout", "coreutils"),
+    program("xargs", "findutils"),
+    program("setsid", "util-linux"),
+    program("setpriv", "util-linux"),
     // BusyBox's lack options that tests use, or are not there.
     program("bash", "bash"),
     program("script", "bsdutils"),
     program("stty", "coreutils"),
     program("sysctl", "procps"),
     program("umount", "mount"),
-    program("nice", "coreutils"),
-    program("timeout", "coreutils"),
-    program("xargs", "findutils"),
-    program("setsid", "util-linux"),
-    program("setpriv", "util-linux"),
 ];
 
 /// QEMU for this machine's architecture.
