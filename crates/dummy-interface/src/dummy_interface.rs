@@ -1,11 +1,12 @@
 //! kube-ipvs0 as a trait, and what is read from it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use ipvs::Family;
 use netlink::{FailedRequest, OperationError};
 
 use crate::Operation;
@@ -81,9 +82,29 @@ pub struct Observed {
     /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
     /// [`Operation::Bind`] even if it is in `bound`; one that is not wanted needs a [`Operation::Unbind`].
     pub stale_bindings: BTreeSet<IpAddr>,
+    /// The tunnel devices that exist.
+    pub tunnels: BTreeMap<Family, TunnelDevice>,
     /// The node's own addresses: those of every interface except kube-ipvs0, whatever kind of device that
-    /// is, without loopback addresses and without link-local IPv6 addresses.
+    /// is, and the tunnel devices, without loopback addresses and without link-local IPv6 addresses.
     pub node_addresses: BTreeSet<IpAddr>,
+    /// The smallest MTU of the links by which packets may leave this node, in bytes; `None` if there is none.
+    pub link_mtu: Option<u32>,
+}
+
+/// A tunnel device as the kernel shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelDevice {
+    /// Whether it is as it should be, and so is what stands before it.
+    pub right: bool,
+    /// How many packets have come out of it since it was made.
+    pub received: u64,
+}
+
+impl Observed {
+    /// Whether a family has a tunnel device that is as it should be.
+    pub fn has_right_tunnel(&self, family: Family) -> bool {
+        self.tunnels.get(&family).is_some_and(|tunnel| tunnel.right)
+    }
 }
 
 /// kube-ipvs0 in one network namespace.
@@ -92,7 +113,7 @@ pub trait DummyInterface {
     fn observe(&mut self) -> Result<Observed, Error>;
 
     /// Makes the changes and returns those that failed, by position. [`Operation::EnsureDevice`] comes
-    /// first wherever it stands; if it fails, nothing else is tried. Any other failed change does not
+    /// first wherever it stands, and then the tunnels; if it fails, nothing else is tried. Any other failed change does not
     /// stop the rest.
     fn apply(&mut self, operations: &[Operation]) -> Result<Vec<FailedRequest>, Error>;
 }

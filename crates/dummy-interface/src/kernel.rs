@@ -5,13 +5,17 @@ use std::{
     net::IpAddr,
 };
 
+use ipvs::Family;
 use netlink::{Errno, FailedRequest, KernelError, Socket};
 
 use crate::{
     DummyInterface, Error, Observed, Operation, VipBinding,
     device::Device,
+    links::{Link, links},
     observe::{EVERY_INTERFACE, InterfaceAddress, addresses, routes, socket},
     request::{Requests, host_prefix},
+    tunnel,
+    tunnels::Tunnels,
 };
 
 /// The links, addresses and routes of the network namespace in which it was opened.
@@ -19,6 +23,7 @@ use crate::{
 pub struct KernelDummyInterface {
     socket: Socket,
     binding: VipBinding,
+    tunnels: Tunnels,
     /// The number of kube-ipvs0 when it was last seen under its name.
     index: Option<u32>,
     seen: Seen,
@@ -36,7 +41,19 @@ struct Seen {
 impl KernelDummyInterface {
     /// Opens a socket in the calling thread's network namespace; changes nothing.
     pub fn open(binding: VipBinding) -> Result<Self, Error> {
-        Ok(Self { socket: socket()?, binding, index: None, seen: Seen::default() })
+        Ok(Self {
+            socket: socket()?,
+            binding,
+            tunnels: Tunnels::default(),
+            index: None,
+            seen: Seen::default(),
+        })
+    }
+
+    /// With tunnels that take generic UDP encapsulation too, or not.
+    #[must_use]
+    pub fn with_gue(self, gue: bool) -> Self {
+        Self { tunnels: Tunnels::with_gue(gue), ..self }
     }
 
     /// An address on kube-ipvs0.
@@ -90,22 +107,24 @@ impl DummyInterface for KernelDummyInterface {
         let mut observed =
             Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
         self.seen.prefixes.clear();
-        for found in addresses(&mut self.socket, EVERY_INTERFACE)?
-            .into_iter()
-            .filter(|found| !found.is_link_local_v6())
-        {
+        let addresses = addresses(&mut self.socket, EVERY_INTERFACE)?;
+        let routes = routes(&mut self.socket)?;
+        let links = links(&mut self.socket)?;
+        let is_named = |link: &&Link| Family::BOTH.iter().any(|family| tunnel::is_named(link, *family));
+        let tunnels: BTreeSet<_> = links.iter().filter(is_named).map(|link| link.index).collect();
+        for found in addresses.iter().filter(|found| !found.is_link_local_v6()) {
             match &device {
                 Some(device) if found.interface == device.index => {
                     // On a device that is no dummy they are somebody else's: no VIPs.
                     if device.is_dummy() {
-                        self.see_vip(&found, &mut observed);
+                        self.see_vip(found, &mut observed);
                     }
                 }
-                _ if found.address.is_loopback() => {}
+                _ if found.address.is_loopback() || tunnels.contains(&found.interface) => {}
                 _ => _ = observed.node_addresses.insert(found.address),
             }
         }
-        for route in routes(&mut self.socket)? {
+        for route in routes {
             let as_configured = matches!(self.binding, VipBinding::Route { .. })
                 && route.source == self.binding.source_towards(route.vip);
             if as_configured {
@@ -115,6 +134,9 @@ impl DummyInterface for KernelDummyInterface {
             }
         }
         self.seen.stale_bindings.clone_from(&observed.stale_bindings);
+        let others = links.iter().filter(|link| link.is_a_way_out() && !tunnels.contains(&link.index));
+        observed.link_mtu = others.filter_map(|link| link.mtu).min();
+        observed.tunnels = self.tunnels.observe(&mut self.socket, &links, &addresses)?;
         Ok(observed)
     }
 
@@ -132,6 +154,12 @@ impl DummyInterface for KernelDummyInterface {
         for (position, operation) in operations.iter().enumerate() {
             match (*operation, device) {
                 (Operation::EnsureDevice, _) => {}
+                (Operation::EnsureTunnel(family), _) => {
+                    refused(position, self.tunnels.ensure(&mut self.socket, family), &mut failed)?;
+                }
+                (Operation::RemoveTunnel(family), _) => {
+                    refused(position, self.tunnels.remove(&mut self.socket, family), &mut failed)?;
+                }
                 (Operation::Bind(vip), Some(device)) => self.bind(&mut requests, position, vip, device),
                 (Operation::Bind(_), None) => {
                     failed.insert(position, KernelError::new(Errno::ENODEV));
@@ -161,6 +189,21 @@ impl DummyInterface for KernelDummyInterface {
             }
         }
         Ok(failed.into_iter().map(|(index, error)| FailedRequest { index, error }).collect())
+    }
+}
+
+/// Keeps what the kernel has refused for the change at this position. Without its answer nothing else is tried.
+fn refused(
+    position: usize,
+    outcome: Result<(), netlink::Error>,
+    failed: &mut BTreeMap<usize, KernelError>,
+) -> Result<(), Error> {
+    match outcome {
+        Err(netlink::Error::Refused(error)) if error.errno != Errno::EPERM => {
+            failed.insert(position, error);
+            Ok(())
+        }
+        other => other.map_err(Error::during("make and remove tunnel devices")),
     }
 }
 

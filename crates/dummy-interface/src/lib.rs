@@ -1,4 +1,5 @@
-//! `kube-ipvs0`, the VIPs bound to this node, and the node's own addresses, by rtnetlink.
+//! `kube-ipvs0`, the VIPs bound to this node, the node's own addresses, and the tunnel devices of direct return, by
+//! rtnetlink.
 //!
 //! IPVS sees a packet only if the kernel takes its destination for an address of this node, so each VIP
 //! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
@@ -34,8 +35,10 @@
 
 mod device;
 mod dummy_interface;
+mod fou;
 mod hand_over;
 mod kernel;
+mod links;
 mod message;
 mod monitor;
 mod observe;
@@ -43,15 +46,17 @@ mod operation;
 mod removal;
 mod request;
 mod route_lookup;
+mod tunnel;
+mod tunnels;
 
-pub use dummy_interface::{DummyInterface, Error, Observed, VipBinding};
+pub use dummy_interface::{DummyInterface, Error, Observed, TunnelDevice, VipBinding};
 pub use hand_over::replace_device_by_routes;
 pub use kernel::KernelDummyInterface;
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
 pub use observe::{InterfaceAddress, addresses_of, interface_addresses};
 pub use operation::Operation;
-pub use removal::{has_device, remove_device, remove_routes};
+pub use removal::{has_device, remove_device, remove_routes, remove_tunnels};
 pub use request::ROUTE_PROTOCOL;
 pub use route_lookup::RouteLookup;
 

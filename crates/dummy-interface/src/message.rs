@@ -13,16 +13,26 @@ pub(crate) const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 /// The length of `struct rtmsg`.
 pub(crate) const ROUTE_HEADER: usize = 12;
+/// The length of `struct netconfmsg`, up to the first attribute.
+pub(crate) const NETCONF_HEADER: usize = 4;
 
-// Attributes, include/uapi/linux/{if_link,if_addr,rtnetlink}.h.
+// Attributes, include/uapi/linux/{if_link,if_addr,rtnetlink,netconf}.h.
 pub(crate) const IFLA_IFNAME: u16 = 3;
+pub(crate) const IFLA_MTU: u16 = 4;
 pub(crate) const IFLA_LINKINFO: u16 = 18;
 pub(crate) const IFLA_INFO_KIND: u16 = 1;
+pub(crate) const IFLA_INFO_DATA: u16 = 2;
+pub(crate) const IFLA_IPTUN_LOCAL: u16 = 2;
+pub(crate) const IFLA_STATS64: u16 = 23;
+pub(crate) const IFLA_AF_SPEC: u16 = 26;
+pub(crate) const AF_INET: u16 = 2;
+pub(crate) const IFLA_INET_CONF: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 pub(crate) const RTA_DST: u16 = 1;
 pub(crate) const RTA_OIF: u16 = 4;
 pub(crate) const RTA_PREFSRC: u16 = 7;
+pub(crate) const NETCONFA_IFINDEX: u16 = 1;
 
 /// The first attribute of a kind behind a header of that length. What cannot be read counts as not there.
 pub(crate) fn find(message: &[u8], header: usize, kind: u16) -> Option<Attribute<'_>> {

@@ -1,7 +1,12 @@
 //! Noticing that somebody changed something.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
+use ipvs::Family;
+use netfilter::tunnel;
 use netlink::{Notification, Notifications, Protocol, Socket};
 use rtnetlink::{
     MulticastGroup,
@@ -16,7 +21,11 @@ use rtnetlink::{
 use crate::{
     DEVICE, Error, ROUTE_PROTOCOL, VipBinding,
     device::Device,
-    message::{IFLA_IFNAME, LINK_HEADER, ROUTE_HEADER, RTA_DST, find, find_ip, local_address},
+    message::{
+        IFLA_IFNAME, LINK_HEADER, NETCONF_HEADER, NETCONFA_IFINDEX, ROUTE_HEADER, RTA_DST, find, find_ip,
+        local_address,
+    },
+    tunnel as tunnel_device,
 };
 
 // Message types, include/uapi/linux/rtnetlink.h.
@@ -25,11 +34,12 @@ const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
+const RTM_NEWNETCONF: u16 = 80;
 
 /// What has changed, our own changes included: compare it with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// kube-ipvs0 itself, or notifications were lost: everything must be looked at.
+    /// kube-ipvs0 itself or a tunnel device, or notifications were lost: everything must be looked at.
     pub everything: bool,
     /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
     /// route of ours was removed (false); the last report of each counts.
@@ -46,7 +56,7 @@ impl Changed {
 
     /// What one datagram of notifications reports, if kube-ipvs0 has this number, or does not exist.
     pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
-        let mut pending = Pending { device, changed: Self::default() };
+        let mut pending = Pending { device, tunnels: BTreeSet::new(), changed: Self::default() };
         netlink::each_notification(datagram, |notification| pending.take(&notification));
         pending.changed
     }
@@ -65,6 +75,7 @@ pub struct Monitor {
     notifications: Notifications,
     reader: Socket,
     device: Option<u32>,
+    tunnels: BTreeSet<u32>,
 }
 
 impl Monitor {
@@ -74,7 +85,12 @@ impl Monitor {
     ///
     /// Outside a tokio runtime with I/O enabled.
     pub fn start(binding: VipBinding) -> Result<Self, Error> {
-        let mut groups = vec![MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
+        let mut groups = vec![
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Netconf,
+        ];
         if binding != VipBinding::Address {
             groups.extend([MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route]);
         }
@@ -83,22 +99,28 @@ impl Monitor {
             Notifications::subscribe(Protocol::Route, &groups).map_err(Error::during(WATCH))?;
         let mut reader = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
         let device = device_number(&mut reader)?;
-        Ok(Self { notifications, reader, device })
+        let tunnels = tunnel_numbers(&mut reader)?;
+        Ok(Self { notifications, reader, device, tunnels })
     }
 
     /// Waits until something has changed since the last call. Safe to cancel: nothing is forgotten.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
-        let mut pending = Pending { device: self.device, changed: Changed::default() };
+        let tunnels = self.tunnels.clone();
+        let mut pending = Pending { device: self.device, tunnels, changed: Changed::default() };
         while !pending.changed.anything() {
             match self.notifications.receive(|notification| pending.take(&notification)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => {
-                    pending =
-                        Pending { device: device_number(&mut self.reader)?, changed: Changed::everything() };
+                    pending = Pending {
+                        device: device_number(&mut self.reader)?,
+                        tunnels: tunnel_numbers(&mut self.reader)?,
+                        changed: Changed::everything(),
+                    };
                 }
                 Err(source) => return Err(Error::during(WATCH)(source)),
             }
             self.device = pending.device;
+            self.tunnels.clone_from(&pending.tunnels);
         }
         Ok(pending.changed)
     }
@@ -111,10 +133,21 @@ fn device_number(reader: &mut Socket) -> Result<Option<u32>, Error> {
     Ok(Device::find(reader)?.map(|device| device.index))
 }
 
+/// The numbers of the tunnel devices.
+fn tunnel_numbers(reader: &mut Socket) -> Result<BTreeSet<u32>, Error> {
+    let numbers = Family::BOTH
+        .into_iter()
+        .map(|family| Ok(tunnel_device::find(reader, family)?.map(|link| link.index)));
+    let numbers: Result<Vec<_>, netlink::Error> = numbers.collect();
+    Ok(numbers.map_err(Error::during(WATCH))?.into_iter().flatten().collect())
+}
+
 /// Changes that the kernel has reported and that were not passed on yet.
 struct Pending {
     /// The number of kube-ipvs0.
     device: Option<u32>,
+    /// The numbers of the tunnel devices.
+    tunnels: BTreeSet<u32>,
     changed: Changed,
 }
 
@@ -127,14 +160,25 @@ impl Pending {
             RTM_NEWADDR => self.address(notification.payload, true),
             RTM_DELADDR => self.address(notification.payload, false),
             RTM_DELROUTE => self.route_gone(notification.payload),
+            RTM_NEWNETCONF => self.setting(notification.payload),
             _ => {}
         }
     }
 
     fn link(&mut self, payload: &[u8], exists: bool) {
         let Ok(header) = LinkHeader::parse(payload) else { return };
-        let named_so = find(payload, LINK_HEADER, IFLA_IFNAME)
-            .is_some_and(|name| name.string().is_ok_and(|name| name == DEVICE));
+        let name = find(payload, LINK_HEADER, IFLA_IFNAME).and_then(|name| name.string().ok());
+        let named_so = name == Some(DEVICE);
+        // The kernel reports a tunnel device only when it has changed, not when packets come out of it.
+        // By its number too: it may have been renamed.
+        self.changed.everything |= self.tunnels.contains(&header.index);
+        if Family::BOTH.into_iter().any(|family| name == Some(tunnel::device(family))) {
+            self.changed.everything = true;
+            self.tunnels.insert(header.index);
+        }
+        if !exists {
+            self.tunnels.remove(&header.index);
+        }
         // By its number too: it may have been renamed.
         if named_so || Some(header.index) == self.device {
             self.changed.everything = true;
@@ -149,11 +193,20 @@ impl Pending {
         if link_local {
             return;
         }
+        let address = local_address(payload);
         if Some(header.index) == self.device {
-            self.vip(local_address(payload), exists);
+            self.vip(address, exists);
+        } else if Family::BOTH.into_iter().any(|family| address == Some(tunnel::end(family))) {
+            self.changed.everything = true;
         } else {
             self.changed.node_addresses = true;
         }
+    }
+
+    /// A kernel parameter of a device, such as its `rp_filter`: udev sets it after the device was made.
+    fn setting(&mut self, payload: &[u8]) {
+        let number = find(payload, NETCONF_HEADER, NETCONFA_IFINDEX).and_then(|number| number.u32().ok());
+        self.changed.everything |= number.is_some_and(|number| self.tunnels.contains(&number));
     }
 
     fn route_gone(&mut self, payload: &[u8]) {

@@ -120,7 +120,7 @@ pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
 }
 
 /// A family that the kernel lacks has no entries, and neither has a table that was never written to.
-fn dump<T>(
+pub(crate) fn dump<T>(
     socket: &mut Socket,
     request: RouteNetlinkMessage,
     operation: &'static str,

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
+use ipvs::Family;
 use serde::{Deserialize, Serialize};
 
 /// One change. Its `Display` is one line, for logs and golden tests.
@@ -15,6 +16,10 @@ pub enum Operation {
     Bind(IpAddr),
     /// Undo that, in whichever way it was seen bound; if it is not bound, nothing.
     Unbind(IpAddr),
+    /// Create the tunnel device of a family, or make it as it should be.
+    EnsureTunnel(Family),
+    /// Remove it; if there is none, nothing.
+    RemoveTunnel(Family),
 }
 
 impl fmt::Display for Operation {
@@ -23,6 +28,8 @@ impl fmt::Display for Operation {
             Self::EnsureDevice => f.write_str("ensure device kube-ipvs0"),
             Self::Bind(vip) => write!(f, "bind {vip}"),
             Self::Unbind(vip) => write!(f, "unbind {vip}"),
+            Self::EnsureTunnel(family) => write!(f, "ensure tunnel {family}"),
+            Self::RemoveTunnel(family) => write!(f, "remove tunnel {family}"),
         }
     }
 }

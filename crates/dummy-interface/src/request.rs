@@ -45,20 +45,8 @@ struct MadeFor {
 impl Requests {
     /// `ip address add VIP dev DEVICE`.
     pub(crate) fn bind_address(&mut self, operation: usize, vip: IpAddr, device: u32) {
-        let mut message = address(vip, host_prefix(vip), device);
-        message.attributes.push(AddressAttribute::Address(vip));
-        if vip.is_ipv6() {
-            // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
-            // whose sake the kernel would search all addresses (`check_cleanup_prefix_route`).
-            let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
-            message.attributes.push(AddressAttribute::Flags(flags));
-        }
         let flags = NLM_F_CREATE | NLM_F_EXCL;
-        self.add(
-            RouteNetlinkMessage::NewAddress(message),
-            flags,
-            MadeFor { operation, as_good_as_done: BOUND },
-        );
+        self.add(new_address(vip, device), flags, MadeFor { operation, as_good_as_done: BOUND });
     }
 
     /// `ip address delete VIP/PREFIX dev DEVICE`. IPv4 disregards the prefix (`inet_rtm_deladdr`, as long
@@ -111,6 +99,19 @@ impl Requests {
         self.batch.packet(packet(message, flags));
         self.made_for.push(made_for);
     }
+}
+
+/// The message that adds an address to a device.
+pub(crate) fn new_address(ip: IpAddr, device: u32) -> RouteNetlinkMessage {
+    let mut message = address(ip, host_prefix(ip), device);
+    message.attributes.push(AddressAttribute::Address(ip));
+    if ip.is_ipv6() {
+        // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
+        // whose sake the kernel would search all addresses (`check_cleanup_prefix_route`).
+        let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
+        message.attributes.push(AddressAttribute::Flags(flags));
+    }
+    RouteNetlinkMessage::NewAddress(message)
 }
 
 /// A message as a request.

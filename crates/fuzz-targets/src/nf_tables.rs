@@ -50,5 +50,6 @@ pub fn policy() -> Policy {
         mark: 0x4000,
         local_traffic: LocalTraffic::Bridge("cni0".into()),
         host_firewall: HostFirewall::Warn,
+        gue: false,
     }
 }

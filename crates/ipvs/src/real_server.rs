@@ -124,7 +124,7 @@ pub struct RealServer {
     pub upper_threshold: u32,
     /// Below this many connections it gets new ones again; at most `upper_threshold`.
     pub lower_threshold: u32,
-    /// The encapsulation, for [`Forwarding::Tunnel`].
+    /// The encapsulation, for [`Forwarding::Tunnel`]; of others, for connections that were made when it was one.
     pub tunnel: Tunnel,
 }
 

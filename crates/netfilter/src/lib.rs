@@ -25,6 +25,9 @@
 //!   they are served (the first three sets), an echo request, or a health check;
 //! - `health-check-ports`: TCP ports of health checks.
 //!
+//! Where a Service asks for direct return there are a few sets, rules and chains more
+//! (`table/ruleset/direct_return.rs`), and they go with the last one.
+//!
 //! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
 //!
 //! Beside the tables there is `conntrack` (feature `client`), whose entries of UDP flows can outlive their
@@ -69,6 +72,7 @@ pub mod conntrack;
 #[cfg(feature = "client")]
 pub mod nft;
 mod table;
+pub mod tunnel;
 
 #[cfg(feature = "wire")]
 #[doc(hidden)]
@@ -76,8 +80,9 @@ pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,
-    elements, hand_over, uninstall,
+    TunnelCounts, elements, hand_over, uninstall,
 };
 pub use table::{
-    AllowedSource, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic, Operation, Policy,
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic,
+    MaxSegmentSize, Operation, Policy, TunnelExit,
 };

@@ -5,7 +5,9 @@ mod element;
 mod operation;
 mod policy;
 
-pub use element::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+pub use element::{
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
+};
 pub use operation::Operation;
 pub use policy::{HostFirewall, LocalTraffic, Policy};
 
@@ -34,6 +36,8 @@ mod ruleset;
 #[cfg(feature = "client")]
 mod transaction;
 #[cfg(feature = "client")]
+mod tunnel_counts;
+#[cfg(feature = "client")]
 mod uninstall;
 #[cfg(feature = "wire")]
 pub mod wire;
@@ -52,5 +56,7 @@ pub use netfilter::{Error, Netfilter, Observed};
 pub use probe::Feature;
 #[cfg(feature = "client")]
 pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
+#[cfg(feature = "client")]
+pub use tunnel_counts::TunnelCounts;
 #[cfg(feature = "client")]
 pub use uninstall::uninstall;

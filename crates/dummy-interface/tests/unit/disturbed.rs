@@ -31,8 +31,8 @@ fn observed(disturbed: u8) -> Result<Observed, Error> {
         transcript.push(&message(RTM_NEWADDR, flags, sequence, &address(time)));
         transcript.push(&message(DONE, flags, sequence, &[0; 4]));
     }
-    // IPv6 addresses, and the routes of both families.
-    for sequence in 0..3 {
+    // IPv6 addresses, the routes of both families, and links.
+    for sequence in 0..4 {
         transcript.push(&message(DONE, 0, 3 + u32::from(disturbed) + sequence, &[0; 4]));
     }
     transcript.replay(|| KernelDummyInterface::open(VipBinding::Address))?.observe()

@@ -154,7 +154,8 @@ fn real_server(e: &mut Encoder<'_>, server: &RealServer) {
     e.u32(dest::WEIGHT, server.weight);
     e.u32(dest::U_THRESH, server.upper_threshold);
     e.u32(dest::L_THRESH, server.lower_threshold);
-    if server.forwarding == Forwarding::Tunnel {
+    // Of a real server that is not reached through a tunnel now, for connections that are yet.
+    if server.forwarding == Forwarding::Tunnel || server.tunnel != Tunnel::default() {
         let Tunnel { kind, port, flags } = server.tunnel;
         e.u8(dest::TUN_TYPE, tunnel_kind(kind));
         e.u16_be(dest::TUN_PORT, port);

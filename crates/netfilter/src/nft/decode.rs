@@ -43,6 +43,15 @@ pub fn expression(entry: &[u8]) -> Option<(&str, &[u8])> {
     Some((find(entry, NFTA_EXPR_NAME)?.string().ok()?, data))
 }
 
+/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None` if it has
+/// none.
+pub(crate) fn counted_packets(expressions: &[u8]) -> Option<u64> {
+    const NFTA_COUNTER_PACKETS: u16 = 2;
+    let entries = attributes(expressions).filter_map(|entry| expression(entry.ok()?.payload));
+    let (_, counter) = entries.filter(|(name, _)| *name == "counter").last()?;
+    find(counter, NFTA_COUNTER_PACKETS)?.array().ok().map(u64::from_be_bytes)
+}
+
 /// The number of a base chain's hook, and its priority there.
 pub fn hook(bytes: &[u8]) -> Result<(u32, i32), Error> {
     let (mut number, mut priority) = (0, 0);

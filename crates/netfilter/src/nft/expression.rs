@@ -37,6 +37,8 @@ pub(crate) enum Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MetaKey {
+    /// 32 bits, whose order nobody interprets here.
+    Priority = 2,
     /// 32 bits in host order.
     Mark = 3,
     /// 16 bytes, padded with NUL.
@@ -51,6 +53,30 @@ pub(crate) enum MetaKey {
 pub(crate) enum ConntrackKey {
     /// One bit, in host order (`NF_CT_STATE_BIT`).
     State = 0,
+    /// One byte: [`Direction`].
+    Direction = 1,
+    /// Two bytes, of one direction.
+    DestinationPort = 12,
+    /// Of one direction, since Linux 4.17. (The older number for both families makes nft 1.0.6 abort.)
+    DestinationV4 = 20,
+    DestinationV6 = 22,
+}
+
+/// `enum ip_conntrack_dir`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Direction {
+    Original = 0,
+    Reply = 1,
+}
+
+/// What the kernel keeps right when bytes of the network header change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderChecksum {
+    /// The header's own, at this offset, and that of the transport header.
+    At(u8),
+    /// That of the transport header: this header has none.
+    None,
 }
 
 /// `enum nft_cmp_ops`.
@@ -83,16 +109,28 @@ pub(crate) enum Expression {
     SetMeta { key: MetaKey, from: Register },
     /// `register = (register & mask) ^ xor`; both have the same length.
     Bitwise { register: Register, mask: Vec<u8>, xor: Vec<u8> },
-    /// Loads something that conntrack knows about the packet.
-    Conntrack { key: ConntrackKey, to: Register },
+    /// Loads something that conntrack knows about the packet, or about one direction of its connection.
+    Conntrack { key: ConntrackKey, direction: Option<Direction>, to: Register },
+    /// Loads these bytes.
+    Immediate { value: Vec<u8>, to: Register },
+    /// Sets bytes of the network header.
+    SetNetworkHeader { offset: u8, length: u8, checksum: HeaderChecksum, from: Register },
+    /// Sets two bytes of the maximum segment size, if a TCP option has it and it is larger
+    /// (`nft_exthdr_tcp_set_eval` in net/netfilter/nft_exthdr.c).
+    SetMaxSegmentSize { from: Register },
     /// Matches if the register starts with these bytes, or if it does not.
     Compare { register: Register, how: Comparison, value: Vec<u8> },
-    /// Matches if the set holds the key that starts in this register.
-    Lookup { set: &'static str, key: Register },
+    /// Matches if the set holds the key that starts in this register. A map's value is loaded.
+    Lookup { set: &'static str, key: Register, value: Option<Register> },
     /// Ends the rule with a verdict.
     Verdict(Verdict),
-    /// Makes the address in the register the connection's destination, and ends the rule. The port stays.
-    DestinationNat { family: Family, address: Register },
+    /// Makes the address in the register the connection's destination, and ends the rule. Without a register for
+    /// the port that stays.
+    DestinationNat { family: Family, address: Register, port: Option<Register> },
+    /// Keeps the packet from conntrack, if it comes before that.
+    Notrack,
+    /// Counts the packet.
+    Counter,
     /// Takes the address of the output interface as source, and ends the rule.
     Masquerade { fully_random: bool },
     /// Drops the packet and answers its sender by ICMP.
@@ -107,14 +145,17 @@ impl Expression {
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Payload { .. } => "payload",
+            Self::Payload { .. } | Self::SetNetworkHeader { .. } => "payload",
             Self::Meta { .. } | Self::SetMeta { .. } => "meta",
             Self::Bitwise { .. } => "bitwise",
             Self::Conntrack { .. } => "ct",
+            Self::SetMaxSegmentSize { .. } => "exthdr",
             Self::Compare { .. } => "cmp",
             Self::Lookup { .. } => "lookup",
-            Self::Verdict(_) => "immediate",
+            Self::Immediate { .. } | Self::Verdict(_) => "immediate",
             Self::DestinationNat { .. } => "nat",
+            Self::Notrack => "notrack",
+            Self::Counter => "counter",
             Self::Masquerade { .. } => "masq",
             Self::Reject { .. } => "reject",
         }
@@ -144,30 +185,68 @@ impl Expression {
                 data.nest(4, |value| value.bytes(NFTA_DATA_VALUE, mask));
                 data.nest(5, |value| value.bytes(NFTA_DATA_VALUE, xor));
             }
-            Self::Conntrack { key, to } => {
+            Self::Conntrack { key, direction, to } => {
                 data.u32_be(1, to.number());
                 data.u32_be(2, *key as u32);
+                if let Some(direction) = direction {
+                    data.u8(3, *direction as u8);
+                }
+            }
+            Self::Immediate { value, to } => {
+                data.u32_be(1, to.number());
+                data.nest(2, |encoder| encoder.bytes(NFTA_DATA_VALUE, value));
+            }
+            Self::SetNetworkHeader { offset, length, checksum, from } => {
+                const NFT_PAYLOAD_CSUM_INET: u32 = 1;
+                const NFT_PAYLOAD_L4CSUM_PSEUDOHDR: u32 = 1;
+                data.u32_be(5, from.number());
+                data.u32_be(2, Base::Network as u32);
+                data.u32_be(3, u32::from(*offset));
+                data.u32_be(4, u32::from(*length));
+                if let HeaderChecksum::At(at) = checksum {
+                    data.u32_be(6, NFT_PAYLOAD_CSUM_INET);
+                    data.u32_be(7, u32::from(*at));
+                }
+                data.u32_be(8, NFT_PAYLOAD_L4CSUM_PSEUDOHDR);
+            }
+            Self::SetMaxSegmentSize { from } => {
+                const TCPOPT_MAXSEG: u8 = 2;
+                const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
+                data.u8(2, TCPOPT_MAXSEG);
+                // Behind the option's kind and length.
+                data.u32_be(3, 2);
+                data.u32_be(4, 2);
+                data.u32_be(6, NFT_EXTHDR_OP_TCPOPT);
+                data.u32_be(7, from.number());
             }
             Self::Compare { register, how, value } => {
                 data.u32_be(1, register.number());
                 data.u32_be(2, *how as u32);
                 data.nest(3, |encoder| encoder.bytes(NFTA_DATA_VALUE, value));
             }
-            Self::Lookup { set, key } => {
+            Self::Lookup { set, key, value } => {
                 data.string(1, set);
                 data.u32_be(2, key.number());
+                if let Some(value) = value {
+                    data.u32_be(3, value.number());
+                }
             }
             Self::Verdict(verdict) => {
                 const NFT_REG_VERDICT: u32 = 0;
                 data.u32_be(1, NFT_REG_VERDICT);
                 data.nest(2, |value| value.nest(NFTA_DATA_VERDICT, |code| verdict.encode(code)));
             }
-            Self::DestinationNat { family, address } => {
+            Self::DestinationNat { family, address, port } => {
                 const NFT_NAT_DNAT: u32 = 1;
                 data.u32_be(1, NFT_NAT_DNAT);
                 data.u32_be(2, u32::from(message::protocol(*family)));
                 data.u32_be(3, address.number());
+                if let Some(port) = port {
+                    data.u32_be(5, port.number());
+                }
             }
+            // A counter begins at 0.
+            Self::Notrack | Self::Counter => {}
             Self::Masquerade { fully_random } => {
                 const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 1 << 4;
                 if *fully_random {

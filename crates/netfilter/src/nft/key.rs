@@ -1,10 +1,12 @@
-//! Keys of sets: fields one after the other, each filled up to four bytes.
+//! Keys of sets and values of maps: fields one after the other, each filled up to four bytes.
 
 use std::net::IpAddr;
 
-use ipvs::{Protocol, ServiceAddress};
+use ipvs::{Protocol, RealServerAddress, ServiceAddress};
 
-/// The bytes of one end of a key: at most two IPv6 addresses, a protocol and a port.
+use crate::tunnel::address_end;
+
+/// The bytes of one end of a key, or of a value: at most two IPv6 addresses, a protocol and a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
     bytes: [u8; 40],
@@ -17,11 +19,19 @@ pub(crate) struct Bytes {
 pub(crate) struct Key {
     pub(crate) start: Bytes,
     pub(crate) end: Option<Bytes>,
+    /// What a map has for it.
+    pub(crate) value: Option<Bytes>,
 }
 
 impl Bytes {
     pub(crate) const fn new() -> Self {
         Self { bytes: [0; 40], length: 0 }
+    }
+
+    /// A port alone, which is not filled up.
+    pub(crate) fn port(port: u16) -> Self {
+        let port = port.to_be_bytes();
+        Self { length: port.len(), ..Self::new().append(&port) }
     }
 
     fn append(mut self, field: &[u8]) -> Self {
@@ -44,6 +54,16 @@ impl Bytes {
     /// With a protocol and a port behind it.
     pub(crate) fn append_port(self, protocol: Protocol, port: u16) -> Self {
         self.append(&[protocol.number()]).append(&port.to_be_bytes())
+    }
+
+    /// With the last four bytes of an address behind it.
+    pub(crate) fn append_address_end(self, ip: IpAddr) -> Self {
+        self.append(&address_end(ip).octets())
+    }
+
+    /// With an address and a port behind it, as a destination.
+    pub(crate) fn append_destination(self, to: &RealServerAddress) -> Self {
+        self.append_address(to.ip).append(&to.port.to_be_bytes())
     }
 
     /// With the three fields behind it that name a virtual server.

@@ -41,6 +41,8 @@ pub enum Message {
     NewSet = 9,
     /// Ask for sets.
     GetSet = 10,
+    /// Delete a set with its elements.
+    DelSet = 11,
     /// Add elements to a set, or report them.
     NewSetElement = 12,
     /// Ask for the elements of a set.

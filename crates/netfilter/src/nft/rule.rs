@@ -119,6 +119,19 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
     Ok((table == TABLE).then(|| ObservedRule { chain: chain.into(), comment: comment.into() }))
 }
 
+/// The comment of a rule that counts, and how many packets it has counted; `None` for any other rule, and for another
+/// table's.
+pub(crate) fn decode_count(reply: &Reply<'_>) -> Result<Option<(Box<str>, u64)>, Error> {
+    let Some(rule) = decode(reply)? else { return Ok(None) };
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        if attribute.kind == NFTA_RULE_EXPRESSIONS {
+            return Ok(decode::counted_packets(attribute.payload).map(|packets| (rule.comment, packets)));
+        }
+    }
+    Ok(None)
+}
+
 /// FNV-1a, 32 bits: the same on every build, unlike the standard hasher.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))

@@ -18,6 +18,8 @@ const NFTA_SET_NAME: u16 = 2;
 const NFTA_SET_FLAGS: u16 = 3;
 const NFTA_SET_KEY_TYPE: u16 = 4;
 const NFTA_SET_KEY_LEN: u16 = 5;
+const NFTA_SET_DATA_TYPE: u16 = 6;
+const NFTA_SET_DATA_LEN: u16 = 7;
 const NFTA_SET_DESC: u16 = 9;
 const NFTA_SET_ID: u16 = 10;
 /// `enum nft_set_elem_list_attributes`.
@@ -26,6 +28,7 @@ const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 /// `enum nft_set_elem_attributes`.
 const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 /// `enum nft_set_desc_attributes` and `enum nft_set_field_attributes`.
 const NFTA_SET_DESC_SIZE: u16 = 1;
@@ -33,22 +36,27 @@ const NFTA_SET_DESC_CONCAT: u16 = 2;
 const NFTA_SET_FIELD_LEN: u16 = 1;
 
 const NFT_SET_INTERVAL: u32 = 0x4;
+const NFT_SET_MAP: u32 = 0x8;
 /// Exists since Linux 5.6, like the interval sets that need it (`nft_set_pipapo.c`).
 const NFT_SET_CONCAT: u32 = 0x80;
 
-/// A part of a set's key.
+/// A part of a set's key, or of a map's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Datatype {
     Address,
+    /// The last four bytes of an address, which nft shows as an IPv4 address.
+    AddressEnd,
     Protocol,
     Port,
 }
 
-/// A set without timeouts or size limit.
+/// A set without timeouts or size limit, or a map.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Datatype],
+    /// What a map has for each key; nothing in a set.
+    pub(crate) value: &'static [Datatype],
     /// Whether an element can be an interval. The key is a concatenation then.
     pub(crate) intervals: bool,
 }
@@ -61,6 +69,8 @@ pub(crate) struct ObservedSet {
     flags: u32,
     key_type: u32,
     key_length: u32,
+    value_type: u32,
+    value_length: u32,
     /// How many elements there may be; 0 is any number.
     size: u32,
 }
@@ -70,7 +80,7 @@ impl Datatype {
     /// unread; `nft list` aborts over a wrong one.
     const fn number(self, family: Family) -> u32 {
         match (self, family) {
-            (Self::Address, Family::V4) => 7,
+            (Self::Address, Family::V4) | (Self::AddressEnd, _) => 7,
             (Self::Address, Family::V6) => 8,
             (Self::Protocol, _) => 12,
             (Self::Port, _) => 13,
@@ -85,6 +95,7 @@ impl Datatype {
     const fn unpadded(self, family: Family) -> u32 {
         match self {
             Self::Address => family.address_bits() as u32 / 8,
+            Self::AddressEnd => 4,
             Self::Protocol => 1,
             Self::Port => 2,
         }
@@ -92,7 +103,7 @@ impl Datatype {
 
     const fn name(self, family: Family) -> &'static str {
         match (self, family) {
-            (Self::Address, Family::V4) => "ipv4_addr",
+            (Self::Address, Family::V4) | (Self::AddressEnd, _) => "ipv4_addr",
             (Self::Address, Family::V6) => "ipv6_addr",
             (Self::Protocol, _) => "inet_proto",
             (Self::Port, _) => "inet_service",
@@ -104,11 +115,21 @@ impl Set {
     /// The text of its definition, with this between its parts.
     pub(crate) fn write(&self, family: Family, between: &str, f: &mut impl fmt::Write) -> fmt::Result {
         f.write_str("type ")?;
-        for (position, datatype) in self.key.iter().enumerate() {
-            let separator = if position == 0 { "" } else { " . " };
-            write!(f, "{separator}{}", datatype.name(family))?;
+        write_types(self.key, family, f)?;
+        if self.is_map() {
+            f.write_str(" : ")?;
+            write_types(self.value, family, f)?;
         }
         if self.intervals { write!(f, "{between}flags interval") } else { Ok(()) }
+    }
+
+    /// What nft calls it.
+    pub(crate) const fn kind(&self) -> &'static str {
+        if self.is_map() { "map" } else { "set" }
+    }
+
+    const fn is_map(&self) -> bool {
+        !self.value.is_empty()
     }
 
     /// Whether the kernel's set is this one, elements aside.
@@ -121,8 +142,10 @@ impl Set {
         ObservedSet {
             name: self.name.into(),
             flags: self.flags(),
-            key_type: self.key_type(family),
-            key_length: self.key_length(family),
+            key_type: type_number(self.key, family),
+            key_length: length(self.key, family),
+            value_type: type_number(self.value, family),
+            value_length: length(self.value, family),
             size: 0,
         }
     }
@@ -133,8 +156,12 @@ impl Set {
             encoder.string(NFTA_SET_TABLE, TABLE);
             encoder.string(NFTA_SET_NAME, self.name);
             encoder.u32_be(NFTA_SET_FLAGS, self.flags());
-            encoder.u32_be(NFTA_SET_KEY_TYPE, self.key_type(family));
-            encoder.u32_be(NFTA_SET_KEY_LEN, self.key_length(family));
+            encoder.u32_be(NFTA_SET_KEY_TYPE, type_number(self.key, family));
+            encoder.u32_be(NFTA_SET_KEY_LEN, length(self.key, family));
+            if self.is_map() {
+                encoder.u32_be(NFTA_SET_DATA_TYPE, type_number(self.value, family));
+                encoder.u32_be(NFTA_SET_DATA_LEN, length(self.value, family));
+            }
             encoder.u32_be(NFTA_SET_ID, id);
             if self.intervals {
                 encoder.nest(NFTA_SET_DESC, |description| self.describe_fields(family, description));
@@ -154,17 +181,39 @@ impl Set {
     }
 
     const fn flags(&self) -> u32 {
-        if self.intervals { NFT_SET_INTERVAL | NFT_SET_CONCAT } else { 0 }
+        let intervals = if self.intervals { NFT_SET_INTERVAL | NFT_SET_CONCAT } else { 0 };
+        let map = if self.is_map() { NFT_SET_MAP } else { 0 };
+        intervals | map
     }
+}
 
-    /// A concatenation's type is its parts' types, six bits each (nft's `concat_subtype_add`).
-    fn key_type(&self, family: Family) -> u32 {
-        self.key.iter().fold(0, |number, datatype| number << 6 | datatype.number(family))
-    }
+/// A concatenation's type is its parts' types, six bits each (nft's `concat_subtype_add`).
+fn type_number(types: &[Datatype], family: Family) -> u32 {
+    types.iter().fold(0, |number, datatype| number << 6 | datatype.number(family))
+}
 
-    fn key_length(&self, family: Family) -> u32 {
-        self.key.iter().map(|datatype| datatype.length(family)).sum()
+/// How many bytes a concatenation takes. A part alone is not filled up.
+fn length(types: &[Datatype], family: Family) -> u32 {
+    match types {
+        [alone] => alone.unpadded(family),
+        _ => types.iter().map(|datatype| datatype.length(family)).sum(),
     }
+}
+
+fn write_types(types: &[Datatype], family: Family, f: &mut impl fmt::Write) -> fmt::Result {
+    for (position, datatype) in types.iter().enumerate() {
+        let separator = if position == 0 { "" } else { " . " };
+        write!(f, "{separator}{}", datatype.name(family))?;
+    }
+    Ok(())
+}
+
+/// Appends the request that deletes a set, which no rule may use.
+pub(crate) fn delete(batch: &mut Batch, family: Family, name: &str) {
+    message::add(batch, Message::DelSet, 0, family, |encoder| {
+        encoder.string(NFTA_SET_TABLE, TABLE);
+        encoder.string(NFTA_SET_NAME, name);
+    });
 }
 
 /// The request for the sets of our table.
@@ -184,6 +233,8 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
             NFTA_SET_FLAGS => set.flags = attribute.u32_be()?,
             NFTA_SET_KEY_TYPE => set.key_type = attribute.u32_be()?,
             NFTA_SET_KEY_LEN => set.key_length = attribute.u32_be()?,
+            NFTA_SET_DATA_TYPE => set.value_type = attribute.u32_be()?,
+            NFTA_SET_DATA_LEN => set.value_length = attribute.u32_be()?,
             NFTA_SET_DESC => set.size = decode_size(attribute.payload)?,
             _ => {}
         }
@@ -198,7 +249,7 @@ fn decode_size(description: &[u8]) -> Result<u32, Error> {
 }
 
 /// Appends a request about elements of one set. `keys` must stay below 64 KiB with 12 bytes of
-/// headers each, and 8 more for a second end: the list is one attribute.
+/// headers each, and 8 more for a second end or a value: the list is one attribute.
 pub(crate) fn elements(
     batch: &mut Batch,
     message: Message,
@@ -220,6 +271,9 @@ fn encode_element(list: &mut Encoder<'_>, key: &Key) {
         if let Some(end) = &key.end {
             element.nest(NFTA_SET_ELEM_KEY_END, |data| data.bytes(NFTA_DATA_VALUE, end.as_ref()));
         }
+        if let Some(value) = &key.value {
+            element.nest(NFTA_SET_ELEM_DATA, |data| data.bytes(NFTA_DATA_VALUE, value.as_ref()));
+        }
     });
 }
 
@@ -231,29 +285,36 @@ pub(crate) fn list_elements(family: Family, set: &str) -> Batch {
     })
 }
 
-/// Calls `take` with the key of each element in one message of a dump, and with its other end if it is an
-/// interval. An element without a key, which matches everything (nft's `*`, Linux 5.13), has an empty one
-/// here.
-pub(crate) fn decode_elements(
-    reply: &Reply<'_>,
-    mut take: impl FnMut(&[u8], Option<&[u8]>),
-) -> Result<(), Error> {
+/// An element as the kernel shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RawElement<'a> {
+    /// Its key, or the first one of an interval. Empty in one that matches everything (nft's `*`, Linux 5.13).
+    pub(crate) start: &'a [u8],
+    /// The last key of an interval.
+    pub(crate) end: Option<&'a [u8]>,
+    /// What a map has for it.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+/// Calls `take` with each element in one message of a dump.
+pub(crate) fn decode_elements(reply: &Reply<'_>, mut take: impl FnMut(RawElement<'_>)) -> Result<(), Error> {
     for attribute in message::body(reply)? {
         let attribute = attribute?;
         if attribute.kind != NFTA_SET_ELEM_LIST_ELEMENTS {
             continue;
         }
         for element in attributes(attribute.payload) {
-            let (mut start, mut end) = (Default::default(), None);
+            let mut raw = RawElement::default();
             for part in attributes(element?.payload) {
                 let part = part?;
                 match part.kind {
-                    NFTA_SET_ELEM_KEY => start = value(part.payload)?.unwrap_or_default(),
-                    NFTA_SET_ELEM_KEY_END => end = value(part.payload)?,
+                    NFTA_SET_ELEM_KEY => raw.start = value(part.payload)?.unwrap_or_default(),
+                    NFTA_SET_ELEM_KEY_END => raw.end = value(part.payload)?,
+                    NFTA_SET_ELEM_DATA => raw.value = value(part.payload)?,
                     _ => {}
                 }
             }
-            take(start, end);
+            take(raw);
         }
     }
     Ok(())

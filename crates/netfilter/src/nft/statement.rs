@@ -1,11 +1,16 @@
 //! What a rule says, in the terms of nft's language.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::Family;
 
-use super::expression::{Base, Comparison, ConntrackKey, Expression, MetaKey, Register, Verdict};
+use super::{
+    expression::{
+        Base, Comparison, ConntrackKey, Direction, Expression, HeaderChecksum, MetaKey, Register, Verdict,
+    },
+    family_name,
+};
 
 /// A part of a packet that a set's key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +19,11 @@ pub(crate) enum Field {
     Daddr,
     L4Proto,
     ThDport,
+    /// What [`Statement::SetPriorityToDaddr`] has put there.
+    Priority,
+    /// Where the first packet of the connection went, as conntrack saw it.
+    OriginalDaddr,
+    OriginalDport,
 }
 
 /// The interfaces that a rule speaks of. Names have 1 to 15 bytes.
@@ -31,6 +41,8 @@ pub(crate) enum CtState {
     New,
     /// Packets in both directions were seen, or this is an error message about such a connection.
     EstablishedOrRelated,
+    /// It fits no connection, or is not tracked.
+    InvalidOrUntracked,
 }
 
 /// One statement. Matches come first; a rule ends where one does not match.
@@ -40,12 +52,23 @@ pub(crate) enum Statement {
     Saddr(IpNet),
     /// The source lies outside of it.
     SaddrNot(IpNet),
+    /// The destination is this address.
+    Daddr(IpAddr),
+    /// The packet has another of its family inside.
+    Encapsulates,
+    /// The packet has another of its family inside, by generic UDP encapsulation at this port, without any option: the
+    /// kernel would hand whatever else is said to be inside to the node's own programs.
+    EncapsulatesByGue(u16),
     /// The packet came in through this interface.
     IifName(Interface),
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
     /// The packet's connection is in this state.
     CtState(CtState),
+    /// The packet is an answer.
+    IsReply,
+    /// The packet opens a TCP connection, or says that it is open.
+    TcpSyn,
     /// The packet asks for an echo, as ping sends it.
     EchoRequest,
     /// The packet's mark has this bit.
@@ -57,6 +80,19 @@ pub(crate) enum Statement {
     /// Fixes the connection's destination as it is: the first destination NAT of a connection, by any table,
     /// is the only one (`nf_nat_inet_fn` in net/netfilter/nf_nat_core.c).
     DnatToDaddr,
+    /// Makes the connection's destination what the map has for these fields: an address with a port.
+    DnatTo { fields: &'static [Field], map: &'static str },
+    /// Replaces the destination of this packet alone.
+    SetDaddr(IpAddr),
+    /// Notes the last four bytes of the destination where the kernel has the packet's priority. It keeps that while it
+    /// decapsulates the packet, and forgets it when it forwards the content (`ip_forward` in net/ipv4/ip_forward.c).
+    SetPriorityToDaddr,
+    /// Keeps the packet from conntrack.
+    Notrack,
+    /// Counts the packet.
+    Counter,
+    /// Lowers the maximum segment size that a TCP SYN announces to what the map has for these fields.
+    ClampMaxSegmentSize { fields: &'static [Field], map: &'static str },
     /// Replaces the source by the node's own address.
     Masquerade { fully_random: bool },
     /// Goes through another chain, then on.
@@ -74,23 +110,28 @@ impl Field {
     /// the next multiple of four.
     pub(crate) const fn length(self, family: Family) -> u8 {
         match self {
-            Self::Saddr | Self::Daddr => family.address_bits() / 8,
+            Self::Saddr | Self::Daddr | Self::OriginalDaddr => family.address_bits() / 8,
             Self::L4Proto => 1,
-            Self::ThDport => 2,
+            Self::ThDport | Self::OriginalDport => 2,
+            Self::Priority => 4,
         }
     }
 
     fn load(self, family: Family, to: Register) -> Expression {
         let length = self.length(family);
         let header = |offset| Expression::Payload { base: Base::Network, offset, length, to };
+        let original = |key| Expression::Conntrack { key, direction: Some(Direction::Original), to };
         match (self, family) {
             (Self::Saddr, Family::V4) => header(12),
             (Self::Saddr, Family::V6) => header(8),
-            (Self::Daddr, Family::V4) => header(16),
-            (Self::Daddr, Family::V6) => header(24),
+            (Self::Daddr, _) => header(daddr_offset(family)),
             (Self::L4Proto, _) => Expression::Meta { key: MetaKey::L4Protocol, to },
             // The same place in TCP, UDP and SCTP.
             (Self::ThDport, _) => Expression::Payload { base: Base::Transport, offset: 2, length, to },
+            (Self::Priority, _) => Expression::Meta { key: MetaKey::Priority, to },
+            (Self::OriginalDaddr, Family::V4) => original(ConntrackKey::DestinationV4),
+            (Self::OriginalDaddr, Family::V6) => original(ConntrackKey::DestinationV6),
+            (Self::OriginalDport, _) => original(ConntrackKey::DestinationPort),
         }
     }
 
@@ -102,9 +143,33 @@ impl Field {
             (Self::Daddr, Family::V6) => "ip6 daddr",
             (Self::L4Proto, _) => "meta l4proto",
             (Self::ThDport, _) => "th dport",
+            (Self::Priority, _) => "meta priority",
+            (Self::OriginalDaddr, Family::V4) => "ct original ip daddr",
+            (Self::OriginalDaddr, Family::V6) => "ct original ip6 daddr",
+            (Self::OriginalDport, _) => "ct original proto-dst",
         }
     }
 }
+
+const fn daddr_offset(family: Family) -> u8 {
+    match family {
+        Family::V4 => 16,
+        Family::V6 => 24,
+    }
+}
+
+/// The protocol number of a packet inside another of the same family, and what nft calls it.
+const fn encapsulation(family: Family) -> (u8, &'static str) {
+    match family {
+        Family::V4 => (4, "ipencap"),
+        Family::V6 => (41, "ipv6"),
+    }
+}
+
+const IPPROTO_UDP: u8 = 17;
+/// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h). The protocol
+/// follows.
+const GUE_PLAIN: u8 = 0;
 
 const FIRST: Register = Register(0);
 
@@ -114,37 +179,32 @@ impl Statement {
         match self {
             Self::Saddr(net) => source(*net, Comparison::Equal),
             Self::SaddrNot(net) => source(*net, Comparison::NotEqual),
+            Self::Daddr(ip) => vec![Field::Daddr.load(family, FIRST), equal(octets(*ip))],
+            Self::Encapsulates => {
+                let (number, _) = encapsulation(family);
+                vec![Field::L4Proto.load(family, FIRST), equal(vec![number])]
+            }
+            Self::EncapsulatesByGue(port) => encapsulates_by_gue(*port, family),
             Self::IifName(interface) => vec![
                 Expression::Meta { key: MetaKey::InputInterfaceName, to: FIRST },
                 equal(interface.pattern()),
             ],
             Self::InSet { fields, set } => {
-                let mut register = FIRST;
-                let mut expressions = Vec::with_capacity(fields.len() + 1);
-                for field in *fields {
-                    expressions.push(field.load(family, register));
-                    register = register.after(field.length(family));
-                }
-                expressions.push(Expression::Lookup { set, key: FIRST });
+                let mut expressions = loaded(fields, family);
+                expressions.push(Expression::Lookup { set, key: FIRST, value: None });
                 expressions
             }
             Self::CtState(connection) => vec![
-                Expression::Conntrack { key: ConntrackKey::State, to: FIRST },
+                Expression::Conntrack { key: ConntrackKey::State, direction: None, to: FIRST },
                 masked(connection.bits(), 0),
                 Expression::Compare { register: FIRST, how: Comparison::NotEqual, value: vec![0; 4] },
             ],
-            Self::EchoRequest => {
-                let (protocol, echo_request) = match family {
-                    Family::V4 => (1, 8),
-                    Family::V6 => (58, 128),
-                };
-                vec![
-                    Field::L4Proto.load(family, FIRST),
-                    equal(vec![protocol]),
-                    Expression::Payload { base: Base::Transport, offset: 0, length: 1, to: FIRST },
-                    equal(vec![echo_request]),
-                ]
-            }
+            Self::IsReply => vec![
+                Expression::Conntrack { key: ConntrackKey::Direction, direction: None, to: FIRST },
+                equal(vec![Direction::Reply as u8]),
+            ],
+            Self::TcpSyn => tcp_syn(family),
+            Self::EchoRequest => echo_request(family),
             Self::HasMark(bit) => vec![
                 Expression::Meta { key: MetaKey::Mark, to: FIRST },
                 masked(*bit, 0),
@@ -152,8 +212,30 @@ impl Statement {
             ],
             Self::SetMark(bit) => change_mark(!bit, *bit),
             Self::ClearMark(bit) => change_mark(!bit, 0),
-            Self::DnatToDaddr => {
-                vec![Field::Daddr.load(family, FIRST), Expression::DestinationNat { family, address: FIRST }]
+            Self::DnatToDaddr => vec![
+                Field::Daddr.load(family, FIRST),
+                Expression::DestinationNat { family, address: FIRST, port: None },
+            ],
+            Self::DnatTo { fields, map } => {
+                let mut expressions = loaded(fields, family);
+                let port = Some(FIRST.after(Field::Daddr.length(family)));
+                expressions.extend([
+                    Expression::Lookup { set: map, key: FIRST, value: Some(FIRST) },
+                    Expression::DestinationNat { family, address: FIRST, port },
+                ]);
+                expressions
+            }
+            Self::SetDaddr(ip) => set_daddr(*ip, family),
+            Self::SetPriorityToDaddr => set_priority_to_daddr(family),
+            Self::Notrack => vec![Expression::Notrack],
+            Self::Counter => vec![Expression::Counter],
+            Self::ClampMaxSegmentSize { fields, map } => {
+                let mut expressions = loaded(fields, family);
+                expressions.extend([
+                    Expression::Lookup { set: map, key: FIRST, value: Some(FIRST) },
+                    Expression::SetMaxSegmentSize { from: FIRST },
+                ]);
+                expressions
             }
             Self::Masquerade { fully_random } => {
                 vec![Expression::Masquerade { fully_random: *fully_random }]
@@ -177,15 +259,24 @@ impl Statement {
                 write!(f, "{} != ", Field::Saddr.name(family))?;
                 write_net(*net, f)
             }
+            Self::Daddr(ip) => write!(f, "{} {ip}", Field::Daddr.name(family)),
+            Self::Encapsulates => {
+                let (_, name) = encapsulation(family);
+                write!(f, "{} {name}", Field::L4Proto.name(family))
+            }
+            Self::EncapsulatesByGue(port) => {
+                let header = u16::from_be_bytes([GUE_PLAIN, encapsulation(family).0]);
+                write!(f, "udp dport {port} @th,64,16 {header:#x}")
+            }
             Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
             Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
             Self::InSet { fields, set } => {
-                for (position, field) in fields.iter().enumerate() {
-                    let separator = if position == 0 { "" } else { " . " };
-                    write!(f, "{separator}{}", field.name(family))?;
-                }
+                write_fields(fields, family, f)?;
                 write!(f, " @{set}")
             }
+            Self::CtState(CtState::InvalidOrUntracked) => f.write_str("ct state invalid,untracked"),
+            Self::IsReply => f.write_str("ct direction reply"),
+            Self::TcpSyn => f.write_str("tcp flags syn"),
             Self::CtState(CtState::New) => f.write_str("ct state new"),
             Self::CtState(CtState::EstablishedOrRelated) => f.write_str("ct state established,related"),
             Self::EchoRequest if family == Family::V4 => f.write_str("icmp type echo-request"),
@@ -194,6 +285,21 @@ impl Statement {
             Self::SetMark(bit) => write!(f, "meta mark set meta mark | {bit:#010x}"),
             Self::ClearMark(bit) => write!(f, "meta mark set meta mark & {:#010x}", !bit),
             Self::DnatToDaddr => write!(f, "dnat to {}", Field::Daddr.name(family)),
+            Self::DnatTo { fields, map } => {
+                write!(f, "dnat {} to ", family_name(family))?;
+                write_fields(fields, family, f)?;
+                write!(f, " map @{map}")
+            }
+            Self::SetDaddr(ip) => write!(f, "{} set {ip}", Field::Daddr.name(family)),
+            Self::SetPriorityToDaddr if family == Family::V4 => f.write_str("meta priority set ip daddr"),
+            Self::SetPriorityToDaddr => f.write_str("meta priority set @nh,288,32"),
+            Self::Notrack => f.write_str("notrack"),
+            Self::Counter => f.write_str("counter packets 0 bytes 0"),
+            Self::ClampMaxSegmentSize { fields, map } => {
+                f.write_str("tcp option maxseg size set ")?;
+                write_fields(fields, family, f)?;
+                write!(f, " map @{map}")
+            }
             Self::Masquerade { fully_random: false } => f.write_str("masquerade"),
             Self::Masquerade { fully_random: true } => f.write_str("masquerade fully-random"),
             Self::Jump(chain) => write!(f, "jump {chain}"),
@@ -225,8 +331,91 @@ impl CtState {
         match self {
             Self::New => 1 << 3,
             Self::EstablishedOrRelated => 1 << 1 | 1 << 2,
+            Self::InvalidOrUntracked => 1 | 1 << 6,
         }
     }
+}
+
+/// Loads fields into registers one after the other.
+fn loaded(fields: &[Field], family: Family) -> Vec<Expression> {
+    let mut register = FIRST;
+    let load = |field: &Field| {
+        let load = field.load(family, register);
+        register = register.after(field.length(family));
+        load
+    };
+    fields.iter().map(load).collect()
+}
+
+fn write_fields(fields: &[Field], family: Family, f: &mut impl fmt::Write) -> fmt::Result {
+    for (position, field) in fields.iter().enumerate() {
+        let separator = if position == 0 { "" } else { " . " };
+        write!(f, "{separator}{}", field.name(family))?;
+    }
+    Ok(())
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().into(),
+        IpAddr::V6(ip) => ip.octets().into(),
+    }
+}
+
+fn encapsulates_by_gue(port: u16, family: Family) -> Vec<Expression> {
+    vec![
+        Field::L4Proto.load(family, FIRST),
+        equal(vec![IPPROTO_UDP]),
+        Field::ThDport.load(family, FIRST),
+        equal(port.to_be_bytes().to_vec()),
+        Expression::Payload { base: Base::Transport, offset: 8, length: 2, to: FIRST },
+        equal(vec![GUE_PLAIN, encapsulation(family).0]),
+    ]
+}
+
+fn tcp_syn(family: Family) -> Vec<Expression> {
+    const SYN: u8 = 0x02;
+    vec![
+        Field::L4Proto.load(family, FIRST),
+        equal(vec![6]),
+        Expression::Payload { base: Base::Transport, offset: 13, length: 1, to: FIRST },
+        Expression::Bitwise { register: FIRST, mask: vec![SYN], xor: vec![0] },
+        Expression::Compare { register: FIRST, how: Comparison::NotEqual, value: vec![0] },
+    ]
+}
+
+fn echo_request(family: Family) -> Vec<Expression> {
+    let (protocol, echo_request) = match family {
+        Family::V4 => (1, 8),
+        Family::V6 => (58, 128),
+    };
+    vec![
+        Field::L4Proto.load(family, FIRST),
+        equal(vec![protocol]),
+        Expression::Payload { base: Base::Transport, offset: 0, length: 1, to: FIRST },
+        equal(vec![echo_request]),
+    ]
+}
+
+fn set_daddr(ip: IpAddr, family: Family) -> Vec<Expression> {
+    let (offset, length) = (daddr_offset(family), Field::Daddr.length(family));
+    let checksum = match family {
+        Family::V4 => HeaderChecksum::At(10),
+        Family::V6 => HeaderChecksum::None,
+    };
+    vec![
+        Expression::Immediate { value: octets(ip), to: FIRST },
+        Expression::SetNetworkHeader { offset, length, checksum, from: FIRST },
+    ]
+}
+
+fn set_priority_to_daddr(family: Family) -> Vec<Expression> {
+    let (base, length) = (Base::Network, Field::Priority.length(family));
+    let offset = daddr_offset(family) + Field::Daddr.length(family) - length;
+    vec![
+        Expression::Payload { base, offset, length, to: FIRST },
+        Expression::SetMeta { key: MetaKey::Priority, from: FIRST },
+    ]
 }
 
 fn source(net: IpNet, how: Comparison) -> Vec<Expression> {

@@ -6,7 +6,7 @@ use ipvs::Family;
 use netlink::{Errno, KernelError, OperationError, Protocol, Socket};
 
 use super::{
-    installation::{Stages, Task, known_elements, look},
+    installation::{Shapes, Task, known_elements, look},
     intervals,
     netfilter::{Error, Netfilter, Observed},
     observed::ObservedTable,
@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 5;
 #[derive(Debug)]
 pub struct KernelNetfilter {
     socket: Socket,
-    rulesets: BTreeMap<Family, Stages>,
+    shapes: BTreeMap<Family, Shapes>,
     missing: BTreeMap<Family, Vec<Feature>>,
 }
 
@@ -54,13 +54,9 @@ impl KernelNetfilter {
 
     fn with(socket: Socket, policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Self {
         let lacks = |family| missing.get(&family).is_some_and(|lacks| lacks.contains(&Feature::IntervalSets));
-        let stages = |family| {
-            let ruleset = Ruleset::new(policy, family);
-            let installed = if lacks(family) { ruleset.without(Element::ALLOWED_SOURCES) } else { ruleset };
-            (family, Stages { prepared: installed.prepared(), installed })
-        };
-        let rulesets = Family::BOTH.into_iter().map(stages).collect();
-        Self { socket, rulesets, missing }
+        let shapes = |family| (family, Shapes::new(policy, family, !lacks(family)));
+        let shapes = Family::BOTH.into_iter().map(shapes).collect();
+        Self { socket, shapes, missing }
     }
 
     /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
@@ -78,11 +74,15 @@ impl KernelNetfilter {
     /// One attempt at the whole.
     fn read(&mut self) -> Result<Observed, netlink::Error> {
         let mut observed = Observed::default();
-        for (&family, stages) in &self.rulesets {
-            let Some(table) = ObservedTable::read(&mut self.socket, family, stages.installed.chain_names())?
-            else {
+        for (&family, shapes) in &self.shapes {
+            let Some(table) = ObservedTable::read(&mut self.socket, family, shapes.chain_names())? else {
                 continue;
             };
+            let has_direct_return = Ruleset::has_direct_return(family, &table);
+            if has_direct_return {
+                observed.direct_return.insert(family);
+            }
+            let stages = shapes.with(has_direct_return);
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
             if stages.installed.is_in(&table) && !elements.strange {
                 observed.installed.insert(family);
@@ -99,7 +99,7 @@ impl KernelNetfilter {
     fn write(&mut self, operations: &[Operation], whatever_others_do: bool) -> Result<(), Error> {
         refuse_unsupported(operations, &self.missing)?;
         let tasks: Vec<_> =
-            self.rulesets.keys().filter_map(|family| Task::for_family(operations, *family)).collect();
+            self.shapes.keys().filter_map(|family| Task::for_family(operations, *family)).collect();
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
@@ -108,10 +108,11 @@ impl KernelNetfilter {
         let mut transaction = Transaction::default();
         let mut operations = Cow::Borrowed(operations);
         for task in tasks {
-            let Some(stages) = self.rulesets.get(&task.family) else { continue };
-            let there = look(&mut self.socket, stages, &task).map_err(not_read)?;
+            let Some(shapes) = self.shapes.get(&task.family) else { continue };
+            let there = look(&mut self.socket, shapes, &task).map_err(not_read)?;
             if let Some(table) = task.table {
-                stages.install(table, &mut transaction, &there);
+                let direct_return = task.direct_return.unwrap_or(there.has_direct_return(task.family));
+                shapes.with(direct_return).install(table, &mut transaction, &there);
             }
             if task.deletes_intervals {
                 let there = there.elements.ours.into_iter().flatten().collect();
@@ -203,7 +204,10 @@ fn is_stale(error: &Error) -> bool {
 /// Combines neighbouring changes of the same kind to the same set into one request.
 pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
     let kind = |operation: &Operation| match operation {
-        Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
+        Operation::PrepareTable(_)
+        | Operation::InstallTable(_)
+        | Operation::AddDirectReturn(_)
+        | Operation::RemoveDirectReturn(_) => None,
         Operation::AddElement(element) => Some((true, element.family(), element.set())),
         Operation::DeleteElement(element) => Some((false, element.family(), element.set())),
     };
@@ -211,14 +215,14 @@ pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[O
         let elements: Vec<Element> = run
             .iter()
             .filter_map(|operation| match operation {
-                Operation::PrepareTable(_) | Operation::InstallTable(_) => None,
                 Operation::AddElement(element) | Operation::DeleteElement(element) => Some(*element),
+                _ => None,
             })
             .collect();
         match run.first() {
             Some(Operation::AddElement(_)) => transaction.add_elements(&elements),
             Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
-            Some(Operation::PrepareTable(_) | Operation::InstallTable(_)) | None => {}
+            _ => {}
         }
     }
 }

@@ -8,7 +8,39 @@ use super::{
     observed::{self, Elements, ObservedTable},
     transaction::Transaction,
 };
-use crate::{Operation, Ruleset, nft::set::Set};
+use crate::{Element, Operation, Policy, Ruleset, nft::set::Set};
+
+/// Our table of one family in each of its shapes.
+#[derive(Debug)]
+pub(super) struct Shapes {
+    usual: Stages,
+    direct_return: Stages,
+}
+
+impl Shapes {
+    /// Without interval sets there is no set of allowed sources.
+    pub(super) fn new(policy: &Policy, family: Family, has_interval_sets: bool) -> Self {
+        let stages = |ruleset: Ruleset| {
+            let installed =
+                if has_interval_sets { ruleset } else { ruleset.without(Element::ALLOWED_SOURCES) };
+            Stages { prepared: installed.prepared(), installed }
+        };
+        Self {
+            usual: stages(Ruleset::new(policy, family)),
+            direct_return: stages(Ruleset::with_direct_return(policy, family)),
+        }
+    }
+
+    /// The shape with or without direct return.
+    pub(super) fn with(&self, direct_return: bool) -> &Stages {
+        if direct_return { &self.direct_return } else { &self.usual }
+    }
+
+    /// The names of all chains.
+    pub(super) fn chain_names(&self) -> impl Iterator<Item = &'static str> {
+        self.direct_return.installed.chain_names()
+    }
+}
 
 /// Our table of one family before it takes flows from the destination NAT of others, and from then on.
 #[derive(Debug)]
@@ -32,6 +64,8 @@ pub(super) struct Task {
     pub(super) family: Family,
     /// How to make the table, if it is to be made.
     pub(super) table: Option<Table>,
+    /// Whether it is to have direct return, if that is to change.
+    pub(super) direct_return: Option<bool>,
     pub(super) deletes_intervals: bool,
 }
 
@@ -46,13 +80,22 @@ pub(super) enum Table {
 
 impl Task {
     pub(super) fn for_family(operations: &[Operation], family: Family) -> Option<Self> {
-        let table = if operations.contains(&Operation::InstallTable(family)) {
+        let contains = |operation| operations.contains(&operation);
+        let direct_return = if contains(Operation::AddDirectReturn(family)) {
+            Some(true)
+        } else {
+            contains(Operation::RemoveDirectReturn(family)).then_some(false)
+        };
+        let table = if contains(Operation::InstallTable(family)) {
             Some(Table::Installed)
         } else {
-            operations.contains(&Operation::PrepareTable(family)).then_some(Table::Prepared)
+            // A table that takes flows keeps doing so.
+            let is_made = contains(Operation::PrepareTable(family)) || direct_return.is_some();
+            is_made.then_some(Table::Prepared)
         };
         let deletes_intervals = intervals::are_deleted(operations, family);
-        (table.is_some() || deletes_intervals).then_some(Self { family, table, deletes_intervals })
+        let task = Self { family, table, direct_return, deletes_intervals };
+        (table.is_some() || deletes_intervals).then_some(task)
     }
 }
 
@@ -62,9 +105,17 @@ pub(super) struct There {
     pub(super) elements: Elements,
 }
 
-pub(super) fn look(socket: &mut Socket, stages: &Stages, task: &Task) -> Result<There, netlink::Error> {
-    let table = ObservedTable::read(socket, task.family, stages.installed.chain_names())?;
-    let is_prepared = table.as_ref().is_some_and(|table| stages.prepared.is_in(table));
+impl There {
+    /// Whether the table has direct return.
+    pub(super) fn has_direct_return(&self, family: Family) -> bool {
+        self.table.as_ref().is_some_and(|table| Ruleset::has_direct_return(family, table))
+    }
+}
+
+pub(super) fn look(socket: &mut Socket, shapes: &Shapes, task: &Task) -> Result<There, netlink::Error> {
+    let table = ObservedTable::read(socket, task.family, shapes.chain_names())?;
+    let is_prepared = |table| [false, true].iter().any(|with| shapes.with(*with).prepared.is_in(table));
+    let is_prepared = table.as_ref().is_some_and(is_prepared);
     let elements = match &table {
         // Its sets stay as they are.
         Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
@@ -84,7 +135,7 @@ pub(super) fn known_elements(
     of_interest: impl Fn(&Set) -> bool,
 ) -> Result<Elements, netlink::Error> {
     let mut elements = Elements::default();
-    for set in Ruleset::known_sets().iter().filter(|set| of_interest(set)) {
+    for set in Ruleset::known_sets().filter(|set| of_interest(set)) {
         if table.sets.iter().any(|observed| set.is(family, observed)) {
             observed::read_elements(socket, family, set.name, &mut elements)?;
         }

@@ -19,9 +19,8 @@ pub(crate) fn contain(element: &Element) -> bool {
 
 /// Whether some interval of a family is deleted.
 pub(crate) fn are_deleted(operations: &[Operation], family: Family) -> bool {
-    operations.iter().any(|operation| match operation {
-        Operation::DeleteElement(element) => contain(element) && element.family() == family,
-        Operation::PrepareTable(_) | Operation::InstallTable(_) | Operation::AddElement(_) => false,
+    operations.iter().any(|operation| {
+        matches!(operation, Operation::DeleteElement(element) if contain(element) && element.family() == family)
     })
 }
 

@@ -36,6 +36,8 @@ pub struct Observed {
     pub installed: BTreeSet<Family>,
     /// The families whose table only lacks the rules that take new flows from the destination NAT of others.
     pub prepared: BTreeSet<Family>,
+    /// The families whose table has the sets of direct return.
+    pub direct_return: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: HashSet<Element>,
 }
@@ -48,7 +50,7 @@ pub trait Netfilter {
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
     ///
-    /// Tables are installed first, then elements change in the order given, except that all intervals are
+    /// Tables are made first, with or without direct return, then elements change in the order given, except that all intervals are
     /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
     /// not an error; changing an element of a table that does not exist is.
     fn apply(&mut self, operations: &[Operation]) -> Result<(), Error>;

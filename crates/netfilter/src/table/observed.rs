@@ -117,7 +117,7 @@ pub(crate) fn read_elements(
 ) -> Result<(), Error> {
     let mut ours = Vec::new();
     socket.dump_once(&mut set::list_elements(family, set), |reply| {
-        set::decode_elements(reply, |start, end| match key::element(set, family, start, end) {
+        set::decode_elements(reply, |raw| match key::element(set, family, raw) {
             Some(element) => ours.push(element),
             None => elements.strange = true,
         })
@@ -172,11 +172,12 @@ mod tests {
         let _ = Header::decode(&reply);
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
+        let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
-        let _ = set::decode_elements(&reply, |start, end| {
+        let _ = set::decode_elements(&reply, |raw| {
             for set in crate::Ruleset::known_sets() {
-                key::element(set.name, Family::V4, start, end);
-                key::element(set.name, Family::V6, start, end);
+                key::element(set.name, Family::V4, raw);
+                key::element(set.name, Family::V6, raw);
             }
         });
     }

@@ -16,6 +16,10 @@ pub enum Operation {
     PrepareTable(Family),
     /// Create the family's table with its sets, chains and rules, or repair them; the elements stay.
     InstallTable(Family),
+    /// Add to the family's table what direct return needs besides; do nothing if it is there.
+    AddDirectReturn(Family),
+    /// Remove that again.
+    RemoveDirectReturn(Family),
     /// Add an element; do nothing if it exists.
     AddElement(Element),
     /// Remove an element.
@@ -26,7 +30,10 @@ impl Operation {
     /// The family, and so the table, that is changed.
     pub fn family(&self) -> Family {
         match self {
-            Self::PrepareTable(family) | Self::InstallTable(family) => *family,
+            Self::PrepareTable(family)
+            | Self::InstallTable(family)
+            | Self::AddDirectReturn(family)
+            | Self::RemoveDirectReturn(family) => *family,
             Self::AddElement(element) | Self::DeleteElement(element) => element.family(),
         }
     }
@@ -37,6 +44,8 @@ impl fmt::Display for Operation {
         match self {
             Self::PrepareTable(family) => write!(f, "prepare table {family}"),
             Self::InstallTable(family) => write!(f, "install table {family}"),
+            Self::AddDirectReturn(family) => write!(f, "add direct return {family}"),
+            Self::RemoveDirectReturn(family) => write!(f, "remove direct return {family}"),
             Self::AddElement(element) => write!(f, "add element {element}"),
             Self::DeleteElement(element) => write!(f, "delete element {element}"),
         }

@@ -1,6 +1,7 @@
 //! What decides whether a flow is masqueraded or accepted.
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipvs::Family;
 use serde::{Deserialize, Serialize};
 
 /// The part of the configuration that shapes the rules.
@@ -14,6 +15,8 @@ pub struct Policy {
     pub local_traffic: LocalTraffic,
     /// What is done about the host's own firewall.
     pub host_firewall: HostFirewall,
+    /// Whether other nodes may also tunnel by generic UDP encapsulation, to [`GUE_PORT`](crate::tunnel::GUE_PORT).
+    pub gue: bool,
 }
 
 impl Policy {
@@ -63,4 +66,23 @@ pub enum LocalTraffic {
     Bridge(Box<str>),
     /// By the first letters, 1 to 15 bytes, of the interface it came in through.
     InterfacePrefix(Box<str>),
+}
+
+impl LocalTraffic {
+    /// Whether pods of this node are recognised in a family.
+    pub const fn is_known(&self, family: Family) -> bool {
+        match self {
+            Self::Source { .. } => self.range(family).is_some(),
+            Self::Bridge(_) | Self::InterfacePrefix(_) => true,
+        }
+    }
+
+    /// The pods' range of a family, if they are recognised by it.
+    pub const fn range(&self, family: Family) -> Option<IpNet> {
+        match (self, family) {
+            (Self::Source { ipv4: Some(range), .. }, Family::V4) => Some(IpNet::V4(*range)),
+            (Self::Source { ipv6: Some(range), .. }, Family::V6) => Some(IpNet::V6(*range)),
+            _ => None,
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
         (Feature::Reject, Statement::Reject),
     ]
     .map(|(feature, statement)| (feature, Rule::new("probe", [statement])));
-    let intervals = Ruleset::known_sets().iter().filter(|set| set.name == Element::ALLOWED_SOURCES);
+    let intervals = Ruleset::known_sets().filter(|set| set.name == Element::ALLOWED_SOURCES);
 
     let mut trials = vec![
         (Feature::Tables, Request::AddTable(family)),

@@ -1,6 +1,7 @@
 //! Our table: what is in it, and how it comes into the kernel.
 
 mod chains;
+mod direct_return;
 mod sets;
 
 use std::fmt;
@@ -9,13 +10,14 @@ use ipvs::Family;
 
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
+pub(super) use self::direct_return::{RECEIVED, SENT};
 use self::sets::SETS;
 use super::{
     observed::{Elements, ObservedTable},
     transaction::{Request, Transaction},
 };
 use crate::{
-    Policy,
+    Element, Policy,
     nft::{TABLE, chain::Chain, family_name, set::Set},
 };
 
@@ -35,6 +37,14 @@ impl Ruleset {
     /// The table that does what `policy` says.
     pub fn new(policy: &Policy, family: Family) -> Self {
         Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
+    }
+
+    /// The table with what direct return needs besides.
+    pub fn with_direct_return(policy: &Policy, family: Family) -> Self {
+        let mut ruleset = Self::new(policy, family);
+        ruleset.sets.extend(direct_return::sets());
+        direct_return::extend(&mut ruleset.chains, policy, family);
+        ruleset
     }
 
     /// The table without a set and the rules that use it.
@@ -70,8 +80,8 @@ impl Ruleset {
     }
 
     /// Every set that the table can have.
-    pub(crate) fn known_sets() -> &'static [Set] {
-        &SETS
+    pub(crate) fn known_sets() -> impl Iterator<Item = &'static Set> {
+        SETS.iter().chain(direct_return::sets())
     }
 
     /// Whether the kernel's table is exactly this one, elements aside.
@@ -80,6 +90,12 @@ impl Ruleset {
             && table.chains.len() == self.chains.len()
             && self.chains.iter().all(|chain| table.chains.iter().any(|observed| chain.is(observed)))
             && self.chains.iter().all(|chain| self.rules_match(chain, table))
+    }
+
+    /// Whether the kernel's table has any of the sets that only direct return needs.
+    pub(crate) fn has_direct_return(family: Family, table: &ObservedTable) -> bool {
+        let mut sets = direct_return::sets().iter();
+        sets.any(|set| table.sets.iter().any(|observed| set.is(family, observed)))
     }
 
     /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
@@ -94,7 +110,9 @@ impl Ruleset {
     ) {
         match table {
             Some(table) if self.is_in(table) && !elements.strange => {}
-            Some(table) if self.sets_match(table) && !elements.strange => self.repair(transaction, table),
+            Some(table) if self.all_sets_are_ours(table) && !elements.strange => {
+                self.repair(transaction, table);
+            }
             _ => {
                 if table.is_some() {
                     transaction.push(Request::DeleteTable(self.family));
@@ -107,7 +125,10 @@ impl Ruleset {
                     transaction.push(Request::AddChain(self.family, chain));
                 }
                 self.add_rules(transaction);
-                for set in &elements.ours {
+                let has_set = |all: &&Vec<Element>| {
+                    all.first().is_some_and(|one| self.sets.iter().any(|set| set.name == one.set()))
+                };
+                for set in elements.ours.iter().filter(has_set) {
                     transaction.add_elements(set);
                 }
             }
@@ -115,19 +136,36 @@ impl Ruleset {
     }
 
     /// Whether the table has exactly our sets, and no table flag such as `dormant`.
-    pub(crate) fn sets_match(&self, table: &ObservedTable) -> bool {
+    fn sets_match(&self, table: &ObservedTable) -> bool {
         table.flags == 0
             && table.sets.len() == self.sets.len()
-            && self.sets.iter().all(|set| table.sets.iter().any(|observed| set.is(self.family, observed)))
+            && self.sets.iter().all(|set| self.is_set_in(set, table))
     }
 
-    /// Refills the chains. A base chain's hook, priority and type are fixed at its creation, so a chain that
-    /// differs is deleted first. Packets see either the old rules or the new ones.
+    /// Whether each of its sets is one that a table of ours can have.
+    fn all_sets_are_ours(&self, table: &ObservedTable) -> bool {
+        let is_ours = |observed| Self::known_sets().any(|set| set.is(self.family, observed));
+        table.flags == 0 && table.sets.iter().all(is_ours)
+    }
+
+    fn is_set_in(&self, set: &Set, table: &ObservedTable) -> bool {
+        table.sets.iter().any(|observed| set.is(self.family, observed))
+    }
+
+    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are fixed at its
+    /// creation, so a chain that differs is deleted first. Packets see either the old rules or the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
         transaction.push(Request::FlushRules(self.family));
         for observed in &table.chains {
             if !self.chains.iter().any(|chain| chain.is(observed)) {
                 transaction.push(Request::DeleteChain(self.family, observed.name.clone()));
+            }
+        }
+        for set in Self::known_sets() {
+            match (self.sets.contains(&set), self.is_set_in(set, table)) {
+                (true, false) => transaction.push(Request::AddSet(self.family, set)),
+                (false, true) => transaction.push(Request::DeleteSet(self.family, set)),
+                _ => {}
             }
         }
         for chain in &self.chains {
@@ -156,7 +194,7 @@ impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "table {} {TABLE} {{", family_name(self.family))?;
         for set in &self.sets {
-            write!(f, "\tset {} {{\n\t\t", set.name)?;
+            write!(f, "\t{} {} {{\n\t\t", set.kind(), set.name)?;
             set.write(self.family, "\n\t\t", f)?;
             f.write_str("\n\t}\n\n")?;
         }

@@ -38,6 +38,8 @@ pub(crate) enum Request<'a> {
     /// With everything in it.
     DeleteTable(Family),
     AddSet(Family, &'static Set),
+    /// With its elements.
+    DeleteSet(Family, &'static Set),
     /// Without its rules.
     AddChain(Family, &'a Chain),
     DeleteChain(Family, Box<str>),
@@ -139,6 +141,7 @@ impl Request<'_> {
             Self::AddSet(family, set) => {
                 set.add_to(batch, *family, u32::try_from(position).unwrap_or_default());
             }
+            Self::DeleteSet(family, set) => set::delete(batch, *family, set.name),
             Self::AddChain(family, chain) => chain.add_to(batch, *family),
             Self::DeleteChain(family, name) => chain::delete(batch, *family, name),
             Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, chain),
@@ -165,9 +168,12 @@ impl fmt::Display for Request<'_> {
             Self::AddTable(family) => write!(f, "add table {}", table(family)),
             Self::DeleteTable(family) => write!(f, "delete table {}", table(family)),
             Self::AddSet(family, set) => {
-                write!(f, "add set {} {} {{ ", table(family), set.name)?;
+                write!(f, "add {} {} {} {{ ", set.kind(), table(family), set.name)?;
                 set.write(*family, "; ", f)?;
                 f.write_str("; }")
+            }
+            Self::DeleteSet(family, set) => {
+                write!(f, "delete {} {} {}", set.kind(), table(family), set.name)
             }
             Self::AddChain(family, chain) => {
                 write!(f, "add chain {} {}", table(family), chain.name)?;

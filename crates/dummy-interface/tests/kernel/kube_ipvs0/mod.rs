@@ -65,7 +65,8 @@ fn bind(interface: &mut KernelDummyInterface, vips: &[IpAddr]) {
 
 /// The node before anything of ours is there.
 fn untouched() -> Observed {
-    Observed { node_addresses: BTreeSet::from([NODE_V4.into(), NODE_V6.into()]), ..Observed::default() }
+    let node_addresses = BTreeSet::from([NODE_V4.into(), NODE_V6.into()]);
+    Observed { node_addresses, link_mtu: Some(1500), ..Observed::default() }
 }
 
 /// The device, with these VIPs and no other.

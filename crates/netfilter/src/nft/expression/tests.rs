@@ -74,7 +74,7 @@ fn a_comparison_carries_as_many_bytes_as_it_compares() {
 
 #[test]
 fn a_lookup_names_its_set_and_the_first_register_of_the_key() {
-    let lookup = Expression::Lookup { set: "hairpin", key: Register(0) };
+    let lookup = Expression::Lookup { set: "hairpin", key: Register(0), value: None };
     assert_eq!(data(&lookup), [attribute(1, b"hairpin\0"), attribute(2, &[0, 0, 0, 8])].concat());
 }
 
@@ -95,14 +95,14 @@ fn a_return_and_a_drop_are_verdicts_alone() {
 
 #[test]
 fn the_state_of_a_connection_is_loaded_into_a_register() {
-    let state = Expression::Conntrack { key: ConntrackKey::State, to: Register(0) };
+    let state = Expression::Conntrack { key: ConntrackKey::State, direction: None, to: Register(0) };
     assert_eq!(data(&state), [attribute(1, &[0, 0, 0, 8]), attribute(2, &[0; 4])].concat());
 }
 
 #[test]
 fn destination_nat_names_its_family_and_the_register_of_the_address() {
     for (family, number) in [(Family::V4, 2), (Family::V6, 10)] {
-        let nat = Expression::DestinationNat { family, address: Register(1) };
+        let nat = Expression::DestinationNat { family, address: Register(1), port: None };
         let expected =
             [attribute(1, &[0, 0, 0, 1]), attribute(2, &[0, 0, 0, number]), attribute(3, &[0, 0, 0, 9])];
         assert_eq!(data(&nat), expected.concat());

@@ -1,9 +1,16 @@
-use super::*;
-use crate::Element;
+use ipvs::ServiceAddress;
 
-const SET: Set =
-    Set { name: "s", key: &[Datatype::Address, Datatype::Protocol, Datatype::Port], intervals: false };
+use super::*;
+use crate::{Element, MaxSegmentSize};
+
+const SET: Set = Set {
+    name: "s",
+    key: &[Datatype::Address, Datatype::Protocol, Datatype::Port],
+    value: &[],
+    intervals: false,
+};
 const INTERVALS: Set = Set { intervals: true, ..SET };
+const MAP: Set = Set { value: &[Datatype::Address, Datatype::Port], ..SET };
 
 fn keys() -> [Key; 2] {
     ["0.1.2.3", "4.5.6.7"].map(|ip| Key::from(&Element::Vip(ip.parse().unwrap())))
@@ -16,7 +23,7 @@ fn reply(batch: &Batch) -> Reply<'_> {
 #[test]
 fn a_set_is_read_back_as_it_was_written() {
     for family in Family::BOTH {
-        for (set, other) in [(SET, INTERVALS), (INTERVALS, SET)] {
+        for (set, other) in [(SET, INTERVALS), (INTERVALS, SET), (MAP, SET)] {
             let mut batch = Batch::default();
             set.add_to(&mut batch, family, 1);
             let observed = decode(&reply(&batch)).unwrap().unwrap();
@@ -28,8 +35,9 @@ fn a_set_is_read_back_as_it_was_written() {
 #[test]
 fn a_concatenation_has_the_type_number_that_nft_gives_it() {
     // As nft 1.0.6 sends it for ipv4_addr . inet_proto . inet_service.
-    assert_eq!((SET.key_type(Family::V4), SET.key_length(Family::V4)), (0x730d, 12));
-    assert_eq!((SET.key_type(Family::V6), SET.key_length(Family::V6)), (0x830d, 24));
+    let key = |family| (type_number(SET.key, family), length(SET.key, family));
+    assert_eq!((key(Family::V4), key(Family::V6)), ((0x730d, 12), (0x830d, 24)));
+    assert_eq!(length(&[Datatype::Port], Family::V4), 2, "what stands alone is not filled up");
 }
 
 #[test]
@@ -57,7 +65,21 @@ fn keys_are_read_back_from_a_list_of_elements() {
     let mut batch = Batch::default();
     elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, "s", keys().into_iter());
     let mut read = Vec::new();
-    decode_elements(&reply(&batch), |start, end| read.push((start.to_vec(), end.map(<[u8]>::to_vec))))
-        .unwrap();
-    assert_eq!(read, [(vec![0, 1, 2, 3], None), (vec![4, 5, 6, 7], None)]);
+    decode_elements(&reply(&batch), |raw| {
+        assert_eq!((raw.end, raw.value), (None, None));
+        read.push(raw.start.to_vec());
+    })
+    .unwrap();
+    assert_eq!(read, [[0, 1, 2, 3], [4, 5, 6, 7]]);
+}
+
+#[test]
+fn a_maps_element_has_a_value_behind_its_key() {
+    let mut batch = Batch::default();
+    let to = ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [192, 0, 2, 1].into(), port: 80 };
+    let of = Element::MaxSegmentSize(MaxSegmentSize { to, bytes: 1420 });
+    elements(&mut batch, Message::NewSetElement, CREATE, Family::V4, of.set(), [Key::from(&of)].into_iter());
+    let mut read = Vec::new();
+    decode_elements(&reply(&batch), |raw| read.push(raw.value.map(<[u8]>::to_vec))).unwrap();
+    assert_eq!(read, [Some(vec![5, 140])]);
 }

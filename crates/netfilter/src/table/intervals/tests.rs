@@ -83,7 +83,7 @@ fn of_an_interval(operation: &Operation, family: Family) -> Option<(Element, boo
     let (element, added) = match operation {
         Operation::AddElement(element) => (*element, true),
         Operation::DeleteElement(element) => (*element, false),
-        Operation::PrepareTable(_) | Operation::InstallTable(_) => return None,
+        _ => return None,
     };
     (contain(&element) && element.family() == family).then_some((element, added))
 }

@@ -1,6 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Ruleset;
+
+fn plain(key: &[u8]) -> RawElement<'_> {
+    RawElement { start: key, end: None, value: None }
+}
 
 fn hairpin(protocol: Protocol, pod: &str) -> Element {
     let pod: std::net::SocketAddr = pod.parse().unwrap();
@@ -21,16 +26,16 @@ fn the_longest_key_fits() {
 #[test]
 fn a_hairpin_between_two_pods_is_not_ours() {
     let mut key = Key::from(&hairpin(Protocol::Tcp, "10.0.0.1:80")).start.as_ref().to_vec();
-    assert!(element("hairpin", Family::V4, &key, None).is_some());
+    assert!(element("hairpin", Family::V4, plain(&key)).is_some());
     key[15] = 2;
-    assert_eq!(element("hairpin", Family::V4, &key, None), None);
+    assert_eq!(element("hairpin", Family::V4, plain(&key)), None);
 }
 
 #[test]
 fn one_key_is_another_element_in_each_set() {
     let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 0, 0, 1].into(), port: 80 };
     let key = Key::from(&Element::ClusterIp(address));
-    let element = |set| element(set, Family::V4, key.start.as_ref(), None);
+    let element = |set| element(set, Family::V4, plain(key.start.as_ref()));
     assert_eq!(element("cluster-ips"), Some(Element::ClusterIp(address)));
     assert_eq!(element("external"), Some(Element::External(address)));
     assert_eq!(element("hairpin"), None);
@@ -49,7 +54,7 @@ fn allowed_clients_are_an_interval_in_the_last_field() {
     let [start, end] = [key.start.as_ref(), key.end.as_ref().unwrap().as_ref()];
     assert_eq!(start, [192, 0, 2, 1, 6, 0, 0, 0, 1, 187, 0, 0, 10, 0, 0, 0]);
     assert_eq!(end, [192, 0, 2, 1, 6, 0, 0, 0, 1, 187, 0, 0, 10, 255, 255, 255]);
-    let read = |start, end| element("allowed-sources", Family::V4, start, end);
+    let read = |start, end| element("allowed-sources", Family::V4, RawElement { end, ..plain(start) });
     assert_eq!(read(start, Some(end)), Some(source("10.0.0.0", "10.255.255.255")));
     assert_eq!(read(end, Some(start)), None, "the end lies before the start");
     assert_eq!(read(start, None), None, "no end");
@@ -58,17 +63,25 @@ fn allowed_clients_are_an_interval_in_the_last_field() {
     assert_eq!(read(start, Some(&other_port)), None, "an interval of ports");
 }
 
+#[test]
+fn a_tunnels_exit_is_found_by_the_end_of_the_pods_address_and_leads_there_alone() {
+    let to = ServiceAddress { protocol: Protocol::Tcp, ip: "2001:db8::1".parse().unwrap(), port: 80 };
+    let pod = RealServerAddress { ip: "fd00::1:203:405".parse().unwrap(), port: 8080 };
+    let exit = Element::TunnelExit(TunnelExit { to, pod });
+    let key = Key::from(&exit);
+    let (start, value) = (key.start.as_ref(), key.value.as_ref().unwrap().as_ref());
+    assert_eq!(start[..4], [2, 3, 4, 5]);
+    assert_eq!(value[16..], [31, 144, 0, 0]);
+    let read = |start, value| element("tunnel-exits", Family::V6, RawElement { value, ..plain(start) });
+    assert_eq!(read(start, Some(value)), Some(exit));
+    assert_eq!(read(start, None), None, "no value");
+    let mut elsewhere = value.to_vec();
+    elsewhere[15] = 6;
+    assert_eq!(read(start, Some(&elsewhere)), None, "another pod");
+}
+
 fn any_set() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec![
-        Element::VIPS,
-        Element::RESTRICTED,
-        Element::ALLOWED_SOURCES,
-        Element::CLUSTER_IPS,
-        Element::EXTERNAL,
-        Element::EXTERNAL_LOCAL,
-        Element::HAIRPIN,
-        Element::HEALTH_CHECK_PORTS,
-    ])
+    prop::sample::select(Ruleset::known_sets().map(|set| set.name).collect::<Vec<_>>())
 }
 
 prop_compose! {
@@ -84,6 +97,7 @@ prop_compose! {
             IpAddr::V4(_) => IpAddr::V4(number.into()),
             IpAddr::V6(_) => IpAddr::V6(u128::from(number).into()),
         };
+        let pod = RealServerAddress { ip: client(host), port };
         match set {
             Element::VIPS => Element::Vip(ip),
             Element::RESTRICTED => Element::Restricted(to),
@@ -98,7 +112,15 @@ prop_compose! {
             Element::HEALTH_CHECK_PORTS => {
                 Element::HealthCheckPort(HealthCheckPort { family: Family::from(ip), port })
             }
-            _ => Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip, port } }),
+            Element::HAIRPIN => Element::Hairpin(HairpinFlow { protocol, pod }),
+            Element::DIRECT_RETURN => Element::DirectReturn(to),
+            Element::CLUSTER_IP_FOR => Element::ClusterIpFor(ClusterIpFor { to, cluster_ip: pod }),
+            Element::MAX_SEGMENT_SIZES => Element::MaxSegmentSize(MaxSegmentSize { to, bytes: port }),
+            Element::TUNNEL_EXITS => Element::TunnelExit(TunnelExit { to, pod }),
+            Element::ENDPOINTS_HERE => Element::EndpointHere(ip),
+            Element::ENDPOINTS_ELSEWHERE => Element::EndpointElsewhere(ip),
+            Element::TUNNEL_SENDERS => Element::TunnelSender(ip),
+            other => unreachable!("the set {other} is made up of elements that nobody made"),
         }
     }
 }
@@ -107,23 +129,26 @@ proptest! {
     #[test]
     fn an_element_is_read_back_from_its_key(wanted in any_element()) {
         let key = Key::from(&wanted);
-        let end = key.end.as_ref().map(AsRef::as_ref);
-        let read = element(wanted.set(), wanted.family(), key.start.as_ref(), end);
-        prop_assert_eq!(read, Some(wanted));
+        let [end, value] = [&key.end, &key.value].map(|bytes| bytes.as_ref().map(AsRef::as_ref));
+        let raw = RawElement { start: key.start.as_ref(), end, value };
+        prop_assert_eq!(element(wanted.set(), wanted.family(), raw), Some(wanted));
     }
 
     #[test]
     fn any_bytes_that_decode_encode_to_themselves(
         start in prop::collection::vec(any::<u8>(), 0..48),
         end in prop::option::of(prop::collection::vec(any::<u8>(), 0..48)),
+        value in prop::option::of(prop::collection::vec(any::<u8>(), 0..24)),
         v6: bool,
         set in any_set(),
     ) {
         let family = if v6 { Family::V6 } else { Family::V4 };
-        if let Some(element) = element(set, family, &start, end.as_deref()) {
+        let raw = RawElement { start: &start, end: end.as_deref(), value: value.as_deref() };
+        if let Some(element) = element(set, family, raw) {
             let key = Key::from(&element);
             prop_assert_eq!((element.set(), key.start.as_ref()), (set, start.as_slice()));
             prop_assert_eq!(key.end.as_ref().map(AsRef::as_ref), end.as_deref());
+            prop_assert_eq!(key.value.as_ref().map(AsRef::as_ref), value.as_deref());
         }
     }
 }

@@ -43,14 +43,15 @@ const MARK_CLEARED: i32 = 90;
 pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 /// Where new flows to Services are marked, and kept from others.
-const NAT_PREROUTING: &str = "nat-prerouting";
-const NAT_OUTPUT: &str = "nat-output";
+pub(super) const NAT_PREROUTING: &str = "nat-prerouting";
+pub(super) const NAT_OUTPUT: &str = "nat-output";
 const FILTER_INPUT: &str = "filter-input";
 const FILTER_OUTPUT: &str = "filter-output";
+pub(super) const NAT_POSTROUTING: &str = "nat-postrouting";
 
 const SERVICES: &str = "services";
-const SOURCE_RANGES: &str = "source-ranges";
-const VIP_PORTS: &str = "vip-ports";
+pub(super) const SOURCE_RANGES: &str = "source-ranges";
+pub(super) const VIP_PORTS: &str = "vip-ports";
 const LOCAL_CLIENTS: &str = "local-clients";
 
 /// The chains that set the mark for the host's firewall.
@@ -84,7 +85,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         // others, because only the first nat chain that decides is run: after it no other could clear our
         // mark, and a tunnel's packets, which inherit it, would be masqueraded too.
         Chain {
-            name: "nat-postrouting",
+            name: NAT_POSTROUTING,
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
@@ -157,9 +158,11 @@ fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
 /// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to
 /// any local address and so to VIPs. An `accept` here would not stop that table.
 fn kept_destinations() -> Vec<Rule> {
-    [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)]
-        .map(|ours| Rule::new("no hostPort of another table takes this", [ours, DnatToDaddr]))
-        .into()
+    [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)].map(kept_destination).into()
+}
+
+pub(super) fn kept_destination(ours: Statement) -> Rule {
+    Rule::new("no hostPort of another table takes this", [ours, DnatToDaddr])
 }
 
 fn masqueraded(mark: u32) -> Vec<Rule> {
@@ -240,11 +243,11 @@ fn accept_mark(policy: &Policy) -> Vec<Chain> {
     }
 }
 
-fn marked_in_input(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
+pub(super) fn marked_in_input(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
     marked(Input, [SET_MARK_INPUT, CLEAR_MARK_INPUT], mark, accepted)
 }
 
-fn marked_in_forward(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
+pub(super) fn marked_in_forward(mark: u32, accepted: &[Accepted]) -> [Chain; 2] {
     marked(Forward, [SET_MARK_FORWARD, CLEAR_MARK_FORWARD], mark, accepted)
 }
 
@@ -254,48 +257,49 @@ fn marked(point: Point, [set, clear]: [&'static str; 2], mark: u32, accepted: &[
     [chain(set, MARK_SET, set_mark(mark, accepted)), chain(clear, MARK_CLEARED, clear_mark(mark, accepted))]
 }
 
-/// What the host is to accept, in words, and what matches it.
-type Accepted = (&'static str, Statement);
+/// What the host is to accept, in words, and what all matches it.
+pub(super) type Accepted = (&'static str, Vec<Statement>);
 
 /// What the host is to accept in input.
 fn served() -> [Accepted; 4] {
     [
-        ("to a VIP", to_vip()),
-        ("to a NodePort", to(Element::EXTERNAL)),
-        ("to a NodePort with the policy Local", to(Element::EXTERNAL_LOCAL)),
+        ("to a VIP", vec![to_vip()]),
+        ("to a NodePort", vec![to(Element::EXTERNAL)]),
+        ("to a NodePort with the policy Local", vec![to(Element::EXTERNAL_LOCAL)]),
         health_checks(),
     ]
 }
 
 fn health_checks() -> Accepted {
-    ("load balancers ask after health", to_health_check())
+    ("load balancers ask after health", vec![to_health_check()])
 }
 
 /// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
 fn answers() -> Accepted {
-    ("what comes back", Statement::CtState(CtState::EstablishedOrRelated))
+    ("what comes back", vec![Statement::CtState(CtState::EstablishedOrRelated)])
 }
 
 fn set_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
-    let set = |(what, matches): &Accepted| Rule::new(what, [matches.clone(), SetMark(mark)]);
+    let set = |(what, matches): &Accepted| Rule::new(what, [&matches[..], &[SetMark(mark)]].concat());
     accepted.iter().map(set).collect()
 }
 
 /// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
 fn clear_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
-    let clear =
-        |(what, matches): &Accepted| Rule::new(what, [HasMark(mark), matches.clone(), ClearMark(mark)]);
+    let clear = |(what, matches): &Accepted| {
+        Rule::new(what, [&[HasMark(mark)], &matches[..], &[ClearMark(mark)]].concat())
+    };
     accepted.iter().map(clear).collect()
 }
 
 /// Matches what goes to a VIP, at any port.
-fn to_vip() -> Statement {
+pub(super) fn to_vip() -> Statement {
     let fields = &[Field::Daddr];
     Statement::InSet { fields, set: Element::VIPS }
 }
 
 /// Matches what goes to an address, protocol and port in a set.
-fn to(set: &'static str) -> Statement {
+pub(super) fn to(set: &'static str) -> Statement {
     let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport];
     Statement::InSet { fields, set }
 }
@@ -306,16 +310,15 @@ fn to_health_check() -> Statement {
 }
 
 /// What matches flows from pods of this node; `None` if that is not known in this family.
-fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
-    match (local, family) {
-        (LocalTraffic::Source { ipv4, .. }, Family::V4) => ipv4.map(|net| Statement::Saddr(net.into())),
-        (LocalTraffic::Source { ipv6, .. }, Family::V6) => ipv6.map(|net| Statement::Saddr(net.into())),
-        (LocalTraffic::Bridge(name), _) => Some(IifName(Interface::Name(name.clone()))),
-        (LocalTraffic::InterfacePrefix(prefix), _) => Some(IifName(Interface::Prefix(prefix.clone()))),
+pub(super) fn local_traffic(local: &LocalTraffic, family: Family) -> Option<Statement> {
+    match local {
+        LocalTraffic::Source { .. } => local.range(family).map(Statement::Saddr),
+        LocalTraffic::Bridge(name) => Some(IifName(Interface::Name(name.clone()))),
+        LocalTraffic::InterfacePrefix(prefix) => Some(IifName(Interface::Prefix(prefix.clone()))),
     }
 }
 
-fn loopback(family: Family) -> IpNet {
+pub(super) fn loopback(family: Family) -> IpNet {
     match family {
         Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
         Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),

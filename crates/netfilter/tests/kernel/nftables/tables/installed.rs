@@ -43,6 +43,7 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             mark: 1 << 30,
             local_traffic: without_range,
             host_firewall: HostFirewall::Accept,
+            gue: false,
         },
         Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
         Policy { host_firewall: HostFirewall::AsKubeProxy, ..by_source() },
@@ -51,6 +52,17 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();
             netfilter.apply(&INSTALL).unwrap();
             let expected = Family::BOTH.map(|family| Ruleset::new(&policy, family).to_string());
+            assert_eq!(run("nft list ruleset"), expected.concat(), "{policy:?}");
+            assert_eq!(netfilter.observe().unwrap(), both(&[]), "{policy:?}");
+
+            netfilter.apply(&Family::BOTH.map(Operation::AddDirectReturn)).unwrap();
+            let extended =
+                Family::BOTH.map(|family| Ruleset::with_direct_return(&policy, family).to_string());
+            assert_eq!(run("nft list ruleset"), extended.concat(), "{policy:?}");
+            let with = Observed { direct_return: BTreeSet::from(Family::BOTH), ..both(&[]) };
+            assert_eq!(netfilter.observe().unwrap(), with, "{policy:?}");
+
+            netfilter.apply(&Family::BOTH.map(Operation::RemoveDirectReturn)).unwrap();
             assert_eq!(run("nft list ruleset"), expected.concat(), "{policy:?}");
             assert_eq!(netfilter.observe().unwrap(), both(&[]), "{policy:?}");
         });

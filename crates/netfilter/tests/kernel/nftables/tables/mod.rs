@@ -20,7 +20,13 @@ use crate::support::host::in_fresh_namespace;
 const INSTALL: [Operation; 2] = [Operation::InstallTable(Family::V4), Operation::InstallTable(Family::V6)];
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall: HostFirewall::Warn }
+    Policy {
+        masquerade_all: false,
+        mark: 0x4000,
+        local_traffic,
+        host_firewall: HostFirewall::Warn,
+        gue: false,
+    }
 }
 
 fn by_source() -> Policy {
@@ -93,6 +99,7 @@ fn both(elements: &[Element]) -> Observed {
     Observed {
         installed: BTreeSet::from(Family::BOTH),
         prepared: BTreeSet::new(),
+        direct_return: BTreeSet::new(),
         elements: elements.iter().copied().collect::<HashSet<_>>(),
     }
 }

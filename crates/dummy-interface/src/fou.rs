@@ -1,0 +1,109 @@
+//! The UDP ports at which the kernel takes generic UDP encapsulation off: the family `fou` of generic netlink.
+//!
+//! What is inside, an IP packet in none of its own, then goes to the tunnel device as IP in IP would.
+
+use std::net::IpAddr;
+
+use ipvs::Family;
+use netfilter::tunnel::{GUE_PORT, end};
+use netlink::{Batch, Encoder, Errno, Error, KernelError, Protocol, Reply, Socket, attributes};
+
+// include/uapi/linux/fou.h.
+const VERSION: u8 = 1;
+const FOU_CMD_ADD: u8 = 1;
+const FOU_CMD_DEL: u8 = 2;
+const FOU_CMD_GET: u8 = 3;
+const FOU_ATTR_PORT: u16 = 1;
+const FOU_ATTR_AF: u16 = 2;
+const FOU_ATTR_TYPE: u16 = 4;
+const FOU_ATTR_LOCAL_V4: u16 = 6;
+const FOU_ATTR_LOCAL_V6: u16 = 7;
+const FOU_ENCAP_GUE: u8 = 2;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// The kernel's ports of this kind. Asking for them loads the module `fou`.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    socket: Socket,
+    fou: u16,
+}
+
+impl Ports {
+    pub(crate) fn open() -> Result<Self, Error> {
+        let mut socket = Socket::open(Protocol::Generic)?;
+        match socket.generic_family("fou") {
+            Ok(fou) => Ok(Self { socket, fou }),
+            // As the kernel would say of a device that it does not have.
+            Err(Error::NoSuchFamily(_)) => Err(KernelError::new(Errno::EOPNOTSUPP).into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the port at the end of a family's tunnel is open.
+    pub(crate) fn is_open(&mut self, family: Family) -> Result<bool, Error> {
+        let mut request = self.request(FOU_CMD_GET, family);
+        match self.socket.get(&mut request, is_gue) {
+            Ok(ports) => Ok(ports.contains(&true)),
+            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens it; if it is open, nothing.
+    pub(crate) fn add(&mut self, family: Family) -> Result<(), Error> {
+        match self.execute(FOU_CMD_ADD, family) {
+            // The kernel binds the port before it looks whether it has it already: the port may be another program's.
+            Err(error) if matches!(error.errno(), Some(Errno::EALREADY | Errno::EADDRINUSE)) => {
+                if self.is_open(family)? { Ok(()) } else { Err(error) }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Closes it; if it is closed, nothing.
+    pub(crate) fn remove(&mut self, family: Family) -> Result<(), Error> {
+        match self.execute(FOU_CMD_DEL, family) {
+            Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn execute(&mut self, command: u8, family: Family) -> Result<(), Error> {
+        let mut request = self.request(command, family);
+        self.socket.execute(&mut request)
+    }
+
+    fn request(&self, command: u8, family: Family) -> Batch {
+        let mut batch = Batch::default();
+        batch.generic(self.fou, command, VERSION, |encoder| port(encoder, family));
+        batch
+    }
+}
+
+/// The port by which the kernel knows it, bound to the end of the tunnel, so that it is nobody's elsewhere.
+fn port(encoder: &mut Encoder<'_>, family: Family) {
+    encoder.u16_be(FOU_ATTR_PORT, GUE_PORT);
+    encoder.u8(FOU_ATTR_TYPE, FOU_ENCAP_GUE);
+    match end(family) {
+        IpAddr::V4(end) => {
+            encoder.u8(FOU_ATTR_AF, AF_INET);
+            encoder.bytes(FOU_ATTR_LOCAL_V4, &end.octets());
+        }
+        IpAddr::V6(end) => {
+            encoder.u8(FOU_ATTR_AF, AF_INET6);
+            encoder.bytes(FOU_ATTR_LOCAL_V6, &end.octets());
+        }
+    }
+}
+
+fn is_gue(reply: &Reply<'_>) -> Result<bool, Error> {
+    let (_, body) = reply.generic()?;
+    for attribute in attributes(body) {
+        let attribute = attribute?;
+        if attribute.kind == FOU_ATTR_TYPE {
+            return Ok(attribute.u8()? == FOU_ENCAP_GUE);
+        }
+    }
+    Ok(false)
+}

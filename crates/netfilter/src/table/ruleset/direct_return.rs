@@ -1,0 +1,246 @@
+//! What direct return adds to a table.
+//!
+//! ```text
+//! client ─► the node that it enters                     the pod's node ─► pod
+//!           IPVS puts the packet into another,           the outer packet is for this node now,
+//!           for the pod                                  and conntrack remembers which pod it was for
+//!
+//! client ◄──────────────────────────────────────────────────────────── the answer, from the VIP
+//! ```
+//!
+//! On the node of the pod the outer packet is recognised before conntrack. It must be from a node of the cluster and
+//! for an endpoint of this node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the
+//! pod's address goes along in the packet's priority, which survives that. The first packet of a connection that comes
+//! out gets the pod for its destination; so conntrack makes the answers come from the VIP.
+
+use ipvs::Family;
+
+use super::{
+    chains::{
+        NAT_OUTPUT, NAT_POSTROUTING, NAT_PREROUTING, SOURCE_RANGES, VIP_PORTS, kept_destination,
+        local_traffic, loopback, marked_in_forward, marked_in_input, to,
+    },
+    sets,
+};
+use crate::{
+    Element, HostFirewall, Policy,
+    nft::{
+        chain::{Chain, Hook, Kind::Filter, Point},
+        rule::Rule,
+        set::Set,
+        statement::{
+            CtState, Field, Interface,
+            Statement::{
+                self, ClampMaxSegmentSize, Counter, CtState as Connection, Daddr, DnatTo, Drop, Encapsulates,
+                EncapsulatesByGue, IifName, InSet, IsReply, Jump, Masquerade, Notrack, Return, SaddrNot,
+                SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
+            },
+        },
+    },
+    tunnel::{GUE_PORT, device, end},
+};
+
+const SENDERS: &str = "tunnel-senders-only";
+
+/// The purposes of the rules that count what was tunnelled and what is unpacked. All others that count drop.
+pub(in crate::table) const SENT: &str = "to another node by a tunnel";
+pub(in crate::table) const RECEIVED: &str = "to the end of the tunnel";
+
+/// The sets that are added.
+pub(super) fn sets() -> &'static [Set] {
+    &sets::OF_DIRECT_RETURN
+}
+
+/// Adds its chains, and its rules to the chains of every table.
+pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
+    for chain in chains.iter_mut() {
+        let (first, last) = match chain.name {
+            NAT_PREROUTING => (for_pods(policy, family), vec![kept_destination(to(Element::DIRECT_RETURN))]),
+            NAT_OUTPUT => (for_this_node(policy, family), vec![]),
+            NAT_POSTROUTING => (vec![], masqueraded().into()),
+            VIP_PORTS => {
+                (vec![Rule::new("the same with direct return", [to(Element::DIRECT_RETURN), Return])], vec![])
+            }
+            _ => continue,
+        };
+        chain.rules.splice(0..0, first);
+        chain.rules.extend(last);
+    }
+    chains.extend([
+        Chain { name: SENDERS, hook: None, rules: senders(policy, family) },
+        // Behind defragmentation at -400, before conntrack at -200.
+        filter("tunnel-prerouting", Point::Prerouting, -390, arriving(policy, family)),
+        // Behind conntrack, before destination NAT.
+        filter("tunnel-left", Point::Prerouting, -150, vec![known_to_conntrack(family)]),
+        filter("tunnel-postrouting", Point::Postrouting, -150, leaving(policy)),
+    ]);
+    for more in accepted(policy, family) {
+        match chains.iter_mut().find(|chain| chain.name == more.name) {
+            Some(chain) => chain.rules.extend(more.rules),
+            None => chains.push(more),
+        }
+    }
+}
+
+/// The first packet of a connection that comes out of the tunnel goes to the pod. Pods of this node ask the ClusterIP
+/// instead: their answers would come to this node from an address of its own, and be dropped
+/// (`__fib_validate_source` in net/ipv4/fib_frontend.c).
+fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
+    let fields = &[Field::Priority, Field::Daddr, Field::L4Proto, Field::ThDport];
+    let exit = DnatTo { fields, map: Element::TUNNEL_EXITS };
+    let mut rules = vec![
+        Rule::new("out of the tunnel to the pod", [from_tunnel(family), exit]),
+        Rule::new("nothing else leaves the tunnel", [from_tunnel(family), Counter, Drop]),
+    ];
+    if let Some(local) = local_traffic(&policy.local_traffic, family) {
+        if policy.masquerade_all {
+            rules.push(Rule::new(
+                "pods are masqueraded",
+                [local.clone(), to(Element::DIRECT_RETURN), SetMark(policy.mark)],
+            ));
+        }
+        rules.push(Rule::new("pods ask the ClusterIP instead", [local, to_cluster_ip()]));
+    }
+    rules
+}
+
+/// The node itself asks the ClusterIP too. Its source is a VIP, so it is masqueraded.
+fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
+    let own = || [SaddrNot(loopback(family)), to(Element::DIRECT_RETURN)];
+    let rule = |about, then| Rule::new(about, own().into_iter().chain([then]).collect::<Vec<_>>());
+    vec![
+        rule("this node's own flows with direct return", SetMark(policy.mark)),
+        rule("they ask the ClusterIP instead", to_cluster_ip()),
+    ]
+}
+
+/// A flow that IPVS did not tunnel, because the endpoint's node does not take part, or because the endpoint is on the
+/// network of its node.
+fn masqueraded() -> [Rule; 2] {
+    let here = InSet { fields: &[Field::Daddr], set: Element::ENDPOINTS_HERE };
+    [
+        Rule::new("to a pod of this node", [was_to_direct_return(), here, Return]),
+        Rule::new(
+            "to an endpoint without a tunnel",
+            [was_to_direct_return(), Masquerade { fully_random: true }],
+        ),
+    ]
+}
+
+/// What belongs to no connection and begins none would go wherever it says: no chain of type nat sees it. Errors about
+/// connections that nobody knows would go round in circles.
+fn known_to_conntrack(family: Family) -> Rule {
+    Rule::new(
+        "what belongs to nothing leaves no tunnel",
+        [from_tunnel(family), Connection(CtState::InvalidOrUntracked), Counter, Drop],
+    )
+}
+
+fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
+    let fields = &[Field::Daddr];
+    let here = || InSet { fields, set: Element::ENDPOINTS_HERE };
+    let elsewhere = InSet { fields, set: Element::ENDPOINTS_ELSEWHERE };
+    let mut rules =
+        vec![Rule::new("nobody sends to the end of the tunnel", [Daddr(end(family)), Counter, Drop])];
+    for tunnelled in encapsulations(policy) {
+        rules.extend([
+            Rule::new("only nodes send into the tunnel", [tunnelled.clone(), here(), Jump(SENDERS)]),
+            Rule::new(
+                RECEIVED,
+                [tunnelled, here(), SetPriorityToDaddr, SetDaddr(end(family)), Notrack, Counter],
+            ),
+        ]);
+    }
+    rules.extend([
+        // Pods are led elsewhere before input, where source ranges are looked at.
+        Rule::new(
+            "only some clients may reach this",
+            [to(Element::DIRECT_RETURN), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
+        ),
+        // From a node that has not learnt yet that this is masqueraded.
+        Rule::new(
+            "only some clients, through the tunnel",
+            [from_tunnel(family), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
+        ),
+    ]);
+    if let Some(local) = local_traffic(&policy.local_traffic, family) {
+        rules.extend(encapsulations(policy).map(|tunnelled| {
+            let statements = [tunnelled, local.clone(), elsewhere.clone(), Counter, Drop];
+            Rule::new("pods send nothing into it", statements)
+        }));
+    }
+    rules
+}
+
+/// Through an overlay a node sends from an address in the pods' range.
+fn senders(policy: &Policy, family: Family) -> Vec<Rule> {
+    let fields = &[Field::Saddr];
+    let node = InSet { fields, set: Element::TUNNEL_SENDERS };
+    let mut rules = vec![Rule::new("a node of the cluster", [node, Return])];
+    rules.extend(
+        policy
+            .local_traffic
+            .range(family)
+            .map(|range| Rule::new("a node, by an overlay", [Statement::Saddr(range), Return])),
+    );
+    rules.push(Rule::new("nobody else", [Counter, Drop]));
+    rules
+}
+
+/// Clients learn from the answer to their first packet how much they may send at once.
+fn leaving(policy: &Policy) -> Vec<Rule> {
+    let elsewhere = || InSet { fields: &[Field::Daddr], set: Element::ENDPOINTS_ELSEWHERE };
+    let mut rules = vec![Rule::new(
+        "requests must fit into a tunnel",
+        [TcpSyn, IsReply, ClampMaxSegmentSize { fields: ORIGINAL, map: Element::MAX_SEGMENT_SIZES }],
+    )];
+    rules.extend(encapsulations(policy).map(|tunnelled| Rule::new(SENT, [tunnelled, elsewhere(), Counter])));
+    rules
+}
+
+/// A host whose firewall drops unknown traffic is to accept what comes to the end of the tunnel, and out of it.
+/// In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy accepts.
+fn accepted(policy: &Policy, family: Family) -> Vec<Chain> {
+    let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family))]);
+    let to_service = ("to an address with direct return", vec![to(Element::DIRECT_RETURN)]);
+    // conntrack sees one direction only where clients come in, and does not make sense of it.
+    let half_seen = vec![Connection(CtState::InvalidOrUntracked), to(Element::DIRECT_RETURN)];
+    let half_seen = ("of a connection that another node answers", half_seen);
+    let from_tunnel = [("out of the tunnel", vec![from_tunnel(family)])];
+    let accept = policy.accept_mark();
+    let [input, forward] = match policy.host_firewall {
+        HostFirewall::Warn => return Vec::new(),
+        HostFirewall::AsKubeProxy => {
+            [marked_in_input(accept, &[to_tunnel, half_seen]), marked_in_forward(policy.mark, &from_tunnel)]
+        }
+        HostFirewall::Accept => {
+            [marked_in_input(accept, &[to_tunnel, to_service]), marked_in_forward(accept, &from_tunnel)]
+        }
+    };
+    [input, forward].concat()
+}
+
+/// How packets may be put into others.
+fn encapsulations(policy: &Policy) -> impl Iterator<Item = Statement> {
+    [Encapsulates].into_iter().chain(policy.gue.then_some(EncapsulatesByGue(GUE_PORT)))
+}
+
+fn from_tunnel(family: Family) -> Statement {
+    IifName(Interface::Name(device(family).into()))
+}
+
+fn to_cluster_ip() -> Statement {
+    let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport];
+    DnatTo { fields, map: Element::CLUSTER_IP_FOR }
+}
+
+/// What a client asked first, whatever became of that.
+const ORIGINAL: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
+
+fn was_to_direct_return() -> Statement {
+    InSet { fields: ORIGINAL, set: Element::DIRECT_RETURN }
+}
+
+fn filter(name: &'static str, point: Point, priority: i32, rules: Vec<Rule>) -> Chain {
+    Chain { name, hook: Some(Hook { kind: Filter, point, priority }), rules }
+}
