@@ -15,6 +15,7 @@ mod balancing;
 mod collect;
 mod decisions;
 mod desired_service;
+mod direct_return;
 mod endpoint_selection;
 mod endpoints;
 mod external_addresses;
@@ -29,6 +30,7 @@ mod urgency;
 
 pub use address_kind::AddressKind;
 pub use desired_service::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use direct_return::{DirectReturnParts, Entrance};
 pub use endpoint_selection::{EndpointScope, EndpointSelection};
 pub use external_addresses::{AddressRefusal, RefusedAddress, SpecialAddress};
 pub use limits::{
@@ -44,7 +46,8 @@ pub(crate) use endpoints::PortEndpoint;
 pub(crate) use frontend::Frontend;
 pub(crate) use port_group::{PolicyGroup, PortGroup};
 
-use balancing::EffectiveBalancing;
+pub(crate) use balancing::EffectiveBalancing;
+use direct_return::DirectReturn;
 use external_addresses::ExternalAddresses;
 use limits::Quota;
 use source_ranges::SourceRanges;

@@ -6,11 +6,13 @@ mod parts;
 mod unknown_name;
 
 pub use endpoint_reason::{EndpointReason, HintsIgnored};
-pub use explanation::{ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation};
+pub use explanation::{
+    EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
+};
 
 use self::{parts::parts, unknown_name::unknown_name};
 use crate::{
-    compute::{Decisions, NotServed},
+    compute::{Decisions, EffectiveBalancing, NotServed},
     input::{CompactSlice, ExternalIps, ObjectName, Problem},
     state::State,
 };
@@ -59,15 +61,18 @@ fn not_given<'a>(decisions: &Decisions<'a>) -> impl Iterator<Item = Problem<'a>>
 impl ExplainedBalancing {
     /// How the connections of a Service are balanced, if its annotations ask for anything.
     fn from_decisions(Decisions { inputs, balancing, .. }: &Decisions<'_>) -> Option<Self> {
-        inputs.service.balancing.as_ref()?;
+        inputs.service.balancing.as_ref().map(|_| Self::from_effective(balancing))
+    }
+
+    fn from_effective(balancing: &EffectiveBalancing) -> Self {
         let unless_0 = |threshold| Some(threshold).filter(|it| *it != 0);
         let flags = balancing.scheduler.flag_names(balancing.scheduler_flags);
-        Some(Self {
+        Self {
             scheduler: balancing.scheduler,
             scheduler_flags: flags.map(Into::into).collect(),
             max_connections: unless_0(balancing.upper_threshold),
             resume_below: unless_0(balancing.lower_threshold),
-        })
+        }
     }
 }
 

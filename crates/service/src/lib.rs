@@ -40,19 +40,19 @@ pub mod seconds;
 mod state;
 
 pub use compute::{
-    AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointScope, EndpointSelection,
-    HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts, EndpointScope,
+    EndpointSelection, Entrance, HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
     Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
-    EndpointReason, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
-    HintsIgnored,
+    EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
+    Explanation, HintsIgnored,
 };
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
-    NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
-    Weight, Weights,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, ForwardingMethod,
+    InvalidName, Node, NodePortAddresses, ObjectName, Options, Peer, Problem, Service, ServiceKind,
+    ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
 };
 pub use one_line::one_line;
 pub use state::{Conflict, ConflictLoss, State, Touched};

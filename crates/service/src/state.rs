@@ -7,6 +7,7 @@ mod reports;
 mod service_entry;
 mod shared_keys;
 mod touched;
+mod unpacking;
 
 pub use claims::Conflict;
 pub use conflict_index::ConflictLoss;
@@ -19,7 +20,12 @@ pub(crate) use reports::Reports;
 pub(crate) use service_entry::{Computed, ServiceEntry};
 pub(crate) use shared_keys::SharedKeys;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
@@ -43,6 +49,7 @@ pub struct State {
     claims: Claims,
     conflict_index: ConflictIndex,
     shared: SharedKeys,
+    peers_with_endpoints: Arc<BTreeMap<Arc<str>, Vec<IpAddr>>>,
     reports: Reports,
 }
 
@@ -54,6 +61,7 @@ impl State {
             claims: Claims::default(),
             conflict_index: ConflictIndex::default(),
             shared: SharedKeys::default(),
+            peers_with_endpoints: Arc::default(),
             reports: Reports::default(),
         }
     }
@@ -62,6 +70,8 @@ impl State {
     /// known to be the same are left out.
     pub fn apply(&mut self, change: Change) -> Touched {
         let mut touched = Touched::default();
+        let unpacked = Family::BOTH.map(|family| self.unpacks(family));
+        let peers_before = self.inputs.node().peers().clone();
         for service in self.inputs.apply(change) {
             let now = self.inputs.compute(&service);
             let changed = now.as_ref() != self.inputs.computed(&service);
@@ -70,6 +80,12 @@ impl State {
                 self.update(&service, before.as_ref(), &mut touched);
             }
             self.reports.set_problems(&service, self.inputs.event_texts(&service));
+        }
+        self.touch_tunnels(unpacked, &peers_before, &mut touched);
+        if mem::take(&mut self.shared.has_other_nodes)
+            || !Arc::ptr_eq(&peers_before, self.inputs.node().peers())
+        {
+            self.update_peers_with_endpoints();
         }
         touched
     }
@@ -117,18 +133,29 @@ impl State {
 
     /// Whether a Service wants this element in our nf_tables sets.
     pub fn wants_element(&self, element: &Element) -> bool {
+        if element.is_for_unpacking() && !self.unpacks(element.family()) {
+            return false;
+        }
         match (element, element.virtual_server()) {
             (_, Some(of)) => self.virtual_server(of).is_some_and(|server| server.has_element(element)),
             (Element::Vip(vip), None) => self.wants_vip(vip),
+            (Element::TunnelSender(ip), None) => self.inputs.node().peers().send_from(ip),
             (_, None) => self.shared.elements.contains(element),
         }
     }
 
     /// Every element that our sets must hold, each once, in no particular order.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
-        let of_servers = self.virtual_servers().flat_map(DesiredVirtualServer::elements);
         let of_vips = self.vips().copied().map(Element::Vip);
-        of_servers.chain(of_vips).chain(self.shared.elements.iter().copied())
+        let senders = Family::BOTH.into_iter().flat_map(|family| self.inputs.node().peers().senders(family));
+        let all = self.elements_of_services().chain(of_vips).chain(senders.map(Element::TunnelSender));
+        all.filter(|element| !element.is_for_unpacking() || self.unpacks(element.family()))
+    }
+
+    /// The elements that Services ask for beside VIPs, those among them that are wanted only where this node unpacks.
+    fn elements_of_services(&self) -> impl Iterator<Item = Element> {
+        let of_servers = self.virtual_servers().flat_map(DesiredVirtualServer::elements);
+        of_servers.chain(self.shared.elements.iter().copied())
     }
 
     /// The Service that holds an address and port.

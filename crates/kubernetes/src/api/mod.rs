@@ -16,13 +16,14 @@ mod tests;
 use std::{convert::Infallible, time::Duration};
 
 use kube::Client;
-use service::{Change, EndpointSlice, Node, Service};
+use service::{Change, EndpointSlice, Node, Peer, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
 
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Fields, Reflector, Selectors};
+use crate::objects::Kind as _;
 
 /// The label selector for Services: those with this label belong to other proxies, whatever its value.
 pub const SERVICE_LABELS: &str = "!service.kubernetes.io/service-proxy-name";
@@ -65,6 +66,28 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
     };
     let (never, _) = tokio::join!(node, everything_else);
     never
+}
+
+/// Watches the Nodes of all others than this name, and sends their changes for ever. Each node of a cluster reports to
+/// its Node every five minutes, so this is only done where something depends on it.
+pub async fn watch_peers(
+    client: &Client,
+    node_name: &str,
+    watches: &Watches,
+    send: impl Fn(Change),
+) -> Infallible {
+    let others = Selectors { labels: None, fields: Fields::Always(format!("metadata.name!={node_name}")) };
+    let _forgotten_at_the_end = ForgottenWhenDropped(watches, Peer::WATCHED_AS);
+    Reflector::<Peer, _>::new(client, others, watches, send).run().await
+}
+
+/// A watch that may end: nobody is to read of its troubles then.
+struct ForgottenWhenDropped<'a>(&'a Watches, &'static str);
+
+impl Drop for ForgottenWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
+    }
 }
 
 /// Watches only the Node of this name, and sends its changes for ever.

@@ -115,7 +115,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             api: Api::all(client.clone()),
             selectors,
             send,
-            retry: Retry::new(T::PLURAL, watches.clone()),
+            retry: Retry::new(T::WATCHED_AS, watches.clone()),
             problem_log: ProblemLog::default(),
             recency: Recency::Any,
             was_empty: false,

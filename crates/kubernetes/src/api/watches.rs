@@ -114,6 +114,11 @@ impl Watches {
         self.enter(resource, WatchState::Failing, Some(cause));
     }
 
+    /// Nobody wants to know of it any more.
+    pub(super) fn forget(&self, resource: &'static str) {
+        self.lock().resources.remove(resource);
+    }
+
     /// Enters a state. Its age is counted from when it was first entered.
     fn enter(&self, resource: &'static str, state: WatchState, failure: Option<&str>) {
         let (now, mut states) = (Instant::now(), self.lock());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use service::{Change, EndpointSlice, Node, ObjectName, Service};
+use service::{Change, EndpointSlice, Node, ObjectName, Peer, Service};
 
 use crate::{
     objects::{Kind, View},
@@ -16,6 +16,8 @@ pub(super) struct Contents {
     pub(super) slices: BTreeMap<ObjectName, EndpointSlice>,
     /// The Node of this node, if there is one.
     pub(super) node: Option<Node>,
+    /// The other Nodes.
+    pub(super) peers: BTreeMap<ObjectName, Peer>,
 }
 
 impl Contents {
@@ -25,7 +27,8 @@ impl Contents {
         let node = self.node.clone().map(Change::ApplyNode);
         let services = Change::ReplaceServices(self.services.values().cloned().collect());
         let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
-        node.into_iter().chain([services, slices]).collect()
+        let peers = Change::ReplacePeers(self.peers.values().cloned().collect());
+        node.into_iter().chain([peers, services, slices]).collect()
     }
 
     /// Returns what is different from before. A new Service comes after its slices, so that it is not there for a
@@ -36,6 +39,7 @@ impl Contents {
             // A Node that is gone keeps its last zone, as with the API server.
             changes.extend(self.node.clone().map(Change::ApplyNode));
         }
+        differences(&before.peers, &self.peers, &mut changes);
         differences(&before.slices, &self.slices, &mut changes);
         differences(&before.services, &self.services, &mut changes);
         changes

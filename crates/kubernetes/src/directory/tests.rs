@@ -46,6 +46,7 @@ fn read(files: &[(&str, &str)]) -> Result<Read, Error> {
     else {
         panic!("not two replacements at last")
     };
+    let Some(Change::ReplacePeers(_)) = changes.pop() else { panic!("no other Nodes before them") };
     let node = changes.pop().map(|change| match change {
         Change::ApplyNode(node) => node,
         other => panic!("not a Node: {other:?}"),
@@ -90,7 +91,15 @@ fn the_node_comes_before_the_lists_at_first_and_later() {
     let files = [("web.yaml", WEB), ("slice.yaml", WEB_SLICE), ("z-node.yaml", NODE)];
     let changes = read_once(directory(&files).path(), "n1").unwrap();
     assert!(
-        matches!(&changes[..], [Change::ApplyNode(_), Change::ReplaceServices(_), Change::ReplaceSlices(_)]),
+        matches!(
+            &changes[..],
+            [
+                Change::ApplyNode(_),
+                Change::ReplacePeers(_),
+                Change::ReplaceServices(_),
+                Change::ReplaceSlices(_)
+            ]
+        ),
         "{changes:?}"
     );
 

@@ -67,6 +67,10 @@ pub(crate) struct Annotations {
     pub(super) max_connections: Field<Box<str>>,
     #[serde(rename = "kube-ipvs.io/resume-below")]
     pub(super) resume_below: Field<Box<str>>,
+    #[serde(rename = "kube-ipvs.io/forwarding-method")]
+    pub(super) forwarding_method: Field<Box<str>>,
+    #[serde(rename = "kube-router.io/service.dsr")]
+    pub(super) kube_router_dsr: Field<Box<str>>,
 }
 
 impl Object for Annotations {}

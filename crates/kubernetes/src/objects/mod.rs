@@ -9,6 +9,7 @@ mod endpoint_slice;
 mod field;
 mod metadata;
 mod node;
+mod peer;
 mod port;
 mod service_object;
 mod weight;
@@ -34,6 +35,8 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const GROUP: &'static str;
     /// The resource, as in a URL.
     const PLURAL: &'static str;
+    /// What its watch is called in `status` and metrics.
+    const WATCHED_AS: &'static str = Self::PLURAL;
     /// Whether every cluster has some: an answer without any is doubtful.
     const ALWAYS_SOME: bool;
 

@@ -20,14 +20,14 @@ use super::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode {
-    metadata: Field<RawMetadata>,
-    spec: Field<RawSpec>,
-    status: Field<RawStatus>,
+    pub(super) metadata: Field<RawMetadata>,
+    pub(super) spec: Field<RawSpec>,
+    pub(super) status: Field<RawStatus>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawSpec {
+pub(super) struct RawSpec {
     #[serde(rename = "podCIDR")]
     pod_cidr: Field<Box<str>>,
     #[serde(rename = "podCIDRs")]
@@ -43,13 +43,13 @@ struct RawTaint {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawStatus {
-    addresses: List<RawAddress>,
+pub(super) struct RawStatus {
+    pub(super) addresses: List<RawAddress>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawAddress {
+pub(super) struct RawAddress {
     #[serde(rename = "type")]
     kind: Field<Box<str>>,
     address: Field<Box<str>>,
@@ -134,7 +134,7 @@ fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
 /// primary one first. Host names are left out, and whatever else is no address.
-fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
+pub(super) fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
         let text = raw.address.read(format_args!("{at}.address"), problems)?;
@@ -147,7 +147,7 @@ fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
 
 /// The first pod CIDR of each family, as with kube-proxy. A Node from before dual stack has its only one in
 /// `spec.podCIDR`.
-fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
+pub(super) fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     let mut given =
         spec.pod_cidrs.read_each("spec.podCIDRs", problems, |text, at, problems| range(&text, at, problems));
     let only = spec.pod_cidr.read("spec.podCIDR", problems).filter(|text| !text.is_empty());

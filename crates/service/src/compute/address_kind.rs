@@ -32,6 +32,12 @@ impl AddressKind {
         }
     }
 
+    /// Whether the node of an endpoint may answer clients of such an address itself. Not at a NodePort: the answer would
+    /// come from another node with an address of this one, which networks do not let pass.
+    pub(crate) fn may_be_answered_directly(self) -> bool {
+        matches!(self, Self::LoadBalancer | Self::ExternalIp)
+    }
+
     /// The field of a Service that asks for such addresses.
     pub(crate) fn field(self) -> &'static str {
         match self {

@@ -18,11 +18,39 @@ pub(crate) struct EffectiveBalancing {
 }
 
 impl EffectiveBalancing {
+    /// At addresses of every kind.
     pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
+        Self::with_default(inputs, inputs.options.scheduler)
+    }
+
+    /// At addresses that are answered directly, where every node should choose alike.
+    pub(super) fn for_direct_return(inputs: ServiceInputs<'_>) -> Self {
+        let ServiceInputs { service, node, options, .. } = inputs;
+        let lacking = node.lacks(Scheduler::MH);
+        let default = if lacking.is_some() { options.scheduler } else { Scheduler::MH };
+        let mut balancing = Self::with_default(inputs, default);
+        if let Some(why) = lacking.filter(|_| service.scheduler().is_none()) {
+            let problem = without(Scheduler::MH, why, default, options);
+            balancing.problems.push(format!("{problem}; nodes do not choose alike"));
+        }
+        if balancing.is_by_client(inputs) {
+            balancing.scheduler_flags -= PORT_COUNTS;
+        }
+        balancing
+    }
+
+    /// Whether the scheduler alone keeps a client at its endpoint, on every node: it hashes the client's address. Asked
+    /// of addresses that are answered directly. The kernel's own memory of clients would be each node's for itself.
+    pub(super) fn is_by_client(&self, inputs: ServiceInputs<'_>) -> bool {
+        let ServiceInputs { service, .. } = inputs;
+        self.scheduler == Scheduler::MH && service.session_affinity.is_some() && service.scheduler().is_none()
+    }
+
+    fn with_default(inputs: ServiceInputs<'_>, default: Scheduler) -> Self {
         let ServiceInputs { service, slices, node, options, .. } = inputs;
         let mut balancing = Self {
-            scheduler: options.scheduler,
-            scheduler_flags: usual_flags(options.scheduler),
+            scheduler: default,
+            scheduler_flags: usual_flags(default),
             upper_threshold: 0,
             lower_threshold: 0,
             problems: Vec::new(),
@@ -31,7 +59,7 @@ impl EffectiveBalancing {
         if let Some(scheduler) = asked.scheduler {
             // The default scheduler exists, or the daemon would not have started.
             match node.lacks(scheduler).filter(|_| scheduler != options.scheduler) {
-                Some(why) => balancing.problems.push(without(scheduler, why, options)),
+                Some(why) => balancing.problems.push(without(scheduler, why, default, options)),
                 None => {
                     let flags = asked.scheduler_flags.map(|flags| flags & ServiceFlags::OF_SCHEDULER);
                     balancing.scheduler = scheduler;
@@ -55,7 +83,8 @@ impl EffectiveBalancing {
 fn without(
     scheduler: Scheduler,
     why: Absence,
-    Options { node_name, scheduler: usual, .. }: &Options,
+    usual: Scheduler,
+    Options { node_name, .. }: &Options,
 ) -> String {
     match why {
         Absence::Lacking => format!(
@@ -111,13 +140,16 @@ fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Schedu
     }
 }
 
+/// Of sh and mh: the client's port counts beside its address.
+const PORT_COUNTS: ServiceFlags = ServiceFlags::SCHEDULER_2;
+
 /// Without the fallback, sh and mh refuse clients that hash to a draining real server; without the port
 /// all of a client's connections go to one real server (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_mh.c). For
 /// sh that is the purpose.
 fn usual_flags(scheduler: Scheduler) -> ServiceFlags {
     match scheduler {
         Scheduler::SH => ServiceFlags::SCHEDULER_1,
-        Scheduler::MH => ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2,
+        Scheduler::MH => ServiceFlags::SCHEDULER_1 | PORT_COUNTS,
         _ => ServiceFlags::empty(),
     }
 }

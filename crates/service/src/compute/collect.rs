@@ -2,12 +2,12 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
+use ipvs::{Family, RealServer, VirtualServer};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use super::{
-    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, HealthCheck,
-    PortEndpoint, PortGroup, WithoutLocalEndpoint,
+    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, Frontend,
+    HealthCheck, PolicyGroup, PortEndpoint, PortGroup, WithoutLocalEndpoint,
 };
 use crate::input::{Service, ServicePort, TrafficPolicy, Traits};
 
@@ -47,7 +47,10 @@ impl Collected {
             }
             self.shared_elements.extend(group.used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
 
-            let real_servers: Vec<_> = group.used.iter().map(|it| decisions.real_server(it)).collect();
+            let exits = group.exits(endpoints, decisions.inputs.node);
+            self.shared_elements.extend(group.tunnel_elements(endpoints, decisions.inputs.node));
+            let real_servers: Vec<_> =
+                group.used.iter().map(|it| decisions.real_server(it, &group)).collect();
             if *real_servers != *shared {
                 shared = real_servers.into();
             }
@@ -55,10 +58,11 @@ impl Collected {
                 self.vips.extend(frontend.vip(decisions.inputs.node));
                 self.virtual_servers.push(DesiredVirtualServer {
                     address: frontend.address,
-                    config: decisions.virtual_server(frontend.address),
+                    config: decisions.virtual_server(frontend),
                     real_servers: shared.clone(),
                     element: frontend.element(group.policy),
                     stands_in: group.stands_in(),
+                    direct_return: decisions.direct_return(frontend, &exits),
                     allowed_sources: decisions.sources.allowed(frontend),
                     kind: frontend.kind,
                 });
@@ -67,12 +71,15 @@ impl Collected {
     }
 
     fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
-        let Decisions { inputs, external, balancing, sources, over_quota, .. } = decisions;
+        let Decisions { inputs, external, sources, over_quota, without_direct_return, .. } = decisions;
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
         let health_check_ports =
             health_check.iter().flat_map(|check| health_check_ports(check, inputs.service));
         self.shared_elements.extend(health_check_ports);
+        let mut problems = decisions.balancing.problems;
+        let of_direct = decisions.direct_balancing.into_iter().flat_map(|it| it.problems);
+        problems.extend(of_direct.filter(|problem| !problems.contains(problem)).collect::<Vec<_>>());
         DesiredService {
             virtual_servers: self.virtual_servers.into(),
             vips: sorted_once(self.vips),
@@ -80,28 +87,46 @@ impl Collected {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(external.refused),
-            problems: balancing.problems.into_iter().chain(over_quota).chain(sources.problem).collect(),
+            problems: problems
+                .into_iter()
+                .chain(over_quota)
+                .chain(without_direct_return)
+                .chain(sources.problem)
+                .collect(),
         }
     }
 }
 
 impl Decisions<'_> {
+    /// How connections are balanced at an address.
+    fn balancing_at(&self, direct_return: bool) -> &EffectiveBalancing {
+        self.direct_balancing.as_ref().filter(|_| direct_return).unwrap_or(&self.balancing)
+    }
+
     /// The configuration of the virtual server at an address.
-    fn virtual_server(&self, address: ServiceAddress) -> VirtualServer {
-        let mut server = VirtualServer::new(address, self.balancing.scheduler);
-        server.flags |= self.balancing.scheduler_flags;
+    fn virtual_server(&self, Frontend { address, direct_return, .. }: &Frontend<'_>) -> VirtualServer {
+        let balancing = self.balancing_at(*direct_return);
+        let mut server = VirtualServer::new(*address, balancing.scheduler);
+        server.flags |= balancing.scheduler_flags;
         match self.inputs.service.session_affinity {
-            Some(seconds) => server.persistent(seconds),
-            None => server,
+            Some(seconds) if !(*direct_return && balancing.is_by_client(self.inputs)) => {
+                server.persistent(seconds)
+            }
+            _ => server,
         }
     }
 
     /// The real server of an endpoint.
-    fn real_server(&self, endpoint: &PortEndpoint) -> RealServer {
-        let EffectiveBalancing { upper_threshold, lower_threshold, .. } = self.balancing;
-        RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+    fn real_server(&self, endpoint: &PortEndpoint, group: &PolicyGroup<'_>) -> RealServer {
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } =
+            *self.balancing_at(group.direct_return);
+        let real_server = RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
             .weight(endpoint.weight.get().into())
-            .thresholds(upper_threshold, lower_threshold)
+            .thresholds(upper_threshold, lower_threshold);
+        match endpoint.tunnel.filter(|_| group.direct_return) {
+            Some(tunnel) => real_server.tunnel(tunnel),
+            None => real_server,
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use ipvs::Family;
 
 use super::{
-    EffectiveBalancing, ExternalAddresses, Frontend, PortGroup, Quota, SourceRanges, frontend::frontends,
+    DirectReturn, EffectiveBalancing, ExternalAddresses, Frontend, PortGroup, Quota, SourceRanges,
+    frontend::frontends, limits::costlier,
 };
 use crate::input::{CompactSlice, ServiceInputs};
 
@@ -16,6 +17,10 @@ pub(crate) struct Decisions<'a> {
     pub(crate) inputs: ServiceInputs<'a>,
     pub(crate) external: ExternalAddresses,
     pub(crate) balancing: EffectiveBalancing,
+    /// The same at addresses that are answered directly, if there are any.
+    pub(crate) direct_balancing: Option<EffectiveBalancing>,
+    /// Why there are none although the Service asks for it, in words.
+    pub(crate) without_direct_return: Vec<String>,
     pub(crate) sources: SourceRanges,
     /// What does not fit into the quota of a Service, in words.
     pub(crate) over_quota: Vec<String>,
@@ -28,10 +33,22 @@ impl<'a> Decisions<'a> {
     pub(crate) fn new(inputs: ServiceInputs<'a>) -> Self {
         let external = ExternalAddresses::new(inputs);
         let balancing = EffectiveBalancing::new(inputs);
-        let mut quota = Quota::new(inputs.slices, balancing.scheduler);
-        let frontends = frontends(inputs, &external, &mut quota);
+        let direct_return = DirectReturn::new(inputs, &external);
+        let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
+        let directly = direct_balancing.as_ref().unwrap_or(&balancing);
+        let mut quota = Quota::new(inputs.slices, costlier(balancing.scheduler, directly.scheduler));
+        let frontends = frontends(inputs, &external, &direct_return, &mut quota);
         let sources = SourceRanges::new(inputs, &frontends);
-        Self { inputs, external, balancing, sources, over_quota: quota.problems, frontends }
+        Self {
+            inputs,
+            external,
+            balancing,
+            direct_balancing,
+            without_direct_return: direct_return.problems,
+            sources,
+            over_quota: quota.problems,
+            frontends,
+        }
     }
 
     /// The frontends, grouped by port and family, each group with its endpoints.

@@ -3,10 +3,10 @@
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
-use netfilter::{AllowedSource, Element};
+use netfilter::{AllowedSource, ClusterIpFor, Element, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, RefusedAddress, Traffic};
+use super::{AddressKind, DirectReturnParts, RefusedAddress, Traffic};
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
 /// Service costs. Of other Services it depends only on their ClusterIPs.
@@ -44,6 +44,8 @@ pub struct DesiredVirtualServer {
     pub element: Element,
     /// Whether its policy is Local and its real servers are on other nodes. They stand in for this node and its pods.
     pub stands_in: bool,
+    /// What direct return needs there, if that is possible at such an address.
+    pub direct_return: Option<Box<DirectReturnParts>>,
     /// The clients that may reach it, sorted, without overlaps; `None`: everybody.
     pub allowed_sources: Option<Box<[AllowedSource]>>,
     /// What the address is to the Service.
@@ -51,12 +53,22 @@ pub struct DesiredVirtualServer {
 }
 
 impl DesiredVirtualServer {
+    /// Whether clients are answered directly by the nodes of the endpoints.
+    pub fn is_answered_directly(&self) -> bool {
+        self.direct_return.as_ref().is_some_and(|parts| parts.entrance.is_some())
+    }
+
     /// The elements of our nf_tables sets that belong to it.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
         let local_clients_only = self.stands_in.then_some(Element::LocalClientsOnly(self.address));
         let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
-        iter::once(self.element).chain(local_clients_only).chain(restricted).chain(allowed)
+        let direct_return = self.direct_return.iter().flat_map(|parts| parts.elements(self.address));
+        iter::once(self.element)
+            .chain(local_clients_only)
+            .chain(restricted)
+            .chain(allowed)
+            .chain(direct_return)
     }
 
     /// Whether an element of our sets belongs to it.
@@ -66,6 +78,12 @@ impl DesiredVirtualServer {
             Element::Restricted(to) => *to == self.address && self.allowed_sources.is_some(),
             Element::AllowedSource(source) => {
                 self.allowed_sources.as_ref().is_some_and(|all| all.binary_search(source).is_ok())
+            }
+            Element::ClusterIpFor(ClusterIpFor { to, .. })
+            | Element::MaxSegmentSize(MaxSegmentSize { to, .. })
+            | Element::TunnelExit(TunnelExit { to, .. }) => {
+                *to == self.address
+                    && self.direct_return.as_ref().is_some_and(|parts| parts.has_element(element))
             }
             _ => *element == self.element,
         }

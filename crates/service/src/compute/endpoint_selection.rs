@@ -52,6 +52,12 @@ impl EndpointSelection {
         }
     }
 
+    /// The selection where all nodes must choose among the same endpoints.
+    pub(super) fn without_hints(endpoints: &[PortEndpoint]) -> Self {
+        let scope = EndpointScope::Cluster;
+        Self::first_of([Self::Ready(scope), Self::Draining(scope)], endpoints)
+    }
+
     /// Whether a policy Local finds no endpoint on this node although the cluster has one.
     pub(super) fn misses_local(endpoints: &[PortEndpoint]) -> bool {
         let any = |policy| Self::new(endpoints, Traffic::Internal, policy) != Self::Nothing;

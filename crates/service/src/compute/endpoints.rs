@@ -1,9 +1,10 @@
 //! From the slices of a Service to the endpoints of one of its ports.
 
-use ipvs::{Family, RealServerAddress};
+use ipvs::{Family, RealServerAddress, Tunnel};
 
 use crate::input::{
-    CompactEndpoint, CompactSlice, EndpointPort, Service, ServiceInputs, ServicePort, Traits, Weight,
+    CompactEndpoint, CompactSlice, EndpointPort, ForwardingMethod, Service, ServiceInputs, ServicePort,
+    Traits, Weight,
 };
 
 /// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
@@ -12,6 +13,8 @@ pub(crate) struct PortEndpoint {
     pub(crate) address: RealServerAddress,
     pub(crate) traits: Traits,
     pub(crate) weight: Weight,
+    /// The tunnel by which it is reached, if it is on another node that unpacks.
+    pub(crate) tunnel: Option<Tunnel>,
 }
 
 /// The slices that list endpoints for a port in one family, each with the number of the port there.
@@ -36,7 +39,18 @@ pub(super) fn listed<'a>(
         address: RealServerAddress { ip: endpoint.address, port },
         traits: slice.traits(endpoint, inputs.node.zone()),
         weight: inputs.service.weight_of(slice, endpoint),
+        tunnel: tunnel_to(inputs, slice, endpoint),
     })
+}
+
+fn tunnel_to(inputs: ServiceInputs<'_>, slice: &CompactSlice, endpoint: &CompactEndpoint) -> Option<Tunnel> {
+    let is_asked = inputs.options.forwarding_method_of(inputs.service) == ForwardingMethod::Tunnel;
+    // A node's own address is not unpacked there.
+    if !is_asked || endpoint.traits.contains(Traits::LOCAL) || inputs.node.is_a_nodes(&endpoint.address) {
+        return None;
+    }
+    let node = slice.place_of(endpoint)?.node.as_deref()?;
+    inputs.node.peers().tunnel_to(node, endpoint.address, inputs.options.tunnel)
 }
 
 /// The endpoints of a port in one family, over all slices, sorted by address, each address once.

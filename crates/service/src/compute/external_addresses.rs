@@ -62,6 +62,11 @@ pub enum SpecialAddress {
 }
 
 impl ExternalAddresses {
+    /// All that are served.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &IpAddr> {
+        self.load_balancer_ips.iter().chain(&self.external_ips)
+    }
+
     /// Sorts a Service's external addresses into those that are served on this node and those that are not.
     pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
         let ServiceInputs { service, node, options, cluster_ips, .. } = inputs;

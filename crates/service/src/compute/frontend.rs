@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::Element;
 
-use super::{AddressKind, ExternalAddresses, Quota, Traffic};
+use super::{AddressKind, DirectReturn, ExternalAddresses, Quota, Traffic};
 use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
@@ -14,6 +14,8 @@ pub(crate) struct Frontend<'a> {
     pub(crate) address: ServiceAddress,
     pub(crate) port: &'a ServicePort,
     pub(crate) kind: AddressKind,
+    /// The node of the endpoint answers the client itself.
+    pub(crate) direct_return: bool,
 }
 
 /// Every address and port at which a Service is served, each once, as far as its quota allows. Frontends with the same
@@ -21,6 +23,7 @@ pub(crate) struct Frontend<'a> {
 pub(crate) fn frontends<'a>(
     inputs: ServiceInputs<'a>,
     external: &ExternalAddresses,
+    direct_return: &DirectReturn,
     quota: &mut Quota,
 ) -> Vec<Frontend<'a>> {
     let ServiceInputs { service, node, .. } = inputs;
@@ -40,6 +43,7 @@ pub(crate) fn frontends<'a>(
                     address: ServiceAddress { protocol: port.protocol, ip, port: number },
                     port,
                     kind,
+                    direct_return: direct_return.is_for(kind, &ip, node),
                 })
             });
             frontends.extend(all.take(quota.take(kind, family, asked)));
@@ -49,7 +53,7 @@ pub(crate) fn frontends<'a>(
     // stable.)
     frontends.sort_by_key(|frontend| (frontend.address, frontend.kind));
     frontends.dedup_by_key(|frontend| frontend.address);
-    frontends.sort_by(|a, b| (a.endpoint_key(), a.traffic()).cmp(&(b.endpoint_key(), b.traffic())));
+    frontends.sort_by(|a, b| (a.endpoint_key(), a.policy_key()).cmp(&(b.endpoint_key(), b.policy_key())));
     frontends
 }
 
@@ -57,6 +61,11 @@ impl Frontend<'_> {
     /// What its endpoints depend on. A slice identifies a port by name and protocol.
     pub(crate) fn endpoint_key(&self) -> (&str, Protocol, Family) {
         (&self.port.name, self.port.protocol, self.family())
+    }
+
+    /// What decides which of the endpoints are used.
+    pub(crate) fn policy_key(&self) -> (Traffic, bool) {
+        (self.traffic(), self.direct_return)
     }
 
     pub(crate) fn family(&self) -> Family {
@@ -84,6 +93,7 @@ impl Frontend<'_> {
     /// the client's address, even if only other nodes have endpoints and the client is a pod here, as in upstream.
     pub(crate) fn element(&self, policy: TrafficPolicy) -> Element {
         match (self.traffic(), policy) {
+            _ if self.direct_return => Element::DirectReturn(self.address),
             (Traffic::Internal, _) => Element::ClusterIp(self.address),
             (Traffic::External, TrafficPolicy::Cluster) => Element::External(self.address),
             (Traffic::External, TrafficPolicy::Local) => Element::ExternalLocal(self.address),

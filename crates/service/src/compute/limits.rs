@@ -45,7 +45,7 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// The whole quota.
+    /// The whole quota, for a Service of which this is the costliest scheduler.
     pub(crate) fn new(slices: &[CompactSlice], scheduler: Scheduler) -> Self {
         let mut quota = Self {
             virtual_servers: MAX_VIRTUAL_SERVERS,
@@ -101,6 +101,11 @@ impl Quota {
             Family::V6 => &mut self.endpoints_v6,
         }
     }
+}
+
+/// Of two schedulers the one with which a Service has fewer real servers.
+pub(super) fn costlier(one: Scheduler, other: Scheduler) -> Scheduler {
+    if most_real_servers(other) < most_real_servers(one) { other } else { one }
 }
 
 fn most_real_servers(scheduler: Scheduler) -> usize {

@@ -22,6 +22,8 @@ pub(crate) struct PortGroup<'a> {
 pub(crate) struct PolicyGroup<'a> {
     pub(crate) traffic: Traffic,
     pub(crate) policy: TrafficPolicy,
+    /// The node of the endpoint answers the client itself.
+    pub(crate) direct_return: bool,
     pub(crate) selection: EndpointSelection,
     /// The selected endpoints, as many as a virtual server may have; sorted by address.
     pub(crate) used: Vec<&'a PortEndpoint>,
@@ -35,6 +37,12 @@ impl PolicyGroup<'_> {
         let scope = self.selection.scope();
         self.policy == TrafficPolicy::Local && scope.is_some_and(|scope| scope != EndpointScope::Local)
     }
+
+    /// Whether other nodes may tunnel what comes in at some of the frontends, now or as long as they do not know better.
+    pub(crate) fn may_be_answered_directly(&self) -> bool {
+        self.policy == TrafficPolicy::Cluster
+            && self.frontends.iter().any(|frontend| frontend.kind.may_be_answered_directly())
+    }
 }
 
 impl<'a> PortGroup<'a> {
@@ -45,15 +53,20 @@ impl<'a> PortGroup<'a> {
         Some(Self { port, family, endpoints, inputs, frontends })
     }
 
-    /// One policy group, or two: traffic comes in at ClusterIPs, or at all other addresses.
+    /// One policy group, or up to three: traffic comes in at ClusterIPs, or at all other addresses, of which some may be
+    /// answered directly.
     pub(crate) fn policy_groups(&self) -> impl Iterator<Item = PolicyGroup<'_>> {
-        self.frontends.chunk_by(|a, b| a.traffic() == b.traffic()).filter_map(|frontends| {
-            let traffic = frontends.first()?.traffic();
+        self.frontends.chunk_by(|a, b| a.policy_key() == b.policy_key()).filter_map(|frontends| {
+            let (traffic, direct_return) = frontends.first()?.policy_key();
             let policy = self.inputs.service.policy(traffic, self.inputs.options);
-            let selection = EndpointSelection::new(&self.endpoints, traffic, policy);
+            let selection = if direct_return {
+                EndpointSelection::without_hints(&self.endpoints)
+            } else {
+                EndpointSelection::new(&self.endpoints, traffic, policy)
+            };
             let selected = self.endpoints.iter().filter(|endpoint| selection.selects(endpoint));
             let used = selected.take(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).collect();
-            Some(PolicyGroup { traffic, policy, selection, used, frontends })
+            Some(PolicyGroup { traffic, policy, direct_return, selection, used, frontends })
         })
     }
 

@@ -46,6 +46,8 @@ pub enum HintsIgnored {
     NodeWithoutZone,
     /// A policy demands where hints only prefer.
     PolicyLocal,
+    /// The client is answered directly, by whichever node: all nodes must choose among the same endpoints.
+    DirectReturn,
 }
 
 impl PolicyGroup<'_> {
@@ -86,6 +88,7 @@ impl EndpointSelection {
         self,
         endpoints: &[PortEndpoint],
         zone: Option<&str>,
+        direct_return: bool,
     ) -> Option<HintsIgnored> {
         let hints = Traits::NODE_HINTS | Traits::ZONE_HINTS;
         let ready = || endpoints.iter().map(|it| it.traits).filter(|it| it.contains(Traits::READY));
@@ -93,6 +96,7 @@ impl EndpointSelection {
             return None;
         }
         match self {
+            _ if direct_return => Some(HintsIgnored::DirectReturn),
             Self::Ready(EndpointScope::Cluster) if !ready().all(|traits| traits.intersects(hints)) => {
                 Some(HintsIgnored::NotOnEveryEndpoint)
             }
@@ -129,6 +133,7 @@ impl fmt::Display for HintsIgnored {
             Self::NoneForThisNode => "none is for this node or its zone",
             Self::NodeWithoutZone => "the Node has no label topology.kubernetes.io/zone",
             Self::PolicyLocal => "the policy is Local",
+            Self::DirectReturn => "with direct return all nodes choose among the same endpoints",
         })
     }
 }

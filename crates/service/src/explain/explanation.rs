@@ -1,6 +1,6 @@
 //! The values of an explanation.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,10 @@ pub struct ExplainedPart {
     /// The external policy is Local and no endpoint is on this node, so that those elsewhere stand in, for this
     /// node and its pods. Others get no answer.
     pub stands_in: bool,
+    /// How connections are balanced there, if the node of the endpoint answers the client itself.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub direct_return: Option<ExplainedBalancing>,
     /// The zone of this node, as its Node has it.
     pub zone: Option<String>,
     /// Some ready endpoints are hinted for nodes or zones, and that does not count.
@@ -90,6 +94,33 @@ pub struct ExplainedEndpoint {
     // A daemon of an earlier release, which knows no weights, may be asked.
     #[serde(default = "one")]
     pub weight: Weight,
+    /// How it is reached, if it is used where the node of the endpoint answers the client itself.
+    #[serde(default)]
+    pub way: Option<EndpointWay>,
+}
+
+/// How an endpoint is reached where its node answers the client itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndpointWay {
+    /// It is on this node.
+    Here,
+    /// Through a tunnel to its node.
+    Tunnel,
+    /// Masqueraded, because its node has not said that it unpacks what comes through a tunnel.
+    Masqueraded,
+}
+
+impl fmt::Display for EndpointWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Here => "here",
+            Self::Tunnel => "tunnel to its node",
+            Self::Masqueraded => {
+                "masqueraded: its node has not said that it unpacks tunnels, or the network filters them"
+            }
+        })
+    }
 }
 
 fn one() -> Weight {

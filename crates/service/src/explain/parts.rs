@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{EndpointReason, ExplainedAddress, ExplainedEndpoint, ExplainedPart, names};
+use super::{
+    EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
+    names,
+};
 use crate::{
-    compute::{Decisions, DesiredService, Frontend, PolicyGroup, PortGroup},
-    input::ObjectName,
+    compute::{Decisions, DesiredService, Frontend, PolicyGroup, PortEndpoint, PortGroup},
+    input::{ObjectName, Traits},
     state::State,
 };
 
@@ -27,7 +30,7 @@ pub(super) fn parts(
                 held_by: other_holder(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),
             });
-            let decided = Some((policies.selection, policies.policy));
+            let decided = Some((policies.selection, policies.policy, policies.direct_return));
             match parts.last_mut() {
                 // Where internal and external traffic have one decision, one part shows the endpoints.
                 Some(part) if decided == before => part.addresses.extend(addresses),
@@ -56,8 +59,13 @@ fn part(
         family: group.family,
         selection,
         stands_in: policies.stands_in(),
+        direct_return: decisions
+            .direct_balancing
+            .as_ref()
+            .filter(|_| policies.direct_return)
+            .map(ExplainedBalancing::from_effective),
         zone: zone.map(str::to_owned),
-        hints_ignored: selection.hints_ignored(&group.endpoints, zone),
+        hints_ignored: selection.hints_ignored(&group.endpoints, zone, policies.direct_return),
         addresses,
         endpoints: endpoints(group, policies),
         slices_without_port: names(group.slices_without_port()),
@@ -83,9 +91,20 @@ fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<Explained
             let address = endpoint.address;
             let counts = group.counts(&endpoint) && counted.insert(address);
             let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
-            ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight }
+            let way = (policies.direct_return && reason == EndpointReason::Used).then(|| way(&endpoint));
+            ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight, way }
         })
         .collect();
     explained.sort_by_key(|endpoint| endpoint.address);
     explained
+}
+
+fn way(endpoint: &PortEndpoint) -> EndpointWay {
+    if endpoint.traits.contains(Traits::LOCAL) {
+        EndpointWay::Here
+    } else if endpoint.tunnel.is_some() {
+        EndpointWay::Tunnel
+    } else {
+        EndpointWay::Masqueraded
+    }
 }

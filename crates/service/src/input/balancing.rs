@@ -4,7 +4,7 @@ use std::{num::NonZero, sync::Arc};
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use super::Service;
+use super::{ForwardingMethod, Service};
 
 /// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
 pub type Weight = NonZero<u16>;
@@ -26,6 +26,8 @@ pub struct Balancing {
     /// With fewer it gets new ones again: the lower threshold, at most the upper one and nothing without it. `None`:
     /// with fewer than three quarters (`ip_vs_unbind_dest` in net/netfilter/ipvs/ip_vs_conn.c).
     pub resume_below: Option<NonZero<u32>>,
+    /// How what comes in at external addresses reaches the endpoints; `None`: as for every Service.
+    pub forwarding_method: Option<ForwardingMethod>,
 }
 
 /// Weights by name, of nodes or zones.

@@ -5,10 +5,10 @@ use std::{
     net::IpAddr,
 };
 
-use ipvs::Scheduler;
+use ipvs::{Family, Scheduler, Tunnel};
 use rustc_hash::FxHashSet;
 
-use super::{EndpointSlice, Node, ObjectName, Service};
+use super::{EndpointSlice, Node, ObjectName, Peer, Service, UnpackingPeers};
 
 /// A change of the inputs.
 ///
@@ -50,6 +50,29 @@ pub enum Change {
         /// outlive the absence of their address; for everything else they are gone.
         lost: BTreeSet<IpAddr>,
     },
+    /// All other nodes of the cluster.
+    ReplacePeers(Vec<Peer>),
+    /// The next of the other nodes of a list that is being read.
+    InitApplyPeers(Vec<Peer>),
+    /// The list has been read to its end: there are nodes of these names, and no others.
+    InitDonePeers(FxHashSet<ObjectName>),
+    /// Another node is new or different.
+    ApplyPeer(Peer),
+    /// Another node is gone.
+    DeletePeer(ObjectName),
+    /// Nothing is known of the other nodes any more.
+    ForgetPeers,
+    /// All other nodes that unpack what comes through a tunnel.
+    UnpackingPeers(UnpackingPeers),
+    /// The endpoints to which the kernel tunnels at the start of the daemon. That holds for those whose nodes have not
+    /// answered yet.
+    TunnelledBefore(BTreeMap<IpAddr, Tunnel>),
+    /// The smallest MTU among the links of this node, in bytes: what packets to other nodes may have at most.
+    LinkMtu(u32),
+    /// All families in which this node cannot unpack what comes through a tunnel.
+    MissingTunnels(BTreeSet<Family>),
+    /// All families in which packets came out of this node's tunnel of late.
+    TunnelsInUse(BTreeSet<Family>),
     /// All schedulers that Services ask for and this node cannot use.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),
 }

@@ -116,6 +116,11 @@ impl CompactSlice {
         self.endpoints.iter().any(|endpoint| endpoint.traits.contains(Traits::ZONE_HINTS))
     }
 
+    /// The nodes on which its endpoints are.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.places.iter().filter_map(|place| place.node.as_ref())
+    }
+
     /// The place of one of its endpoints, if the slice says anything about it.
     pub(crate) fn place_of(&self, endpoint: &CompactEndpoint) -> Option<&Place> {
         self.places.get(usize::from(endpoint.place)).map(|place| &**place)

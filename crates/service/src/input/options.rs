@@ -1,9 +1,11 @@
 //! The part of the configuration that shapes the desired state.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler};
+use ipvs::{Family, Scheduler, Tunnel};
+
+use super::{ForwardingMethod, Service};
 
 /// The configuration that is the same for every Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +21,24 @@ pub struct Options {
     pub bind_address: Option<IpAddr>,
     /// Which of `spec.externalIPs` are served.
     pub external_ips: ExternalIps,
+    /// How what comes in at external addresses reaches the endpoints of every Service that says nothing about it.
+    pub forwarding_method: ForwardingMethod,
+    /// How packets are put into others for another node.
+    pub tunnel: Tunnel,
+    /// The families in which pods of this node can be told from others.
+    pub knows_pods: BTreeSet<Family>,
+    /// Whether other nodes can ask this one what it unpacks.
+    pub answers_peers: bool,
 }
 
 impl Options {
+    /// How what comes in at a Service's external addresses is to reach the endpoints.
+    pub(crate) fn forwarding_method_of(&self, service: &Service) -> ForwardingMethod {
+        service.forwarding_method().unwrap_or(self.forwarding_method)
+    }
+
     /// The defaults of every option that has one, for the node of this name: rr, NodePorts at all addresses,
-    /// external IPs but for the node's own.
+    /// external IPs but for the node's own, no tunnels.
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
             node_name: node_name.into(),
@@ -31,6 +46,10 @@ impl Options {
             node_port_addresses: NodePortAddresses::All,
             bind_address: None,
             external_ips: ExternalIps::NoNodeIps,
+            forwarding_method: ForwardingMethod::default(),
+            tunnel: Tunnel::default(),
+            knows_pods: BTreeSet::new(),
+            answers_peers: true,
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use ipvs::{Family, Scheduler};
 
-use super::{Absence, Node, NodePortAddresses, Options};
+use super::{Absence, Node, NodePortAddresses, Options, Peers};
 
 /// This node, as far as Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,11 @@ pub(crate) struct ThisNode {
     node_port_ips: Box<[IpAddr]>,
     /// The schedulers that cannot be used on it.
     missing_schedulers: BTreeMap<Scheduler, Absence>,
+    peers: Arc<Peers>,
+    link_mtu: Option<u32>,
+    missing_tunnels: BTreeSet<Family>,
+    /// The families in which connections through the tunnel may be open.
+    tunnels_in_use: BTreeSet<Family>,
 }
 
 impl ThisNode {
@@ -57,6 +63,54 @@ impl ThisNode {
         Self { missing_schedulers, ..self.clone() }
     }
 
+    /// This node among other ones.
+    pub(crate) fn among(&self, peers: Peers) -> Self {
+        Self { peers: Arc::new(peers), ..self.clone() }
+    }
+
+    /// This node with links of which the smallest MTU is this.
+    pub(crate) fn with_link_mtu(&self, mtu: u32) -> Self {
+        Self { link_mtu: Some(mtu), ..self.clone() }
+    }
+
+    /// This node unable to unpack what comes through a tunnel, in these families.
+    pub(crate) fn without_tunnels(&self, missing_tunnels: BTreeSet<Family>) -> Self {
+        Self { missing_tunnels, ..self.clone() }
+    }
+
+    /// This node with packets that came out of its tunnels of late, in these families.
+    pub(crate) fn with_tunnels_in_use(&self, tunnels_in_use: BTreeSet<Family>) -> Self {
+        Self { tunnels_in_use, ..self.clone() }
+    }
+
+    /// Whether packets came out of its tunnel of late.
+    pub(crate) fn has_tunnel_in_use(&self, family: Family) -> bool {
+        self.tunnels_in_use.contains(&family)
+    }
+
+    /// The other nodes of the cluster.
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Whether direct return is as with the other: the tunnels, and the scheduler by which all nodes choose alike.
+    pub(crate) fn returns_directly_like(&self, other: &Self) -> bool {
+        self.peers.tunnel_like(&other.peers)
+            && self.lacks(Scheduler::MH) == other.lacks(Scheduler::MH)
+            && self.link_mtu == other.link_mtu
+            && self.missing_tunnels == other.missing_tunnels
+    }
+
+    /// The smallest MTU among its links; `None` before they were read.
+    pub(crate) fn link_mtu(&self) -> Option<u32> {
+        self.link_mtu
+    }
+
+    /// Whether it cannot unpack what comes through a tunnel.
+    pub(crate) fn lacks_tunnel(&self, family: Family) -> bool {
+        self.missing_tunnels.contains(&family)
+    }
+
     /// Why a scheduler cannot be used on this node; `None` if it can, as far as is known.
     pub(crate) fn lacks(&self, scheduler: Scheduler) -> Option<Absence> {
         self.missing_schedulers.get(&scheduler).copied()
@@ -75,6 +129,18 @@ impl ThisNode {
     /// Whether an interface of its own has this address.
     pub(crate) fn has(&self, ip: &IpAddr) -> bool {
         self.addresses.contains(ip)
+    }
+
+    /// Whether this node or another one has this address, so that what is sent there is not for a pod alone.
+    pub(crate) fn is_a_nodes(&self, ip: &IpAddr) -> bool {
+        self.addresses.contains(ip) || self.node.ips.contains(ip) || self.peers.has(ip)
+    }
+
+    /// Whether all nodes have the same addresses as with the other.
+    pub(crate) fn has_nodes_like(&self, other: &Self) -> bool {
+        self.addresses == other.addresses
+            && self.node.ips == other.node.ips
+            && (Arc::ptr_eq(&self.peers, &other.peers) || self.peers.have_ips_like(&other.peers))
     }
 
     /// The addresses of this node at which NodePorts are served, sorted.

@@ -8,8 +8,8 @@ use super::{Computed, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
     input::{
-        Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Problem, Service,
-        ServiceInputs, ThisNode,
+        Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
+        Service, ServiceInputs, ThisNode,
     },
 };
 
@@ -63,6 +63,24 @@ impl Inputs {
             Change::NodeAddresses { here, lost } => {
                 self.put_node(self.node.with_addresses(here, lost, &self.options))
             }
+            Change::ReplacePeers(peers) => self.put_peers(self.node.peers().replaced(peers)),
+            Change::InitApplyPeers(peers) => self.put_peers(self.node.peers().with(peers)),
+            Change::InitDonePeers(names) => {
+                let is_there = |name: &str| names.contains(&ObjectName::new("", name));
+                self.put_peers(self.node.peers().all_listed(is_there))
+            }
+            // Each node reports to its Node every few minutes.
+            Change::ApplyPeer(peer) if self.node.peers().has_exactly(&peer) => BTreeSet::new(),
+            Change::ApplyPeer(peer) => self.put_peers(self.node.peers().with([peer])),
+            Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name)),
+            Change::ForgetPeers => self.put_peers(Peers::default()),
+            Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
+            Change::TunnelledBefore(endpoints) => {
+                self.put_peers(self.node.peers().tunnelled_before(endpoints))
+            }
+            Change::LinkMtu(mtu) => self.put_node(self.node.with_link_mtu(mtu)),
+            Change::MissingTunnels(families) => self.put_node(self.node.without_tunnels(families)),
+            Change::TunnelsInUse(families) => self.put_node(self.node.with_tunnels_in_use(families)),
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
         changed.extend(self.cluster_ips.affected());
@@ -161,8 +179,13 @@ impl Inputs {
         if self.node == before {
             return BTreeSet::new();
         }
-        let dependent = self.services.iter().filter(|(_, entry)| entry.depends_on(&before, &self.node));
+        let dependent =
+            self.services.iter().filter(|(_, entry)| entry.depends_on(&before, &self.node, &self.options));
         dependent.map(|(service, _)| service.clone()).collect()
+    }
+
+    fn put_peers(&mut self, peers: Peers) -> BTreeSet<ObjectName> {
+        self.put_node(self.node.among(peers))
     }
 
     /// The copy of a name that is kept already, or else the name itself.

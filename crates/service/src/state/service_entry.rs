@@ -1,11 +1,13 @@
 //! One Service with its slices.
 
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
 use ipvs::ServiceAddress;
 
 use super::Claim;
 use crate::{
     compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
-    input::{CompactSlice, ObjectName, Problem, Service, ThisNode},
+    input::{CompactSlice, ForwardingMethod, ObjectName, Options, Problem, Service, ServiceInputs, ThisNode},
 };
 
 /// A Service and its slices, in whichever order they arrive, and what they ask for.
@@ -24,6 +26,8 @@ pub(crate) struct ServiceEntry {
 pub(crate) struct Computed {
     pub(crate) desired: DesiredService,
     pub(crate) urgency: Urgency,
+    /// The nodes with endpoints of it, if any of its addresses is answered directly; sorted, each once.
+    pub(crate) direct_return_nodes: Box<[Arc<str>]>,
     /// When the Service was created; older claims win.
     created: Option<i64>,
 }
@@ -59,17 +63,23 @@ impl ServiceEntry {
 
     /// Whether a change of this node can change what the Service asks for. Most Services have no hints for zones, no
     /// address but the ClusterIP, and no source ranges, so that they are not computed again.
-    pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode) -> bool {
+    pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode, options: &Options) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
         let node_ports = before.node_port_ips() != now.node_port_ips();
         let node_ips = before.ips() != now.ips();
+        let direct_return = !before.returns_directly_like(now)
+            && options.forwarding_method_of(service) == ForwardingMethod::Tunnel;
+        let nodes = !before.has_nodes_like(now);
+        let is_a_nodes_no_longer = |ip: &IpAddr| before.is_a_nodes(ip) != now.is_a_nodes(ip);
         let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
             || node_ports && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
-            || node_ips && !service.external_ips.is_empty()
+            || node_ips && self.has_external_addresses()
+            || nodes && self.has_external_addresses() && self.endpoint_ips().any(is_a_nodes_no_longer)
             || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
+            || direct_return
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
 
@@ -77,6 +87,15 @@ impl ServiceEntry {
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut ports = self.service.iter().flat_map(|service| &service.ports);
         ports.any(|port| port.node_port.is_some())
+    }
+
+    fn has_external_addresses(&self) -> bool {
+        let mut services = self.service.iter();
+        services.any(|it| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty())
+    }
+
+    fn endpoint_ips(&self) -> impl Iterator<Item = &IpAddr> {
+        self.slices.iter().flat_map(|slice| &slice.endpoints).map(|endpoint| &endpoint.address)
     }
 
     /// Whether no slice of the Service is known.
@@ -106,11 +125,16 @@ impl ServiceEntry {
 impl Computed {
     /// What the decisions about a Service ask for.
     pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
-        let service = decisions.inputs.service;
+        let ServiceInputs { service, slices, .. } = decisions.inputs;
+        let desired = DesiredService::from_decisions(decisions);
+        let is_direct = desired.virtual_servers.iter().any(DesiredVirtualServer::is_answered_directly);
+        let nodes: BTreeSet<_> =
+            slices.iter().filter(|_| is_direct).flat_map(CompactSlice::nodes).cloned().collect();
         Self {
             urgency: Urgency::for_service(service),
             created: service.created,
-            desired: DesiredService::from_decisions(decisions),
+            direct_return_nodes: nodes.into_iter().collect(),
+            desired,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Keys that several Services can want at once: VIPs, and elements that belong to no virtual server.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
+use ipvs::Family;
 use netfilter::Element;
 
 use super::{Computed, Touched};
@@ -12,6 +13,12 @@ use crate::{compute::Urgency, ref_counts::RefCounts};
 pub(crate) struct SharedKeys {
     pub(crate) vips: RefCounts<IpAddr>,
     pub(crate) elements: RefCounts<Element>,
+    /// The families in which a Service is answered directly, once for each address and port.
+    pub(crate) direct_return: RefCounts<Family>,
+    /// The nodes with endpoints of Services that are answered directly.
+    pub(crate) direct_return_nodes: RefCounts<Arc<str>>,
+    /// Whether these have changed since that was taken note of.
+    pub(crate) has_other_nodes: bool,
     /// Every address at which an urgent Service is served, once for each port.
     pub(crate) urgent_ips: RefCounts<IpAddr>,
 }
@@ -29,6 +36,12 @@ impl SharedKeys {
             if self.elements.add(element) {
                 touched.toggle_element(element);
             }
+        }
+        for family in answered_directly(computed) {
+            self.direct_return.add(family);
+        }
+        for node in &computed.direct_return_nodes {
+            self.has_other_nodes |= self.direct_return_nodes.add(node.clone());
         }
         for ip in urgent_ips(computed) {
             self.urgent_ips.add(ip);
@@ -48,10 +61,21 @@ impl SharedKeys {
                 touched.toggle_element(*element);
             }
         }
+        for family in answered_directly(computed) {
+            self.direct_return.remove(&family);
+        }
+        for node in &computed.direct_return_nodes {
+            self.has_other_nodes |= self.direct_return_nodes.remove(node);
+        }
         for ip in urgent_ips(computed) {
             self.urgent_ips.remove(&ip);
         }
     }
+}
+
+fn answered_directly(computed: &Computed) -> impl Iterator<Item = Family> {
+    let servers = computed.desired.virtual_servers.iter();
+    servers.filter(|server| server.is_answered_directly()).map(|server| Family::from(server.address.ip))
 }
 
 fn urgent_ips(computed: &Computed) -> impl Iterator<Item = IpAddr> {

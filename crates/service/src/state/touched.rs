@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use ipvs::ServiceAddress;
+use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
 
 /// The keys whose desired value may have changed: what a Service asked for before and asks for now.
@@ -14,6 +14,8 @@ pub struct Touched {
     pub vips: BTreeSet<IpAddr>,
     /// Elements of our nf_tables sets.
     pub elements: BTreeSet<Element>,
+    /// Families in which this node began or ceased to unpack what other nodes send to its pods.
+    pub tunnels: BTreeSet<Family>,
     /// Whether [`State::health_checks`](crate::State::health_checks),
     /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) or
     /// [`State::refused`](crate::State::refused) has changed. The kernel has none of it.
@@ -25,7 +27,11 @@ pub struct Touched {
 impl Touched {
     /// Whether nothing may have changed.
     pub fn is_empty(&self) -> bool {
-        self.virtual_servers.is_empty() && self.vips.is_empty() && self.elements.is_empty() && !self.reports
+        self.virtual_servers.is_empty()
+            && self.vips.is_empty()
+            && self.elements.is_empty()
+            && self.tunnels.is_empty()
+            && !self.reports
     }
 
     /// Adds the keys of `other`.
@@ -33,6 +39,7 @@ impl Touched {
         self.virtual_servers.extend(other.virtual_servers);
         self.vips.extend(other.vips);
         self.elements.extend(other.elements);
+        self.tunnels.extend(other.tunnels);
         self.reports |= other.reports;
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use crate::common::*;
 use ipnet::IpNet;
-use ipvs::{Family, Protocol, Scheduler, ServiceFlags};
+use ipvs::{Family, Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind};
 use netfilter::Element;
 use proptest::{
     collection::{btree_map, vec},
@@ -19,9 +19,9 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    Absence, AddressKind, Balancing, Change, Endpoint, EndpointReason, EndpointSlice, ExternalIps, Node,
-    NodePortAddresses, ObjectName, Options, Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy,
-    Weight,
+    Absence, AddressKind, Balancing, Change, Endpoint, EndpointReason, EndpointSlice, ExternalIps,
+    ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer, Service, ServiceKind, ServicePort,
+    State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -33,6 +33,12 @@ struct Inputs {
     addresses: BTreeSet<IpAddr>,
     lost_addresses: BTreeSet<IpAddr>,
     missing_schedulers: BTreeMap<Scheduler, Absence>,
+    peers: BTreeMap<Arc<str>, Peer>,
+    unpacking: UnpackingPeers,
+    tunnelled_before: BTreeMap<IpAddr, Tunnel>,
+    link_mtu: Option<u32>,
+    missing_tunnels: BTreeSet<Family>,
+    tunnels_in_use: BTreeSet<Family>,
 }
 
 impl Inputs {
@@ -80,6 +86,27 @@ impl Inputs {
             Change::DeleteNode => {}
             Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
+            Change::ReplacePeers(list) => {
+                self.peers = list.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
+            }
+            Change::ApplyPeer(peer) => drop(self.peers.insert(peer.name.clone(), peer)),
+            Change::InitApplyPeers(list) => {
+                self.peers.extend(list.into_iter().map(|peer| (peer.name.clone(), peer)));
+            }
+            Change::InitDonePeers(names) => {
+                self.peers.retain(|name, _| names.contains(&ObjectName::new("", &**name)));
+            }
+            Change::DeletePeer(gone) => drop(self.peers.remove(&*gone.name)),
+            Change::ForgetPeers => {
+                self.peers.clear();
+                self.unpacking.clear();
+                self.tunnelled_before.clear();
+            }
+            Change::UnpackingPeers(peers) => self.unpacking = peers,
+            Change::TunnelledBefore(endpoints) => self.tunnelled_before = endpoints,
+            Change::LinkMtu(mtu) => self.link_mtu = Some(mtu),
+            Change::MissingTunnels(families) => self.missing_tunnels = families,
+            Change::TunnelsInUse(families) => self.tunnels_in_use = families,
         }
     }
 
@@ -91,8 +118,14 @@ impl Inputs {
             Change::ApplyNode(self.node.clone()),
             Change::NodeAddresses { here: self.addresses.clone(), lost: self.lost_addresses.clone() },
             Change::MissingSchedulers(self.missing_schedulers.clone()),
+            Change::UnpackingPeers(self.unpacking.clone()),
+            Change::TunnelledBefore(self.tunnelled_before.clone()),
+            Change::MissingTunnels(self.missing_tunnels.clone()),
+            Change::TunnelsInUse(self.tunnels_in_use.clone()),
         ];
-        services.chain(slices).chain(node).collect()
+        let peers = self.peers.values().cloned().map(Change::ApplyPeer);
+        let mtu = self.link_mtu.map(Change::LinkMtu);
+        services.chain(slices).chain(node).chain(peers).chain(mtu).collect()
     }
 }
 
@@ -169,15 +202,41 @@ fn any_balancing() -> impl Strategy<Value = Balancing> {
             .prop_map(|weights| weights.into_iter().collect())
     };
     let thresholds = (option::of(1..4_u32), option::of(1..4_u32));
-    (option::of(any_scheduler()), flags, weights(&[NODE, "node-b"]), weights(&["a", "b"]), thresholds)
-        .prop_map(|(scheduler, scheduler_flags, node_weights, zone_weights, (most, below))| Balancing {
-            scheduler,
-            scheduler_flags,
-            node_weights,
-            zone_weights,
-            max_connections: most.and_then(NonZero::new),
-            resume_below: below.and_then(NonZero::new),
+    let method = option::of(any_forwarding_method());
+    (option::of(any_scheduler()), flags, weights(&[NODE, "node-b"]), weights(&["a", "b"]), thresholds, method)
+        .prop_map(|(scheduler, scheduler_flags, node_weights, zone_weights, (most, below), method)| {
+            Balancing {
+                scheduler,
+                scheduler_flags,
+                node_weights,
+                zone_weights,
+                max_connections: most.and_then(NonZero::new),
+                resume_below: below.and_then(NonZero::new),
+                forwarding_method: method,
+            }
         })
+}
+
+fn any_forwarding_method() -> impl Strategy<Value = ForwardingMethod> {
+    select(&[ForwardingMethod::Masquerade, ForwardingMethod::Tunnel, ForwardingMethod::Tunnel][..])
+}
+
+fn any_families() -> impl Strategy<Value = BTreeSet<Family>> {
+    subsequence(Family::BOTH.to_vec(), 0..=2).prop_map(|families| families.into_iter().collect())
+}
+
+fn any_unpacking() -> impl Strategy<Value = Unpacking> {
+    (any_families(), any::<bool>()).prop_map(|(families, gue)| Unpacking { families, gue })
+}
+
+fn any_peer() -> impl Strategy<Value = Peer> {
+    let names = select(&["node-b", "node-c"][..]);
+    (names, any_ips(2), any_ips(1)).prop_map(|(name, ips, overlay_ips)| Peer {
+        name: name.into(),
+        ips,
+        overlay_ips,
+        problems: Vec::new(),
+    })
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
@@ -227,25 +286,48 @@ fn any_options() -> impl Strategy<Value = Options> {
         in_ranges(&["192.0.2.1/32"]),
         in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
     ];
-    (select(node_port_addresses), option::of(select(&["192.0.2.2", "2001:db8::2"][..])), any_external_ips())
-        .prop_map(|(node_port_addresses, bind_address, external_ips)| Options {
-            node_port_addresses,
-            bind_address: bind_address.map(ip),
-            external_ips,
-            ..options()
-        })
+    let bind_address = option::of(select(&["192.0.2.2", "2001:db8::2"][..]));
+    let direct_return = (
+        any_forwarding_method(),
+        any_families(),
+        any_tunnel(),
+        prop_oneof![4 => Just(true), 1 => Just(false)],
+    );
+    (select(node_port_addresses), bind_address, any_external_ips(), direct_return).prop_map(
+        |(node_port_addresses, bind_address, external_ips, direct_return)| {
+            let (forwarding_method, knows_pods, tunnel, answers_peers) = direct_return;
+            Options {
+                node_port_addresses,
+                bind_address: bind_address.map(ip),
+                external_ips,
+                forwarding_method,
+                knows_pods,
+                tunnel,
+                answers_peers,
+                ..options()
+            }
+        },
+    )
 }
 
+fn any_tunnel() -> impl Strategy<Value = Tunnel> {
+    select(vec![Tunnel::default(), Tunnel::new(TunnelKind::Gue).port(6080)])
+}
+
+/// Some are the address of a node at times.
+const ENDPOINTS: [&str; 5] = ["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.96.0.2", "fd01::1"];
+
 fn any_endpoint() -> impl Strategy<Value = Endpoint> {
-    let address = select(&["10.1.0.1", "10.1.0.2", "10.1.0.3", "fd01::1"][..]);
+    let address = select(&ENDPOINTS[..]);
+    let elsewhere = option::of(select(&["node-b", "node-c"][..]));
     let kinds = select(&[ready as fn(&str) -> Endpoint, ready, draining, unready][..]);
     let zones = vec(select(&["a", "b"][..]), 0..2);
     let nodes = vec(select(&[NODE, "node-b"][..]), 0..2);
     let zone = option::of(select(&["a", "b"][..]));
-    (address, kinds, any::<bool>(), zone, zones, nodes).prop_map(
-        |(address, kind, here, zone, zones, nodes)| {
+    (address, kinds, any::<bool>(), zone, zones, nodes, elsewhere).prop_map(
+        |(address, kind, here, zone, zones, nodes, elsewhere)| {
             let endpoint = kind(address).for_zones(&zones).for_nodes(&nodes);
-            let endpoint = Endpoint { zone: zone.map(Arc::from), ..endpoint };
+            let endpoint = Endpoint { zone: zone.map(Arc::from), node: elsewhere.map(Arc::from), ..endpoint };
             if here { endpoint.here() } else { endpoint }
         },
     )
@@ -287,6 +369,21 @@ fn any_change() -> impl Strategy<Value = Change> {
             here: here.into_iter().collect(),
             lost: lost.into_iter().collect(),
         }),
+        1 => vec(any_peer(), 0..3).prop_map(Change::ReplacePeers),
+        1 => Just(Change::ForgetPeers),
+        2 => any_peer().prop_map(Change::ApplyPeer),
+        1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
+        1 => subsequence(vec!["node-b", "node-c"], 0..=2).prop_map(|kept| {
+            Change::InitDonePeers(kept.into_iter().map(|name| ObjectName::new("", name)).collect())
+        }),
+        1 => any_peer().prop_map(|peer| Change::DeletePeer(ObjectName::new("", &*peer.name))),
+        1 => btree_map(select(&["node-b", "node-c"][..]).prop_map(Arc::from), any_unpacking(), 0..3)
+            .prop_map(Change::UnpackingPeers),
+        1 => btree_map(select(&ENDPOINTS[..]).prop_map(ip), any_tunnel(), 0..3)
+            .prop_map(Change::TunnelledBefore),
+        2 => select(&[1_400, 1_500][..]).prop_map(Change::LinkMtu),
+        1 => any_families().prop_map(Change::MissingTunnels),
+        1 => any_families().prop_map(Change::TunnelsInUse),
         1 => btree_map(any_scheduler(), select(&[Absence::Lacking, Absence::NotLoaded][..]), 0..2).prop_map(Change::MissingSchedulers),
     ]
 }
@@ -295,6 +392,7 @@ fn includes(touched: &Touched, keys: &Touched) -> bool {
     keys.virtual_servers.is_subset(&touched.virtual_servers)
         && keys.vips.is_subset(&touched.vips)
         && keys.elements.is_subset(&touched.elements)
+        && keys.tunnels.is_subset(&touched.tunnels)
         && (touched.reports || !keys.reports)
 }
 
@@ -346,6 +444,17 @@ proptest! {
                     | Change::NodeAddresses { .. }
                     | Change::MissingSchedulers(_)
                     | Change::ApplyNode(_)
+                    | Change::ReplacePeers(_)
+                    | Change::InitApplyPeers(_)
+                    | Change::InitDonePeers(_)
+                    | Change::ApplyPeer(_)
+                    | Change::DeletePeer(_)
+                    | Change::ForgetPeers
+                    | Change::UnpackingPeers(_)
+                    | Change::TunnelledBefore(_)
+                    | Change::LinkMtu(_)
+                    | Change::MissingTunnels(_)
+                    | Change::TunnelsInUse(_)
             );
             if several {
                 prop_assert_eq!((&touched.vips, &touched.elements), (&different.vips, &different.elements));
@@ -380,10 +489,22 @@ proptest! {
             prop_assert!(addresses.is_sorted_by(|a, b| a < b), "{:?}", addresses);
             prop_assert!(addresses.iter().all(|real| real.ip.is_ipv4() == at.ip.is_ipv4()));
             let own: BTreeSet<Element> = server.elements().collect();
-            prop_assert!(own.iter().all(|element| state.wants_element(element)), "{:?}", own);
+            let unpacks = state.unpacks(Family::from(at.ip));
+            let is_wanted = |it: &Element| state.wants_element(it) == (unpacks || !it.is_for_unpacking());
+            prop_assert!(own.iter().all(is_wanted), "{:?}", own);
             prop_assert!(own.iter().all(|element| element.virtual_server() == Some(at)), "{:?}", own);
-            let masquerading = [Element::ClusterIp(*at), Element::External(*at), Element::ExternalLocal(*at)];
+            let masquerading = [
+                Element::ClusterIp(*at),
+                Element::External(*at),
+                Element::ExternalLocal(*at),
+                Element::DirectReturn(*at),
+            ];
             prop_assert_eq!(masquerading.iter().filter(|element| state.wants_element(element)).count(), 1);
+            let is_direct = server.is_answered_directly();
+            prop_assert_eq!(state.wants_element(&Element::DirectReturn(*at)), is_direct);
+            prop_assert!(!is_direct || unpacks);
+            let tunnelled = server.real_servers.iter().any(|it| it.forwarding == Forwarding::Tunnel);
+            prop_assert!(is_direct || !tunnelled, "{:?}", server);
             let local_clients_only = state.wants_element(&Element::LocalClientsOnly(*at));
             prop_assert_eq!(local_clients_only, server.stands_in);
             prop_assert!(!local_clients_only || state.wants_element(&Element::ExternalLocal(*at)));

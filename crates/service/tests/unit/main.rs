@@ -13,6 +13,7 @@ mod balancing;
 mod changes;
 mod common;
 mod conflicts;
+mod direct_return;
 mod explanations;
 mod external_addresses;
 mod external_traffic_policy;

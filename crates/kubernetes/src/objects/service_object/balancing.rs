@@ -3,7 +3,7 @@
 use std::{fmt::Display, num::NonZero, sync::Arc};
 
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Balancing, Weight, Weights};
+use service::{Balancing, ForwardingMethod, Weight, Weights};
 
 use crate::objects::{
     Problems,
@@ -38,6 +38,10 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
 
     let scheduler = first_usable(scheduler, problems, self::scheduler);
     let max_connections = most.and_then(|it| connections(&it, problems));
+    let forwarding_methods = [
+        (annotations.forwarding_method, "metadata.annotations[kube-ipvs.io/forwarding-method]"),
+        (annotations.kube_router_dsr, "metadata.annotations[kube-router.io/service.dsr]"),
+    ];
     let balancing = Balancing {
         scheduler,
         scheduler_flags: first_usable(flags, problems, |it, problems| {
@@ -47,6 +51,7 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
         zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
+        forwarding_method: first_usable(forwarding_methods, problems, forwarding_method),
     };
     (balancing != Balancing::default()).then(|| balancing.into())
 }
@@ -145,6 +150,20 @@ fn resume_below(
     None
 }
 
+fn forwarding_method(
+    Annotation { at, text }: &Annotation,
+    problems: &mut Problems,
+) -> Option<ForwardingMethod> {
+    match text.trim() {
+        "masq" => Some(ForwardingMethod::Masquerade),
+        "tunnel" => Some(ForwardingMethod::Tunnel),
+        _ => {
+            problems.add(at, format_args!("{} is neither masq nor tunnel", Quoted(text)));
+            None
+        }
+    }
+}
+
 /// The elements between commas, without blanks around them.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|element| !element.is_empty())
@@ -193,6 +212,7 @@ mod tests {
             "kube-ipvs.io/weights-by-zone": " a=3 , b = 1,",
             "kube-ipvs.io/max-connections": "100",
             "kube-ipvs.io/resume-below": "80",
+            "kube-ipvs.io/forwarding-method": "tunnel",
             "example.com/another": 7,
         }));
         assert_eq!(
@@ -204,6 +224,7 @@ mod tests {
                 zone_weights: weights_of(&[("a", 3), ("b", 1)]),
                 max_connections: NonZero::new(100),
                 resume_below: NonZero::new(80),
+                forwarding_method: Some(ForwardingMethod::Tunnel),
             }
         );
     }
@@ -229,6 +250,19 @@ mod tests {
         let balancing = asked(&both);
         assert_eq!(balancing.scheduler, Some(Scheduler::LC));
         assert_eq!(balancing.scheduler_flags, Some(ServiceFlags::empty()));
+    }
+
+    #[test]
+    fn kube_routers_annotation_for_direct_return_means_a_tunnel() {
+        let method = |annotations| asked(annotations).forwarding_method;
+        let theirs = json!({"kube-router.io/service.dsr": "tunnel"});
+        assert_eq!(method(&theirs), Some(ForwardingMethod::Tunnel));
+        let both = json!({"kube-router.io/service.dsr": "tunnel", "kube-ipvs.io/forwarding-method": "masq"});
+        assert_eq!(method(&both), Some(ForwardingMethod::Masquerade));
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/forwarding-method": "direct"})),
+            ["metadata.annotations[kube-ipvs.io/forwarding-method]: \"direct\" is neither masq nor tunnel"]
+        );
     }
 
     #[test]

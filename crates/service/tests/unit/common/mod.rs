@@ -215,6 +215,8 @@ pub(crate) struct Wanted {
     pub(crate) owners: BTreeMap<ServiceAddress, ObjectName>,
     pub(crate) vips: Vec<IpAddr>,
     pub(crate) elements: Vec<Element>,
+    /// The families in which something is answered directly.
+    pub(crate) tunnels: BTreeSet<Family>,
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
     pub(crate) refused: Vec<(ObjectName, Vec<RefusedAddress>)>,
@@ -236,6 +238,7 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         owners,
         vips,
         elements,
+        tunnels: Family::BOTH.into_iter().filter(|family| state.unpacks(*family)).collect(),
         health_checks: state.health_checks().map(|(service, check)| (service.clone(), *check)).collect(),
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
@@ -270,6 +273,7 @@ pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
             .filter(|it| before.elements.contains(it) != after.elements.contains(it))
             .copied()
             .collect(),
+        tunnels: &before.tunnels ^ &after.tunnels,
         reports: before.health_checks != after.health_checks
             || before.without_local_endpoint != after.without_local_endpoint
             || before.refused != after.refused,

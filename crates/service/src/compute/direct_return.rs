@@ -1,0 +1,222 @@
+//! Which external addresses of a Service are answered directly: the client keeps its address, every endpoint of the
+//! cluster is used, and the node of the endpoint answers itself.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress, TunnelKind};
+use netfilter::{ClusterIpFor, Element, MaxSegmentSize, TunnelExit, tunnel};
+use serde::Serialize;
+
+use super::{AddressKind, Decisions, ExternalAddresses, Frontend, PolicyGroup, PortEndpoint, Traffic};
+use crate::input::{ForwardingMethod, ServiceInputs, ThisNode, TrafficPolicy, Traits};
+
+/// The families in which a Service's load-balancer addresses and external IPs are answered directly.
+#[derive(Debug, Default)]
+pub(crate) struct DirectReturn {
+    families: BTreeSet<Family>,
+    /// Why it is not done although it is asked for, in words.
+    pub(crate) problems: Vec<String>,
+}
+
+impl DirectReturn {
+    pub(super) fn new(inputs: ServiceInputs<'_>, external: &ExternalAddresses) -> Self {
+        let ServiceInputs { service, options, .. } = inputs;
+        let policy = service.policy(Traffic::External, options);
+        if options.forwarding_method_of(service) != ForwardingMethod::Tunnel
+            || policy != TrafficPolicy::Cluster
+        {
+            return Self::default();
+        }
+        if inputs.node.link_mtu().is_none() {
+            // It is too early to say how large segments may be. That is no problem of the Service.
+            return Self::default();
+        }
+        let asked: BTreeSet<_> = external
+            .served()
+            .filter(|ip| is_not_the_nodes_own(ip, inputs.node))
+            .map(|ip| Family::from(*ip))
+            .collect();
+        let mut direct_return = Self::default();
+        for family in asked {
+            match obstacle(inputs, family) {
+                None => _ = direct_return.families.insert(family),
+                Some(why) => direct_return.problems.push(format!("no direct return ({family}): {why}")),
+            }
+        }
+        direct_return
+    }
+
+    /// Whether any address is answered directly.
+    pub(super) fn is_used(&self) -> bool {
+        !self.families.is_empty()
+    }
+
+    /// Whether such an address is.
+    pub(super) fn is_for(&self, kind: AddressKind, ip: &IpAddr, node: &ThisNode) -> bool {
+        kind.may_be_answered_directly()
+            && self.families.contains(&Family::from(*ip))
+            && is_not_the_nodes_own(ip, node)
+    }
+}
+
+/// Whether a Service's address is not this node's own: that one is answered by this node alone, as a NodePort is. One
+/// that an interface has besides is moved from node to node (keepalived, kube-vip).
+fn is_not_the_nodes_own(ip: &IpAddr, node: &ThisNode) -> bool {
+    !node.ips().contains(ip)
+}
+
+/// What stands in the way of direct return; the Service is served masqueraded then.
+fn obstacle(
+    ServiceInputs { service, node, options, .. }: ServiceInputs<'_>,
+    family: Family,
+) -> Option<String> {
+    if service.internal_traffic_policy == TrafficPolicy::Local {
+        Some(
+            "spec.internalTrafficPolicy is Local, and nodes and pods would be led to the ClusterIP"
+                .to_owned(),
+        )
+    } else if !options.knows_pods.contains(&family) {
+        Some(format!("node {} does not know its pods (clusterCIDR, detectLocalMode)", options.node_name))
+    } else if !options.answers_peers {
+        Some(format!(
+            "other nodes cannot ask node {} whether it takes part (healthzBindAddress)",
+            options.node_name
+        ))
+    } else {
+        let device = tunnel::module(family);
+        let modules = match options.tunnel.kind {
+            TunnelKind::Gue => format!("modules {device}, fou"),
+            _ => format!("module {device}"),
+        };
+        node.lacks_tunnel(family)
+            .then(|| format!("the kernel of node {} lacks tunnels ({modules})", options.node_name))
+    }
+}
+
+/// What direct return needs beside a virtual server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DirectReturnParts {
+    /// The endpoints of this node to which others may tunnel, ready or not, sorted: they may not know yet. They are
+    /// there whatever the Service asks for, since nodes do not learn that at the same moment; but only while this node
+    /// [unpacks](crate::State::unpacks).
+    pub exits: Arc<[RealServerAddress]>,
+    /// What this node needs that forwards so itself, if it does.
+    pub entrance: Option<Entrance>,
+}
+
+/// What direct return needs on the nodes by which clients come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Entrance {
+    /// What this node and its pods ask instead.
+    pub cluster_ip: RealServerAddress,
+    /// How many bytes of data a TCP segment may have that comes in at the virtual server; `None` for other protocols.
+    pub max_segment_size: Option<u16>,
+}
+
+impl DirectReturnParts {
+    /// Its elements, for the virtual server at this address.
+    pub(super) fn elements(&self, to: ServiceAddress) -> impl Iterator<Item = Element> {
+        let entrance =
+            self.entrance.into_iter().flat_map(move |Entrance { cluster_ip, max_segment_size }| {
+                let cluster_ip = Element::ClusterIpFor(ClusterIpFor { to, cluster_ip });
+                let size =
+                    max_segment_size.map(|bytes| Element::MaxSegmentSize(MaxSegmentSize { to, bytes }));
+                [cluster_ip].into_iter().chain(size)
+            });
+        let exits = self.exits.iter().map(move |pod| Element::TunnelExit(TunnelExit { to, pod: *pod }));
+        entrance.chain(exits)
+    }
+
+    /// Whether an element is among them.
+    pub(super) fn has_element(&self, element: &Element) -> bool {
+        let entrance = self.entrance.as_ref();
+        match element {
+            Element::ClusterIpFor(it) => {
+                entrance.is_some_and(|entrance| entrance.cluster_ip == it.cluster_ip)
+            }
+            Element::MaxSegmentSize(it) => {
+                entrance.and_then(|entrance| entrance.max_segment_size) == Some(it.bytes)
+            }
+            Element::TunnelExit(it) => self.exits.binary_search(&it.pod).is_ok(),
+            _ => false,
+        }
+    }
+}
+
+impl PolicyGroup<'_> {
+    /// The endpoints of this node to which others may tunnel.
+    pub(super) fn exits(&self, endpoints: &[PortEndpoint], node: &ThisNode) -> Arc<[RealServerAddress]> {
+        if !self.may_be_answered_directly() {
+            return Arc::default();
+        }
+        // Two pods of one node with the same end of their addresses cannot be told apart.
+        let mut ends = BTreeSet::new();
+        let here = endpoints.iter().filter(|it| is_here(it) && it.is_a_pods(node)).map(|it| it.address);
+        here.filter(|address| ends.insert(tunnel::address_end(address.ip))).collect()
+    }
+
+    /// What tunnels to and from endpoints need, whether they are ready or not.
+    pub(super) fn tunnel_elements(
+        &self,
+        endpoints: &[PortEndpoint],
+        node: &ThisNode,
+    ) -> impl Iterator<Item = Element> {
+        let possible = self.may_be_answered_directly();
+        endpoints.iter().filter(move |it| possible && it.is_a_pods(node)).map(|endpoint| {
+            let ip = endpoint.address.ip;
+            if is_here(endpoint) { Element::EndpointHere(ip) } else { Element::EndpointElsewhere(ip) }
+        })
+    }
+}
+
+impl PortEndpoint {
+    /// Whether what is sent to its address is for it alone. One on the network of its node shares the node's address:
+    /// what comes there in packets of IP in IP may be for others, an overlay of pods for example.
+    fn is_a_pods(&self, node: &ThisNode) -> bool {
+        !node.is_a_nodes(&self.address.ip)
+    }
+}
+
+fn is_here(endpoint: &PortEndpoint) -> bool {
+    endpoint.traits.contains(Traits::LOCAL)
+}
+
+impl Decisions<'_> {
+    /// What direct return needs at an address, if it is possible there.
+    pub(super) fn direct_return(
+        &self,
+        frontend: &Frontend<'_>,
+        exits: &Arc<[RealServerAddress]>,
+    ) -> Option<Box<DirectReturnParts>> {
+        if !frontend.kind.may_be_answered_directly() {
+            return None;
+        }
+        let parts = DirectReturnParts { exits: exits.clone(), entrance: self.entrance(frontend) };
+        (parts.entrance.is_some() || !parts.exits.is_empty()).then(|| Box::new(parts))
+    }
+
+    /// What it takes to let packets in at an address that is answered directly.
+    fn entrance(&self, frontend: &Frontend<'_>) -> Option<Entrance> {
+        let mut cluster_ips = self.inputs.service.cluster_ips.iter().copied();
+        let ip = cluster_ips.find(|ip| frontend.direct_return && Family::from(*ip) == frontend.family())?;
+        let is_tcp = frontend.address.protocol == Protocol::Tcp;
+        Some(Entrance {
+            cluster_ip: RealServerAddress { ip, port: frontend.port.port },
+            max_segment_size: is_tcp.then(|| max_segment_size(self.inputs, frontend.family())).flatten(),
+        })
+    }
+}
+
+/// How many bytes of data a TCP segment may have, so that with its headers and those of the tunnel it fits into links of
+/// this MTU. What every host must be able to take fits anyway: larger packets are split (RFC 791, RFC 8200).
+fn max_segment_size(inputs: ServiceInputs<'_>, family: Family) -> Option<u16> {
+    const TCP: u32 = 20;
+    const UDP_AND_GUE: u32 = 8 + 4;
+    let (ip, least) = match family {
+        Family::V4 => (20, 536),
+        Family::V6 => (40, 1220),
+    };
+    let encapsulation = ip + if inputs.options.tunnel.kind == TunnelKind::Gue { UDP_AND_GUE } else { 0 };
+    let bytes = inputs.node.link_mtu()?.saturating_sub(encapsulation + ip + TCP).max(least);
+    Some(u16::try_from(bytes).unwrap_or(u16::MAX))
+}

@@ -1,0 +1,150 @@
+//! The other nodes of the cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipvs::{Family, Tunnel, TunnelKind};
+
+/// Another node of the cluster, as far as tunnels depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its node IPs, at which it is asked and from which it may send into tunnels.
+    pub ips: Vec<IpAddr>,
+    /// The addresses that it may have in an overlay, from which it may send too.
+    pub overlay_ips: Vec<IpAddr>,
+    /// What was wrong with its Node, in words, each naming the field; the rest of it is used.
+    pub problems: Vec<String>,
+}
+
+/// What a node has said that it unpacks, of what is sent to its pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unpacking {
+    /// The families, as IP in IP.
+    pub families: BTreeSet<Family>,
+    /// Whether the same by generic UDP encapsulation.
+    pub gue: bool,
+}
+
+/// The nodes that have said so, by name. Only to their pods packets are tunnelled.
+pub type UnpackingPeers = BTreeMap<Arc<str>, Unpacking>;
+
+/// The other nodes, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peers {
+    by_name: BTreeMap<Arc<str>, Addresses>,
+    ips: BTreeSet<IpAddr>,
+    overlay_ips: BTreeSet<IpAddr>,
+    /// Whether all of them were listed.
+    listed: bool,
+    unpacking: UnpackingPeers,
+    /// The endpoints to which an earlier daemon has tunnelled.
+    tunnelled_before: BTreeMap<IpAddr, Tunnel>,
+}
+
+/// The addresses of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Addresses {
+    ips: Vec<IpAddr>,
+    overlay_ips: Vec<IpAddr>,
+}
+
+impl Peers {
+    /// These nodes and no others.
+    pub(crate) fn replaced(&self, peers: Vec<Peer>) -> Self {
+        self.all_listed(|_| false).with(peers)
+    }
+
+    /// The same without the nodes whose name is none of these: these are all.
+    pub(crate) fn all_listed(&self, is_there: impl Fn(&str) -> bool) -> Self {
+        Self { listed: true, ..self.only(is_there) }
+    }
+
+    /// With nodes that are new or different.
+    pub(crate) fn with(&self, peers: impl IntoIterator<Item = Peer>) -> Self {
+        let mut all = self.clone();
+        all.by_name.extend(peers.into_iter().map(|peer| {
+            let Peer { name, ips, overlay_ips, .. } = peer;
+            (name, Addresses { ips, overlay_ips })
+        }));
+        all.with_all_ips()
+    }
+
+    /// Without the nodes whose name is none of these.
+    pub(crate) fn only(&self, is_there: impl Fn(&str) -> bool) -> Self {
+        let mut all = self.clone();
+        all.by_name.retain(|name, _| is_there(name));
+        all.with_all_ips()
+    }
+
+    /// Whether nothing is new about a node.
+    pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
+        let known = self.by_name.get(&peer.name);
+        known.is_some_and(|known| known.ips == peer.ips && known.overlay_ips == peer.overlay_ips)
+    }
+
+    /// Whether all endpoints are reached as with the other.
+    pub(crate) fn tunnel_like(&self, other: &Self) -> bool {
+        self.unpacking == other.unpacking && self.tunnelled_before == other.tunnelled_before
+    }
+
+    /// With these among them that have answered, and no others.
+    pub(crate) fn unpacking(&self, unpacking: UnpackingPeers) -> Self {
+        Self { unpacking, ..self.clone() }
+    }
+
+    /// With these endpoints to which an earlier daemon has tunnelled.
+    pub(crate) fn tunnelled_before(&self, tunnelled_before: BTreeMap<IpAddr, Tunnel>) -> Self {
+        Self { tunnelled_before, ..self.clone() }
+    }
+
+    fn with_all_ips(mut self) -> Self {
+        self.ips = self.by_name.values().flat_map(|it| &it.ips).copied().collect();
+        self.overlay_ips = self.by_name.values().flat_map(|it| &it.overlay_ips).copied().collect();
+        self
+    }
+
+    /// How packets are tunnelled to an endpoint of a node, if that unpacks: as is wanted, if it understands that.
+    pub(crate) fn tunnel_to(&self, node: &str, endpoint: IpAddr, wanted: Tunnel) -> Option<Tunnel> {
+        let Some(unpacking) = self.unpacking.get(node) else {
+            return self.tunnelled_before.get(&endpoint).copied();
+        };
+        let understood = wanted.kind != TunnelKind::Gue || unpacking.gue;
+        let tunnel = if understood { wanted } else { Tunnel::default() };
+        unpacking.families.contains(&Family::from(endpoint)).then_some(tunnel)
+    }
+
+    /// The addresses of a node.
+    pub(crate) fn ips_of(&self, node: &str) -> Option<&[IpAddr]> {
+        self.by_name.get(node).map(|known| &*known.ips)
+    }
+
+    /// Whether all of them were listed. Before, it is not known who may send.
+    pub(crate) fn are_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Whether one of them has this address.
+    pub(crate) fn has(&self, ip: &IpAddr) -> bool {
+        self.ips.contains(ip)
+    }
+
+    /// Whether they have the same addresses as the others.
+    pub(crate) fn have_ips_like(&self, other: &Self) -> bool {
+        self.ips == other.ips
+    }
+
+    /// Whether one of them may send from this address.
+    pub(crate) fn send_from(&self, ip: &IpAddr) -> bool {
+        self.ips.contains(ip) || self.overlay_ips.contains(ip)
+    }
+
+    /// The addresses of a family from which they may send.
+    pub(crate) fn senders(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        self.ips.union(&self.overlay_ips).copied().filter(move |ip| Family::from(*ip) == family)
+    }
+}
