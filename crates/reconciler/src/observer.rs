@@ -39,6 +39,8 @@ pub enum ObjectKind {
     EndpointSlices,
     /// This node.
     Node,
+    /// The other nodes of the cluster.
+    Peers,
 }
 
 impl ObjectKind {
@@ -58,7 +60,15 @@ impl ObjectKind {
             Change::ApplyNode(_)
             | Change::DeleteNode
             | Change::NodeAddresses { .. }
+            | Change::UnpackingPeers(_)
+            | Change::TunnelledBefore(_)
+            | Change::LinkMtu(_)
+            | Change::MissingTunnels(_)
+            | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),
+            Change::ReplacePeers(peers) | Change::InitApplyPeers(peers) => (Self::Peers, peers.len()),
+            Change::InitDonePeers(_) | Change::ForgetPeers => (Self::Peers, 0),
+            Change::ApplyPeer(_) | Change::DeletePeer(_) => (Self::Peers, 1),
         }
     }
 }

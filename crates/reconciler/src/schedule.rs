@@ -27,6 +27,13 @@ pub struct Timing {
     /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and its
     /// connections are cut off. `None`: it stays until the last connection has ended.
     pub drain_timeout: Option<Duration>,
+    /// When IPVS forgets an idle TCP connection. So long a tunnel that nobody asks for any more may have some.
+    pub tcp_timeout: Duration,
+}
+
+impl Timing {
+    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+    pub const TCP_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 }
 
 /// How much of the kernel a sync checked.

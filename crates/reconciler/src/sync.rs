@@ -29,8 +29,8 @@ use self::{deep_verify::DeepVerify, reading::Reread};
 use crate::{
     ForeignVirtualServers, Trigger,
     follow::{
-        draining::Draining, lost_addresses::LostAddresses, repairs::Unrepaired, schedulers,
-        stale_flows::Rerouted,
+        draining::Draining, lost_addresses::LostAddresses, missing_tunnels::MissingTunnels,
+        repairs::Unrepaired, schedulers, stale_flows::Rerouted, tunnels_in_use::TunnelsInUse,
     },
 };
 
@@ -50,6 +50,10 @@ pub(crate) struct Reconciler {
     draining: Draining,
     lost_addresses: LostAddresses,
     schedulers: schedulers::SchedulerProbes,
+    missing_tunnels: MissingTunnels,
+    tunnels_in_use: TunnelsInUse,
+    /// Whether the desired state knows what the kernel had tunnelled before.
+    has_adopted_tunnels: bool,
     /// How many virtual servers wait for their new scheduler.
     deferred: usize,
     /// Changes of other programs that are not repaired yet.
@@ -73,7 +77,13 @@ const MAX_DEFERRALS: u32 = 2;
 const LOST_ADDRESS_GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
-    pub(crate) fn new(state: State, kernel: Kernel, ownership: Ownership, draining: Draining) -> Self {
+    pub(crate) fn new(
+        state: State,
+        kernel: Kernel,
+        ownership: Ownership,
+        draining: Draining,
+        tunnels_in_use: TunnelsInUse,
+    ) -> Self {
         Self {
             state,
             kernel,
@@ -85,6 +95,9 @@ impl Reconciler {
             draining,
             lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
             schedulers: schedulers::SchedulerProbes::default(),
+            missing_tunnels: MissingTunnels::default(),
+            tunnels_in_use,
+            has_adopted_tunnels: false,
             deferred: 0,
             unrepaired: Unrepaired::default(),
             rerouted: Rerouted::default(),
@@ -188,6 +201,8 @@ impl Reconciler {
             // The operator may have loaded a module.
             self.schedulers = schedulers::SchedulerProbes::default();
             touched.merge(self.state.apply(self.schedulers.to_change()));
+            self.missing_tunnels = MissingTunnels::default();
+            touched.merge(self.state.apply(self.missing_tunnels.to_change()));
         }
         if self.lost_addresses.expire(begin) {
             touched.merge(self.state.apply(self.lost_addresses.to_change()));

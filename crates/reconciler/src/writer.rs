@@ -14,7 +14,7 @@ use watcher::{Kernel, Ownership, Plan};
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
-    follow::draining::Draining,
+    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
         history::History,
@@ -44,7 +44,13 @@ pub fn start(
     let (handle, inputs, inbox) = Handle::new();
     let writer = Writer {
         inbox,
-        reconciler: Reconciler::new(state, kernel, ownership, Draining::new(timing.drain_timeout)),
+        reconciler: Reconciler::new(
+            state,
+            kernel,
+            ownership,
+            Draining::new(timing.drain_timeout),
+            TunnelsInUse::new(timing.tcp_timeout),
+        ),
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
         awaiting_difference: Vec::new(),

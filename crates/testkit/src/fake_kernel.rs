@@ -37,6 +37,12 @@ pub struct State {
     pub elements: HashSet<Element>,
     /// Elements that the kernel refuses to add and to delete (EINVAL).
     pub refused_elements: HashSet<Element>,
+    /// The families whose table has direct return.
+    pub direct_return: BTreeSet<Family>,
+    /// The families in which the kernel has no tunnel devices.
+    pub missing_tunnels: BTreeSet<Family>,
+    /// The families in which the kernel lacks what the rules of direct return need.
+    pub missing_rules: BTreeSet<Family>,
     /// VIPs that the kernel refuses to bind (EINVAL), and says why.
     pub refused_vips: HashSet<IpAddr>,
     /// Schedulers that the kernel does not have.
@@ -229,6 +235,15 @@ impl State {
                 self.dummy_interface.bound.remove(&vip);
                 self.dummy_interface.stale_bindings.remove(&vip);
             }
+            dummy_interface::Operation::EnsureTunnel(family) if self.missing_tunnels.contains(&family) => {
+                return Err(KernelError::new(Errno::EOPNOTSUPP));
+            }
+            dummy_interface::Operation::EnsureTunnel(family) => {
+                self.dummy_interface.tunnels.entry(family).or_default().right = true;
+            }
+            dummy_interface::Operation::RemoveTunnel(family) => {
+                self.dummy_interface.tunnels.remove(&family);
+            }
         }
         self.writes.push(change.to_string());
         Ok(())
@@ -310,6 +325,7 @@ impl Netfilter for FakeKernel {
         Ok(netfilter::Observed {
             installed: state.tables.clone(),
             prepared: state.prepared_tables.clone(),
+            direct_return: state.direct_return.clone(),
             elements: state.elements.clone(),
         })
     }
@@ -320,6 +336,7 @@ impl Netfilter for FakeKernel {
         let mut tables = Tables {
             prepared: state.prepared_tables.clone(),
             installed: state.tables.clone(),
+            direct_return: state.direct_return.clone(),
             elements: state.elements.clone(),
         };
         let (mut writes, mut unheard) = (Vec::new(), false);
@@ -335,7 +352,7 @@ impl Netfilter for FakeKernel {
                 Some(Fault::Refused(errno)) => Err(errno),
                 fault => {
                     unheard |= fault == Some(Fault::Unheard);
-                    tables.change(change, &state.refused_elements)
+                    tables.change(change, &state.refused_elements, &state.missing_rules)
                 }
             };
             if let Err(errno) = done {
@@ -349,6 +366,7 @@ impl Netfilter for FakeKernel {
         }
         state.prepared_tables = tables.prepared;
         state.tables = tables.installed;
+        state.direct_return = tables.direct_return;
         state.elements = tables.elements;
         state.writes.extend(writes);
         match unheard {
@@ -366,11 +384,17 @@ impl Netfilter for FakeKernel {
 struct Tables {
     prepared: BTreeSet<Family>,
     installed: BTreeSet<Family>,
+    direct_return: BTreeSet<Family>,
     elements: HashSet<Element>,
 }
 
 impl Tables {
-    fn change(&mut self, change: &netfilter::Operation, refused: &HashSet<Element>) -> Result<(), Errno> {
+    fn change(
+        &mut self,
+        change: &netfilter::Operation,
+        refused: &HashSet<Element>,
+        lacking: &BTreeSet<Family>,
+    ) -> Result<(), Errno> {
         let family = change.family();
         let is_there = self.prepared.contains(&family) || self.installed.contains(&family);
         match change {
@@ -383,7 +407,20 @@ impl Tables {
                 self.prepared.remove(family);
                 self.installed.insert(*family);
             }
-            netfilter::Operation::AddElement(_) | netfilter::Operation::DeleteElement(_) if !is_there => {
+            _ if !is_there => return Err(Errno::ENOENT),
+            netfilter::Operation::AddDirectReturn(family) if lacking.contains(family) => {
+                return Err(Errno::ENOENT);
+            }
+            netfilter::Operation::AddDirectReturn(family) => {
+                self.direct_return.insert(*family);
+            }
+            netfilter::Operation::RemoveDirectReturn(family) => {
+                self.direct_return.remove(family);
+                self.elements.retain(|it| it.family() != *family || !it.is_of_direct_return());
+            }
+            netfilter::Operation::AddElement(element) | netfilter::Operation::DeleteElement(element)
+                if element.is_of_direct_return() && !self.direct_return.contains(&family) =>
+            {
                 return Err(Errno::ENOENT);
             }
             netfilter::Operation::AddElement(element) | netfilter::Operation::DeleteElement(element)
@@ -406,11 +443,19 @@ impl Tables {
     }
 }
 
-/// Whether two elements cannot be in one set: ranges of one address's clients that overlap. The real kernel
-/// finds most such pairs, except where the new range encloses the old one (`nft_pipapo_insert`).
-fn overlap(one: &Element, other: &Element) -> bool {
-    let (Element::AllowedSource(a), Element::AllowedSource(b)) = (one, other) else { return false };
-    a != b && a.to == b.to && a.first <= b.last && b.first <= a.last
+/// Whether two elements cannot be in one set: ranges of one address's clients that overlap, or a key of a map with
+/// another value. The real kernel finds most such pairs, except where the new range encloses the old one
+/// (`nft_pipapo_insert`).
+pub fn overlap(one: &Element, other: &Element) -> bool {
+    match (one, other) {
+        (Element::AllowedSource(a), Element::AllowedSource(b)) => {
+            a != b && a.to == b.to && a.first <= b.last && b.first <= a.last
+        }
+        (Element::ClusterIpFor(a), Element::ClusterIpFor(b)) => a != b && a.to == b.to,
+        (Element::MaxSegmentSize(a), Element::MaxSegmentSize(b)) => a != b && a.to == b.to,
+        (Element::TunnelExit(a), Element::TunnelExit(b)) => a != b && a.to == b.to && a.pod.ip == b.pod.ip,
+        _ => false,
+    }
 }
 
 impl dummy_interface::DummyInterface for FakeKernel {

@@ -73,7 +73,13 @@ pub fn address(number: u32) -> ServiceAddress {
 /// The policy of the daemon with `--cluster-cidr`.
 pub fn policy() -> Policy {
     let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
-    Policy { masquerade_all: false, mark: 1 << 14, local_traffic, host_firewall: HostFirewall::default() }
+    Policy {
+        masquerade_all: false,
+        mark: 1 << 14,
+        local_traffic,
+        host_firewall: HostFirewall::default(),
+        gue: false,
+    }
 }
 
 /// Writes everything: elements, virtual and real servers, VIPs. The clock starts after the encoding.

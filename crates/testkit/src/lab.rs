@@ -10,6 +10,7 @@
 //! Everything is in namespaces that the lab has made, and disappears when it is dropped.
 
 mod client;
+mod fabric;
 mod host;
 mod load;
 mod page;
@@ -22,6 +23,7 @@ use anyhow::Result;
 use ipvs::Protocol;
 
 pub use client::{Answer, Connection, Flow, Manner};
+pub use fabric::Fabric;
 pub use host::Host;
 pub use load::{Count, Load, Tally, Target};
 pub use page::Page;

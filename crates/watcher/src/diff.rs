@@ -4,11 +4,12 @@ mod differences;
 
 use std::net::IpAddr;
 
-use dummy_interface::Operation::EnsureDevice;
-use ipvs::{Command, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
+use dummy_interface::Operation::{EnsureDevice, EnsureTunnel, RemoveTunnel};
+use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{
-    Element,
-    Operation::{InstallTable, PrepareTable},
+    ClusterIpFor, Element, MaxSegmentSize,
+    Operation::{AddDirectReturn, InstallTable, PrepareTable, RemoveDirectReturn},
+    TunnelExit,
 };
 use service::{DesiredVirtualServer, State, Touched, Urgency};
 
@@ -59,6 +60,9 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
         Scope::All => {
             comparison.device(&mut differences);
             comparison.tables(&mut differences);
+            for family in Family::BOTH {
+                comparison.tunnel(family, &mut differences);
+            }
             comparison.every_element(&mut differences);
             comparison.every_virtual_server(&mut differences);
             comparison.every_vip(&mut differences);
@@ -66,6 +70,14 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
         Scope::Touched(touched, whole) => {
             if whole.dummy_interface {
                 comparison.device(&mut differences);
+            }
+            for family in Family::BOTH {
+                if whole != Whole::NONE || touched.tunnels.contains(&family) {
+                    comparison.tunnel(family, &mut differences);
+                }
+                if touched.tunnels.contains(&family) {
+                    comparison.senders(family, &mut differences);
+                }
             }
             if whole.tables {
                 comparison.tables(&mut differences);
@@ -129,6 +141,38 @@ impl Comparison<'_> {
         }
     }
 
+    /// What unpacks packets from other nodes, in a family.
+    fn tunnel(&self, family: Family, differences: &mut Differences) {
+        if !self.ours.families.contains(&family) {
+            return;
+        }
+        let links = &self.observed.dummy_interface;
+        let has_rules = self.observed.netfilter.direct_return.contains(&family);
+        if self.desired.unpacks(family) {
+            if !links.has_right_tunnel(family) {
+                differences.device.push(EnsureTunnel(family));
+            }
+            if !has_rules {
+                differences.prepared_tables.push(AddDirectReturn(family));
+            }
+        } else {
+            if has_rules {
+                differences.obsolete_direct_return.push(RemoveDirectReturn(family));
+            }
+            if links.tunnels.contains_key(&family) {
+                differences.obsolete_tunnels.push(RemoveTunnel(family));
+            }
+        }
+    }
+
+    /// Those who were let into the tunnel of a family.
+    fn senders(&self, family: Family, differences: &mut Differences) {
+        let is_sender = |it: &&Element| matches!(it, Element::TunnelSender(_)) && it.family() == family;
+        for element in self.observed.netfilter.elements.iter().filter(is_sender) {
+            self.element(element, differences);
+        }
+    }
+
     fn every_element(&self, differences: &mut Differences) {
         for element in self.desired.elements() {
             self.element(&element, differences);
@@ -171,6 +215,9 @@ impl Comparison<'_> {
         }
         let has = self.observed.netfilter.elements.contains(element);
         match (self.desired.wants_element(element), has) {
+            (false, true) if matches!(element, Element::TunnelSender(_)) && !self.desired.knows_peers() => {}
+            // It goes with its set.
+            (false, true) if element.is_of_direct_return() && !self.desired.unpacks(element.family()) => {}
             (true, false) => differences.opening(self.urgency(element)).elements.push(*element),
             (false, true) if self.is_replaced(element) => {
                 differences.opening(self.urgency(element)).replaced_elements.push(*element);
@@ -180,10 +227,21 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the element allows clients of a virtual server that will have other allowed clients.
+    /// Whether the element stands in the way of another, which a virtual server that stays will have: it allows clients
+    /// that overlap with others, or has a key of a map that may get another value.
     fn is_replaced(&self, element: &Element) -> bool {
-        let Element::AllowedSource(source) = element else { return false };
-        self.desired.virtual_server(&source.to).is_some_and(|server| server.allowed_sources.is_some())
+        let stays = |to: &ServiceAddress| self.desired.virtual_server(to);
+        match element {
+            Element::AllowedSource(source) => {
+                stays(&source.to).is_some_and(|server| server.allowed_sources.is_some())
+            }
+            Element::ClusterIpFor(ClusterIpFor { to, .. })
+            | Element::MaxSegmentSize(MaxSegmentSize { to, .. })
+            | Element::TunnelExit(TunnelExit { to, .. }) => {
+                stays(to).is_some_and(|server| server.direct_return.is_some())
+            }
+            _ => false,
+        }
     }
 
     fn urgency(&self, element: &Element) -> Urgency {
@@ -247,10 +305,12 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
     for real in &*wanted.real_servers {
         match image.and_then(|image| image.real_servers.get(&real.address)) {
             None => commands.push(Command::AddRealServer(id, *real)),
-            Some(image) if !as_wanted(&image.config, real) => {
-                commands.push(Command::EditRealServer(id, *real));
+            Some(image) => {
+                let wanted = with_its_tunnel(&image.config, real);
+                if !as_wanted(&image.config, &wanted) {
+                    commands.push(Command::EditRealServer(id, wanted));
+                }
             }
-            Some(_) => {}
         }
     }
 }
@@ -279,6 +339,16 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
         other => other,
     };
     observed.forwarding(forwarding) == *wanted
+}
+
+/// The wanted real server with the kind of tunnel that it has, if it is masqueraded: open connections that go through a
+/// tunnel yet use the kind that the real server has now (`ip_vs_tunnel_xmit`).
+fn with_its_tunnel(observed: &RealServer, wanted: &RealServer) -> RealServer {
+    let mut kept = *wanted;
+    if wanted.forwarding == Forwarding::Masquerade {
+        kept.tunnel = observed.tunnel;
+    }
+    kept
 }
 
 /// The next command for a real server that is no longer wanted; `None` while it has to wait.

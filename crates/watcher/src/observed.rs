@@ -1,6 +1,7 @@
 //! The kernel's state, as last read and as changed by us since.
 
 use ipvs::{Command, Ipvs, RealServerAddress, ServiceAddress, VirtualServerId};
+use netfilter::Element;
 use rustc_hash::FxHashMap;
 
 use crate::{Kernel, Operation, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
@@ -60,10 +61,12 @@ impl Observed {
         })
     }
 
-    /// Reads the node's addresses again. The state of kube-ipvs0, which is read along with them, is not kept:
-    /// it would not be compared, and the kernel reports its changes separately.
+    /// Reads the node's addresses again, and the size of its links. The state of kube-ipvs0, which is read along with
+    /// them, is not kept: it would not be compared, and the kernel reports its changes separately.
     pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        self.dummy_interface.node_addresses = kernel.dummy_interface.observe()?.node_addresses;
+        let observed = kernel.dummy_interface.observe()?;
+        self.dummy_interface.node_addresses = observed.node_addresses;
+        self.dummy_interface.link_mtu = observed.link_mtu;
         Ok(())
     }
 
@@ -133,6 +136,14 @@ impl Observed {
                 self.netfilter.prepared.remove(&family);
                 self.netfilter.installed.insert(family);
             }
+            netfilter::Operation::AddDirectReturn(family) => {
+                self.netfilter.direct_return.insert(family);
+            }
+            netfilter::Operation::RemoveDirectReturn(family) => {
+                self.netfilter.direct_return.remove(&family);
+                let goes = |it: &Element| it.family() == family && it.is_of_direct_return();
+                self.netfilter.elements.retain(|element| !goes(element));
+            }
             netfilter::Operation::AddElement(element) => {
                 self.netfilter.elements.insert(element);
             }
@@ -145,6 +156,12 @@ impl Observed {
     fn dummy_interface_changed(&mut self, change: dummy_interface::Operation) {
         match change {
             dummy_interface::Operation::EnsureDevice => self.dummy_interface.device = true,
+            dummy_interface::Operation::EnsureTunnel(family) => {
+                self.dummy_interface.tunnels.entry(family).or_default().right = true;
+            }
+            dummy_interface::Operation::RemoveTunnel(family) => {
+                self.dummy_interface.tunnels.remove(&family);
+            }
             dummy_interface::Operation::Bind(vip) => {
                 self.dummy_interface.bound.insert(vip);
                 self.dummy_interface.stale_bindings.remove(&vip);

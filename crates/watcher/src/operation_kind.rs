@@ -18,8 +18,16 @@ pub enum OperationKind {
     PrepareTable,
     /// See [`TableOperation::InstallTable`].
     InstallTable,
+    /// See [`TableOperation::AddDirectReturn`].
+    AddDirectReturn,
+    /// See [`TableOperation::RemoveDirectReturn`].
+    RemoveDirectReturn,
     /// See [`DeviceOperation::EnsureDevice`].
     EnsureDevice,
+    /// See [`DeviceOperation::EnsureTunnel`].
+    EnsureTunnel,
+    /// See [`DeviceOperation::RemoveTunnel`].
+    RemoveTunnel,
     /// See [`TableOperation::AddElement`].
     AddElement,
     /// See [`TableOperation::DeleteElement`].
@@ -54,9 +62,13 @@ impl Operation {
             Self::Ipvs(Command::DeleteRealServer(..)) => OperationKind::DeleteRealServer,
             Self::Netfilter(TableOperation::PrepareTable(_)) => OperationKind::PrepareTable,
             Self::Netfilter(TableOperation::InstallTable(_)) => OperationKind::InstallTable,
+            Self::Netfilter(TableOperation::AddDirectReturn(_)) => OperationKind::AddDirectReturn,
+            Self::Netfilter(TableOperation::RemoveDirectReturn(_)) => OperationKind::RemoveDirectReturn,
             Self::Netfilter(TableOperation::AddElement(_)) => OperationKind::AddElement,
             Self::Netfilter(TableOperation::DeleteElement(_)) => OperationKind::DeleteElement,
             Self::DummyInterface(DeviceOperation::EnsureDevice) => OperationKind::EnsureDevice,
+            Self::DummyInterface(DeviceOperation::EnsureTunnel(_)) => OperationKind::EnsureTunnel,
+            Self::DummyInterface(DeviceOperation::RemoveTunnel(_)) => OperationKind::RemoveTunnel,
             Self::DummyInterface(DeviceOperation::Bind(_)) => OperationKind::Bind,
             Self::DummyInterface(DeviceOperation::Unbind(_)) => OperationKind::Unbind,
         }
@@ -68,7 +80,11 @@ impl fmt::Display for OperationKind {
         f.write_str(match self {
             Self::PrepareTable => "prepare table",
             Self::InstallTable => "install table",
+            Self::AddDirectReturn => "add direct return",
+            Self::RemoveDirectReturn => "remove direct return",
             Self::EnsureDevice => "ensure device",
+            Self::EnsureTunnel => "ensure tunnel",
+            Self::RemoveTunnel => "remove tunnel",
             Self::AddElement => "add element",
             Self::DeleteElement => "delete element",
             Self::AddVirtualServer => "add virtual server",
@@ -106,7 +122,11 @@ mod tests {
             TableOperation::InstallTable(Family::V4).into(),
             TableOperation::AddElement(element).into(),
             TableOperation::DeleteElement(element).into(),
+            TableOperation::AddDirectReturn(Family::V4).into(),
+            TableOperation::RemoveDirectReturn(Family::V4).into(),
             DeviceOperation::EnsureDevice.into(),
+            DeviceOperation::EnsureTunnel(Family::V4).into(),
+            DeviceOperation::RemoveTunnel(Family::V4).into(),
             DeviceOperation::Bind(of.ip).into(),
             DeviceOperation::Unbind(of.ip).into(),
         ];

@@ -34,7 +34,7 @@ pub enum Foreign {
 /// which is added before it and removed after it. So what kube-proxy has left of a Service that was deleted since counts
 /// as foreign too.
 pub fn is_foreign(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
-    let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal];
+    let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal, Element::DirectReturn];
     !of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
 }
 

@@ -1,8 +1,8 @@
 //! The virtual servers, as the kernel has them.
 
-use std::ops::Deref;
+use std::{collections::BTreeMap, net::IpAddr, ops::Deref};
 
-use ipvs::{ServiceAddress, VirtualServer};
+use ipvs::{Forwarding, ServiceAddress, Tunnel, VirtualServer};
 use rustc_hash::FxHashMap;
 
 use crate::RealServerImages;
@@ -14,6 +14,13 @@ pub struct VirtualServerImage {
     pub config: VirtualServer,
     /// Its real servers.
     pub real_servers: RealServerImages,
+}
+
+impl VirtualServerImage {
+    /// Whether any of its real servers is reached through a tunnel.
+    pub fn has_tunnels(&self) -> bool {
+        self.real_servers.iter().any(|server| server.config.forwarding == Forwarding::Tunnel)
+    }
 }
 
 /// Virtual servers by their addresses. They are read as a map is; what changes them also counts their real servers,
@@ -28,6 +35,13 @@ impl VirtualServerImages {
     /// How many real servers all of them have together.
     pub fn real_server_count(&self) -> usize {
         self.real_servers
+    }
+
+    /// The real servers that are reached through tunnels, by their addresses.
+    pub fn tunnels(&self) -> BTreeMap<IpAddr, Tunnel> {
+        let real_servers = self.images.values().flat_map(|image| image.real_servers.iter());
+        let tunnelled = real_servers.filter(|server| server.config.forwarding == Forwarding::Tunnel);
+        tunnelled.map(|server| (server.config.address.ip, server.config.tunnel)).collect()
     }
 
     /// Inserts or replaces a virtual server with its real servers.

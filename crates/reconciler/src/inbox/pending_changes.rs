@@ -35,6 +35,7 @@ pub(crate) struct PendingChange {
 enum ObjectKey {
     Service(ObjectName),
     Slice(ObjectName),
+    Peer(ObjectName),
 }
 
 impl PendingChanges {
@@ -60,7 +61,11 @@ impl PendingChanges {
         if pending.kind != ObjectKind::Node && object_key(&pending.change).is_none() {
             self.indices.clear();
         }
-        if matches!(pending.change, Change::ReplaceServices(_) | Change::ReplaceSlices(_)) {
+        let is_list = matches!(
+            pending.change,
+            Change::ReplaceServices(_) | Change::ReplaceSlices(_) | Change::ReplacePeers(_)
+        );
+        if is_list {
             for outdated in self.changes.extract_if(.., |earlier| earlier.kind == pending.kind) {
                 pending.objects += outdated.objects;
                 pending.changes += outdated.changes;
@@ -105,6 +110,8 @@ fn object_key(change: &Change) -> Option<ObjectKey> {
         Change::DeleteService(name) => Some(ObjectKey::Service(name.clone())),
         Change::ApplySlice(slice) => Some(ObjectKey::Slice(slice.name.clone())),
         Change::DeleteSlice(name) => Some(ObjectKey::Slice(name.clone())),
+        Change::ApplyPeer(peer) => Some(ObjectKey::Peer(ObjectName::new("", &*peer.name))),
+        Change::DeletePeer(name) => Some(ObjectKey::Peer(name.clone())),
         _ => None,
     }
 }

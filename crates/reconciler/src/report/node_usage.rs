@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use ipvs::Family;
 use netfilter::Element;
 use service::{AddressKind, State};
 
@@ -16,6 +17,8 @@ pub struct NodeUsage {
     pub local_endpoints: BTreeSet<IpAddr>,
     /// The ClusterIPs at which DNS is served.
     pub dns: BTreeSet<IpAddr>,
+    /// Whether other nodes may tunnel to this one.
+    pub direct_return: bool,
 }
 
 impl NodeUsage {
@@ -35,6 +38,11 @@ impl NodeUsage {
             Element::Hairpin(flow) => Some(flow.pod.ip),
             _ => None,
         };
-        Self { node_ports, local_endpoints: state.elements().filter_map(local_endpoint).collect(), dns }
+        Self {
+            node_ports,
+            local_endpoints: state.elements().filter_map(local_endpoint).collect(),
+            dns,
+            direct_return: Family::BOTH.into_iter().any(|family| state.unpacks(family)),
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! What a sync did and found, in numbers: metrics and alerts are made of these. The log has the details.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
-use ipvs::Command;
+use ipvs::{Command, Family};
 use watcher::{Observed, Operation, ReadError};
 
 /// What one sync did and what there is after it, in numbers. Kinds with a count of 0 are left out.
@@ -21,7 +24,7 @@ pub struct SyncStats {
 }
 
 /// What the kernel has, no matter who made it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// How many virtual servers with an address.
     pub virtual_servers: usize,
@@ -29,6 +32,8 @@ pub struct Programmed {
     pub real_servers: usize,
     /// How many VIPs of this node.
     pub vips: usize,
+    /// The families in which this node unpacks what others send to its pods.
+    pub unpacks: BTreeSet<Family>,
 }
 
 impl From<&Observed> for Programmed {
@@ -37,6 +42,13 @@ impl From<&Observed> for Programmed {
             virtual_servers: image.virtual_servers.len(),
             real_servers: image.virtual_servers.real_server_count(),
             vips: image.dummy_interface.bound.len(),
+            unpacks: Family::BOTH
+                .into_iter()
+                .filter(|family| {
+                    image.dummy_interface.has_right_tunnel(*family)
+                        && image.netfilter.direct_return.contains(family)
+                })
+                .collect(),
         }
     }
 }
@@ -164,13 +176,13 @@ impl RepairKind {
 
     /// The kind of object that an operation repairs.
     pub(crate) fn from_operation(operation: &Operation) -> Self {
-        use dummy_interface::Operation::{Bind, EnsureDevice, Unbind};
-        use netfilter::Operation::{AddElement, DeleteElement, InstallTable, PrepareTable};
+        use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
+        use netfilter::Operation::{AddElement, DeleteElement};
         match operation {
-            Operation::DummyInterface(EnsureDevice) => Self::Device,
+            Operation::DummyInterface(EnsureDevice | EnsureTunnel(_) | RemoveTunnel(_)) => Self::Device,
             Operation::DummyInterface(Bind(_) | Unbind(_)) => Self::Vip,
-            Operation::Netfilter(PrepareTable(_) | InstallTable(_)) => Self::Table,
             Operation::Netfilter(AddElement(_) | DeleteElement(_)) => Self::Element,
+            Operation::Netfilter(_) => Self::Table,
             Operation::Ipvs(
                 Command::AddVirtualServer(_)
                 | Command::EditVirtualServer(_)

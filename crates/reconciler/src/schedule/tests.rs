@@ -6,6 +6,7 @@ const TIMING: Timing = Timing {
     sync_period: Duration::from_secs(30),
     min_sync_period: Duration::from_secs(2),
     drain_timeout: None,
+    tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
 const FULL: SyncEnd =
@@ -157,6 +158,7 @@ fn any_timing() -> impl Strategy<Value = Timing> {
         sync_period: min_sync_period + more,
         min_sync_period,
         drain_timeout: None,
+        tcp_timeout: Timing::TCP_TIMEOUT,
     })
 }
 

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use ipvs::{Command, Protocol};
-use netfilter::{Element, Operation::AddElement};
+use netfilter::{
+    Element,
+    Operation::{AddDirectReturn, AddElement},
+};
 use netlink::Errno;
 use service::one_line;
 use tracing::trace_span;
@@ -42,6 +45,9 @@ pub(crate) fn apply(
     executor.outcome
 }
 
+/// The answers of a kernel without a kind of device, or without the family.
+const NO_SUCH_DEVICES: [Errno; 2] = [Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT];
+
 struct Executor<'a> {
     kernel: &'a mut Kernel,
     observed: &'a mut Observed,
@@ -71,7 +77,42 @@ impl Executor<'_> {
         match self.kernel.dummy_interface.apply(&changes) {
             Ok(failed) => {
                 self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
+                let lacking = failed.iter().filter(|failure| NO_SUCH_DEVICES.contains(&failure.error.errno));
+                self.outcome.lacking_tunnels.extend(lacking.filter_map(|failure| {
+                    match changes.get(failure.index)? {
+                        dummy_interface::Operation::EnsureTunnel(family) => Some(*family),
+                        _ => None,
+                    }
+                }));
                 self.settle(&changes, failed.into_iter().map(|it| (it.index, it.error.to_string())));
+            }
+            Err(error) => self.give_up(&changes, &error),
+        }
+    }
+
+    fn netfilter(&mut self, changes: &[netfilter::Operation]) {
+        for part in changes.chunk_by(|one, next| adds_direct_return(one) == adds_direct_return(next)) {
+            if part.first().is_some_and(adds_direct_return) {
+                part.chunks(1).for_each(|one| self.add_direct_return(one));
+            } else {
+                self.transaction(part);
+            }
+        }
+    }
+
+    /// The kernel may lack what direct return needs, and nothing else: so this is tried apart.
+    fn add_direct_return(&mut self, changes: &[netfilter::Operation]) {
+        let changes = self.permitted(changes);
+        if changes.is_empty() {
+            return;
+        }
+        match self.kernel.netfilter.apply(&changes) {
+            Ok(()) => self.settle(&changes, []),
+            Err(error @ netfilter::Error::RolledBack { .. }) => {
+                for change in changes.iter() {
+                    self.outcome.lacking_tunnels.insert(change.family());
+                    self.fail(&(*change).into(), FailureKind::Refused, one_line(&error));
+                }
             }
             Err(error) => self.give_up(&changes, &error),
         }
@@ -79,7 +120,7 @@ impl Executor<'_> {
 
     /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly affects the
     /// others.
-    fn netfilter(&mut self, changes: &[netfilter::Operation]) {
+    fn transaction(&mut self, changes: &[netfilter::Operation]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
             return;
@@ -88,8 +129,8 @@ impl Executor<'_> {
             Ok(()) => self.settle(&changes, []),
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
                 if let Some([left, right]) = bisect(&changes) {
-                    self.netfilter(&left);
-                    self.netfilter(&right);
+                    self.transaction(&left);
+                    self.transaction(&right);
                     return;
                 }
                 // The address has clients in the kernel that the image lacks, and that are in the way.
@@ -103,7 +144,7 @@ impl Executor<'_> {
                     self.fail(&change.into(), FailureKind::Refused, cause.clone());
                 }
                 // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
-                self.netfilter(&still);
+                self.transaction(&still);
             }
             // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does not
             // help.
@@ -177,6 +218,10 @@ impl Executor<'_> {
         *self.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
+}
+
+fn adds_direct_return(change: &netfilter::Operation) -> bool {
+    matches!(change, AddDirectReturn(_))
 }
 
 fn restricts(change: &netfilter::Operation) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ipvs::ServiceAddress;
-use netfilter::Operation::{self, AddElement, DeleteElement, InstallTable, PrepareTable};
+use netfilter::Operation::{self, AddElement, DeleteElement};
 
 /// The changes that must stay in one transaction.
 #[derive(PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ impl Unit {
     fn containing(change: &Operation) -> Self {
         let of = match change {
             AddElement(element) | DeleteElement(element) => element.virtual_server(),
-            PrepareTable(_) | InstallTable(_) => None,
+            _ => None,
         };
         of.map_or(Self::Operation(*change), |of| Self::VirtualServer(*of))
     }
@@ -45,7 +45,10 @@ mod tests {
     use std::collections::HashSet;
 
     use ipvs::{Family, Protocol};
-    use netfilter::Element;
+    use netfilter::{
+        Element,
+        Operation::{InstallTable, PrepareTable},
+    };
     use proptest::{collection::vec, prelude::*};
 
     use super::*;

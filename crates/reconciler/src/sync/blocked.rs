@@ -6,7 +6,7 @@ use dummy_interface::Operation::{Bind, Unbind};
 use ipvs::{Command, Family, ServiceAddress};
 use netfilter::{
     Element,
-    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable},
 };
 use watcher::{Observed, Operation};
 
@@ -15,6 +15,8 @@ use watcher::{Observed, Operation};
 pub(crate) struct Blocked {
     /// Families whose table is missing.
     families: HashSet<Family>,
+    /// Families whose table could not be given direct return.
+    without_direct_return: HashSet<Family>,
     /// Virtual servers with a wrong element: they would let in clients that must stay out, or leave flows without
     /// masquerade.
     unguarded: HashSet<ServiceAddress>,
@@ -53,9 +55,14 @@ impl Blocked {
             Operation::Netfilter(PrepareTable(family)) => {
                 self.families.insert(*family);
             }
+            Operation::Netfilter(AddDirectReturn(family)) => {
+                self.without_direct_return.insert(*family);
+            }
             Operation::Netfilter(AddElement(Element::Vip(vip))) => {
                 self.unguarded_vips.insert(*vip);
             }
+            // Nobody comes in by these who should not.
+            Operation::Netfilter(AddElement(element)) if element.is_for_unpacking() => {}
             Operation::Netfilter(AddElement(element) | DeleteElement(element)) => {
                 if let Some(of) = element.virtual_server() {
                     self.unguarded.insert(*of);
@@ -75,7 +82,7 @@ impl Blocked {
                 self.lingering_vips.insert(*vip);
             }
             // Without these, what is already there goes on serving, or the rules of another program do.
-            Operation::Netfilter(InstallTable(_)) | Operation::Ipvs(_) | Operation::DummyInterface(_) => {}
+            Operation::Netfilter(_) | Operation::Ipvs(_) | Operation::DummyInterface(_) => {}
         }
     }
 
@@ -92,6 +99,12 @@ impl Blocked {
                     .is_some_and(|families| families.contains(family)) =>
             {
                 Some("put off: not all is there yet that serves what it takes from the rules of others")
+            }
+            Operation::Netfilter(AddElement(element))
+                if element.is_of_direct_return()
+                    && self.without_direct_return.contains(&element.family()) =>
+            {
+                Some("put off: its table has no direct return")
             }
             Operation::Netfilter(DeleteElement(element)) => self.still_needed(element),
             Operation::Ipvs(command) => self.command_blocked_by(command),
@@ -151,7 +164,7 @@ impl Blocked {
 /// The family of an operation that adds something; `None` for others.
 fn adds_to(operation: &Operation) -> Option<Family> {
     match operation {
-        Operation::Netfilter(AddElement(element)) => Some(element.family()),
+        Operation::Netfilter(AddElement(element)) if !element.is_for_unpacking() => Some(element.family()),
         Operation::Ipvs(command @ Command::AddVirtualServer(_)) => {
             command.address().map(|at| Family::from(at.ip))
         }

@@ -177,6 +177,9 @@ impl Reconciler {
             // What failed is tried again, then with the default scheduler.
             self.touched.merge(self.state.apply(self.schedulers.to_change()));
         }
+        if self.missing_tunnels.record_refused(&outcome.lacking_tunnels) {
+            self.touched.merge(self.state.apply(self.missing_tunnels.to_change()));
+        }
         let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
         let waits = outcome.failures.iter().any(|(failed, _)| lacks_rules(failed));
         self.deferrals_left = if waits { self.deferrals_left.saturating_sub(1) } else { MAX_DEFERRALS };

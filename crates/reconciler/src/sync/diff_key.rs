@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use dummy_interface::Operation::{Bind, EnsureDevice, Unbind};
-use ipvs::{Command, ServiceAddress};
+use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
+use ipvs::{Command, Family, ServiceAddress};
 use netfilter::{
     Element,
-    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn},
 };
 use service::Touched;
 use watcher::{Operation, Plan};
@@ -20,6 +20,8 @@ pub(crate) enum DiffKey {
     Element(Element),
     /// An address on kube-ipvs0.
     Vip(IpAddr),
+    /// What unpacks packets from other nodes.
+    Tunnel(Family),
 }
 
 impl DiffKey {
@@ -32,6 +34,10 @@ impl DiffKey {
                 Some(Self::Element(*element))
             }
             Operation::DummyInterface(Bind(vip) | Unbind(vip)) => Some(Self::Vip(*vip)),
+            Operation::Netfilter(AddDirectReturn(family) | RemoveDirectReturn(family))
+            | Operation::DummyInterface(EnsureTunnel(family) | RemoveTunnel(family)) => {
+                Some(Self::Tunnel(*family))
+            }
             Operation::Netfilter(PrepareTable(_) | InstallTable(_))
             | Operation::DummyInterface(EnsureDevice) => None,
         }
@@ -43,6 +49,7 @@ impl DiffKey {
             Self::VirtualServer(address) => touched.virtual_servers.contains(address),
             Self::Element(element) => touched.elements.contains(element),
             Self::Vip(vip) => touched.vips.contains(vip),
+            Self::Tunnel(family) => touched.tunnels.contains(family),
         }
     }
 
@@ -52,6 +59,7 @@ impl DiffKey {
             Self::VirtualServer(address) => _ = touched.virtual_servers.insert(address),
             Self::Element(element) => _ = touched.elements.insert(element),
             Self::Vip(vip) => _ = touched.vips.insert(vip),
+            Self::Tunnel(family) => _ = touched.tunnels.insert(family),
         }
     }
 }

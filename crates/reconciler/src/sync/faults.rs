@@ -12,7 +12,10 @@ use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Foreign, Kernel, Ownership};
 
 use super::Reconciler;
-use crate::{Trigger, follow::draining::Draining};
+use crate::{
+    Timing, Trigger,
+    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
+};
 
 #[path = "../../tests/unit/common/objects.rs"]
 mod objects;
@@ -32,8 +35,9 @@ fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
     let ours =
         Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
     let state = State::new(Options::new("node"));
-    let mut reconciler =
-        Reconciler::new(state, Kernel { ipvs, netfilter, dummy_interface }, ours, Draining::new(None));
+    let tunnels = TunnelsInUse::new(Timing::TCP_TIMEOUT);
+    let kernel_parts = Kernel { ipvs, netfilter, dummy_interface };
+    let mut reconciler = Reconciler::new(state, kernel_parts, ours, Draining::new(None), tunnels);
     tell(&mut reconciler, inputs);
     sync_and_retry(&mut reconciler, Trigger::Start);
     (kernel, reconciler)

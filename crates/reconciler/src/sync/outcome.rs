@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::Scheduler;
+use ipvs::{Family, Scheduler};
 use service::one_line;
 use watcher::{Operation, OperationKind, ReadError};
 
@@ -25,6 +25,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.
     pub(crate) lacking: BTreeSet<Scheduler>,
+    /// The families in which a tunnel device was asked for and the kernel has none.
+    pub(crate) lacking_tunnels: BTreeSet<Family>,
     /// Why the kernel could not be read, if it could not.
     pub(crate) unread: Option<String>,
     /// Whether an answer of the kernel was lost, or contradicts the image: then everything must be read anew.
@@ -46,6 +48,7 @@ impl PlanOutcome {
         self.cut_off.extend(other.cut_off);
         self.rerouted.extend(other.rerouted);
         self.lacking.extend(other.lacking);
+        self.lacking_tunnels.extend(other.lacking_tunnels);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;
     }

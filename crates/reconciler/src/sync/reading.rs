@@ -1,11 +1,13 @@
 //! The first half of a sync: read what must be read.
 
-use std::{borrow::Cow, time::Instant};
+use std::{borrow::Cow, mem, time::Instant};
 
-use ipvs::ServiceAddress;
-use service::{Touched, one_line};
+use ipvs::{RealServer, ServiceAddress, Tunnel};
+use service::{Change, Touched, one_line};
 use tracing::debug;
-use watcher::{AdoptError, Drift, Observed, ReadError, VerifyError, Whole, departing_real_servers};
+use watcher::{
+    AdoptError, Drift, Observed, ReadError, VerifyError, VirtualServerImage, Whole, departing_real_servers,
+};
 
 use super::Reconciler;
 use crate::Trigger;
@@ -49,10 +51,12 @@ impl Reconciler {
         &mut self,
         image: Option<Observed>,
         trigger: Trigger,
-        reread: Reread,
+        mut reread: Reread,
         touched: &mut Touched,
     ) -> Result<Snapshot, ReadError> {
         let Some(mut image) = image else { return self.read_everything(trigger, touched) };
+        // Whether a tunnel may go depends on what has come out of it by now.
+        reread.whole.dummy_interface |= !touched.tunnels.is_empty();
         let full = trigger == Trigger::Period;
         let drift = if full {
             let deep_verify = self.deep_verify.next_part();
@@ -95,7 +99,10 @@ impl Reconciler {
         if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
             self.count_connections(&mut image, all.iter().copied())?;
-            self.read_thresholds(&mut image, all)?;
+            self.read_what_a_summary_lacks(&mut image, all)?;
+        }
+        if !mem::replace(&mut self.has_adopted_tunnels, true) {
+            touched.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
         }
         Ok(Snapshot { image, full: true, compare_all: true, drift: Drift::default() })
     }
@@ -127,26 +134,38 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Reads the real servers of those virtual servers again that want thresholds: a summary does not show them.
-    fn read_thresholds(
+    /// Reads the real servers of those virtual servers again that want thresholds or have kinds of tunnels: a summary shows
+    /// neither.
+    fn read_what_a_summary_lacks(
         &mut self,
         image: &mut Observed,
         of: impl IntoIterator<Item = ServiceAddress>,
     ) -> Result<(), ReadError> {
         for address in of {
             let wanted = self.state.virtual_server(&address);
-            if wanted.is_some_and(|it| it.real_servers.iter().any(|real| real.upper_threshold != 0)) {
+            let has_more = |real: &RealServer| real.upper_threshold != 0 || real.tunnel != Tunnel::default();
+            let is_more = wanted.is_some_and(|it| it.real_servers.iter().any(has_more));
+            let has_tunnels =
+                image.virtual_servers.get(&address).is_some_and(VirtualServerImage::has_tunnels);
+            if is_more || has_tunnels {
                 image.refresh_real_servers(&mut self.kernel, address)?;
             }
         }
         Ok(())
     }
 
-    /// Updates which addresses the node has, and which it lost a moment ago, in the desired state. The same addresses
-    /// as before touch nothing.
+    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be and which tunnels are in
+    /// use, in the desired state. The same as before touches nothing.
     pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Touched {
-        let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, Instant::now());
+        let now = Instant::now();
+        let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, now);
         self.rerouted.record_local_addresses(new);
-        self.state.apply(self.lost_addresses.to_change())
+        let mut touched = self.state.apply(self.lost_addresses.to_change());
+        self.tunnels_in_use.update(&image.dummy_interface.tunnels, now);
+        touched.merge(self.state.apply(self.tunnels_in_use.to_change(now)));
+        if let Some(mtu) = image.dummy_interface.link_mtu {
+            touched.merge(self.state.apply(Change::LinkMtu(mtu)));
+        }
+        touched
     }
 }

@@ -87,6 +87,7 @@ fn on(node: &Host, syncs: Syncs) -> Handle {
         mark: 0x4000,
         local_traffic: LocalTraffic::Source { ipv4: Some("10.128.0.0/9".parse().unwrap()), ipv6: None },
         host_firewall: HostFirewall::default(),
+        gue: false,
     };
     node.inside(move || {
         let kernel = Kernel {
@@ -99,6 +100,7 @@ fn on(node: &Host, syncs: Syncs) -> Handle {
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::ZERO,
             drain_timeout: None,
+            tcp_timeout: Timing::TCP_TIMEOUT,
         };
         let callbacks = Callbacks {
             notices: Box::new(drop),

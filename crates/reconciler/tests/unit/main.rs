@@ -10,6 +10,7 @@
 )]
 
 mod common;
+mod direct_return;
 mod draining;
 mod faults;
 mod kernel_events;

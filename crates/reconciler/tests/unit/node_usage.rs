@@ -22,6 +22,7 @@ fn expected() -> NodeUsage {
         node_ports: BTreeSet::from([30_080]),
         local_endpoints: BTreeSet::from(["10.244.1.2".parse().unwrap()]),
         dns: BTreeSet::new(),
+        direct_return: false,
     }
 }
 

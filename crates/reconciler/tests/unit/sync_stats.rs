@@ -190,11 +190,17 @@ fn what_the_kernel_has_is_counted_foreign_and_draining_servers_too() {
         running.handle.resync().unwrap();
         stats_of_syncs.try_iter().last().unwrap().programmed.unwrap()
     };
-    assert_eq!(programmed(), Programmed { virtual_servers: 1, real_servers: 2, vips: 1 });
+    assert_eq!(
+        programmed(),
+        Programmed { virtual_servers: 1, real_servers: 2, vips: 1, ..Programmed::default() }
+    );
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
     running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
     running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
-    assert_eq!(programmed(), Programmed { virtual_servers: 2, real_servers: 2, vips: 2 });
+    assert_eq!(
+        programmed(),
+        Programmed { virtual_servers: 2, real_servers: 2, vips: 2, ..Programmed::default() }
+    );
     running.tell(Change::ReplaceServices(Vec::new()));
     assert_eq!(programmed(), Programmed::default());
 }

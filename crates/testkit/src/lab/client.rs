@@ -186,6 +186,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends a line of this length and expects it back.
+    pub fn echoes(&mut self, bytes: usize) -> Result<()> {
+        let line = "x".repeat(bytes) + "\n";
+        let answer = exchange(&mut self.stream, &line)?;
+        ensure!(answer == line, "of {bytes} bytes {} came back", answer.len());
+        Ok(())
+    }
+
     /// Breaks the connection off, by RST or ABORT, and returns what the pod had said. The connection
     /// leaves the IPVS table after 10 s; after a close by FIN it would stay in TIME_WAIT for two minutes
     /// (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
@@ -218,8 +226,17 @@ impl Flow {
         self.exchange().with_context(|| self.what.clone())
     }
 
+    /// The same with a datagram of this length.
+    pub fn ask_with(&self, bytes: usize) -> Result<Answer> {
+        self.send(&vec![b'x'; bytes]).with_context(|| self.what.clone())
+    }
+
     fn exchange(&self) -> Result<Answer> {
-        match self.socket.send(WHO.as_bytes()) {
+        self.send(WHO.as_bytes())
+    }
+
+    fn send(&self, datagram: &[u8]) -> Result<Answer> {
+        match self.socket.send(datagram) {
             // A rule dropped it on its way out. An ICMP message with the reason would be received next.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             sent => drop(sent?),

@@ -26,6 +26,8 @@ pub(super) struct Differences {
     /// Those of them that no Service made.
     pub(super) foreign: BTreeSet<ServiceAddress>,
     pub(super) obsolete_elements: Vec<Element>,
+    pub(super) obsolete_direct_return: Vec<netfilter::Operation>,
+    pub(super) obsolete_tunnels: Vec<dummy_interface::Operation>,
 }
 
 /// The differences that make VIPs work, in the order of the plan.
@@ -64,6 +66,8 @@ impl Differences {
         let remove = |address: ServiceAddress| Command::DeleteVirtualServer(address.into());
         plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));
         plan.push(sorted(self.obsolete_elements, DeleteElement, Batch::Netfilter));
+        plan.push(Batch::Netfilter(self.obsolete_direct_return));
+        plan.push(Batch::DummyInterface(self.obsolete_tunnels));
         plan
     }
 }

@@ -7,14 +7,15 @@ use std::{
 };
 
 use crate::common::*;
-use dummy_interface::Operation::{Bind, Unbind};
+use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
 use ipvs::{
-    Command, Family, Forwarding, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags,
+    Command, Family, Forwarding, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags, Tunnel,
     VirtualServer, VirtualServerId,
 };
 use netfilter::{
-    AllowedSource, Element,
-    Operation::{AddElement, DeleteElement, InstallTable, PrepareTable},
+    AllowedSource, ClusterIpFor, Element, MaxSegmentSize,
+    Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn},
+    TunnelExit,
 };
 use proptest::{collection::vec, prelude::*};
 use service::{
@@ -42,9 +43,13 @@ fn is_kept(id: VirtualServerId, ours: &Ownership, before: &FakeKernel) -> bool {
 type Servers = BTreeMap<VirtualServerId, (VirtualServer, BTreeSet<RealServer>)>;
 
 fn servers(fake: &FakeKernel) -> Servers {
-    // A masqueraded real server on this node may be reported as local: that is the kernel's business.
-    let as_asked = |config: RealServer| match config.forwarding {
-        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
+    // A masqueraded real server on this node may be reported as local: that is the kernel's business. It keeps the kind of
+    // the tunnel that it has had.
+    let as_asked = |mut config: RealServer| match config.forwarding {
+        Forwarding::Local | Forwarding::Masquerade => {
+            config.tunnel = Tunnel::default();
+            config.forwarding(Forwarding::Masquerade)
+        }
         _ => config,
     };
     let state = fake.state();
@@ -94,6 +99,7 @@ fn copy(fake: &FakeKernel) -> FakeKernel {
         to.virtual_servers = from.virtual_servers.clone();
         to.dummy_interface = from.dummy_interface.clone();
         to.tables.clone_from(&from.tables);
+        to.direct_return.clone_from(&from.direct_return);
         to.elements.clone_from(&from.elements);
     }
     copy
@@ -127,9 +133,15 @@ fn removes(operation: &Operation, state: &State) -> bool {
         Operation::Netfilter(DeleteElement(Element::AllowedSource(AllowedSource { to, .. }))) => {
             state.virtual_server(to).is_none_or(|server| server.allowed_sources.is_none())
         }
+        // And what a map has for a key, for another value.
+        Operation::Netfilter(DeleteElement(
+            Element::ClusterIpFor(ClusterIpFor { to, .. })
+            | Element::MaxSegmentSize(MaxSegmentSize { to, .. })
+            | Element::TunnelExit(TunnelExit { to, .. }),
+        )) => state.virtual_server(to).is_none_or(|server| server.direct_return.is_none()),
         Operation::Ipvs(Command::DeleteVirtualServer(_) | Command::DeleteRealServer(..))
-        | Operation::Netfilter(DeleteElement(_))
-        | Operation::DummyInterface(Unbind(_)) => true,
+        | Operation::Netfilter(DeleteElement(_) | RemoveDirectReturn(_))
+        | Operation::DummyInterface(Unbind(_) | RemoveTunnel(_)) => true,
         Operation::Ipvs(Command::EditRealServer(VirtualServerId::Address(of), real)) => {
             !state.virtual_server(of).unwrap().real_servers.contains(real)
         }
@@ -176,8 +188,20 @@ proptest! {
         prop_assert_eq!(&now.dummy_interface.stale_bindings, &vips(&before.dummy_interface.stale_bindings, Vec::new()));
         let elements: BTreeSet<_> = now.elements.iter().copied().collect();
         let desired = state.elements();
+        // Who was let in stays so until it is known who may be.
+        let unknown = |it: &&Element| {
+            matches!(it, Element::TunnelSender(_)) && state.unpacks(it.family()) && !state.knows_peers()
+        };
+        let desired = desired.chain(before.elements.iter().filter(unknown).copied());
         let expected = expected_of(desired, before.elements.iter().copied(), Element::family, &ours);
         prop_assert_eq!(elements, expected);
+        let returning = || Family::BOTH.into_iter().filter(|family| state.unpacks(*family));
+        let families = |before: &BTreeSet<Family>| {
+            expected_of(returning(), before.iter().copied(), |family| *family, &ours)
+        };
+        prop_assert_eq!(&now.direct_return, &families(&before.direct_return));
+        let devices = |links: &dummy_interface::Observed| links.tunnels.keys().copied().collect();
+        prop_assert_eq!(devices(&now.dummy_interface), families(&devices(&before.dummy_interface)));
     }
 
     #[test]
@@ -334,8 +358,14 @@ proptest! {
                 }
                 Operation::Netfilter(AddElement(element) | DeleteElement(element)) => element.family(),
                 Operation::DummyInterface(Bind(vip) | Unbind(vip)) => Family::from(*vip),
-                Operation::Netfilter(PrepareTable(family) | InstallTable(family)) => *family,
-                Operation::DummyInterface(dummy_interface::Operation::EnsureDevice) => continue,
+                Operation::Netfilter(
+                    PrepareTable(family)
+                    | InstallTable(family)
+                    | AddDirectReturn(family)
+                    | RemoveDirectReturn(family),
+                )
+                | Operation::DummyInterface(EnsureTunnel(family) | RemoveTunnel(family)) => *family,
+                Operation::DummyInterface(EnsureDevice) => continue,
             };
             prop_assert!(ours.families.contains(&family), "{}", operation);
         }

@@ -147,7 +147,8 @@ proptest! {
             carry_out(&step, &kernel);
             for at in virtual_servers(&kernel, &to) {
                 let kernel = kernel.state();
-                let kinds = [Element::ClusterIp(at), Element::External(at), Element::ExternalLocal(at)];
+                let kinds =
+                    [Element::ClusterIp, Element::External, Element::ExternalLocal, Element::DirectReturn].map(|of| of(at));
                 let there = kernel.virtual_servers.contains_key(&VirtualServerId::from(at));
                 let known = kinds.iter().any(|element| kernel.elements.contains(element));
                 prop_assert!(!there || known, "{}: {:?} in\n{}", at, step, plan);

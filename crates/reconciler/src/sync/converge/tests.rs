@@ -13,7 +13,10 @@ use testkit::FakeKernel;
 use watcher::{Foreign, Kernel, Ownership};
 
 use super::*;
-use crate::follow::{draining::Draining, lost_addresses::LostAddresses};
+use crate::{
+    Timing,
+    follow::{draining::Draining, lost_addresses::LostAddresses, tunnels_in_use::TunnelsInUse},
+};
 
 const VIP: ServiceAddress =
     ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)), port: 80 };
@@ -31,6 +34,7 @@ fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
         Kernel { ipvs, netfilter, dummy_interface },
         ours,
         draining,
+        TunnelsInUse::new(Timing::TCP_TIMEOUT),
     )
 }
 

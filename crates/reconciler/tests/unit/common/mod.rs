@@ -20,8 +20,12 @@ pub(crate) use objects::{active_connections, at, endpoint, real, service, slice}
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
 /// Timing by which syncs come only on changes and when asked for, and at once.
-pub(crate) const AT_ONCE: Timing =
-    Timing { sync_period: LONG, min_sync_period: Duration::ZERO, drain_timeout: None };
+pub(crate) const AT_ONCE: Timing = Timing {
+    sync_period: LONG,
+    min_sync_period: Duration::ZERO,
+    drain_timeout: None,
+    tcp_timeout: Timing::TCP_TIMEOUT,
+};
 
 /// How a reconciler is configured.
 pub(crate) struct Setup {

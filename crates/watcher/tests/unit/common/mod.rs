@@ -10,13 +10,15 @@ use ipvs::{
     Family, Forwarding, ObservedRealServer, Protocol, RealServer, RealServerAddress, Scheduler,
     ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
 };
-use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort};
+use netfilter::{
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
+};
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectName, Options, Service,
-    ServiceKind, ServicePort, State, TrafficPolicy, Weight,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ForwardingMethod, Node, ObjectName,
+    Options, Peer, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, Weight,
 };
-use testkit::FakeKernel;
+use testkit::{FakeKernel, fake_kernel};
 use watcher::{
     Foreign, Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff,
 };
@@ -36,6 +38,7 @@ const VIPS: [&str; 8] = [
     "fd00:96::10",
     "fd00:203::7",
 ];
+const PEER_IPS: [&str; 2] = ["172.18.0.3", "fd00:18::3"];
 const PORTS: [u16; 6] = [53, 53, 80, 80, 443, 30080];
 const PODS: [&str; 4] = ["10.244.1.2", "10.244.2.2", "fd00:244::2", "fd00:244::3"];
 /// Source ranges of everybody, nested ones, and ranges of one address: of pods, of nodes and of others.
@@ -51,6 +54,7 @@ const SOURCE_RANGES: [&str; 9] = [
     "fd00:244::2/128",
 ];
 const NODE: &str = "node";
+const PEER: &str = "peer";
 
 pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -74,7 +78,8 @@ pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
 
 /// A state with both lists complete and these changes applied.
 pub(crate) fn state(changes: &[Change]) -> State {
-    let mut state = State::new(Options::new(NODE));
+    let knows_pods = BTreeSet::from(Family::BOTH);
+    let mut state = State::new(Options { knows_pods, ..Options::new(NODE) });
     let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
     for change in lists.iter().chain(changes) {
         state.apply(change.clone());
@@ -202,6 +207,7 @@ fn any_balancing() -> impl Strategy<Value = Balancing> {
         node_weights: weight.into_iter().map(|weight| (NODE.into(), weight)).collect(),
         max_connections: most.and_then(NonZero::new),
         resume_below: most.filter(|_| plain).and_then(NonZero::new),
+        forwarding_method: plain.then_some(ForwardingMethod::Tunnel),
         ..Balancing::default()
     })
 }
@@ -260,7 +266,7 @@ fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
     (select(pods), any::<bool>(), any::<bool>()).prop_map(|(text, ready, here)| Endpoint {
         ready,
         terminating: !ready,
-        node: here.then(|| NODE.into()),
+        node: Some(if here { NODE } else { PEER }.into()),
         ..endpoint(text)
     })
 }
@@ -297,7 +303,27 @@ pub(crate) fn any_change() -> impl Strategy<Value = Change> {
         2 => any_change_of_node_addresses(),
         1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
+        1 => any_peer(),
+        1 => any_families().prop_map(unpacking),
+        1 => select(&[1400, 1500][..]).prop_map(Change::LinkMtu),
+        1 => any_families().prop_map(Change::MissingTunnels),
+        1 => any_families().prop_map(Change::TunnelsInUse),
     ]
+}
+
+fn any_families() -> impl Strategy<Value = BTreeSet<Family>> {
+    subsequence(&Family::BOTH[..], 0..=2).prop_map(|families| families.into_iter().collect())
+}
+
+fn unpacking(families: BTreeSet<Family>) -> Change {
+    Change::UnpackingPeers([(PEER.into(), Unpacking { families, gue: false })].into())
+}
+
+fn any_peer() -> impl Strategy<Value = Change> {
+    let ips = subsequence(&PEER_IPS[..], 0..=2).prop_map(|ips| ips.into_iter().map(ip).collect());
+    ips.prop_map(|ips| {
+        Change::ApplyPeer(Peer { name: PEER.into(), ips, overlay_ips: Vec::new(), problems: Vec::new() })
+    })
 }
 
 /// A desired state, as the changes that lead to it.
@@ -305,8 +331,13 @@ pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
     let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
     let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
     let addresses = any_change_of_node_addresses();
-    (services, slices, any_node(), addresses)
-        .prop_map(|(services, slices, node, addresses)| vec![services, slices, node, addresses])
+    let unpacking = any_families().prop_map(unpacking);
+    (services, slices, any_node(), addresses, any_peer(), unpacking, any::<bool>()).prop_map(
+        |(services, slices, node, addresses, peer, unpacking, has_links)| {
+            let links = has_links.then_some(Change::LinkMtu(1500));
+            [services, slices, node, addresses, peer, unpacking].into_iter().chain(links).collect()
+        },
+    )
 }
 
 // Observed.
@@ -334,8 +365,13 @@ fn any_virtual_server() -> impl Strategy<Value = VirtualServer> {
 
 fn any_real_server(family: Family) -> impl Strategy<Value = ObservedRealServer> {
     let pods = if family == Family::V4 { &PODS[..2] } else { &PODS[2..] };
-    let forwarding =
-        vec![Forwarding::Masquerade, Forwarding::Masquerade, Forwarding::Local, Forwarding::Route];
+    let forwarding = vec![
+        Forwarding::Masquerade,
+        Forwarding::Masquerade,
+        Forwarding::Local,
+        Forwarding::Route,
+        Forwarding::Tunnel,
+    ];
     let connections = (select(&[0, 0, 3][..]), select(&[0, 0, 5][..]));
     (
         select(pods),
@@ -370,13 +406,21 @@ fn any_servers() -> impl Strategy<Value = Servers> {
 
 fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
     let vips = || subsequence(&VIPS[..], 0..=VIPS.len());
-    (any::<bool>(), vips(), vips(), any_node_addresses()).prop_map(
-        |(device, bound, stale_bindings, node_addresses)| dummy_interface::Observed {
+    let tunnels = (any_families(), any_families());
+    (any::<bool>(), vips(), vips(), any_node_addresses(), tunnels).prop_map(
+        |(device, bound, stale_bindings, node_addresses, (tunnels, right))| dummy_interface::Observed {
             device,
             // Addresses go with their device; routes do not.
             bound: bound.into_iter().filter(|_| device).map(ip).collect(),
             stale_bindings: stale_bindings.into_iter().map(ip).collect(),
             node_addresses,
+            tunnels: tunnels
+                .into_iter()
+                .map(|family| {
+                    (family, dummy_interface::TunnelDevice { right: right.contains(&family), received: 0 })
+                })
+                .collect(),
+            link_mtu: Some(1500),
         },
     )
 }
@@ -405,6 +449,27 @@ fn any_element() -> impl Strategy<Value = Element> {
         at().prop_map(Element::LocalClientsOnly),
         hairpin,
         health_check_port,
+        any_element_of_direct_return(),
+    ]
+}
+
+fn any_element_of_direct_return() -> impl Strategy<Value = Element> {
+    let with_pod = || {
+        (any_service_address(), select(&PODS[..2]), select(&PODS[2..])).prop_map(|(to, v4, v6)| {
+            let pod = ip(if to.ip.is_ipv4() { v4 } else { v6 });
+            (to, RealServerAddress { ip: pod, port: 8080 })
+        })
+    };
+    let pod = || select(&PODS[..]).prop_map(ip);
+    prop_oneof![
+        any_service_address().prop_map(Element::DirectReturn),
+        with_pod().prop_map(|(to, cluster_ip)| Element::ClusterIpFor(ClusterIpFor { to, cluster_ip })),
+        (any_service_address(), select(&[1340, 1440][..]))
+            .prop_map(|(to, bytes)| Element::MaxSegmentSize(MaxSegmentSize { to, bytes })),
+        with_pod().prop_map(|(to, pod)| Element::TunnelExit(TunnelExit { to, pod })),
+        pod().prop_map(Element::EndpointHere),
+        pod().prop_map(Element::EndpointElsewhere),
+        select(&PEER_IPS[..]).prop_map(|peer| Element::TunnelSender(ip(peer))),
     ]
 }
 
@@ -418,28 +483,27 @@ fn any_allowed_source() -> impl Strategy<Value = AllowedSource> {
     )
 }
 
-/// Leaves out overlapping ranges of one address's clients: the kernel does not accept them.
+/// Leaves out overlapping ranges of one address's clients, and other values of a key: the kernel does not accept them.
 fn without_overlaps(elements: Vec<Element>) -> HashSet<Element> {
-    let mut kept: Vec<AllowedSource> = Vec::new();
-    let mut fits = |element: &Element| {
-        let Element::AllowedSource(new) = element else { return true };
-        let overlaps =
-            |old: &AllowedSource| old.to == new.to && old.first <= new.last && new.first <= old.last;
-        let fits = !kept.iter().any(overlaps);
-        kept.extend(fits.then_some(*new));
-        fits
-    };
-    elements.into_iter().filter(|element| fits(element)).collect()
+    let mut kept: HashSet<Element> = HashSet::new();
+    for element in elements {
+        if !kept.iter().any(|other| fake_kernel::overlap(other, &element)) {
+            kept.insert(element);
+        }
+    }
+    kept
 }
 
 /// Our tables. An element is there only together with its family's table.
 fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
-    let families = subsequence(&Family::BOTH[..], 0..=2);
-    (families, vec(any_element(), 0..16)).prop_map(|(families, elements)| {
-        let installed: BTreeSet<Family> = families.into_iter().collect();
-        let of_tables = elements.into_iter().filter(|element| installed.contains(&element.family()));
-        let elements = without_overlaps(of_tables.collect());
-        netfilter::Observed { elements, installed, ..netfilter::Observed::default() }
+    (any_families(), any_families(), vec(any_element(), 0..16)).prop_map(|(installed, extended, elements)| {
+        let direct_return = &installed & &extended;
+        let has_set = |element: &Element| {
+            let tables = if element.is_of_direct_return() { &direct_return } else { &installed };
+            tables.contains(&element.family())
+        };
+        let elements = without_overlaps(elements.into_iter().filter(has_set).collect());
+        netfilter::Observed { elements, installed, direct_return, ..netfilter::Observed::default() }
     })
 }
 
@@ -474,6 +538,7 @@ pub(crate) fn put_links_and_tables(
     }
     if let Some(tables) = tables {
         state.tables = tables.installed;
+        state.direct_return = tables.direct_return;
         state.elements = tables.elements;
     }
 }

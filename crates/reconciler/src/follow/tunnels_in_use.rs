@@ -1,0 +1,77 @@
+//! Tunnels that other nodes still send into.
+//!
+//! When no Service is answered directly any more, open connections still come through the tunnels. Their nodes go on to
+//! send so, because IPVS keeps for each connection how it is forwarded.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use dummy_interface::TunnelDevice;
+use ipvs::Family;
+use service::Change;
+
+/// The tunnels that have received anything of late.
+#[derive(Debug)]
+pub(crate) struct TunnelsInUse {
+    /// How long a tunnel is silent before nobody has an open connection through it.
+    silence: Duration,
+    /// How many packets each had received, and since when no more.
+    seen: BTreeMap<Family, (u64, Instant)>,
+}
+
+impl TunnelsInUse {
+    /// None yet, where IPVS forgets what has been idle for so long.
+    pub(crate) fn new(silence: Duration) -> Self {
+        Self { silence, seen: BTreeMap::new() }
+    }
+
+    /// Stores what the tunnels have received by now. One that is seen for the first time may have received it just now.
+    pub(crate) fn update(&mut self, tunnels: &BTreeMap<Family, TunnelDevice>, now: Instant) {
+        self.seen.retain(|family, _| tunnels.contains_key(family));
+        for (family, TunnelDevice { received, .. }) in tunnels {
+            if *received != 0 && self.seen.get(family).is_none_or(|(before, _)| before != received) {
+                self.seen.insert(*family, (*received, now));
+            }
+        }
+    }
+
+    /// The input of the desired state that says so.
+    pub(crate) fn to_change(&self, now: Instant) -> Change {
+        let in_use =
+            self.seen.iter().filter(|(_, (_, since))| now.saturating_duration_since(*since) < self.silence);
+        Change::TunnelsInUse(in_use.map(|(family, _)| *family).collect::<BTreeSet<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_in_use_until_it_has_been_silent_for_fifteen_minutes() {
+        let begin = Instant::now();
+        let after = |minutes: u64| begin + Duration::from_secs(60 * minutes);
+        let mut in_use = TunnelsInUse::new(Duration::from_secs(15 * 60));
+        let mut at = |minutes, v4, v6| {
+            let tunnel = |received| TunnelDevice { right: true, received };
+            let all = [(Family::V4, v4), (Family::V6, v6)];
+            let seen = all.into_iter().filter_map(|(family, received)| Some((family, tunnel(received?))));
+            in_use.update(&seen.collect(), after(minutes));
+            match in_use.to_change(after(minutes)) {
+                Change::TunnelsInUse(families) => families.into_iter().collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(at(0, None, None), []);
+        assert_eq!(at(1, Some(0), Some(7)), [Family::V6], "nothing has come out of the first yet");
+        assert_eq!(at(10, Some(1), Some(7)), [Family::V4, Family::V6]);
+        assert_eq!(at(16, Some(1), Some(7)), [Family::V4]);
+        assert_eq!(at(24, Some(2), Some(7)), [Family::V4]);
+        assert_eq!(at(38, Some(2), Some(8)), [Family::V4, Family::V6]);
+        assert_eq!(at(39, Some(2), Some(8)), [Family::V6]);
+        assert_eq!(at(40, None, None), [], "they were removed");
+        assert_eq!(at(41, Some(2), None), [Family::V4], "another one of the same name");
+    }
+}
