@@ -24,10 +24,11 @@ use std::{
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler, Timeouts};
-use netfilter::{HostFirewall, LocalTraffic, Policy};
+use ipvs::{Family, Scheduler, Timeouts, Tunnel, TunnelKind};
+use netfilter::{HostFirewall, LocalTraffic, Policy, tunnel::GUE_PORT};
+use reconciler::Timing;
 use serde::{Deserialize, Serialize};
-use service::{ExternalIps, NodePortAddresses, Options};
+use service::{ExternalIps, ForwardingMethod, NodePortAddresses, Options};
 use watcher::{Foreign, Ownership};
 
 pub use excluded::Excluded;
@@ -77,6 +78,10 @@ pub struct Settings {
     pub drain_timeout: Option<Duration>,
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
+    /// How what comes in at external addresses reaches endpoints, where a Service says nothing about it.
+    pub external_forwarding_method: ForwardingMethod,
+    /// How packets are put into others for that.
+    pub tunnel: TunnelKind,
     /// Whether ARP is answered only on the interface that has the address.
     pub strict_arp: bool,
     /// Limits and timeouts of connection tracking.
@@ -221,17 +226,55 @@ impl Settings {
             mark: self.mark,
             local_traffic,
             host_firewall: self.host_firewall,
+            gue: self.tunnel == TunnelKind::Gue,
         }
     }
 
-    /// What Services are served by.
-    pub fn options(&self) -> Options {
+    /// What Services are served by, where pods of this node are recognised in these families.
+    pub fn options(&self, knows_pods: BTreeSet<Family>) -> Options {
         Options {
             node_name: self.node_name.as_str().into(),
             scheduler: self.scheduler,
             node_port_addresses: self.node_port_addresses.clone(),
             bind_address: self.bind_address,
             external_ips: self.external_ips.clone(),
+            forwarding_method: self.external_forwarding_method,
+            tunnel: self.tunnel(),
+            knows_pods,
+            answers_peers: self.port_for_peers().is_some(),
+        }
+    }
+
+    /// The port at which other nodes can ask this one about its health, and with the same configuration it can ask them.
+    pub(crate) fn port_for_peers(&self) -> Option<u16> {
+        self.healthz_bind_address.filter(|address| !address.ip().is_loopback()).map(|address| address.port())
+    }
+
+    /// How packets are put into others.
+    fn tunnel(&self) -> Tunnel {
+        match self.tunnel {
+            TunnelKind::Gue => Tunnel::new(TunnelKind::Gue).port(GUE_PORT),
+            other => Tunnel::new(other),
+        }
+    }
+
+    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that it has, and
+    /// it is not known yet which those are.
+    pub(crate) fn knows_pods(&self) -> BTreeSet<Family> {
+        let is_known = |family: &Family| match &self.local_mode {
+            LocalMode::Fixed(local_traffic) => local_traffic.is_known(*family),
+            LocalMode::NodeCidr => true,
+        };
+        Family::BOTH.into_iter().filter(is_known).collect()
+    }
+
+    /// When to sync, where IPVS forgets an idle TCP connection after so long.
+    pub(crate) fn timing(&self, tcp_timeout: Duration) -> Timing {
+        Timing {
+            sync_period: self.sync_period,
+            min_sync_period: self.min_sync_period,
+            drain_timeout: self.drain_timeout,
+            tcp_timeout,
         }
     }
 

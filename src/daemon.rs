@@ -22,15 +22,16 @@ use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use reconciler::Handle;
-use service::one_line;
+use service::{State, one_line};
 use tokio::{runtime::Builder, select};
 use tracing::info;
 
 use crate::{
     config::{self, Settings},
+    direct_return::DirectReturn,
     events::{Cause, Outbox},
     logging::LogLevelHandle,
-    node::{families, limits, oom, requirements},
+    node::{advice::FilteredTunnels, families, limits, oom, requirements},
     serve::{
         control,
         health::Health,
@@ -196,7 +197,7 @@ impl Daemon<'_> {
         end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     ) -> anyhow::Result<()> {
         let Self { settings, source, outbox, advice, problems, identity, control, log_level, .. } = self;
-        let OpenedKernel { kernel, nf_tables_port, binding, families, policy, found } = opened;
+        let OpenedKernel { kernel, nf_tables_port, binding, families, policy, tcp_timeout, found } = opened;
         let Observers {
             all: observers,
             health_ports,
@@ -205,19 +206,31 @@ impl Daemon<'_> {
             conntrack_cleanup,
             rules_in_place,
             first_sync_ended,
+            peers_to_ask,
+            tunnel_packets,
         } = listeners;
         let kernel = kernel_calls.counted(kernel);
         let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
-        let (handle, mut writer) =
-            WriterThread::start(settings, kernel, families, *outbox, observers, conntrack_cleanup)?;
+        let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
+        let (handle, mut writer) = WriterThread::start(
+            State::new(settings.options(knows_pods)),
+            kernel,
+            settings.ownership(families),
+            settings.timing(tcp_timeout),
+            *outbox,
+            observers,
+            conntrack_cleanup,
+        )?;
         _ = self.writer.set(handle.clone());
         traffic.start(settings.service_metrics, counters, handle.clone())?;
         let another_proxy = AnotherProxy::default();
+        let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
         let (recheck, our_rules_applied) = node_checks::start(
             settings,
             policy.clone(),
             handle.clone(),
             another_proxy.clone(),
+            filtered_tunnels.clone(),
             outbox.cloned(),
             advice.checks.clone(),
         );
@@ -240,15 +253,25 @@ impl Daemon<'_> {
             _ = handle.change(change);
         };
 
+        let direct_return = DirectReturn {
+            source,
+            node_name: &settings.node_name,
+            watches: &problems.watches,
+            health_port: settings.port_for_peers(),
+            filtered: filtered_tunnels,
+            packets: tunnel_packets,
+            send: &on_change,
+        };
         let end = select! {
             end = end => end,
-            error = source.follow(&settings.node_name, &problems.watches, on_change) => Err(error),
+            error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &handle) => Err(error),
             never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
+            never = direct_return.follow(peers_to_ask) => match never {},
             () = control.serve(handler) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         };

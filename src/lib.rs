@@ -15,6 +15,7 @@ pub mod cli;
 pub mod config;
 pub mod conntrack;
 pub mod daemon;
+mod direct_return;
 pub mod events;
 pub mod logging;
 pub mod node;

@@ -3,7 +3,11 @@
 pub mod api_server;
 pub(crate) mod known_node;
 
-use std::path::{Path, PathBuf};
+use std::{
+    convert::Infallible,
+    future,
+    path::{Path, PathBuf},
+};
 
 use kubernetes::{api::Watches, directory};
 use service::Change;
@@ -91,6 +95,19 @@ impl Source {
                 match kubernetes::api::watch(server.client.clone(), node_name, watches, send).await {}
             }
             Self::Directory { path, problems } => follow_directory(path, problems, node_name, send).await,
+        }
+    }
+
+    /// Passes on the changes of the other nodes, for ever. A directory's come with everything else.
+    pub(crate) async fn follow_peers(
+        &self,
+        node_name: &str,
+        watches: &Watches,
+        send: impl Fn(Change),
+    ) -> Infallible {
+        match self {
+            Self::Api(server) => kubernetes::api::watch_peers(&server.client, node_name, watches, send).await,
+            Self::Directory { .. } => future::pending().await,
         }
     }
 

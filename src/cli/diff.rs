@@ -35,7 +35,7 @@ pub(super) fn diff(question: &Question) -> ExitCode {
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
     let expected = |response| if let Response::Difference(found) = response { Some(found) } else { None };
-    let look = |node: &WithoutDaemon<'_>| {
+    let look = |node: &mut WithoutDaemon<'_>| {
         Ok(Difference { plan: node.compare()?, troubles: node.doubts().into_iter().collect() })
     };
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;

@@ -44,9 +44,9 @@ mod tests {
 
     use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
-        AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress,
-        ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored, RefusedAddress,
-        SpecialAddress, TrafficPolicy,
+        AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
+        ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
+        RefusedAddress, SpecialAddress, TrafficPolicy,
     };
 
     use super::{super::documented::assert_documented, in_kernel::Found, *};
@@ -56,12 +56,19 @@ mod tests {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
         let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
         let slice: ObjectName = "default/web-abc".parse().unwrap();
+        let balancing = || ExplainedBalancing {
+            scheduler: Scheduler::MH,
+            scheduler_flags: vec!["mh-fallback".into()],
+            max_connections: Some(100),
+            resume_below: None,
+        };
         let part = ExplainedPart {
             port: "http".to_owned(),
             protocol: Protocol::Tcp,
             family: Family::V4,
             selection: EndpointSelection::Ready(EndpointScope::Cluster),
             stands_in: false,
+            direct_return: Some(balancing()),
             zone: Some("zone-a".to_owned()),
             hints_ignored: Some(HintsIgnored::NotOnEveryEndpoint),
             addresses: vec![ExplainedAddress {
@@ -77,6 +84,7 @@ mod tests {
                 slice: slice.clone(),
                 reason: EndpointReason::NotReady,
                 weight: NonZero::<u16>::MIN,
+                way: Some(EndpointWay::Tunnel),
             }],
             slices_without_port: vec![slice.clone()],
         };
@@ -84,12 +92,7 @@ mod tests {
         let explanation = Explanation {
             service: "default/web".parse().unwrap(),
             not_served: None,
-            balancing: Some(ExplainedBalancing {
-                scheduler: Scheduler::MH,
-                scheduler_flags: vec!["mh-fallback".into()],
-                max_connections: Some(100),
-                resume_below: None,
-            }),
+            balancing: Some(balancing()),
             parts: vec![part],
             unused_slices: vec![slice],
             refused: vec![RefusedAddress { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],

@@ -11,7 +11,9 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
+use ipvs::TunnelKind;
 use netfilter::HostFirewall;
+use service::ForwardingMethod;
 use watcher::Foreign;
 
 use crate::{
@@ -127,6 +129,16 @@ pub struct Flags {
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub vip_binding: VipBinding,
 
+    /// Forward what comes in at load balancers' addresses and external IPs by masquerading, or through tunnels between
+    /// nodes, which keep the client's address; the annotation kube-ipvs.io/forwarding-method of a Service counts more *
+    #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = forwarding_method())]
+    pub external_forwarding_method: ForwardingMethod,
+
+    /// How packets for other nodes are put into others where that is done: IP in IP, or generic UDP encapsulation
+    /// (port 6080) where a network lets only TCP and UDP pass *
+    #[arg(long, value_name = "KIND", default_value = "ipip", value_parser = tunnel())]
+    pub tunnel: TunnelKind,
+
     /// Serve external IPs in these ranges and no others; without, all but this node's own IPs *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub external_ip_policy: Vec<String>,
@@ -175,6 +187,22 @@ fn foreign() -> impl TypedValueParser<Value = Foreign> {
     PossibleValuesParser::new(["delete", "keep"]).map(|word| match word.as_str() {
         "keep" => Foreign::Keep,
         _ => Foreign::Delete,
+    })
+}
+
+/// The flag's words.
+fn forwarding_method() -> impl TypedValueParser<Value = ForwardingMethod> {
+    PossibleValuesParser::new(["masq", "tunnel"]).map(|value| match value.as_str() {
+        "tunnel" => ForwardingMethod::Tunnel,
+        _ => ForwardingMethod::Masquerade,
+    })
+}
+
+/// The flag's words.
+fn tunnel() -> impl TypedValueParser<Value = TunnelKind> {
+    PossibleValuesParser::new(["ipip", "gue"]).map(|value| match value.as_str() {
+        "gue" => TunnelKind::Gue,
+        _ => TunnelKind::Ipip,
     })
 }
 

@@ -37,7 +37,7 @@ impl Question {
         &self,
         request: &Request,
         expected: impl FnOnce(Response) -> Option<T>,
-        look: impl FnOnce(&WithoutDaemon<'_>) -> anyhow::Result<T>,
+        look: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if !self.daemon_flags.is_empty() {
             let settings = Settings::resolve(&daemon_flags(&self.daemon_flags)?)?;
@@ -45,7 +45,7 @@ impl Question {
                 eprintln!("kube-ipvs: {warning}");
             }
             eprintln!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name);
-            return look(&WithoutDaemon::look(&settings)?);
+            return look(&mut WithoutDaemon::look(&settings)?);
         }
         match ask(&self.ask.control_socket, request) {
             Ok(response) => expected(response).context("the daemon answered another question"),

@@ -129,6 +129,8 @@ impl Settings {
             external_ips: external_ips(flags, &configuration)?,
             drain_timeout: drain_timeout(flags)?,
             vip_binding: flags.vip_binding,
+            external_forwarding_method: flags.external_forwarding_method,
+            tunnel: flags.tunnel,
             strict_arp: ipvs.strict_arp,
             conntrack: kernel::conntrack(&configuration.conntrack, origin)?,
             ipvs_timeouts: kernel::ipvs_timeouts(ipvs, origin)?,

@@ -65,6 +65,8 @@ fn without_flags_upstream_s_defaults_hold() {
             external_ips: ExternalIps::NoNodeIps,
             drain_timeout: None,
             vip_binding: VipBinding::Address,
+            external_forwarding_method: ForwardingMethod::Masquerade,
+            tunnel: TunnelKind::Ipip,
             strict_arp: false,
             conntrack: ConntrackSettings {
                 max_per_core: 32_768,
@@ -147,6 +149,8 @@ fn every_flag_arrives() {
         "-v=4",
         "--log-format=json",
         "--vip-binding=route",
+        "--external-forwarding-method=tunnel",
+        "--tunnel=gue",
         "--host-firewall=accept",
         "--foreign-virtual-servers=keep",
         "--control-socket=/tmp/s",
@@ -174,6 +178,8 @@ fn every_flag_arrives() {
         external_ips: ExternalIps::Off,
         drain_timeout: Some(Duration::from_mins(10)),
         vip_binding: VipBinding::Route,
+        external_forwarding_method: ForwardingMethod::Tunnel,
+        tunnel: TunnelKind::Gue,
         strict_arp: true,
         conntrack: ConntrackSettings {
             max_per_core: 1_000,

@@ -8,6 +8,7 @@ pub(super) mod subscription;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    time::Duration,
 };
 
 use dummy_interface::VipBinding;
@@ -32,6 +33,8 @@ pub(super) struct OpenedKernel {
     pub(super) binding: VipBinding,
     pub(super) families: BTreeSet<Family>,
     pub(super) policy: Policy,
+    /// When IPVS forgets an idle TCP connection.
+    pub(super) tcp_timeout: Duration,
     /// A description of the kernel, for `kube-ipvs status`.
     pub(super) found: control::KernelInfo,
 }
@@ -46,13 +49,14 @@ pub(super) fn open(
     let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
     let found = found(settings, ipvs.info()?, &families, &lacks);
     let nf_tables_port = netfilter.port();
+    let tcp_timeout = Duration::from_secs(ipvs.timeouts()?.tcp.into());
     let binding = vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
         ipvs: Box::new(ipvs),
         netfilter: Box::new(netfilter),
-        dummy_interface: Box::new(kube_ipvs0::open(binding)?),
+        dummy_interface: Box::new(kube_ipvs0::open(binding, policy.gue)?),
     };
-    Ok(OpenedKernel { kernel, nf_tables_port, binding, families, policy, found })
+    Ok(OpenedKernel { kernel, nf_tables_port, binding, families, policy, tcp_timeout, found })
 }
 
 fn found(

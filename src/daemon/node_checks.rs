@@ -7,7 +7,7 @@ use crate::{
     config::Settings,
     events::Outbox,
     node::{
-        advice::{CheckLoop, CurrentAdvice, NodeChecker, Recheck, WantedParameters},
+        advice::{CheckLoop, CurrentAdvice, FilteredTunnels, NodeChecker, Recheck, WantedParameters},
         host_firewall::OurRules,
     },
     takeover::another_proxy::AnotherProxy,
@@ -20,6 +20,7 @@ pub(super) fn start(
     policy: Policy,
     handle: Handle,
     another_proxy: AnotherProxy,
+    filtered_tunnels: FilteredTunnels,
     outbox: Option<Outbox>,
     held: CurrentAdvice,
 ) -> (Recheck, impl Future<Output = ()>) {
@@ -30,7 +31,15 @@ pub(super) fn start(
         }
     };
     let period = settings.sync_period;
-    let mut checker = NodeChecker::new(policy.masquerade_all, wanted, another_proxy, period, held, publish);
+    let mut checker = NodeChecker::new(
+        policy.masquerade_all,
+        wanted,
+        another_proxy,
+        filtered_tunnels,
+        period,
+        held,
+        publish,
+    );
     let (check_loop, recheck) = CheckLoop::new(period);
     let mut our_rules = OurRules::new(policy);
     let our_rules_applied = our_rules.done();

@@ -6,12 +6,13 @@ use anyhow::Context;
 use ipvs::Family;
 use kubernetes::api::Watches;
 use reconciler::Observer;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::{held_advice::HeldAdvice, kernel::first_sync::FirstSyncEnd};
 use crate::{
     config::Settings,
     conntrack::CleanupMetrics,
+    direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
     events::{ForeignEvents, Outbox, RepairEvents},
     serve::{
         health::Health,
@@ -36,6 +37,10 @@ pub(super) struct Observers {
     pub(super) rules_in_place: oneshot::Receiver<()>,
     /// Receives when the first sync has ended: then changes to nf_tables are subscribed to.
     pub(super) first_sync_ended: oneshot::Receiver<()>,
+    /// The nodes to ask whether they unpack what is sent to their pods.
+    pub(super) peers_to_ask: watch::Receiver<PeersToAsk>,
+    /// What goes through tunnels, for the metrics.
+    pub(super) tunnel_packets: TunnelPackets,
 }
 
 impl Observers {
@@ -59,10 +64,14 @@ impl Observers {
         let (started, root) = (SystemTime::now(), Path::new("/"));
         let advice = advice.clone();
         let metrics = Metrics::new(families, started, health, gates, api_server, root);
-        let metrics = Arc::new(metrics.with_advice(move || advice.all()));
+        let (peers, peers_to_ask) = PeersObserver::new();
+        let tunnel_packets = TunnelPackets::default();
+        let metrics = metrics.with_advice(move || advice.all());
+        let packets = tunnel_packets.clone();
+        let metrics = Arc::new(metrics.with_tunnels(families.clone(), move |family| packets.of(family)));
         let (first, rules_in_place) = RulesInPlace::new();
         let (write, first_sync_ended) = FirstSyncEnd::new();
-        let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write)];
+        let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write), Box::new(peers)];
         observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
             observers.push(Box::new(RepairEvents(outbox.clone())));
@@ -79,6 +88,8 @@ impl Observers {
             conntrack_cleanup,
             rules_in_place,
             first_sync_ended,
+            peers_to_ask,
+            tunnel_packets,
         };
         Ok((listeners, Arc::new(pages.context("the configuration cannot be shown")?)))
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use ipvs::Ipvs;
+use ipvs::{Family, Ipvs};
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
 use service::{Change, Explanation, ObjectName, State};
@@ -14,7 +14,8 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     time::sleep,
 };
-use watcher::{Kernel, Observed, Ownership, Plan, Scope, diff};
+use tracing::debug;
+use watcher::{Kernel, Observed, Ownership, Plan, Scope, VirtualServerImages, diff};
 
 use super::{control_socket::put_first, pod_cidrs::PodCidrs};
 use crate::{
@@ -25,6 +26,9 @@ use crate::{
 
 /// The timeout of the lists: a daemon waits half of it for its Node, and then lists without.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same of the list of the other Nodes, without which a daemon masquerades.
+const PEERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The state of a daemon with these settings.
 pub struct WithoutDaemon<'a> {
@@ -40,21 +44,27 @@ impl<'a> WithoutDaemon<'a> {
         let runtime =
             limits::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
         let runtime = runtime.context("cannot start the threads of the runtime")?;
-        let mut source_state = runtime.block_on(SourceState::all(settings))?;
-        let here = KernelDummyInterface::open(VipBinding::Address)?.observe()?.node_addresses;
-        source_state.state.apply(Change::NodeAddresses { here, lost: BTreeSet::new() });
+        let links = KernelDummyInterface::open(VipBinding::Address)?.observe()?;
+        let source_state = runtime.block_on(SourceState::all(settings, links))?;
         Ok(Self { settings, source_state, ours: settings.ownership(families::families()) })
     }
 
     /// Reads the kernel, and returns the plan of a daemon.
-    pub fn compare(&self) -> anyhow::Result<Plan> {
+    pub fn compare(&mut self) -> anyhow::Result<Plan> {
         let policy = self.policy()?;
         let mut kernel = Kernel {
             ipvs: Box::new(requirements::open_ipvs()?),
             netfilter: Box::new(KernelNetfilter::open(&policy)?),
-            dummy_interface: Box::new(KernelDummyInterface::open(self.vip_binding()?)?),
+            dummy_interface: Box::new(KernelDummyInterface::open(self.vip_binding()?)?.with_gue(policy.gue)),
         };
-        Ok(self.compare_with(&Observed::read(&mut kernel)?))
+        let observed = Observed::read(&mut kernel)?;
+        self.adopt_tunnels(&observed.virtual_servers);
+        Ok(self.compare_with(&observed))
+    }
+
+    /// Takes the tunnels over that the kernel has, as a daemon does until the other nodes have answered it.
+    pub(crate) fn adopt_tunnels(&mut self, virtual_servers: &VirtualServerImages) {
+        self.source_state.state.apply(Change::TunnelledBefore(virtual_servers.tunnels()));
     }
 
     /// The plan of a daemon for a kernel that was read.
@@ -67,13 +77,25 @@ impl<'a> WithoutDaemon<'a> {
         &self.source_state.state
     }
 
+    /// The families in which other nodes would tunnel to this one.
+    pub(crate) fn unpacks(&self) -> BTreeSet<Family> {
+        self.source_state.unpacks()
+    }
+
     /// The part of the kernel that is ours.
     pub(crate) fn ours(&self) -> &Ownership {
         &self.ours
     }
 
     /// Explains how a Service would be served.
-    pub fn explain(&self, service: &ObjectName) -> Explanation {
+    pub fn explain(&mut self, service: &ObjectName) -> Explanation {
+        match requirements::open_ipvs()
+            .map_err(anyhow::Error::from)
+            .and_then(|mut ipvs| Ok(Observed::virtual_servers(&mut ipvs)?))
+        {
+            Ok(virtual_servers) => self.adopt_tunnels(&virtual_servers),
+            Err(error) => debug!("the tunnels of the kernel are not known: {error:#}"),
+        }
         let mut explanation = self.ours.explain(&self.source_state.state, service);
         let untried = self.untried(&explanation);
         put_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
@@ -100,7 +122,11 @@ impl<'a> WithoutDaemon<'a> {
     pub fn doubts(&self) -> Option<String> {
         // Manifests need no Node.
         let has_none = !self.source_state.node && matches!(self.settings.source, config::Source::Api { .. });
-        has_none.then(|| no_node(&self.settings.node_name))
+        let without_peers = || {
+            let what = "the other Nodes could not be listed: what direct return needs of them is not known";
+            (!self.source_state.knows_peers).then(|| what.to_owned())
+        };
+        has_none.then(|| no_node(&self.settings.node_name)).or_else(without_peers)
     }
 
     /// The policy of our tables. Where pods are recognised by the Node's podCIDRs, they must be known.
@@ -128,17 +154,31 @@ struct SourceState {
     /// Whether there is a Node of this name.
     node: bool,
     pod_cidrs: Option<PodCidrs>,
+    /// Whether the other Nodes were listed, if they were asked for.
+    knows_peers: bool,
 }
 
 impl SourceState {
-    /// Follows the source until both lists are complete.
-    async fn all(settings: &Settings) -> anyhow::Result<Self> {
+    /// Follows the source until all lists are complete. The other nodes are listed only if a Service is answered directly.
+    async fn all(settings: &Settings, links: dummy_interface::Observed) -> anyhow::Result<Self> {
         let source = Source::open(settings).await?;
         let watches = Watches::default();
-        let (send, changes) = unbounded_channel();
+        let (send, mut changes) = unbounded_channel();
         let on_change = |change| _ = send.send(change);
+        let lists = async {
+            let mut source_state = Self::at(links, settings);
+            source_state.follow(&mut changes, |state, _| state.synced()).await;
+            if !source_state.unpacks().is_empty() && matches!(source, Source::Api(_)) {
+                select! {
+                    () = source_state.follow(&mut changes, |_, peers_are_listed| peers_are_listed) => {}
+                    never = source.follow_peers(&settings.node_name, &watches, on_change) => match never {},
+                    () = sleep(PEERS_PATIENCE) => source_state.knows_peers = false,
+                }
+            }
+            source_state
+        };
         select! {
-            source_state = Self::follow(settings, changes) => Ok(source_state),
+            source_state = lists => Ok(source_state),
             error = source.follow(&settings.node_name, &watches, on_change) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
                 "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
@@ -146,15 +186,35 @@ impl SourceState {
         }
     }
 
-    async fn follow(settings: &Settings, mut changes: UnboundedReceiver<Change>) -> Self {
-        let mut source_state = Self { state: State::new(settings.options()), node: false, pod_cidrs: None };
-        while !source_state.state.synced()
-            && let Some(change) = changes.recv().await
-        {
-            source_state.node |= matches!(change, Change::ApplyNode(_));
-            source_state.pod_cidrs = PodCidrs::from_change(&change).or(source_state.pod_cidrs);
-            source_state.state.apply(change);
+    /// Nothing yet, on a node with these links.
+    fn at(links: dummy_interface::Observed, settings: &Settings) -> Self {
+        let mut state = State::new(settings.options(settings.knows_pods()));
+        state.apply(Change::NodeAddresses { here: links.node_addresses, lost: BTreeSet::new() });
+        if let Some(mtu) = links.link_mtu {
+            state.apply(Change::LinkMtu(mtu));
         }
-        source_state
+        Self { state, node: false, pod_cidrs: None, knows_peers: true }
+    }
+
+    /// Takes changes in until that is enough: asked with the state, and whether all other nodes are listed.
+    async fn follow(
+        &mut self,
+        changes: &mut UnboundedReceiver<Change>,
+        is_enough: impl Fn(&State, bool) -> bool,
+    ) {
+        while let Some(change) = changes.recv().await {
+            self.node |= matches!(change, Change::ApplyNode(_));
+            self.pod_cidrs = PodCidrs::from_change(&change).or(self.pod_cidrs);
+            let ends_peers = matches!(change, Change::ReplacePeers(_) | Change::InitDonePeers(_));
+            self.state.apply(change);
+            if is_enough(&self.state, ends_peers) {
+                return;
+            }
+        }
+    }
+
+    /// The families in which other nodes would tunnel to this one.
+    fn unpacks(&self) -> BTreeSet<Family> {
+        Family::BOTH.into_iter().filter(|family| self.state.unpacks(*family)).collect()
     }
 }

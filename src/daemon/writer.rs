@@ -1,17 +1,13 @@
 //! Starts the writer thread and the conntrack thread.
 
-use std::collections::BTreeSet;
-
 use anyhow::Context;
-use ipvs::Family;
 use netfilter::conntrack::KernelConntrack;
 use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
 use service::State;
 use tokio::task::{JoinHandle, spawn_blocking};
-use watcher::Kernel;
+use watcher::{Kernel, Ownership};
 
 use crate::{
-    config::Settings,
     conntrack::{CleanupMetrics, cleanup},
     events::Outbox,
 };
@@ -22,23 +18,18 @@ pub(super) struct WriterThread(JoinHandle<()>);
 impl WriterThread {
     /// Starts the writer thread, and the conntrack thread that removes stale flows for it.
     pub(super) fn start(
-        settings: &Settings,
+        state: State,
         kernel: Kernel,
-        families: BTreeSet<Family>,
+        ours: Ownership,
+        timing: Timing,
         outbox: Option<&Outbox>,
         observers: Vec<Box<dyn Observer>>,
         conntrack_cleanup: CleanupMetrics,
     ) -> anyhow::Result<(Handle, Self)> {
-        let ours = settings.ownership(families);
-        let timing = Timing {
-            sync_period: settings.sync_period,
-            min_sync_period: settings.min_sync_period,
-            drain_timeout: settings.drain_timeout,
-        };
         let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
             .context("cannot start the conntrack thread")?;
         let callbacks = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
-        let started = reconciler::start(State::new(settings.options()), kernel, ours, timing, callbacks);
+        let started = reconciler::start(state, kernel, ours, timing, callbacks);
         let (handle, thread) = started.context("cannot start the writer thread")?;
         Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
     }

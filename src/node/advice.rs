@@ -9,6 +9,7 @@ mod bridges;
 mod check_loop;
 mod checker;
 mod dedup;
+mod filtered_tunnels;
 mod node_local_dns;
 mod node_ports;
 mod parameters;
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 
 pub use check_loop::{CheckLoop, Recheck};
 pub use checker::{NodeChecker, WantedParameters};
+pub use filtered_tunnels::FilteredTunnels;
 pub(crate) use settings::NodeSettings;
 
 /// A setting or program of this node that hurts traffic to Services, or may, with the remedy.
@@ -98,6 +100,8 @@ pub enum Cause {
     Timeouts,
     /// A kernel parameter is not as IPVS mode needs it.
     Parameter,
+    /// Nothing arrives that is tunnelled to other nodes.
+    Tunnel,
     /// Conntrack has no room for new connections.
     ConntrackFull,
     /// The configuration file has become unusable: the daemon could not start with it.
@@ -110,13 +114,14 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::HostFirewall,
         Self::Bridge,
         Self::NodeLocalDns,
         Self::NodePorts,
         Self::Timeouts,
         Self::Parameter,
+        Self::Tunnel,
         Self::ConntrackFull,
         Self::ConfigurationFile,
         Self::AnotherProxy,
@@ -132,6 +137,7 @@ impl Cause {
             Self::NodePorts => "node-ports",
             Self::Timeouts => "timeouts",
             Self::Parameter => "parameter",
+            Self::Tunnel => "tunnel",
             Self::ConntrackFull => "conntrack-full",
             Self::ConfigurationFile => "configuration-file",
             Self::AnotherProxy => "another-proxy",
@@ -148,6 +154,7 @@ impl Cause {
             Self::NodePorts => "NodePortsNotReserved",
             Self::Timeouts => "TimeoutsDiffer",
             Self::Parameter => "KernelParameterDiffers",
+            Self::Tunnel => "TunnelFiltered",
             Self::ConntrackFull => "ConntrackTableFull",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",

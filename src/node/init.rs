@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Family, KernelIpvs};
 use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
+use service::ForwardingMethod;
 
 use super::{requirements, sysctl::Sysctl};
 use crate::config::Settings;
@@ -15,7 +16,12 @@ pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     let mut ipvs = requirements::open_ipvs()?;
     // Any policy needs the same kernel modules.
     let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
-    prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
+    prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4]))?;
+    if settings.external_forwarding_method == ForwardingMethod::Tunnel {
+        // They stay.
+        Sysctl::default().prepare_direct_return();
+    }
+    Ok(())
 }
 
 /// An open connection to nf_tables, and the features it lacks.

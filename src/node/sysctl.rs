@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use service::one_line;
 use tracing::{info, warn};
 
 /// The file trees in which the kernel shows its parameters and its processors.
@@ -126,6 +127,33 @@ const STRICT_ARP: [Wanted; 2] = [
     },
 ];
 
+/// What nodes need that answer clients past the node by which these came.
+const DIRECT_RETURN: [Wanted; 4] = [
+    Wanted {
+        key: "net.ipv4.vs.sloppy_tcp",
+        value: "1",
+        otherwise: "an open TCP connection does not survive that another node gets its packets",
+    },
+    Wanted {
+        key: "net.ipv4.vs.sloppy_sctp",
+        value: "1",
+        otherwise: "an SCTP association does not survive that another node gets its packets",
+    },
+    Wanted {
+        key: "net.ipv4.vs.schedule_icmp",
+        value: "1",
+        otherwise: "a message that packets are too large may not find the pod that sends them",
+    },
+    Wanted { key: "net.ipv4.vs.pmtu_disc", value: "0", otherwise: "large datagrams do not fit into tunnels" },
+];
+
+/// Never changed by us.
+const LOOSE_CONNTRACK: Wanted = Wanted {
+    key: "net.netfilter.nf_conntrack_tcp_loose",
+    value: "1",
+    otherwise: "an open TCP connection does not survive that another node gets its packets",
+};
+
 /// Kernel 5.9 mended both; before 4.1 the choice does not exist.
 const CONN_REUSE_MODE: Wanted = Wanted {
     key: "net.ipv4.vs.conn_reuse_mode",
@@ -162,11 +190,41 @@ impl Sysctl {
         Ok(())
     }
 
+    /// Sets the parameters that direct return needs, as far as they can be set.
+    pub(crate) fn prepare_direct_return(&self) -> PutBack {
+        let mut changed = Vec::new();
+        for Wanted { key, value, .. } in DIRECT_RETURN {
+            match self.change(key, value.to_owned()) {
+                Ok(Some(change)) => match self.write(key, change.found.clone(), value) {
+                    Ok(()) => changed.push(change),
+                    Err(error) => warn!("{}", one_line(&error)),
+                },
+                Ok(None) => {}
+                Err(error) => warn!("{}", one_line(&error)),
+            }
+        }
+        PutBack { sysctl: self.clone(), changed }
+    }
+
     /// Those of the same parameters that have another value now: something has changed them since, or they could
     /// not be set. One that cannot be read is not among them.
-    pub fn differing(&self, strict_arp: bool) -> Vec<Differing> {
-        let wanted = needed(self.kernel().ok()).chain(STRICT_ARP.into_iter().filter(|_| strict_arp));
+    pub fn differing(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
+        let mut differing = self.to_set(strict_arp, direct_return);
+        differing.extend(self.loose_conntrack().filter(|_| direct_return));
+        differing
+    }
+
+    /// Those that the start would set, or the first Service with direct return.
+    pub(crate) fn to_set(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
+        let of_direct_return = DIRECT_RETURN.into_iter().filter(|_| direct_return);
+        let of_arp = STRICT_ARP.into_iter().filter(|_| strict_arp);
+        let wanted = needed(self.kernel().ok()).chain(of_arp).chain(of_direct_return);
         wanted.filter_map(|wanted| self.difference(wanted)).collect()
+    }
+
+    /// The one that direct return needs and nobody sets.
+    pub(crate) fn loose_conntrack(&self) -> Option<Differing> {
+        self.difference(LOOSE_CONNTRACK)
     }
 
     fn difference(&self, Wanted { key, value, otherwise }: Wanted) -> Option<Differing> {
@@ -220,6 +278,25 @@ impl Sysctl {
     fn kernel(&self) -> Result<(u32, u32), String> {
         let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
         parse_release(&release).ok_or_else(|| release.trim().to_owned())
+    }
+}
+
+/// Parameters that were set for as long as they are needed.
+pub(crate) struct PutBack {
+    sysctl: Sysctl,
+    changed: Vec<Change>,
+}
+
+impl PutBack {
+    /// Gives those their value back that nobody has changed since.
+    pub(crate) fn put_back(self) {
+        for Change { key, found: before, wanted } in self.changed {
+            if self.sysctl.read(key).is_ok_and(|now| now == wanted)
+                && let Err(error) = self.sysctl.write(key, wanted, &before)
+            {
+                warn!("{}", one_line(&error));
+            }
+        }
     }
 }
 
@@ -304,7 +381,7 @@ mod tests {
         let root = tree();
         let sysctl = Sysctl::at(root.path());
         let keys = |strict_arp| -> Vec<_> {
-            sysctl.differing(strict_arp).into_iter().map(|differing| differing.key).collect()
+            sysctl.differing(strict_arp, false).into_iter().map(|differing| differing.key).collect()
         };
         sysctl.prepare(false).unwrap();
         assert_eq!(keys(false), [""; 0]);
@@ -317,7 +394,7 @@ mod tests {
             wanted: "1",
             otherwise: "the node forwards nothing to its pods",
         };
-        assert_eq!(sysctl.differing(false), [differing], "and what cannot be read is left out");
+        assert_eq!(sysctl.differing(false, false), [differing], "and what cannot be read is left out");
         fs::write(file(root.path(), "kernel/osrelease"), "5.4.0\n").unwrap();
         assert_eq!(keys(false), ["net.ipv4.ip_forward", "net.ipv4.vs.conn_reuse_mode"]);
     }
@@ -351,6 +428,38 @@ mod tests {
         }
         Sysctl::at(root.path()).prepare(false).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1\n");
+    }
+
+    #[test]
+    fn what_direct_return_needs_is_set_as_long_as_it_is_needed_and_looked_after_meanwhile() {
+        let root = tree();
+        for (key, before) in [
+            ("net/ipv4/vs/sloppy_tcp", "0\n"),
+            ("net/ipv4/vs/sloppy_sctp", "1\n"),
+            ("net/ipv4/vs/pmtu_disc", "1\n"),
+            ("net/netfilter/nf_conntrack_tcp_loose", "0\n"),
+        ] {
+            let file = file(root.path(), key);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, before).unwrap();
+        }
+        let sysctl = Sysctl::at(root.path());
+        sysctl.prepare(false).unwrap();
+        let differing = || -> Vec<_> {
+            sysctl.differing(false, true).into_iter().map(|differing| differing.key).collect()
+        };
+        let strict = "net.netfilter.nf_conntrack_tcp_loose";
+        assert_eq!(differing(), ["net.ipv4.vs.sloppy_tcp", "net.ipv4.vs.pmtu_disc", strict]);
+        let changed = sysctl.prepare_direct_return();
+        assert_eq!(differing(), [strict]);
+        // What an administrator has set meanwhile stays.
+        fs::write(file(root.path(), "net/ipv4/vs/pmtu_disc"), "2\n").unwrap();
+        changed.put_back();
+        let now = |key| value(root.path(), key).trim().to_owned();
+        assert_eq!(
+            [now("net/ipv4/vs/sloppy_tcp"), now("net/ipv4/vs/sloppy_sctp"), now("net/ipv4/vs/pmtu_disc")],
+            ["0", "1", "2"]
+        );
     }
 
     #[test]

@@ -85,7 +85,7 @@ mod tests {
 
     fn policy(host_firewall: HostFirewall) -> Policy {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall }
+        Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall, gue: false }
     }
 
     fn said(closed: ClosedChain, wanted: HostFirewall) -> Vec<(Verdict, String)> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dummy_interface::DEVICE;
 use ipvs::{Family, Scheduler};
-use netfilter::Feature;
+use netfilter::{Feature, tunnel};
 
 use super::{
     Finding,
@@ -26,6 +26,16 @@ pub(super) struct KernelFacts<'a> {
     pub(super) families: &'a BTreeSet<Family>,
     /// Whether there is a kube-ipvs0.
     pub(super) device: bool,
+    pub(super) direct_return: DirectReturnFacts,
+}
+
+/// What direct return asks of the kernel.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DirectReturnFacts {
+    /// The families in which a Service is answered directly.
+    pub(super) families: BTreeSet<Family>,
+    /// Whether by generic UDP encapsulation.
+    pub(super) gue: bool,
 }
 
 /// The scheduler that is configured.
@@ -93,7 +103,29 @@ pub(super) fn check(facts: &KernelFacts<'_>) -> Vec<Finding> {
         true => Finding::ok(DEVICE, "it is there"),
         false => module(DEVICE, "dummy", facts),
     });
+    findings.extend(direct_return(facts));
     findings
+}
+
+/// Whether the kernel has what direct return asks of it; otherwise Services are served all the same.
+fn direct_return(facts: &KernelFacts<'_>) -> Vec<Finding> {
+    const SUBJECT: &str = "direct return";
+    const MASQUERADED: &str = "Services are served masqueraded";
+    let DirectReturnFacts { families, gue } = &facts.direct_return;
+    if families.is_empty() {
+        return Vec::new();
+    }
+    let tunnels = families.iter().map(|family| (tunnel::module(*family), MASQUERADED));
+    let gue = gue.then_some(("fou", MASQUERADED));
+    let needed = tunnels.chain(gue).chain([("ip_vs_mh", "nodes do not choose alike")]);
+    let finding = |(name, otherwise): (&str, _)| match facts.modules.presence(name) {
+        Presence::Missing => {
+            let what = format!("the kernel has no module {name}: {otherwise}");
+            Finding::warning(SUBJECT, what).remedy(INSTALL)
+        }
+        _ => module(SUBJECT, name, facts),
+    };
+    needed.map(finding).collect()
 }
 
 fn ipvs(facts: &KernelFacts<'_>) -> Finding {
@@ -227,6 +259,7 @@ mod tests {
             nf_tables: false,
             families: &families,
             device: false,
+            direct_return: DirectReturnFacts::default(),
         };
         check(&facts).into_iter().map(|it| (it.verdict, format!("{}: {}", it.subject, it.what))).collect()
     }
@@ -277,6 +310,30 @@ mod tests {
         let missing = missing_features(&modules, "5.4.0-216-generic");
         assert_eq!(missing[&Family::V4], [Feature::IntervalSets]);
         assert!(missing_features(&modules, "6.12.0")[&Family::V4].is_empty());
+    }
+
+    #[test]
+    fn what_direct_return_lacks_is_a_warning_where_a_service_asks_for_it() {
+        let modules: Vec<_> = ALL.into_iter().chain(["ipip", "ip_vs_mh"]).collect();
+        let (modules, families) = (with(&modules), BTreeSet::from(Family::BOTH));
+        let facts = KernelFacts {
+            release: "6.12.0",
+            modules: &modules,
+            ipvs: None,
+            scheduler: None,
+            nf_tables: false,
+            families: &families,
+            device: false,
+            direct_return: DirectReturnFacts { families: families.clone(), gue: true },
+        };
+        let said = direct_return(&facts).into_iter().map(|it| (it.verdict, it.what));
+        let loaded = |name| (Verdict::Ok, format!("the daemon makes the kernel load the module {name}"));
+        let missing = |name| {
+            (Verdict::Warning, format!("the kernel has no module {name}: Services are served masqueraded"))
+        };
+        let expected = [loaded("ipip"), missing("ip6_tunnel"), missing("fou"), loaded("ip_vs_mh")];
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+        assert_eq!(direct_return(&KernelFacts { direct_return: DirectReturnFacts::default(), ..facts }), []);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use watcher::Observed;
 
 use super::{
     Finding, Verdict, arp, firewall,
-    kernel::{self, KernelFacts, SchedulerFacts},
+    kernel::{self, DirectReturnFacts, KernelFacts, SchedulerFacts},
     modules::{Modules, Presence},
     parameters::{self, Parameter},
     plan::{self, Wanted},
@@ -104,16 +104,20 @@ struct Seen {
 
 impl<'a> Look<'a> {
     fn at_everything(&mut self) {
-        let node = self.services();
+        let mut node = self.services();
         let policy = self.policy(node.as_ref());
         let binding = self.vip_binding(node.as_ref());
         let mut seen = self.kernel(&policy, binding);
-        self.requirements(&mut seen);
+        if let Some(node) = &mut node {
+            node.adopt_tunnels(&seen.observed.virtual_servers);
+        }
+        self.requirements(node.as_ref(), policy.gue, &mut seen);
         self.proxy(&seen, &policy);
         if let Some(node) = &node {
             self.first_sync(node, &seen.observed);
         }
-        let changes = self.settings.map(|settings| self.parameters(settings, &mut seen));
+        let direct_return = node.as_ref().is_some_and(|node| !node.unpacks().is_empty());
+        let changes = self.settings.map(|settings| self.parameters(settings, direct_return, &mut seen));
         self.firewall(&seen, &policy);
         if let (Some(node), Some(settings)) = (&node, self.settings) {
             self.node_settings(node, settings, changes.unwrap_or_default(), &mut seen);
@@ -157,6 +161,7 @@ impl<'a> Look<'a> {
                 mark: 1 << MASQUERADE_BIT,
                 local_traffic: nothing_known,
                 host_firewall: HostFirewall::Warn,
+                gue: false,
             },
         })
     }
@@ -182,7 +187,7 @@ impl<'a> Look<'a> {
         let missing = kernel::missing_features(&modules, &release);
         let observe = || KernelNetfilter::open_unprobed(policy, missing)?.observe();
         let netfilter = of_nf_tables(&modules, observe).and_then(|read| self.kept("nf_tables", read));
-        let observe = || KernelDummyInterface::open(binding)?.observe();
+        let observe = || KernelDummyInterface::open(binding)?.with_gue(policy.gue).observe();
         let dummy_interface = self.kept("kube-ipvs0", observe()).unwrap_or_default();
         let nf_tables = netfilter.is_some() && modules.may_ask(NF_TABLES);
         let netfilter = netfilter.unwrap_or_default();
@@ -190,7 +195,7 @@ impl<'a> Look<'a> {
         Seen { release, modules, ipvs, observed, nf_tables }
     }
 
-    fn requirements(&mut self, seen: &mut Seen) {
+    fn requirements(&mut self, node: Option<&WithoutDaemon<'_>>, gue: bool, seen: &mut Seen) {
         let Seen { release, modules, ipvs, observed, nf_tables } = seen;
         let scheduler = self.settings.map(|settings| settings.scheduler).map(|scheduler| SchedulerFacts {
             scheduler,
@@ -205,6 +210,10 @@ impl<'a> Look<'a> {
             nf_tables: *nf_tables,
             families: &families::families(),
             device: observed.dummy_interface.device,
+            direct_return: DirectReturnFacts {
+                families: node.map(WithoutDaemon::unpacks).unwrap_or_default(),
+                gue,
+            },
         }));
     }
 
@@ -240,9 +249,9 @@ impl<'a> Look<'a> {
     }
 
     /// Reports the parameters that the start would set, and returns them.
-    fn parameters(&mut self, settings: &Settings, seen: &mut Seen) -> Vec<Change> {
+    fn parameters(&mut self, settings: &Settings, direct_return: bool, seen: &mut Seen) -> Vec<Change> {
         let sysctl = Sysctl::default();
-        let needed = sysctl.differing(settings.strict_arp).into_iter().map(|differing| Change {
+        let needed = sysctl.to_set(settings.strict_arp, direct_return).into_iter().map(|differing| Change {
             key: differing.key,
             found: differing.found,
             wanted: differing.wanted.to_owned(),
@@ -256,6 +265,10 @@ impl<'a> Look<'a> {
                 self.findings.push(Finding::note("conntrack", what));
             }
         }
+        self.findings.extend(sysctl.loose_conntrack().filter(|_| direct_return).map(|it| {
+            Finding::warning(it.key, format!("{} and not {}: {}", it.found, it.wanted, it.otherwise))
+                .remedy(format!("sysctl -w {}={}", it.key, it.wanted))
+        }));
         if seen.ipvs.is_none() {
             let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
             self.findings.push(Finding::note("net.ipv4.vs", what));

@@ -19,16 +19,18 @@ use std::{
 };
 
 use ::http::{Method, StatusCode};
-use ipvs::Family;
+use ipvs::{Family, TunnelKind};
 use k8s_openapi::jiff::Timestamp;
-use reconciler::{ChangeEvent, Observer, SyncEvent};
-use service::Change;
+use reconciler::{ChangeEvent, Observer, Programmed, SyncEvent};
+use service::{Change, Unpacking};
 use tokio::time::Instant;
 
 use super::{
     http::{Page, Pages, not_found, page},
     metrics::HealthAnswers,
 };
+use crate::direct_return::received;
+pub(crate) use answer::DirectReturnAnswer;
 use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
 use progress::Progress;
 
@@ -43,6 +45,8 @@ struct HealthState {
     patience: Duration,
     progress: Mutex<Progress>,
     node_eligible: AtomicBool,
+    /// What this node unpacks, once that is decided.
+    unpacking: Mutex<Option<Unpacking>>,
     answers: HealthAnswers,
 }
 
@@ -63,6 +67,7 @@ impl Health {
             patience: sync_period.saturating_mul(2),
             progress: Mutex::default(),
             node_eligible: AtomicBool::new(node == UnknownNode::Eligible),
+            unpacking: Mutex::default(),
             answers: HealthAnswers::default(),
         }))
     }
@@ -99,6 +104,10 @@ impl Health {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unpacking(&self) -> MutexGuard<'_, Option<Unpacking>> {
+        self.0.unpacking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answer(&self, question: HealthPage) -> Page {
         let now = GoTime(Some(Timestamp::now()));
         let ready = question != HealthPage::Readyz || self.progress().has_programmed();
@@ -108,6 +117,11 @@ impl Health {
             (question == HealthPage::Healthz).then(|| self.0.node_eligible.load(Ordering::Relaxed));
         let ok = healthy && node_eligible != Some(false);
         let status = updated.map(|last_updated| FamilyStatus { last_updated, healthy });
+        let unpacking = self.unpacking().clone();
+        let gue = unpacking.as_ref().is_some_and(|unpacking| unpacking.gue);
+        let unpacks = unpacking.map(|unpacking| unpacking.families);
+        let families = unpacks.iter().flatten();
+        let received = families.filter_map(|family| Some((*family, received(*family)?))).collect();
         let answer = HealthAnswer {
             // A working proxy is up to date, however long ago the last change was.
             last_updated: if ok { now } else { updated.unwrap_or(GoTime(None)) },
@@ -115,6 +129,7 @@ impl Health {
             node_eligible,
             healthy,
             status: self.0.families.iter().filter_map(|family| Some((*family, status?))).collect(),
+            direct_return: DirectReturnAnswer { unpacks, gue, received },
         };
         match question {
             HealthPage::Healthz => self.0.answers.healthz.count(ok),
@@ -133,6 +148,16 @@ impl Observer for Health {
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        let is_asked_for = Family::BOTH.into_iter().any(|family| sync.state.unpacks(family));
+        if !is_asked_for && sync.stats.programmed.is_some() {
+            *self.unpacking() = Some(Unpacking::default());
+        } else if let Some(Programmed { unpacks, .. }) = &sync.stats.programmed
+            // While that is in doubt, what was said last holds; and as long as it is not known who may send, nobody may.
+            && sync.state.knows_peers()
+        {
+            let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;
+            *self.unpacking() = Some(Unpacking { families: unpacks.clone(), gue });
+        }
         self.progress().synced(sync.complete, sync.report.failed, Instant::now(), Timestamp::now());
     }
 }

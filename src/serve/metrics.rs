@@ -20,6 +20,7 @@ mod programmed;
 mod syncs;
 pub(crate) mod text;
 mod traffic;
+mod tunnels;
 
 use std::{
     collections::BTreeSet,
@@ -29,6 +30,7 @@ use std::{
 
 use ipvs::Family;
 use kubernetes::api::Watches;
+use netfilter::TunnelCounts;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
 
@@ -48,6 +50,7 @@ use process::ProcessMetrics;
 use programmed::ProgrammedMetrics;
 use syncs::SyncMetrics;
 pub use traffic::TrafficMetrics;
+use tunnels::TunnelMetrics;
 
 /// All metrics.
 #[derive(Debug)]
@@ -94,6 +97,17 @@ impl Metrics {
     #[must_use]
     pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
         self.registry.register_collector(Box::new(AdviceMetrics(advice)));
+        self
+    }
+
+    /// Shows what goes through tunnels too: `count` has it of a family.
+    #[must_use]
+    pub fn with_tunnels(
+        mut self,
+        families: BTreeSet<Family>,
+        count: impl Fn(Family) -> TunnelCounts + Send + Sync + 'static,
+    ) -> Self {
+        self.registry.register_collector(Box::new(TunnelMetrics { families, count }));
         self
     }
 

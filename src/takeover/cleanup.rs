@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dummy_interface::{DEVICE, remove_device, remove_routes};
+use dummy_interface::{DEVICE, remove_device, remove_routes, remove_tunnels};
 use host_rules::{
     host_firewall::{self, FirewallChains, HostChains, LegacyChains},
     leftovers::{self, Leftovers, Scope},
@@ -49,6 +49,7 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
         cleaned.virtual_servers(KernelIpvs::open(), |address| !excluded.contains(address.ip));
     }
     cleaned.rules();
+    cleaned.tunnels();
     if !extent.keep_ipvs {
         cleaned.leftovers(Scope { nftables_tables: extent.kube_proxy_nftables, forwarding_needed_in: None });
     }
@@ -71,6 +72,7 @@ impl CleanupReport {
         self.routes();
         if self.is_complete() {
             self.rules();
+            self.tunnels();
         }
     }
 }
@@ -100,6 +102,13 @@ impl CleanupReport {
 
     fn stays(&mut self, what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) {
         self.stayed.push(format!("{what}: {}", one_line(why)));
+    }
+
+    fn tunnels(&mut self) {
+        match remove_tunnels() {
+            Ok(removed) => self.removed.extend(removed.into_iter().map(str::to_owned)),
+            Err(error) => self.stays("our tunnel devices", &error),
+        }
     }
 
     fn routes(&mut self) {

@@ -74,6 +74,7 @@ fn elements() -> anyhow::Result<String> {
         mark: 0x4000,
         local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
         host_firewall: HostFirewall::Warn,
+        gue: false,
     };
     let found = KernelNetfilter::open(&any_policy)?.observe()?;
     let mut elements: Vec<_> = found.elements.into_iter().collect();

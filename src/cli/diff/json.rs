@@ -6,7 +6,10 @@ use dummy_interface::Operation as DeviceOperation;
 use ipvs::{
     Command, Family, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId,
 };
-use netfilter::{AllowedSource, Element, HairpinFlow, HealthCheckPort, Operation as TableOperation};
+use netfilter::{
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize,
+    Operation as TableOperation, TunnelExit, tunnel,
+};
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
 
@@ -71,6 +74,9 @@ enum ElementFields {
     AllowedSource { address: ServiceAddress, first: IpAddr, last: IpAddr },
     Hairpin { protocol: Protocol, pod: RealServerAddress },
     HealthCheckPort { protocol: Protocol, port: u16 },
+    ClusterIpFor { address: ServiceAddress, cluster_ip: RealServerAddress },
+    MaxSegmentSize { address: ServiceAddress, bytes: u16 },
+    TunnelExit { address: ServiceAddress, pod: RealServerAddress },
 }
 
 impl<'a> DiffJson<'a> {
@@ -91,7 +97,10 @@ impl Subject {
         match operation {
             Operation::Ipvs(command) => Self::ipvs(command),
             Operation::Netfilter(
-                TableOperation::PrepareTable(family) | TableOperation::InstallTable(family),
+                TableOperation::PrepareTable(family)
+                | TableOperation::InstallTable(family)
+                | TableOperation::AddDirectReturn(family)
+                | TableOperation::RemoveDirectReturn(family),
             ) => Self::Table { family },
             Operation::Netfilter(
                 TableOperation::AddElement(element) | TableOperation::DeleteElement(element),
@@ -103,6 +112,9 @@ impl Subject {
             Operation::DummyInterface(DeviceOperation::EnsureDevice) => {
                 Self::Device { device: dummy_interface::DEVICE }
             }
+            Operation::DummyInterface(
+                DeviceOperation::EnsureTunnel(family) | DeviceOperation::RemoveTunnel(family),
+            ) => Self::Device { device: tunnel::device(family) },
             Operation::DummyInterface(DeviceOperation::Bind(vip) | DeviceOperation::Unbind(vip)) => {
                 Self::Vip { vip }
             }
@@ -132,12 +144,23 @@ impl Subject {
 impl ElementFields {
     fn from_element(element: Element) -> Self {
         match element {
-            Element::Vip(ip) => Self::Vip { ip },
+            Element::Vip(ip)
+            | Element::EndpointHere(ip)
+            | Element::EndpointElsewhere(ip)
+            | Element::TunnelSender(ip) => Self::Vip { ip },
             Element::Restricted(address)
             | Element::ClusterIp(address)
             | Element::External(address)
             | Element::ExternalLocal(address)
-            | Element::LocalClientsOnly(address) => Self::Served { address },
+            | Element::LocalClientsOnly(address)
+            | Element::DirectReturn(address) => Self::Served { address },
+            Element::ClusterIpFor(ClusterIpFor { to, cluster_ip }) => {
+                Self::ClusterIpFor { address: to, cluster_ip }
+            }
+            Element::MaxSegmentSize(MaxSegmentSize { to, bytes }) => {
+                Self::MaxSegmentSize { address: to, bytes }
+            }
+            Element::TunnelExit(TunnelExit { to, pod }) => Self::TunnelExit { address: to, pod },
             Element::AllowedSource(AllowedSource { to, first, last }) => {
                 Self::AllowedSource { address: to, first, last }
             }

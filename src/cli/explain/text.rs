@@ -38,7 +38,7 @@ impl fmt::Display for Answer {
         }
         for part in parts {
             writeln!(f, "\n{}", Heading(part))?;
-            let mut rows: Vec<_> = part.addresses.iter().map(|at| self.address_row(at)).collect();
+            let mut rows: Vec<_> = part.addresses.iter().map(|at| self.address_row(at, part)).collect();
             rows.extend(self.real_server_rows(part));
             let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or_default();
             for (left, right) in rows {
@@ -73,8 +73,11 @@ impl fmt::Display for Answer {
 }
 
 impl Answer {
-    fn address_row(&self, at: &ExplainedAddress) -> (String, String) {
+    fn address_row(&self, at: &ExplainedAddress, part: &ExplainedPart) -> (String, String) {
         let mut words = format!("{}, {}", kind(at.kind), policy(at));
+        if let Some(balancing) = &part.direct_return {
+            let _ = write!(words, ", answered directly, {}", Balancing(balancing));
+        }
         if let Some(holder) = &at.held_by {
             let _ = write!(words, ", but {holder} has it: its claim comes first");
         }
@@ -84,7 +87,7 @@ impl Answer {
         if self.lacks(&at.address) {
             words.push_str(", MISSING in the kernel");
         }
-        if let Some(other) = self.other_scheduler(at) {
+        if let Some(other) = self.other_scheduler(at, part) {
             let _ = write!(words, ", but with scheduler {other} in the kernel");
         }
         (at.address.to_string(), words)
@@ -96,8 +99,9 @@ impl Answer {
     }
 
     /// The scheduler of a virtual server, where it is not what annotations ask for.
-    fn other_scheduler(&self, at: &ExplainedAddress) -> Option<Scheduler> {
-        let wanted = self.explanation.balancing.as_ref().filter(|_| at.held_by.is_none())?.scheduler;
+    fn other_scheduler(&self, at: &ExplainedAddress, part: &ExplainedPart) -> Option<Scheduler> {
+        let wanted = part.direct_return.as_ref().or(self.explanation.balancing.as_ref());
+        let wanted = wanted.filter(|_| at.held_by.is_none())?.scheduler;
         Some(self.found(&at.address)?.scheduler).filter(|scheduler| *scheduler != wanted)
     }
 
@@ -122,6 +126,9 @@ impl Answer {
         for endpoint in &part.endpoints {
             let (in_kernel, reason) = (here(&endpoint.address), endpoint.reason);
             let mut words = format!("{reason}, {}", endpoint.slice);
+            if let Some(way) = endpoint.way {
+                let _ = write!(words, ", {way}");
+            }
             let weight = endpoint.weight.get();
             if reason == EndpointReason::Used && weight != 1 {
                 let _ = write!(words, ", weight {weight}");

@@ -11,12 +11,12 @@ use crate::node::vip_binding::outward;
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
 /// its own start.
 pub(in crate::daemon) fn make_device() -> anyhow::Result<()> {
-    open(VipBinding::Address).map(drop)
+    open(VipBinding::Address, false).map(drop)
 }
 
 /// Opens kube-ipvs0, creating it if missing.
-pub(in crate::daemon) fn open(binding: VipBinding) -> anyhow::Result<KernelDummyInterface> {
-    let mut links = KernelDummyInterface::open(binding)?;
+pub(in crate::daemon) fn open(binding: VipBinding, gue: bool) -> anyhow::Result<KernelDummyInterface> {
+    let mut links = KernelDummyInterface::open(binding)?.with_gue(gue);
     if !links.observe()?.device
         && let Some(failed) = links.apply(&[Operation::EnsureDevice])?.first()
     {

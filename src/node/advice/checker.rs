@@ -13,6 +13,7 @@ use tracing::debug;
 use super::{
     Advice, CurrentAdvice, Severity,
     dedup::{AdviceDedup, Transition},
+    filtered_tunnels::FilteredTunnels,
     parameters,
     repair_loop::RepairLoop,
     settings::NodeSettings,
@@ -34,6 +35,7 @@ pub struct NodeChecker {
     wanted: WantedParameters,
     settings: NodeSettings,
     another_proxy: AnotherProxy,
+    filtered_tunnels: FilteredTunnels,
     repair_loop: RepairLoop,
     last_check: Instant,
     dedup: AdviceDedup,
@@ -56,6 +58,7 @@ impl NodeChecker {
         masquerade_all: bool,
         wanted: WantedParameters,
         another_proxy: AnotherProxy,
+        filtered_tunnels: FilteredTunnels,
         sync_period: Duration,
         held: CurrentAdvice,
         publish: impl Fn(&Advice) + Send + 'static,
@@ -65,6 +68,7 @@ impl NodeChecker {
             wanted,
             settings: NodeSettings::of_this_node(),
             another_proxy,
+            filtered_tunnels,
             repair_loop: RepairLoop::new(sync_period),
             last_check: Instant::now(),
             dedup: AdviceDedup::default(),
@@ -78,9 +82,11 @@ impl NodeChecker {
     pub(crate) fn check(&mut self, in_use: &NodeUsage, status: &SyncStatus, firewall: &[Finding]) {
         let mut advice = host_firewall::check::check(firewall);
         advice.extend(self.settings.check(in_use, self.masquerade_all, Self::ipvs_timeouts()));
-        advice.extend(parameters::check(Sysctl::default().differing(self.wanted.strict_arp)));
+        let differing = Sysctl::default().differing(self.wanted.strict_arp, in_use.direct_return);
+        advice.extend(parameters::check(differing));
         advice.extend(self.conntrack());
         advice.extend(self.another_proxy.check());
+        advice.extend(self.filtered_tunnels.check());
         advice.extend(self.repair_loop(status));
         self.report(&advice);
         self.held.set(advice);

@@ -1,10 +1,10 @@
 //! The response, in the fields and the order of `ProxyHealth` in kube-proxy's pkg/proxy/healthcheck.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::Family;
 use k8s_openapi::jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,48 @@ pub(super) struct HealthAnswer {
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) status: BTreeMap<Family, FamilyStatus>,
+    #[serde(flatten)]
+    pub(super) direct_return: DirectReturnAnswer,
+}
+
+/// What other nodes ask for, which decide by it how they reach pods of this one. kube-proxy's answers have nothing of
+/// it. Versions of this program that differ understand each other by these fields.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct DirectReturnAnswer {
+    /// The families in which this node unpacks what others send to its pods; `None`, while that is not decided.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub(crate) unpacks: Option<BTreeSet<Family>>,
+    /// Whether by generic UDP encapsulation too.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) gue: bool,
+    /// How many packets it has received so, in these families.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) received: BTreeMap<Family, u64>,
+}
+
+/// Nothing is unpacked.
+impl Default for DirectReturnAnswer {
+    fn default() -> Self {
+        Self { unpacks: Some(BTreeSet::new()), gue: false, received: BTreeMap::new() }
+    }
+}
+
+impl DirectReturnAnswer {
+    /// Reads the part of an answer at `/healthz` that is this one; of a program that has nothing of it, nothing.
+    pub(crate) fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn is_nothing(unpacks: &Option<BTreeSet<Family>>) -> bool {
+    unpacks.as_ref().is_some_and(BTreeSet::is_empty)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The status of a family. One sync serves all families, so they do not differ.

@@ -3,7 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use ::http::header;
-use reconciler::{ObjectKind, SyncReport, SyncStats, Trigger};
+use reconciler::{ObjectKind, Programmed, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
 use service::{Node, Options, State};
 use tokio::time::advance;
@@ -59,7 +59,7 @@ impl Proxy {
         let state = State::new(Options::new("node"));
         let sync = SyncEvent {
             report: &report,
-            stats: &SyncStats::default(),
+            stats: &SyncStats { programmed: Some(Programmed::default()), ..SyncStats::default() },
             complete,
             state: &state,
             triggered_at: &[],

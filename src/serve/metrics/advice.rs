@@ -67,6 +67,10 @@ mod tests {
         ] {
             assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
         }
-        assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 20, "{page}");
+        assert_eq!(
+            page.lines().filter(|line| !line.starts_with('#')).count(),
+            2 * Cause::ALL.len(),
+            "{page}"
+        );
     }
 }

@@ -41,10 +41,10 @@ impl Observer for ProgrammedMetrics {
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let set = |gauge: &CountGauge, count: usize| gauge.set(count.try_into().unwrap_or(u64::MAX));
         // After a doubt the next sync reads it.
-        if let Some(Programmed { virtual_servers, real_servers, vips }) = sync.stats.programmed {
-            set(&self.virtual_servers, virtual_servers);
-            set(&self.real_servers, real_servers);
-            set(&self.vips, vips);
+        if let Some(Programmed { virtual_servers, real_servers, vips, .. }) = &sync.stats.programmed {
+            set(&self.virtual_servers, *virtual_servers);
+            set(&self.real_servers, *real_servers);
+            set(&self.vips, *vips);
         }
         set(&self.problems, sync.stats.problems);
     }
@@ -72,7 +72,8 @@ mod tests {
                 testkit::metrics::value(&shown, &format!("kube_ipvs_{name}")).unwrap().to_string()
             })
         };
-        let programmed = Some(Programmed { virtual_servers: 3, real_servers: 7, vips: 2 });
+        let programmed =
+            Some(Programmed { virtual_servers: 3, real_servers: 7, vips: 2, ..Programmed::default() });
         assert_eq!(page(programmed, 4), ["3", "7", "2", "4"]);
         assert_eq!(page(None, 5), ["3", "7", "2", "5"]);
         assert_eq!(page(Some(Programmed::default()), 0), ["0"; 4]);

@@ -110,7 +110,7 @@ impl Observer for SyncMetrics {
         match kind {
             ObjectKind::Services => self.services.changed(objects, waits || !self.synced),
             ObjectKind::EndpointSlices => self.endpoints.changed(objects, waits || !self.synced),
-            ObjectKind::Node => {}
+            ObjectKind::Node | ObjectKind::Peers => {}
         }
         if waits {
             let now = seconds(SystemTime::now());

@@ -146,6 +146,7 @@ fn writer(kernel: &FakeKernel) -> Handle {
         sync_period: Duration::from_secs(3600),
         min_sync_period: Duration::ZERO,
         drain_timeout: None,
+        tcp_timeout: Timing::TCP_TIMEOUT,
     };
     let state = State::new(Options::new("node"));
     let kernel = Kernel { ipvs, netfilter, dummy_interface };
