@@ -162,6 +162,7 @@ fn start() -> Handle {
         mark: 1 << 14,
         local_traffic,
         host_firewall: HostFirewall::default(),
+        gue: false,
     };
     let kernel = Kernel {
         ipvs: Box::new(KernelIpvs::open().unwrap()),
@@ -171,7 +172,12 @@ fn start() -> Handle {
     let ours =
         Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new(), foreign: Foreign::Delete };
     let hour = Duration::from_secs(3600);
-    let timing = Timing { sync_period: hour, min_sync_period: Duration::ZERO, drain_timeout: None };
+    let timing = Timing {
+        sync_period: hour,
+        min_sync_period: Duration::ZERO,
+        drain_timeout: None,
+        tcp_timeout: Timing::TCP_TIMEOUT,
+    };
     let state = State::new(Options::new("node"));
     let (handle, _thread) = reconciler::start(state, kernel, ours, timing, Callbacks::none()).unwrap();
     let service = Service {

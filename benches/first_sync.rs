@@ -184,7 +184,12 @@ fn sync(size: Size, binding: VipBinding) -> Duration {
 /// A reconciler after its first sync, and what that took from the last list on.
 fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, Handle, JoinHandle<()>) {
     let (list, slices) = objects(size);
-    let timing = Timing { sync_period, min_sync_period: Duration::ZERO, drain_timeout: None };
+    let timing = Timing {
+        sync_period,
+        min_sync_period: Duration::ZERO,
+        drain_timeout: None,
+        tcp_timeout: Timing::TCP_TIMEOUT,
+    };
     let unheard = Callbacks::none();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
     handle.change(service::Change::ReplaceServices(list)).unwrap();

@@ -18,6 +18,7 @@ mod balancing;
 mod bugreport;
 mod cleanup;
 mod control;
+mod direct_return;
 mod documents;
 mod draining;
 mod exposure;

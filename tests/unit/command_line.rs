@@ -102,6 +102,8 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "v",
             "logging-format",
             "vip-binding",
+            "external-forwarding-method",
+            "tunnel",
             "external-ip-policy",
             "drain-timeout",
             "host-firewall",

@@ -37,10 +37,11 @@ const PODS: u8 = 3;
 const USED: u16 = 2;
 const OTHERS: u16 = 100;
 /// Parts of the names of the faults that are tried out as a test: some of each kind, and those that no other test causes.
-const TRIED_OUT: [&str; 10] = [
+const TRIED_OUT: [&str; 11] = [
     "ipvsadm -C",
     "kube-ipvs0 deleted",
     "our table deleted",
+    "tunnel device deleted",
     "daemon killed",
     "way to the API server closed",
     "the watch has expired (410)",
@@ -49,6 +50,8 @@ const TRIED_OUT: [&str; 10] = [
     "memory limit",
     "kube-proxy runs beside",
 ];
+/// The Service that is answered directly.
+const DIRECT: &str = "other-0";
 /// How long a run may take.
 const TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 
@@ -186,11 +189,13 @@ fn chaos(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// A Service at port 80 of both families with two pods.
+/// A Service at port 80 of both families with two pods; one of those without traffic is answered directly.
 fn service(name: &str) -> Vec<Write> {
     let endpoints = [1, 2].map(|number| Endpoint { number, condition: Condition::Ready });
+    let service = objects::service(name, &[80], true);
+    let service = if name == DIRECT { objects::answered_directly(service) } else { service };
     vec![
-        Write::Create(Kind::Service, objects::service(name, &[80], true)),
+        Write::Create(Kind::Service, service),
         Write::Create(Kind::Slice, objects::slice(&format!("{name}-v4"), name, &endpoints)),
         Write::Create(Kind::Slice, objects::slice_v6(&format!("{name}-v6"), name, &endpoints)),
     ]

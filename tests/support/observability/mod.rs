@@ -18,6 +18,7 @@ use kube_ipvs::{
     },
 };
 use kubernetes::api::Watches;
+use netfilter::TunnelCounts;
 use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
@@ -78,12 +79,14 @@ pub(crate) fn page() -> String {
         Some(Watches::default()),
         root.path(),
     )
-    .with_advice(Vec::new);
+    .with_advice(Vec::new)
+    .with_tunnels(Family::BOTH.into(), |_| TunnelCounts::default());
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let timing = Timing {
         sync_period: Duration::from_secs(3600),
         min_sync_period: Duration::ZERO,
         drain_timeout: None,
+        tcp_timeout: Timing::TCP_TIMEOUT,
     };
     let (handle, _) = reconciler::start(
         State::new(Options::new("node")),

@@ -57,7 +57,14 @@ pub(super) struct Own {
 pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
     let server = if own.api_server { api_server::SERVER } else { &[] };
     let clock = if own.clock { process::CLOCK } else { &[] };
-    let others = [api_server::CONNECTIONS, kernel::IPVS, kernel::DEVICE, kernel::NF_TABLES, process::FAULTS];
+    let others = [
+        api_server::CONNECTIONS,
+        kernel::IPVS,
+        kernel::DEVICE,
+        kernel::NF_TABLES,
+        kernel::DIRECT_RETURN,
+        process::FAULTS,
+    ];
     [server, clock].into_iter().chain(others).flatten().copied().collect()
 }
 

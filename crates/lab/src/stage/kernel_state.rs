@@ -19,6 +19,12 @@ impl KernelState {
         lines.extend(
             words(&addresses, 2..4).filter(|address| is_vip(address)).map(|vip| format!("kube-ipvs0 {vip}")),
         );
+        let devices = node.run("ip", &["-o", "addr", "show"])?;
+        let tunnels = devices.lines().filter(|line| line.contains(" kube-ipvs-tun"));
+        lines.extend(tunnels.flat_map(|line| words(line, 1..4)));
+        let devices = node.run("ip", &["-o", "link", "show", "up"])?;
+        let tunnels = devices.lines().filter(|line| line.contains(" kube-ipvs-tun"));
+        lines.extend(tunnels.flat_map(|line| words(line, 1..2)).map(|name| format!("{name} is up")));
         for family in ["-4", "-6"] {
             let routes = node.run("ip", &[family, "route", "show", "table", "local", "proto", "73"])?;
             lines.extend(routes.lines().map(|route| format!("route {}", route.trim_end())));

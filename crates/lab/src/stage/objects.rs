@@ -98,6 +98,20 @@ pub(crate) fn service(name: &str, ports: &[u16], dual: bool) -> Value {
     })
 }
 
+/// The same Service with external addresses that are answered directly.
+pub(crate) fn answered_directly(mut service: Value) -> Value {
+    let fields = [
+        ("/metadata", "annotations", json!({"kube-ipvs.io/forwarding-method": "tunnel"})),
+        ("/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"])),
+    ];
+    for (object, field, value) in fields {
+        if let Some(object) = service.pointer_mut(object).and_then(Value::as_object_mut) {
+            object.insert(field.to_owned(), value);
+        }
+    }
+    service
+}
+
 /// A slice of IPv4 of this Service.
 pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv4", endpoints, |number| ipv4(number).into())

@@ -75,6 +75,21 @@ pub(super) const NF_TABLES: &[Fault] = &[
     costly("another program deletes our table for seconds", Some(REPAIRED), fought_over),
 ];
 
+/// One of the Services without traffic is answered directly.
+pub(super) const DIRECT_RETURN: &[Fault] = &[
+    fault("tunnel device deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs-tun4")),
+    fault("tunnel device set down", Some(REPAIRED), |scene| scene.ip("link set kube-ipvs-tun6 down")),
+    fault("tunnel device stripped of its address", Some(REPAIRED), |scene| {
+        scene.ip("addr flush dev kube-ipvs-tun4")
+    }),
+    fault("chain of direct return emptied", Some(REPAIRED), |scene| {
+        scene.nft("flush chain ip kube-ipvs tunnel-prerouting")
+    }),
+    fault("set of direct return emptied", Some(REPAIRED), |scene| {
+        scene.nft("flush set ip6 kube-ipvs endpoints-here")
+    }),
+];
+
 /// Renames the device, which keeps all its addresses. If it still has that name after a while, it is deleted.
 fn renamed(scene: &mut Scene<'_>) -> Result<()> {
     scene.ip("link set kube-ipvs0 down\nlink set kube-ipvs0 name mine0")?;

@@ -1,0 +1,184 @@
+//! Direct return comes and goes, for a node, for a Service, or by somebody else's hand.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use ipvs::Family;
+use netfilter::tunnel;
+use serde_json::json;
+use testkit::{
+    daemon::{eventually, eventually_within},
+    lab::Manner,
+};
+
+use super::cluster::{Cluster, all_still_work, families, parsed, tunnelled};
+use crate::support::cluster::at;
+
+/// Nodes ask each other every ten seconds, and a few times.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(90);
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_that_does_not_take_part_gets_its_requests_masqueraded_until_it_does() {
+    let mut cluster = Cluster::without_daemons(&[1, 1, 0], &tunnelled());
+    for node in [0, 2] {
+        cluster.run(node);
+    }
+    for address in families() {
+        // The pod of node-2 is reached all the same.
+        eventually("node-3 tunnels to node-1", || {
+            let methods = cluster.methods(2, address)?;
+            ensure!(methods == ["Tunnel", "Masq"], "{methods:?}");
+            Ok(())
+        })
+        .unwrap();
+        cluster.fabric.enter_by(parsed(address), 2).unwrap();
+        let answers: Vec<_> = (0..20).map(|_| cluster.fabric.client.ask(at(address, 80)).unwrap()).collect();
+        let client = cluster.fabric.client.address(parsed(address));
+        for answer in &answers {
+            assert_eq!(answer.seen_as == client, answer.from == "pod-1", "{answer:?}");
+        }
+    }
+    cluster.run(1);
+    for address in families() {
+        cluster.tunnels(2, address);
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn open_connections_outlive_a_change_of_the_method_and_back() {
+    let cluster = Cluster::start(&[1, 1, 0], &tunnelled());
+    let mut open = Vec::new();
+    for address in families() {
+        (0..3).for_each(|node| cluster.tunnels(node, address));
+        cluster.fabric.enter_by(parsed(address), 2).unwrap();
+        open.extend(cluster.connections(address, 10));
+    }
+    cluster.write("shop", &cluster.service(&json!({})));
+    for address in families() {
+        (0..3).for_each(|node| cluster.masquerades(node, address));
+        let masqueraded = cluster.connections(address, 10);
+        let client = cluster.fabric.client.address(parsed(address));
+        assert!(masqueraded.iter().all(|connection| connection.answer.seen_as != client), "{masqueraded:?}");
+        open.extend(masqueraded);
+    }
+    all_still_work(&mut open);
+    // What nobody wants any more is removed by the next periodic sync.
+    thread::sleep(Duration::from_secs(5));
+    all_still_work(&mut open);
+    cluster.write("shop", &cluster.service(&tunnelled()));
+    for address in families() {
+        (0..3).for_each(|node| cluster.tunnels(node, address));
+    }
+    all_still_work(&mut open);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_tunnel_device_that_somebody_deletes_or_changes_is_mended_at_once() {
+    let mut cluster = Cluster::without_daemons(&[1, 0], &tunnelled());
+    for node in 0..2 {
+        cluster.run_with(node, &["--ipvs-sync-period=10m"]);
+    }
+    for (address, family) in families().zip(Family::BOTH) {
+        (0..2).for_each(|node| cluster.tunnels(node, address));
+        cluster.fabric.enter_by(parsed(address), 1).unwrap();
+        let mut connections = cluster.connections(address, 4);
+        let device = tunnel::device(family);
+        for change in [
+            format!("link delete {device}"),
+            format!("link set {device} down"),
+            format!("addr flush dev {device}"),
+        ] {
+            cluster.fabric.nodes[0].ip(&change).unwrap();
+            for connection in &mut connections {
+                connection.still_works().unwrap_or_else(|error| panic!("after {change}: {error:#}"));
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_without_such_a_service_has_nothing_of_it() {
+    let cluster = Cluster::start(&[1, 1], &json!({}));
+    let node = &cluster.fabric.nodes[0];
+    let parameters = ["sloppy_tcp", "sloppy_sctp", "schedule_icmp", "pmtu_disc"];
+    let state = || {
+        let links = node.run("ip", &["-o", "link", "show"]).unwrap();
+        let devices = links.matches("kube-ipvs-tun").count();
+        let rules = node.run("nft", &["list", "ruleset"]).unwrap().matches("tunnel").count();
+        let values = parameters.map(|name| {
+            node.run("sysctl", &["-n", &format!("net.ipv4.vs.{name}")]).unwrap().trim().to_owned()
+        });
+        (devices, rules, values.join(" "))
+    };
+    let nothing = (0, 0, "0 0 0 1".to_owned());
+    for address in families() {
+        cluster.masquerades(0, address);
+    }
+    assert_eq!(state(), nothing);
+    cluster.write("shop", &cluster.service(&tunnelled()));
+    families().for_each(|address| cluster.tunnels(0, address));
+    let (devices, rules, values) = state();
+    assert_eq!((devices, values.as_str()), (2, "1 1 1 0"));
+    assert!(rules > 10, "{rules}");
+    cluster.write("shop", &cluster.service(&json!({})));
+    eventually("all of it has gone", || {
+        ensure!(state() == nothing, "{:?}", state());
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn where_a_network_filters_tunnels_requests_are_masqueraded_and_status_says_so() {
+    let cluster = Cluster::start(&[1, 1, 0], &tunnelled());
+    let filter = "add table inet filter
+        add chain inet filter forward { type filter hook forward priority 0; }
+        add rule inet filter forward meta l4proto { 4, 41 } drop";
+    cluster.fabric.router.run("nft", &[filter]).unwrap();
+    for address in families() {
+        (0..3).for_each(|node| cluster.tunnels(node, address));
+        cluster.fabric.enter_by(parsed(address), 2).unwrap();
+    }
+    let manner = || Manner { patience: Duration::from_secs(1), ..Manner::default() };
+    let client = &cluster.fabric.client;
+    for address in families() {
+        eventually_within(GIVEN_UP_AFTER, "requests are masqueraded", || {
+            let answers: Vec<_> =
+                (0..4).filter_map(|_| client.connect_in(manner(), at(address, 80)).ok()).collect();
+            ensure!(answers.len() == 4, "{answers:?}");
+            Ok(())
+        })
+        .unwrap();
+        assert_ne!(client.ask(at(address, 80)).unwrap().seen_as, client.address(parsed(address)));
+    }
+    let node = &cluster.fabric.nodes[2];
+    let warnings = || -> Result<Vec<String>> {
+        let status = cluster.daemon(2).status(node)?;
+        let advice = status["advice"].as_array().context("no advice")?;
+        let of_tunnels = advice.iter().filter(|advice| advice["cause"] == "tunnel");
+        Ok(of_tunnels.map(|advice| advice["subject"].to_string()).collect())
+    };
+    eventually("status names both families", || {
+        let found = warnings()?;
+        ensure!(found == [r#""IPv4""#, r#""IPv6""#], "{found:?}");
+        Ok(())
+    })
+    .unwrap();
+    cluster.fabric.router.run("nft", &["delete table inet filter"]).unwrap();
+    cluster.daemon(2).ask(node, "resync").unwrap();
+    for address in families() {
+        cluster.tunnels(2, address);
+        assert_eq!(client.ask(at(address, 80)).unwrap().seen_as, client.address(parsed(address)));
+    }
+    eventually("status is silent", || {
+        let found = warnings()?;
+        ensure!(found.is_empty(), "{found:?}");
+        Ok(())
+    })
+    .unwrap();
+}

@@ -1,0 +1,222 @@
+//! A cluster of several nodes with a Service that is answered directly.
+
+use std::{collections::BTreeMap, fs, net::IpAddr};
+
+use anyhow::{Result, ensure};
+use ipvs::Family;
+use serde_json::{Value, json};
+use testkit::{
+    daemon::{Daemon, eventually},
+    lab::{Connection, Fabric, Host},
+};
+
+use crate::support::cluster::{POD_PORT, at};
+
+/// The load balancer's address in each family.
+pub(super) const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:113::20"];
+const CLUSTER_IP: [&str; 2] = ["10.96.0.20", "fd00:96::20"];
+
+const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
+
+/// Nodes, each with its daemon, fed by the same manifests.
+pub(super) struct Cluster {
+    pub(super) fabric: Fabric,
+    manifests: tempfile::TempDir,
+    daemons: Vec<Option<Daemon>>,
+}
+
+impl Cluster {
+    /// Nodes with so many pods each, and a Service that all of them serve.
+    pub(super) fn start(pods: &[u8], annotations: &Value) -> Self {
+        let mut cluster = Self::without_daemons(pods, annotations);
+        (0..pods.len()).for_each(|node| cluster.run(node));
+        cluster
+    }
+
+    pub(super) fn without_daemons(pods: &[u8], annotations: &Value) -> Self {
+        let fabric = Fabric::new(pods, POD_PORT).unwrap();
+        let manifests = tempfile::tempdir().unwrap();
+        let daemons = pods.iter().map(|_| None).collect();
+        let cluster = Self { fabric, manifests, daemons };
+        cluster.write("nodes", &cluster.nodes());
+        cluster.write("shop", &cluster.service(annotations));
+        cluster
+    }
+
+    /// Starts the daemon of a node.
+    pub(super) fn run(&mut self, node: usize) {
+        self.run_with(node, &["--ipvs-sync-period=2s"]);
+    }
+
+    pub(super) fn run_with(&mut self, node: usize, arguments: &[&str]) {
+        let name = format!("--hostname-override=node-{}", node + 1);
+        let arguments = [arguments, &["--ipvs-min-sync-period=0s", &name]].concat();
+        let daemon = Daemon::with_manifests(&self.fabric.nodes[node], self.manifests.path(), &arguments);
+        self.daemons[node] = Some(daemon.unwrap());
+    }
+
+    pub(super) fn daemon(&self, node: usize) -> &Daemon {
+        self.daemons[node].as_ref().unwrap()
+    }
+
+    pub(super) fn has_daemon(&self, node: usize) -> bool {
+        self.daemons[node].is_some()
+    }
+
+    pub(super) fn kill(&mut self, node: usize) {
+        self.daemons[node].take().unwrap().kill().unwrap();
+    }
+
+    pub(super) fn write(&self, name: &str, items: &[Value]) {
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+        let file = self.manifests.path().join(name);
+        fs::write(&file, list.to_string()).unwrap();
+        fs::rename(&file, file.with_extension("json")).unwrap();
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Value> {
+        let addresses = |node: &Host| {
+            json!([
+                { "type": "InternalIP", "address": node.ipv4 },
+                { "type": "InternalIP", "address": node.ipv6 },
+            ])
+        };
+        let object = |node: &Host| {
+            let status = json!({ "addresses": addresses(node) });
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node.name }, "status": status })
+        };
+        self.fabric.nodes.iter().map(object).collect()
+    }
+
+    pub(super) fn service(&self, annotations: &Value) -> Vec<Value> {
+        let slice = |like: &str| {
+            let like: IpAddr = like.parse().unwrap();
+            let endpoint = |(node, pod): &(usize, Host)| {
+                json!({
+                    "addresses": [pod.address(like)],
+                    "nodeName": self.fabric.nodes[*node].name,
+                    "conditions": { "ready": true },
+                })
+            };
+            let family = if like.is_ipv4() { "IPv4" } else { "IPv6" };
+            json!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": format!("shop-{}", family.to_lowercase()),
+                    "namespace": "default",
+                    "labels": { "kubernetes.io/service-name": "shop" },
+                },
+                "addressType": family,
+                "ports": PROTOCOLS.map(|name| json!({ "name": name, "port": POD_PORT, "protocol": name.to_uppercase() })),
+                "endpoints": self.fabric.pods.iter().map(endpoint).collect::<Value>(),
+            })
+        };
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": { "name": "shop", "namespace": "default", "annotations": annotations },
+            "spec": {
+                "type": "LoadBalancer",
+                "clusterIP": CLUSTER_IP[0],
+                "clusterIPs": CLUSTER_IP,
+                "ipFamilies": ["IPv4", "IPv6"],
+                "ports": PROTOCOLS.map(|name| json!({ "name": name, "port": 80, "protocol": name.to_uppercase() })),
+            },
+            "status": { "loadBalancer": { "ingress": EXTERNAL.map(|ip| json!({ "ip": ip })) } },
+        });
+        vec![service, slice(CLUSTER_IP[0]), slice(CLUSTER_IP[1])]
+    }
+
+    /// Waits until a node tunnels to all pods of others.
+    pub(super) fn tunnels(&self, node: usize, address: &str) {
+        let method = |(at, _): &(usize, Host)| if *at == node { "Masq" } else { "Tunnel" };
+        let wanted: Vec<_> = self.fabric.pods.iter().map(method).collect();
+        eventually(&format!("node {node} tunnels to all others"), || {
+            let found = self.methods(node, address)?;
+            ensure!(found == wanted, "{found:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// Waits until a node masquerades to all pods.
+    pub(super) fn masquerades(&self, node: usize, address: &str) {
+        eventually(&format!("node {node} masquerades to all"), || {
+            let found = self.methods(node, address)?;
+            ensure!(found == vec!["Masq"; self.fabric.pods.len()], "{found:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// How a node reaches each pod, in the order of their addresses.
+    pub(super) fn methods(&self, node: usize, address: &str) -> Result<Vec<String>> {
+        let at = at(address, 80).to_string();
+        let shown = self.fabric.nodes[node].run("ipvsadm", &["-Ln", "-t", &at])?;
+        let real_servers = shown
+            .lines()
+            .filter(|line| line.trim_start().starts_with("-> ") && line.contains(&format!(":{POD_PORT}")));
+        let mut methods: Vec<_> = real_servers
+            .filter_map(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                Some((words.next()?.to_owned(), words.next()?.to_owned()))
+            })
+            .collect();
+        methods.sort();
+        Ok(methods.into_iter().map(|(_, method)| method).collect())
+    }
+
+    /// How many packets went through tunnels of a node, or were kept from it: `sent`, `received` or `refused`.
+    pub(super) fn tunnel_packets(&self, node: usize, address: &str, direction: &str) -> Result<f64> {
+        let page = self.fabric.nodes[node].run("curl", &["-s", "-f", "http://127.0.0.1:10249/metrics"])?;
+        let family = Family::from(parsed(address));
+        let labels = format!("{{ip_family=\"{family}\",direction=\"{direction}\"}}");
+        testkit::metrics::value(&page, &format!("kube_ipvs_tunnel_packets_total{labels}"))
+    }
+
+    /// Waits until so many packets have gone so; the daemon reads the counts again and again.
+    pub(super) fn counts(&self, node: usize, address: &str, direction: &str, at_least: f64) {
+        eventually(&format!("node {node} counts what is {direction} ({address})"), || {
+            let packets = self.tunnel_packets(node, address, direction)?;
+            ensure!(packets >= at_least, "{packets}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// Opens so many connections at the load balancer's address.
+    pub(super) fn connections(&self, address: &str, count: usize) -> Vec<Connection> {
+        (0..count).map(|_| self.fabric.client.connect(at(address, 80)).unwrap()).collect()
+    }
+}
+
+/// Fails if one of them is broken.
+pub(super) fn all_still_work(connections: &mut [Connection]) {
+    for connection in connections {
+        connection.still_works().unwrap();
+    }
+}
+
+/// How many connections each pod has.
+pub(super) fn by_pod(connections: &[Connection]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for connection in connections {
+        *counts.entry(connection.answer.from.as_str()).or_default() += 1;
+    }
+    counts
+}
+
+/// The load balancer's address in each family.
+pub(super) fn families() -> impl Iterator<Item = &'static str> {
+    EXTERNAL.into_iter()
+}
+
+pub(super) fn tunnelled() -> Value {
+    json!({ "kube-ipvs.io/forwarding-method": "tunnel" })
+}
+
+/// The address in its family.
+pub(super) fn parsed(address: &str) -> IpAddr {
+    address.parse().unwrap()
+}
