@@ -79,7 +79,7 @@ impl<'a> WithoutDaemon<'a> {
 
     /// The families in which other nodes would tunnel to this one.
     pub(crate) fn unpacks(&self) -> BTreeSet<Family> {
-        self.source_state.unpacks()
+        self.source_state.state.unpacking()
     }
 
     /// The part of the kernel that is ours.
@@ -168,7 +168,7 @@ impl SourceState {
         let lists = async {
             let mut source_state = Self::at(links, settings);
             source_state.follow(&mut changes, |state, _| state.synced()).await;
-            if !source_state.unpacks().is_empty() && matches!(source, Source::Api(_)) {
+            if !source_state.state.unpacking().is_empty() && matches!(source, Source::Api(_)) {
                 select! {
                     () = source_state.follow(&mut changes, |_, peers_are_listed| peers_are_listed) => {}
                     never = source.follow_peers(&settings.node_name, &watches, on_change) => match never {},
@@ -211,10 +211,5 @@ impl SourceState {
                 return;
             }
         }
-    }
-
-    /// The families in which other nodes would tunnel to this one.
-    fn unpacks(&self) -> BTreeSet<Family> {
-        Family::BOTH.into_iter().filter(|family| self.state.unpacks(*family)).collect()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use ipvs::Family;
 use reconciler::{ChangeEvent, Observer, SyncEvent, Trigger};
 use tokio::sync::watch;
 
@@ -32,7 +31,7 @@ impl Observer for PeersObserver {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
-        let direct_return = Family::BOTH.into_iter().any(|family| sync.state.unpacks(family));
+        let direct_return = !sync.state.unpacking().is_empty();
         let peers = sync.state.peers_with_endpoints();
         let forced = u64::from(sync.report.trigger == Trigger::Forced);
         self.0.send_if_modified(|known| {

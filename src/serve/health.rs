@@ -148,8 +148,7 @@ impl Observer for Health {
     }
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
-        let is_asked_for = Family::BOTH.into_iter().any(|family| sync.state.unpacks(family));
-        if !is_asked_for && sync.stats.programmed.is_some() {
+        if sync.state.unpacking().is_empty() && sync.stats.programmed.is_some() {
             *self.unpacking() = Some(Unpacking::default());
         } else if let Some(Programmed { unpacks, .. }) = &sync.stats.programmed
             // While that is in doubt, what was said last holds; and as long as it is not known who may send, nobody may.

@@ -169,9 +169,9 @@ impl Pending {
         let Ok(header) = LinkHeader::parse(payload) else { return };
         let name = find(payload, LINK_HEADER, IFLA_IFNAME).and_then(|name| name.string().ok());
         let named_so = name == Some(DEVICE);
-        // The kernel reports a tunnel device only when it has changed, not when packets come out of it.
-        // By its number too: it may have been renamed.
+        // By their numbers too: they may have been renamed.
         self.changed.everything |= self.tunnels.contains(&header.index);
+        // The kernel reports a tunnel device only when it has changed, not when packets come out of it.
         if Family::BOTH.into_iter().any(|family| name == Some(tunnel::device(family))) {
             self.changed.everything = true;
             self.tunnels.insert(header.index);
@@ -179,7 +179,6 @@ impl Pending {
         if !exists {
             self.tunnels.remove(&header.index);
         }
-        // By its number too: it may have been renamed.
         if named_so || Some(header.index) == self.device {
             self.changed.everything = true;
             self.device = (named_so && exists).then_some(header.index);

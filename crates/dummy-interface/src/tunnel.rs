@@ -33,11 +33,7 @@ const LOOSE: i32 = 2;
 /// Whether a link is the tunnel device of a family as [`ensure`] makes it, its address aside.
 pub(crate) fn is_right(link: &Link, family: Family) -> bool {
     let rp_filter = family == Family::V6 || link.rp_filter == Some(LOOSE.cast_unsigned());
-    is_named(link, family)
-        && link.kind.as_deref() == Some(kind(family))
-        && link.tunnel_from == Some(end(family))
-        && link.flags.contains(LinkFlags::Up)
-        && rp_filter
+    is_named(link, family) && is_ours(link, family) && link.flags.contains(LinkFlags::Up) && rp_filter
 }
 
 /// Whether a link has the name of the tunnel device of a family.
@@ -45,13 +41,16 @@ pub(crate) fn is_named(link: &Link, family: Family) -> bool {
     link.name.as_deref() == Some(device(family))
 }
 
+/// Whether a link is a tunnel of that kind from the end that only ours has.
+fn is_ours(link: &Link, family: Family) -> bool {
+    link.kind.as_deref() == Some(kind(family)) && link.tunnel_from == Some(end(family))
+}
+
 /// Makes the tunnel device of a family, or makes it right. One of that name that is something else is replaced: it
 /// takes what is ours.
 pub(crate) fn ensure(socket: &mut Socket, family: Family) -> Result<(), Error> {
-    let is_ours =
-        |link: &Link| link.kind.as_deref() == Some(kind(family)) && link.tunnel_from == Some(end(family));
     let index = match find(socket, family)? {
-        Some(link) if is_ours(&link) => link.index,
+        Some(link) if is_ours(&link, family) => link.index,
         Some(_) => {
             remove(socket, family)?;
             create(socket, family)?

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use ipvs::Family;
 use netfilter::Element;
 use service::{AddressKind, State};
 
@@ -42,7 +41,7 @@ impl NodeUsage {
             node_ports,
             local_endpoints: state.elements().filter_map(local_endpoint).collect(),
             dns,
-            direct_return: Family::BOTH.into_iter().any(|family| state.unpacks(family)),
+            direct_return: !state.unpacking().is_empty(),
         }
     }
 }

@@ -20,6 +20,11 @@ impl State {
         self.shared.direct_return.contains(&family) || self.inputs.node().has_tunnel_in_use(family)
     }
 
+    /// The families in which this node does.
+    pub fn unpacking(&self) -> BTreeSet<Family> {
+        Family::BOTH.into_iter().filter(|family| self.unpacks(*family)).collect()
+    }
+
     /// Whether it is known which other nodes there are. Before, those stay let in that are.
     pub fn knows_peers(&self) -> bool {
         self.inputs.node().peers().are_listed()
