@@ -28,6 +28,7 @@ pub mod oci;
 pub mod programs;
 pub mod workspace;
 
+mod console;
 mod debian;
 mod host;
 mod kernel;
@@ -44,6 +45,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+pub use console::EndedEarly;
 pub use debian::root as debian_root;
 pub use kernel::{Kernel, KernelArgs};
 pub use relay::Tap;

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
+use crate::console::Console;
 use crate::debian::kernel_package::{self, KernelPackage, Packaged};
 use crate::debian::modules::{Dependencies, INDEXES};
 use crate::relay::{self, Tap};
@@ -98,12 +99,13 @@ fn boot(
         }
         return Ok(code);
     }
-    print_end(&job.path().join("console"));
+    let console = Console::read(&job.path().join("console"));
+    console.print_end();
     if ended == TIMED_OUT {
         eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
         return Ok(TIMED_OUT);
     }
-    bail!("the guest ended before the command did; the end of its console is above");
+    Err(console.ended_early(format_args!("exit code {ended}")).into())
 }
 
 /// The guest's file system.
@@ -247,14 +249,4 @@ fn unpack(archive: &Path, share: &Path) -> anyhow::Result<()> {
         bail!("the guest's {} did not come back whole", share.display());
     }
     Ok(())
-}
-
-/// Prints the last lines of a kernel console to stderr.
-pub(crate) fn print_end(console: &Path) {
-    let text = fs::read(console).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    for line in lines.iter().skip(lines.len().saturating_sub(40)) {
-        eprintln!("console: {line}");
-    }
 }

@@ -15,8 +15,9 @@ use anyhow::{Context as _, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
+use crate::console::Console;
 use crate::relay::{self, Tap};
-use crate::{Guest, TIMED_OUT, job_directory, programs, qemu, script, supervised};
+use crate::{Guest, TIMED_OUT, job_directory, programs, script, supervised};
 
 const INIT: &str = include_str!("uml/init.sh");
 
@@ -66,12 +67,13 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     if let Ok(code) = fs::read_to_string(file("exit")).unwrap_or_default().trim().parse() {
         return Ok(code);
     }
-    qemu::print_end(&file("console"));
+    let console = Console::read(&file("console"));
+    console.print_end();
     if status.code() == Some(TIMED_OUT.into()) {
         eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
         return Ok(TIMED_OUT);
     }
-    bail!("the guest ended before the command did; the end of its console is above");
+    Err(console.ended_early(status).into())
 }
 
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait

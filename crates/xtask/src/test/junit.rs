@@ -91,6 +91,7 @@ ok
             failed: vec!["kube-ipvs::kernel udp::broken".to_owned()],
             skipped: vec!["kube-ipvs::kernel udp::needs_sctp: the kernel has no sctp".to_owned()],
             absent: BTreeSet::from(["no scheduler twos".to_owned()]),
+            begun_anew: Vec::new(),
         };
         assert_eq!(results(REPORT).unwrap(), expected);
     }

@@ -15,6 +15,8 @@ pub(super) struct Report {
     pub(super) skipped: Vec<String>,
     /// What the kernel does not have, which leaves nothing to test.
     pub(super) absent: BTreeSet<String>,
+    /// The guests that ended by themselves, and whose tests were begun anew.
+    pub(super) begun_anew: Vec<String>,
 }
 
 impl Report {
@@ -29,6 +31,7 @@ impl Report {
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self.absent.extend(other.absent);
+        self.begun_anew.extend(other.begun_anew);
     }
 
     /// What was run, or the failure to run it.
@@ -69,6 +72,9 @@ impl fmt::Display for Summary {
             for what in &report.absent {
                 writeln!(f, "absent   {tier}: {what}")?;
             }
+            for why in &report.begun_anew {
+                writeln!(f, "anew     {tier}: {why}")?;
+            }
             for reason in &report.skipped {
                 writeln!(f, "skipped  {tier}: {reason}")?;
             }
@@ -106,6 +112,7 @@ mod tests {
             failed: vec!["ipvs/kernel_a: x".to_owned()],
             skipped: vec!["y: no sctp".to_owned()],
             absent: BTreeSet::from(["no scheduler twos".to_owned()]),
+            begun_anew: vec!["the guest ended".to_owned()],
         };
         summary.add("kernel", kernel, Duration::from_secs(10));
         summary
@@ -117,6 +124,7 @@ mod tests {
         assert_eq!(text.lines().last(), Some("4 passed, 1 failed, 1 skipped"));
         assert!(text.contains("skipped  kernel: y: no sctp\n"));
         assert!(text.contains("absent   kernel: no scheduler twos\n"));
+        assert!(text.contains("anew     kernel: the guest ended\n"));
         assert!(text.contains("FAILED   kernel: ipvs/kernel_a: x\n"));
         assert!(text.contains("unit                3       0        0      1.5 s\n"));
     }
