@@ -55,6 +55,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: BTreeMap<String, u64>,
     /// Connections that were held to the end.
     pub(crate) held: u64,
+    /// Requests that were answered over connections that were held.
+    pub(crate) answered_over_held: u64,
     /// Connections that were held and broke, by why.
     pub(crate) broken: BTreeMap<String, u64>,
 }
@@ -138,6 +140,7 @@ impl Asking {
             while !self.stop.load(Relaxed) {
                 thread::sleep(Duration::from_secs(1));
                 ask(&mut connection, "keep-alive")?;
+                self.outcome().answered_over_held += 1;
             }
             Ok(())
         });

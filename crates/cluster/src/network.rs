@@ -28,9 +28,10 @@ const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
 
-/// The addresses of clients, and the one that they ask nodes from: IPVS confuses connections from one port to two
-/// virtual servers with the same pod behind them (docs/kernel.md).
+/// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS confuses
+/// connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
 const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
+pub(crate) const CLIENT_OF_BALANCED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT_OF_NODES: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
 /// Where the nodes have their addresses.
@@ -199,6 +200,28 @@ pub(crate) fn withdraw(address: Ipv4Addr) -> Result<()> {
         flush chain ip balancer {chain}
         delete chain ip balancer {chain}"
     ))
+}
+
+/// Leads what comes from outside to an address to these nodes by a hash of the client's address and port, as a router
+/// with several ways does that keeps nothing of connections: when the nodes change, open connections go on by others.
+pub(crate) fn spread(address: Ipv4Addr, nodes: &[&Node]) -> Result<()> {
+    let marks =
+        nodes.iter().copied().map(fwmark).enumerate().map(|(place, mark)| format!("{place} : {mark}"));
+    let marks = marks.collect::<Vec<_>>().join(", ");
+    nft(&format!(
+        "add chain ip balancer spread {{ type filter hook prerouting priority mangle + 1; }}
+        flush chain ip balancer spread
+        add rule ip balancer spread iifname outside ip daddr {address} \
+            meta mark set jhash ip saddr . tcp sport mod {} map {{ {marks} }}",
+        nodes.len()
+    ))
+}
+
+/// Leads to the load balancer's nodes again.
+pub(crate) fn spread_no_longer() -> Result<()> {
+    nft("add chain ip balancer spread { type filter hook prerouting priority mangle + 1; }
+        flush chain ip balancer spread
+        delete chain ip balancer spread")
 }
 
 /// The name of the chain of an address.

@@ -173,6 +173,11 @@ impl Node {
         self.process().kill()
     }
 
+    /// The processor time that its guest has used since it was switched on, with all that runs in it.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        self.process().processor_time()
+    }
+
     /// Forgets its disk and what it printed.
     pub(crate) fn forget(&self) -> Result<()> {
         let directory = self.directory();
@@ -224,7 +229,27 @@ impl NodeProcess {
         })
     }
 
+    /// What all processes of its process namespace have used, those that have ended among them.
+    fn processor_time(&self) -> Result<Duration> {
+        let pid = self.pid().filter(|_| self.is_running()).context("the node is off")?;
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/pid_for_children"))?;
+        let is_inside =
+            |process: &PathBuf| fs::read_link(process.join("ns/pid")).is_ok_and(|it| it == namespace);
+        let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inside);
+        let ticks: u64 = processes.map(|process| ticks_of(&process)).sum();
+        Ok(Duration::from_millis(ticks * 10))
+    }
+
     fn pid(&self) -> Option<Pid> {
         fs::read_to_string(&self.pid_file).ok()?.parse().ok().map(Pid::from_raw)
     }
+}
+
+/// How long a process of this machine, and the children it has waited for, have run, in hundredths of a second. It may
+/// have ended meanwhile.
+fn ticks_of(process: &Path) -> u64 {
+    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    // proc(5): the name, in parentheses, may contain spaces; utime, stime, cutime and cstime are the 12th to 15th after it.
+    let after_name = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    after_name.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
 }

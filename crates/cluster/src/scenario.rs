@@ -2,6 +2,7 @@
 
 mod api_server;
 mod clients;
+mod direct_return;
 mod install;
 mod many_services;
 mod name_server;
@@ -53,10 +54,14 @@ enum Scenario {
     Mishaps,
     /// CoreDNS is rolled while pods resolve names
     NameServer,
+    /// Direct return: the router chooses other nodes, proxies are replaced, an entrance loses power
+    DirectReturn,
+    /// What direct return costs the node that clients come in by, beside masquerading
+    DirectReturnCost,
 }
 
 impl Scenario {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Rollout,
         Self::RolloutUndrained,
         Self::NameServer,
@@ -70,13 +75,19 @@ impl Scenario {
         Self::InstallByManifests,
         Self::InstallNodeByNode,
         Self::InstallByHelm,
+        Self::DirectReturn,
+        Self::DirectReturnCost,
     ];
 
     /// Whether it can begin in a cluster with this proxy.
     fn suits(self, proxy: Proxy) -> bool {
         match self {
             Self::Rollout | Self::RolloutUndrained | Self::NameServer | Self::Nodes | Self::ApiServer => true,
-            Self::Upgrade | Self::ManyServices | Self::Mishaps => proxy == Proxy::KubeIpvs,
+            Self::Upgrade
+            | Self::ManyServices
+            | Self::Mishaps
+            | Self::DirectReturn
+            | Self::DirectReturnCost => proxy == Proxy::KubeIpvs,
             Self::FromAnotherMode => matches!(proxy, Proxy::KubeProxyNftables | Proxy::KubeProxyIptables),
             Self::InstallByPatch
             | Self::InstallByManifests
@@ -135,6 +146,8 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
         Scenario::Nodes => nodes::come_and_go(&cluster),
         Scenario::NameServer => name_server::rolls(&cluster),
+        Scenario::DirectReturn => direct_return::outlives_its_entrance(&cluster),
+        Scenario::DirectReturnCost => direct_return::cost::of_both(&cluster),
     };
     // While there is a load balancer: the Service goes when that has let it go.
     done.and(web::remove())?;

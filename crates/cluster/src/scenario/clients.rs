@@ -50,7 +50,7 @@ impl Clients {
         let ended = self.0.into_iter().map(|(name, load)| Ok((name, load.end()?)));
         let outcomes: Vec<(&str, Outcome)> = ended.collect::<Result<_>>()?;
         for (name, outcome) in &outcomes {
-            let Outcome { answered, slow, slowest, due, failed, held, broken } = outcome;
+            let Outcome { answered, slow, slowest, due, failed, held, broken, .. } = outcome;
             println!(
                 "{name}: {answered} answered ({slow} slowly, the slowest in {slowest} ms), {} failed {failed:?}; \
                  {held} held, {} broken {broken:?}",

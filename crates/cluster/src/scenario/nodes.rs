@@ -132,7 +132,7 @@ pub(super) fn lead_to(node: &Node) -> Result<()> {
 }
 
 /// Switches it on, and waits until the cluster knows of this boot, and that the node is ready.
-fn boot(cluster: &Cluster, node: &Node) -> Result<()> {
+pub(super) fn boot(cluster: &Cluster, node: &Node) -> Result<()> {
     node.boot(cluster)?;
     node.wait_until_up(cluster)?;
     let boot = node.run(cluster, "cat /proc/sys/kernel/random/boot_id")?;
