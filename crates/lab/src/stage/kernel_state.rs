@@ -17,11 +17,14 @@ impl KernelState {
         lines.insert(format!("kube-ipvs0 does ARP: {}", !device.contains("NOARP")));
         let addresses = node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
         lines.extend(
-            words(&addresses, 2..4).filter(|address| is_vip(address)).map(|vip| format!("kube-ipvs0 {vip}")),
+            words(&addresses, 2..4)
+                .filter(|address| is_programmed(address))
+                .map(|vip| format!("kube-ipvs0 {vip}")),
         );
         let devices = node.run("ip", &["-o", "addr", "show"])?;
         let tunnels = devices.lines().filter(|line| line.contains(" kube-ipvs-tun"));
-        lines.extend(tunnels.flat_map(|line| words(line, 1..4)));
+        let with_name = tunnels.filter(|line| words(line, 2..4).all(|address| is_programmed(&address)));
+        lines.extend(with_name.flat_map(|line| words(line, 1..4)));
         let devices = node.run("ip", &["-o", "link", "show", "up"])?;
         let tunnels = devices.lines().filter(|line| line.contains(" kube-ipvs-tun"));
         lines.extend(tunnels.flat_map(|line| words(line, 1..2)).map(|name| format!("{name} is up")));
@@ -54,9 +57,9 @@ impl KernelState {
     }
 }
 
-/// Whether an address is a VIP, not the link-local one of a kube-ipvs0 that is up. Its state does not matter
-/// to VIPs and is left alone: setting it down would lose IPv6 addresses.
-fn is_vip(address: &str) -> bool {
+/// Whether an address is one of ours, not the link-local one that the kernel gives to a device when it is set up. The state
+/// of kube-ipvs0 does not matter to VIPs and is left alone: setting it down would lose IPv6 addresses.
+fn is_programmed(address: &str) -> bool {
     !address.starts_with("inet6 fe80:")
 }
 

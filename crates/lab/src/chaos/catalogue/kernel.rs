@@ -79,8 +79,9 @@ pub(super) const NF_TABLES: &[Fault] = &[
 pub(super) const DIRECT_RETURN: &[Fault] = &[
     fault("tunnel device deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs-tun4")),
     fault("tunnel device set down", Some(REPAIRED), |scene| scene.ip("link set kube-ipvs-tun6 down")),
+    // That of IPv6 is the kernel's own, which nobody needs and nobody restores.
     fault("tunnel device stripped of its address", Some(REPAIRED), |scene| {
-        scene.ip("addr flush dev kube-ipvs-tun4")
+        scene.lab.node.run("ip", &["-4", "addr", "flush", "dev", "kube-ipvs-tun4"]).map(drop)
     }),
     fault("chain of direct return emptied", Some(REPAIRED), |scene| {
         scene.nft("flush chain ip kube-ipvs tunnel-prerouting")
