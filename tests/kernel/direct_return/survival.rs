@@ -16,7 +16,10 @@ use testkit::daemon::eventually;
 use super::cluster::{Cluster, EXTERNAL, parsed, tunnelled};
 
 /// How many flows are looked at, each from a port of its own.
-const FLOWS: u16 = 2_000;
+const FLOWS: u16 = 10_000;
+
+/// The first port that flows come from.
+const FIRST_PORT: u16 = 20_000;
 
 /// The endpoint that each flow has got, by the client's port.
 type Choices = BTreeMap<u16, String>;
@@ -24,12 +27,23 @@ type Choices = BTreeMap<u16, String>;
 /// Two nodes behind a router, and a Service with endpoints elsewhere.
 struct Survival {
     cluster: Cluster,
+    /// What flows come from. It has ports for four times as many.
+    client: Ipv4Addr,
     next_port: u16,
 }
 
 impl Survival {
     fn start() -> Self {
-        Self { cluster: Cluster::without_daemons(&[0, 0], &tunnelled()), next_port: 20_000 }
+        let cluster = Cluster::without_daemons(&[0, 0], &tunnelled());
+        Self { client: cluster.fabric.client.ipv4, cluster, next_port: FIRST_PORT }
+    }
+
+    /// Flows come from another client from now on, with all its ports.
+    fn next_client(&mut self) {
+        let bits = self.client.to_bits() + 10;
+        (self.client, self.next_port) = (Ipv4Addr::from_bits(bits), FIRST_PORT);
+        let address = format!("{}/24", self.client);
+        self.cluster.fabric.client.run("ip", &["addr", "add", &address, "dev", "eth0"]).unwrap();
     }
 
     /// Flows that no node knows.
@@ -67,20 +81,22 @@ impl Survival {
         let fabric = &self.cluster.fabric;
         let address: IpAddr = parsed(EXTERNAL[0]);
         fabric.enter_by(address, node)?;
-        let (source, ports) = (fabric.client.ipv4, flows.clone());
+        let (source, ports) = (self.client, flows.clone());
         fabric.client.inside(move || -> Result<()> {
             for port in ports {
                 UdpSocket::bind((source, port))?.send_to(b"x", (address, 80))?;
             }
             Ok(())
         })??;
+        let source = format!("{:08X}", source.to_bits());
         let connections = fabric.nodes[node].run("cat", &["/proc/net/ip_vs_conn"])?;
         let client = connections.lines().filter_map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
             let (&"UDP", Ok(port)) = (fields.first()?, u16::from_str_radix(fields.get(2)?, 16)) else {
                 return None;
             };
-            flows.contains(&port).then(|| Some((port, (*fields.get(5)?).to_owned())))?
+            let is_ours = *fields.get(1)? == source && flows.contains(&port);
+            is_ours.then(|| Some((port, (*fields.get(5)?).to_owned())))?
         });
         Ok(client.collect())
     }
@@ -121,6 +137,7 @@ fn flows_keep_their_endpoint_when_their_entrance_changes_and_nearly_all_when_end
     let mut survival = Survival::start();
     for count in [5, 20, 100] {
         let one = count / 2;
+        survival.next_client();
         let without = || (0..count).filter(move |it| *it != one);
         survival.endpoints(0..count, &[]);
         (0..2).for_each(|node| survival.fresh(node));
