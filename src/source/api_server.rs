@@ -39,7 +39,7 @@ pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
     let host = config.cluster_url.host().unwrap_or_default();
     let port = config.cluster_url.port_u16();
     let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
-    let client = Client::try_from(config).context("the API server cannot be talked to")?;
+    let client = kubernetes::api::client(&config).context("the API server cannot be talked to")?;
     Ok(Server { address, client })
 }
 

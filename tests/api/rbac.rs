@@ -1,5 +1,4 @@
-//! Watching with the role in manifests/base/rbac.yaml, at a real kube-apiserver that does not stream its lists, as
-//! those before Kubernetes 1.32: that takes more rights than one that does. The daemon as a whole is in
+//! Watching with the role in manifests/base/rbac.yaml, at a real kube-apiserver. The daemon as a whole is in
 //! api/node/rbac.rs.
 
 use std::{cell::Cell, time::Duration};
@@ -19,7 +18,7 @@ fn server() -> Option<ControlPlane> {
         println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
         return None;
     };
-    let server = ControlPlane::start(&Options::without_watch_list(assets).unwrap()).unwrap();
+    let server = ControlPlane::start(&Options::new(assets)).unwrap();
     server.create_node("node", &["192.0.2.1".parse().unwrap()], None, &[]).unwrap();
     Some(server)
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::stream;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use kube::{Client, client::Body};
@@ -33,22 +33,30 @@ type Pieces = StreamBody<stream::Iter<vec::IntoIter<Result<Frame<Bytes>, Infalli
 /// Plays an API server with these answers, one to each request for one kind of object, and none afterwards. The changes
 /// are the same whether an answer comes in one piece or in small ones.
 ///
-/// The first byte is the kind. An answer begins with its status, a line of three digits, or is a success.
+/// The first byte is the kind, in capitals where the answers are protobuf. An answer begins with its status, a line of
+/// three digits, or is a success.
 pub fn fuzz(input: &[u8]) {
     let Some((kind, input)) = input.split_first() else { return };
-    let asked = match kind {
+    let encoding =
+        if kind.is_ascii_uppercase() { "application/vnd.kubernetes.protobuf" } else { "application/json" };
+    let asked = match kind.to_ascii_lowercase() {
         b'e' => "/endpointslices",
         b'n' => "/nodes",
         _ => "/services",
     };
     let answers: VecDeque<Bytes> =
         input.split(|byte| *byte == SEPARATOR).map(Bytes::copy_from_slice).collect();
-    let Some(whole) = changes(asked, answers.clone(), usize::MAX) else { return };
-    assert_eq!(Some(whole), changes(asked, answers, 7), "it depends on where the answer is cut");
+    let Some(whole) = changes(asked, encoding, answers.clone(), usize::MAX) else { return };
+    assert_eq!(Some(whole), changes(asked, encoding, answers, 7), "it depends on where the answer is cut");
 }
 
 /// The changes that these answers make, in pieces of this size.
-fn changes(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Option<Vec<Change>> {
+fn changes(
+    asked: &'static str,
+    encoding: &'static str,
+    answers: VecDeque<Bytes>,
+    piece: usize,
+) -> Option<Vec<Change>> {
     let long_enough =
         AFTER_THE_LAST + ONE_ANSWER.saturating_mul(answers.len().try_into().unwrap_or(u32::MAX));
     let answers = Arc::new(Mutex::new(answers));
@@ -59,7 +67,7 @@ fn changes(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Optio
             let answer = request.uri().path().ends_with(asked).then(next).flatten();
             async move {
                 match answer {
-                    Some(answer) => Ok::<_, Infallible>(response(&answer, piece)),
+                    Some(answer) => Ok::<_, Infallible>(response(&answer, encoding, piece)),
                     None => future::pending().await,
                 }
             }
@@ -74,7 +82,7 @@ fn changes(asked: &'static str, answers: VecDeque<Bytes>, piece: usize) -> Optio
 }
 
 /// The status and the body, in pieces of this size.
-fn response(answer: &[u8], piece: usize) -> Response<Pieces> {
+fn response(answer: &[u8], encoding: &'static str, piece: usize) -> Response<Pieces> {
     let (status, body) = match answer.split_at_checked(4) {
         Some(([status @ .., b'\n'], body)) => (StatusCode::from_bytes(status).unwrap_or_default(), body),
         _ => (StatusCode::OK, answer),
@@ -83,5 +91,6 @@ fn response(answer: &[u8], piece: usize) -> Response<Pieces> {
         body.chunks(piece).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
     let mut response = Response::new(StreamBody::new(stream::iter(frames)));
     *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(encoding));
     response
 }

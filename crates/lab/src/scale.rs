@@ -7,6 +7,7 @@
 mod changes;
 mod cluster;
 mod feed;
+mod list;
 mod lists;
 mod storm;
 

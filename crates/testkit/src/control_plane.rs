@@ -67,16 +67,6 @@ impl Options {
             extra_args: Vec::new(),
         }
     }
-
-    /// The default options, for a server that refuses a WatchList.
-    pub fn without_watch_list(assets: impl Into<PathBuf>) -> anyhow::Result<Self> {
-        let mut options = Self::new(assets);
-        // None has it before 1.27, and a gate that it does not know ends the server.
-        if server::minor(&server::version(&options.assets)?)? >= 27 {
-            options.extra_args.push("--feature-gates=WatchList=false".to_owned());
-        }
-        Ok(options)
-    }
 }
 
 /// An API server to test against, and the test's administrator access to it.

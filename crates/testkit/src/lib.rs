@@ -19,6 +19,7 @@ pub mod log;
 pub mod metrics;
 pub mod objects;
 pub mod patience;
+pub mod protobuf;
 pub mod pure_path;
 
 pub use fake_kernel::FakeKernel;

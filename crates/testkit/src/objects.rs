@@ -1,31 +1,11 @@
 //! A cluster as the API server sends it: a Node, and Services of one TCP port with their endpoints elsewhere.
 //! For measurements: everything follows from numbers.
 
-use std::{fmt::Write as _, net::Ipv4Addr, ops::Range};
+use std::{net::Ipv4Addr, ops::Range};
 
 use serde_json::{Value, json};
 
 use crate::kernel_baseline::{PORT, Size, TARGET_PORT, pod, vip};
-
-/// A line of a watch. The type comes first, as a real server has it.
-pub fn event(kind: &str, object: &Value) -> String {
-    let mut line = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(line, "{{\"type\":\"{kind}\",\"object\":{object}}}");
-    line
-}
-
-/// The lines that a watch of these objects begins with.
-pub fn added(objects: impl Iterator<Item = Value>) -> String {
-    objects.fold(String::new(), |lines, object| lines + &event("ADDED", &object))
-}
-
-/// The line that ends the initial list of objects.
-pub fn end_of_list(version: &str, kind: &str) -> String {
-    let annotations = json!({"k8s.io/initial-events-end": "true"});
-    let metadata = json!({"resourceVersion": "1", "annotations": annotations});
-    event("BOOKMARK", &json!({"apiVersion": version, "kind": kind, "metadata": metadata}))
-}
 
 /// The Node that the programs under test run on, by the name they are started with.
 pub fn node(ip: Ipv4Addr) -> Value {

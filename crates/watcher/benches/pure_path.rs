@@ -20,8 +20,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use futures::stream;
-use http::{Request, Response};
+use futures::{StreamExt as _, stream};
+use http::{Request, Response, header::CONTENT_TYPE};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use ipvs::Family;
@@ -29,14 +29,10 @@ use kube::{Client, client::Body};
 use kubernetes::api;
 
 use service::{Change, Options, State};
-use testkit::{
-    kernel_baseline::Size,
-    objects::{self, added, end_of_list, event},
-    pure_path::Phase,
-};
+use testkit::{kernel_baseline::Size, objects, protobuf, pure_path::Phase};
 use tokio::{
     runtime::{self, Runtime},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
 };
 use watcher::{Batch, Foreign, Observed, Ownership, Plan, Scope, Whole, diff};
 
@@ -61,7 +57,9 @@ fn main() -> Result<()> {
 
     let mut source = Source::new()?;
     let changes: Vec<_> = (0..CHANGES)
-        .map(|number| Bytes::from(event("MODIFIED", &objects::shortened_slice(SIZE, number))))
+        .map(|number| {
+            protobuf::event("MODIFIED", "EndpointSlice", &objects::shortened_slice(SIZE, number)).into()
+        })
         .collect();
     end_of(Phase::Inputs);
 
@@ -129,31 +127,40 @@ struct Source {
     runtime: Runtime,
     watching: Pin<Box<dyn Future<Output = Infallible>>>,
     changes: Rc<RefCell<Vec<Change>>>,
+    /// The watch of EndpointSlices. The others never send anything.
     slices: UnboundedSender<Bytes>,
-    /// The senders of the other answers, which go on as long as these are kept.
-    _others: [UnboundedSender<Bytes>; 2],
 }
 
 impl Source {
     fn new() -> Result<Self> {
-        let node = event("ADDED", &objects::node([192, 0, 2, 1].into()));
-        let services = added((0..SIZE.services).map(objects::service));
-        let slices = added((0..SIZE.services).map(|number| objects::slice(SIZE, number)));
-        let (node, nodes) = answer(node + &end_of_list("v1", "Node"))?;
-        let (service, services) = answer(services + &end_of_list("v1", "Service"))?;
-        let end = end_of_list("discovery.k8s.io/v1", "EndpointSlice");
-        let (slice, slices) = answer(slices + &end)?;
-        let answers = Mutex::new(vec![("nodes", nodes), ("services", services), ("endpointslices", slices)]);
+        let (slices, changes) = unbounded_channel();
+        let watch = Mutex::new(Some(changes));
+        let all = |kind, objects| chunks(protobuf::list(kind, "1", objects));
+        let lists = [
+            ("/nodes", all("Node", vec![objects::node([192, 0, 2, 1].into())])),
+            ("/services", all("Service", (0..SIZE.services).map(objects::service).collect())),
+            (
+                "/endpointslices",
+                all("EndpointSlice", (0..SIZE.services).map(|number| objects::slice(SIZE, number)).collect()),
+            ),
+        ];
         let respond = move |request: Request<Body>| {
-            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            let asked = answers.iter().position(|(resource, _)| request.uri().path().ends_with(resource));
-            // Nobody sends anything on a new channel: what was not expected has an empty answer.
-            let mut chunks =
-                asked.map_or_else(|| unbounded_channel().1, |asked| answers.swap_remove(asked).1);
-            let frames = stream::poll_fn(move |context| {
-                chunks.poll_recv(context).map(|chunk| Some(Ok::<_, Infallible>(Frame::data(chunk?))))
+            let asked = request.uri();
+            let watches = asked.query().is_some_and(|query| query.contains("watch=true"));
+            let list = lists.iter().find(|(path, _)| asked.path().ends_with(path)).filter(|_| !watches);
+            let list = list.map_or_else(Vec::new, |(_, chunks)| chunks.clone());
+            let is_of_slices = asked.path().ends_with("/endpointslices");
+            let changes =
+                watch.lock().unwrap_or_else(PoisonError::into_inner).take_if(|_| watches && is_of_slices);
+            let changes = stream::unfold(changes, async |changes| {
+                let mut changes = changes?;
+                Some((changes.recv().await?, Some(changes)))
             });
-            future::ready(Ok::<_, Infallible>(Response::new(StreamBody::new(frames))))
+            let silence = stream::poll_fn(move |_| if watches { Poll::Pending } else { Poll::Ready(None) });
+            let frames = stream::iter(list).chain(changes).chain(silence);
+            let body = StreamBody::new(frames.map(|chunk| Ok::<_, Infallible>(Frame::data(chunk))));
+            let response = Response::builder().header(CONTENT_TYPE, "application/vnd.kubernetes.protobuf");
+            future::ready(response.body(body))
         };
 
         let runtime = runtime::Builder::new_current_thread().enable_time().build()?;
@@ -166,7 +173,7 @@ impl Source {
             let watches = api::Watches::default();
             api::watch(client, "node", &watches, |change| received.borrow_mut().push(change)).await
         });
-        Ok(Self { runtime, watching, changes, slices: slice, _others: [node, service] })
+        Ok(Self { runtime, watching, changes, slices })
     }
 
     /// Returns what has been received once it is enough.
@@ -182,12 +189,12 @@ impl Source {
     }
 }
 
-/// An answer that begins with this text, and the sender of the rest of it.
-fn answer(text: String) -> Result<(UnboundedSender<Bytes>, UnboundedReceiver<Bytes>)> {
-    let (sender, receiver) = unbounded_channel();
-    let mut rest = Bytes::from(text);
+/// An answer as it comes in.
+fn chunks(answer: Vec<u8>) -> Vec<Bytes> {
+    let mut rest = Bytes::from(answer);
+    let mut chunks = Vec::new();
     while !rest.is_empty() {
-        sender.send(rest.split_to(rest.len().min(CHUNK)))?;
+        chunks.push(rest.split_to(rest.len().min(CHUNK)));
     }
-    Ok((sender, receiver))
+    chunks
 }

@@ -20,9 +20,9 @@ pub(in crate::config) fn among(
 
 /// Fields and parts without effect here, and why.
 const REASONS: [(&str, &str); 14] = [
-    ("clientConnection.acceptContentTypes", "the API server answers in JSON"),
+    ("clientConnection.acceptContentTypes", "the API server answers in protobuf, or else in JSON"),
     ("clientConnection.burst", "there are three watches and a few Events"),
-    ("clientConnection.contentType", "the API server answers in JSON"),
+    ("clientConnection.contentType", "the API server answers in protobuf, or else in JSON"),
     ("clientConnection.qps", "there are three watches and a few Events"),
     ("configSyncPeriod", "there is no cache that others could have spoilt"),
     ("enableProfiling", "profiles are of Go's runtime"),

@@ -2,24 +2,32 @@
 
 use std::time::Duration;
 
-use kube::core::Status;
+use kube::core::{Status, request};
 use service::one_line;
+
+use super::encoding::Unreadable;
 
 /// Why a list or a watch stopped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The request was refused, or the connection failed.
+    /// The request could not be sent, or was not answered.
     #[error("{}", cause(.0))]
-    Request(kube::Error),
+    Request(#[from] kube::Error),
+    /// There is no such request.
+    #[error("{0}")]
+    NoRequest(#[from] request::Error),
+    /// The request was refused.
+    #[error("{}", status(.0))]
+    Refused(Box<Status>),
+    /// The answer, or a part of it, makes no sense, or broke off.
+    #[error("{}", one_line(.0))]
+    Unreadable(#[from] Unreadable),
     /// The server reported an error in the middle of a watch.
     #[error("the server ended the watch: {}", status(.0))]
     InStream(Box<Status>),
     /// The server did not answer.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The watch ended before its list of the objects that exist was complete.
-    #[error("the watch ended before the list was complete")]
-    Incomplete,
     /// The server closed the watch as soon as it was opened.
     #[error("the watch was closed at once")]
     ClosedAtOnce,
@@ -32,25 +40,9 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether a request for a list by way of a watch should be repeated as a plain list.
-    ///
-    /// Servers without WatchList answer with a status (422: `sendInitialEvents` is forbidden, 400) or
-    /// with an error event; one whose storage cannot report its progress never ends the list. A request that
-    /// was refused for another reason would be refused again.
-    pub(super) fn refuses_watch_list(&self) -> bool {
-        match self {
-            Self::Request(kube::Error::Api(status)) => {
-                (400..500).contains(&status.code) && ![401, 403, 410, 429].contains(&status.code)
-            }
-            Self::InStream(status) => status.code != 410,
-            Self::Silent(_) => true,
-            _ => false,
-        }
-    }
-
     /// Whether the request itself was wrong for this server, such as a selector of a field that it does not know.
     pub(super) fn refuses_parameters(&self) -> bool {
-        matches!(self, Self::Request(kube::Error::Api(status)) if status.code == 400)
+        matches!(self, Self::Refused(status) if status.code == 400)
     }
 
     /// Whether it is useless to watch on from the same version.
@@ -60,16 +52,24 @@ impl Failure {
     /// server a list from every node at once.
     pub(super) fn needs_a_new_list(&self) -> bool {
         match self {
-            Self::Request(kube::Error::Api(status)) => match status.code {
-                429 => false,
-                504 => status.message.contains("Too large resource version"),
-                code => code < 500,
-            },
+            Self::Refused(status) => self.is_too_new() || (status.code < 500 && status.code != 429),
             Self::InStream(status) => status.code != 429,
-            // An event that is no JSON is an event that was missed.
-            Self::Request(kube::Error::SerdeError(_)) => true,
+            // An event that cannot be read was missed.
+            Self::Unreadable(unreadable) => !matches!(unreadable, Unreadable::Connection(_)),
             _ => false,
         }
+    }
+
+    /// Whether the server knows nothing as new as what was asked for, as after a restore of its storage.
+    pub(super) fn is_too_new(&self) -> bool {
+        let says_so =
+            |status: &Status| status.code == 504 && status.message.contains("Too large resource version");
+        matches!(self, Self::Refused(status) if says_so(status))
+    }
+
+    /// Whether protobuf may have been changed on the way.
+    pub(super) fn is_no_protobuf(&self) -> bool {
+        matches!(self, Self::Unreadable(unreadable) if unreadable.is_no_protobuf())
     }
 }
 
@@ -80,9 +80,6 @@ fn status(status: &Status) -> String {
 
 /// The error with its causes. A connection that fails says why only in the last cause.
 fn cause(error: &kube::Error) -> String {
-    if let kube::Error::Api(refusal) = error {
-        return status(refusal);
-    }
     // kube's own word for a failed connection is "ServiceError", after tower's Service: no Service is
     // meant.
     match error {

@@ -4,9 +4,14 @@
 //! the first list are sent as they arrive (InitApply), and its end carries the names of all of them (InitDone).
 //! A later list is sent as one replacement.
 
+mod client;
+mod encoding;
+mod events;
 mod failure;
+mod list;
 mod listing;
 mod reflector;
+mod request;
 mod retry;
 mod watches;
 
@@ -20,6 +25,7 @@ use service::{Change, EndpointSlice, Node, Peer, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
 
+pub use self::client::{ClientError, client};
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Fields, Reflector, Selectors};

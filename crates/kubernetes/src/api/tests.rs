@@ -4,30 +4,37 @@
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     convert::Infallible,
-    future,
+    future, mem,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures::{StreamExt, stream};
-use http::{Request, Response};
+use http::{
+    Request, Response,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::{Value, json};
-use testkit::log::Log;
+use testkit::{log::Log, protobuf};
 use tokio::time::{Instant, timeout};
 
 use super::*;
 
-/// One answer: a status, and the body.
+/// One answer: a status, and the body in JSON.
 type Answer = (u16, String);
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The body of an answer on its way.
 type AnswerBody = BoxBody<Bytes, Infallible>;
 
 /// The end of a body that does not end: after what is before it nothing comes.
 const OPEN: &str = "open";
+/// The end of a body of which only the first half comes.
+const BROKEN: &str = "broken";
 /// Instead of an answer: the server takes the request and never answers.
 const SILENT: &str = "silent";
 
@@ -37,6 +44,8 @@ struct Script(Arc<Mutex<Played>>);
 
 #[derive(Default)]
 struct Played {
+    /// It writes protobuf for those who take it.
+    has_protobuf: bool,
     answers: HashMap<&'static str, VecDeque<Answer>>,
     requests: Vec<(Instant, String)>,
 }
@@ -46,6 +55,12 @@ impl Script {
         Self::default().and(resource, answers)
     }
 
+    /// Everything but what is malformed: the server writes protobuf.
+    fn in_protobuf(self) -> Self {
+        self.0.lock().unwrap().has_protobuf = true;
+        self
+    }
+
     fn and<const N: usize>(self, resource: &'static str, answers: [Answer; N]) -> Self {
         self.0.lock().unwrap().answers.insert(resource, answers.into());
         self
@@ -53,35 +68,39 @@ impl Script {
 
     /// With the Node that Services would wait for.
     fn with_node(self) -> Self {
-        self.and(
-            "nodes",
-            [events_and_silence([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)])],
-        )
+        self.and("nodes", [list(2, [node("z1", &["192.0.2.1"], 1)]), events_and_silence([])])
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<AnswerBody>, Infallible> {
         let resource = request.uri().path().rsplit('/').next().unwrap().to_owned();
-        let answer = {
+        let takes_protobuf = request.headers()[ACCEPT].to_str().unwrap().starts_with(PROTOBUF);
+        let (answer, has_protobuf) = {
             let mut played = self.0.lock().unwrap();
             played.requests.push((Instant::now(), request.uri().to_string()));
-            played.answers.get_mut(&*resource).and_then(VecDeque::pop_front)
+            (played.answers.get_mut(&*resource).and_then(VecDeque::pop_front), played.has_protobuf)
         };
-        match answer {
+        let (status, text) = match answer {
             Some((_, body)) if body == SILENT => future::pending().await,
-            Some((status, body)) => {
-                let body = match body.strip_suffix(OPEN) {
-                    Some(begin) => {
-                        let begin = Ok(Frame::data(Bytes::from(begin.to_owned())));
-                        BodyExt::boxed(StreamBody::new(
-                            stream::once(async { begin }).chain(stream::pending()),
-                        ))
-                    }
-                    None => Full::from(body).boxed(),
-                };
-                Ok(Response::builder().status(status).body(body).unwrap())
-            }
+            Some(answer) => answer,
             None => future::pending().await,
+        };
+        let (text, stays_open) = text.strip_suffix(OPEN).map_or((&*text, false), |text| (text, true));
+        let (text, breaks_off) = text.strip_suffix(BROKEN).map_or((text, false), |text| (text, true));
+        let (content_type, mut body) = if has_protobuf && takes_protobuf {
+            (PROTOBUF, in_protobuf(&resource, text))
+        } else {
+            ("application/json", Vec::from(text))
+        };
+        if breaks_off {
+            body.truncate(body.len() / 2);
         }
+        let body = if stays_open {
+            let begin = stream::once(async { Ok(Frame::data(Bytes::from(body))) });
+            BodyExt::boxed(StreamBody::new(begin.chain(stream::pending())))
+        } else {
+            Full::from(body).boxed()
+        };
+        Ok(Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).unwrap())
     }
 
     /// The changes that are sent within ten minutes.
@@ -114,6 +133,28 @@ impl Script {
         let requests = &self.0.lock().unwrap().requests;
         requests.iter().filter(|(_, uri)| uri.contains(&format!("/{resource}?"))).cloned().collect()
     }
+}
+
+/// The same answer as an API server writes it in protobuf.
+fn in_protobuf(resource: &str, text: &str) -> Vec<u8> {
+    let kind = match resource {
+        "services" => "Service",
+        "endpointslices" => "EndpointSlice",
+        _ => "Node",
+    };
+    let mut body = Vec::new();
+    for mut object in serde_json::Deserializer::from_str(text).into_iter::<Value>().map(Result::unwrap) {
+        if let Some(event) = object["type"].as_str() {
+            let kind = if event == "ERROR" { "Status" } else { kind };
+            body.extend(protobuf::event(event, kind, &object["object"]));
+        } else if let Some(items) = object.get_mut("items").and_then(Value::as_array_mut) {
+            let items = mem::take(items);
+            body = protobuf::list(kind, object["metadata"]["resourceVersion"].as_str().unwrap(), items);
+        } else {
+            body = protobuf::object("Status", &object);
+        }
+    }
+    body
 }
 
 fn service(name: &str, version: u32) -> Value {
@@ -153,16 +194,6 @@ fn added(name: &str, version: u32) -> String {
     event("ADDED", &service(name, version))
 }
 
-fn end_of_list(version: u32) -> String {
-    event(
-        "BOOKMARK",
-        &json!({
-            "kind": "Service", "apiVersion": "v1",
-            "metadata": {"resourceVersion": version.to_string(), "annotations": {"k8s.io/initial-events-end": "true"}},
-        }),
-    )
-}
-
 fn status(code: u16, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
 }
@@ -184,13 +215,11 @@ fn refusal(code: u16) -> Answer {
     (code, status(code, "no").to_string())
 }
 
-fn list<const N: usize>(version: u32, items: [Value; N]) -> Answer {
+fn list(version: u32, items: impl IntoIterator<Item = Value>) -> Answer {
     let metadata = json!({"resourceVersion": version.to_string()});
-    (
-        200,
-        json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": Vec::from(items)})
-            .to_string(),
-    )
+    let items: Vec<_> = items.into_iter().collect();
+    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items});
+    (200, list.to_string())
 }
 
 /// The changes in short: `=a,b` for a whole list, `+a:80`, `-a`, `n1 in z1 at 192.0.2.1`.
@@ -242,28 +271,24 @@ fn parameter(uri: &str, name: &str) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn changes_follow_the_complete_list() {
-    let script = Script::new(
-        "services",
-        [events([
-            added("a", 1),
-            added("b", 2),
-            end_of_list(3),
-            added("c", 4),
-            event("MODIFIED", &service("a", 5)),
-            event("DELETED", &service("b", 6)),
-        ])],
-    );
-    assert_eq!(short(&script.play().await), ["=a,b", "+c:4", "+a:5", "-b"]);
-    // The watch goes on from the last event.
-    assert_eq!(parameter(&script.requests("services")[1], "resourceVersion").as_deref(), Some("6"));
+    let script = || {
+        let changes =
+            [added("c", 4), event("MODIFIED", &service("a", 5)), event("DELETED", &service("b", 6))];
+        Script::new("services", [list(3, [service("a", 1), service("b", 2)]), events(changes)])
+    };
+    for script in [script(), script().in_protobuf()] {
+        assert_eq!(short(&script.play().await), ["=a,b", "+c:4", "+a:5", "-b"]);
+        // The watch goes on from the last event.
+        assert_eq!(parameter(&script.requests("services")[2], "resourceVersion").as_deref(), Some("6"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_requests_carry_the_selectors_of_a_node_proxy() {
     let script = Script::default()
-        .and("services", [refusal(400), list(1, [])])
-        .and("endpointslices", [refusal(400), list(1, [])])
-        .and("nodes", [refusal(400), list(1, [])]);
+        .and("services", [list(1, []), list(1, [])])
+        .and("endpointslices", [list(1, []), list(1, [])])
+        .and("nodes", [list(1, [])]);
     script.play().await;
     let selectors = |resource: &str| {
         let mut selectors = script
@@ -271,7 +296,7 @@ async fn the_requests_carry_the_selectors_of_a_node_proxy() {
             .iter()
             .map(|uri| (parameter(uri, "labelSelector"), parameter(uri, "fieldSelector")))
             .collect::<Vec<_>>();
-        assert!(selectors.len() >= 3, "no WatchList, no list or no watch of {resource}");
+        assert!(selectors.len() >= 2, "no list or no watch of {resource}");
         selectors.dedup();
         assert_eq!(selectors.len(), 1, "{selectors:?}");
         selectors.remove(0)
@@ -286,32 +311,14 @@ async fn the_requests_carry_the_selectors_of_a_node_proxy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_list_is_a_watch_list_of_what_the_server_has_at_hand() {
+async fn the_first_list_is_of_what_the_server_has_at_hand() {
     let script = Script::default();
     script.play().await;
     let uri = &script.requests("endpointslices")[0];
     assert!(uri.contains("/apis/discovery.k8s.io/v1/endpointslices?"), "{uri}");
-    for (name, value) in [
-        ("watch", "true"),
-        ("sendInitialEvents", "true"),
-        ("resourceVersionMatch", "NotOlderThan"),
-        ("allowWatchBookmarks", "true"),
-        ("resourceVersion", "0"),
-    ] {
-        assert_eq!(parameter(uri, name).as_deref(), Some(value), "{uri}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_list_refused_by_status_becomes_a_list() {
-    for code in [400, 404, 422] {
-        let script =
-            Script::new("services", [refusal(code), list(5, [service("a", 1)]), events([added("b", 6)])]);
-        assert_eq!(short(&script.play().await), ["=a", "+b:6"]);
-        let requests = script.requests("services");
-        assert_eq!(parameter(&requests[1], "watch"), None);
-        assert_eq!(parameter(&requests[2], "resourceVersion").as_deref(), Some("5"));
-        assert_eq!(parameter(&requests[2], "sendInitialEvents"), None);
+    assert_eq!(parameter(uri, "resourceVersion").as_deref(), Some("0"), "{uri}");
+    for other in ["watch", "limit", "resourceVersionMatch"] {
+        assert_eq!(parameter(uri, other), None, "{uri}");
     }
 }
 
@@ -320,51 +327,42 @@ async fn a_server_that_does_not_know_the_field_of_the_selector_is_asked_without_
     let unknown = || refusal(400);
     let script = Script::new(
         "services",
-        [
-            unknown(),
-            unknown(),
-            refusal(422),
-            list(5, [service("a", 1)]),
-            events([added("b", 6)]),
-            refusal(410),
-        ],
+        [unknown(), refusal(422), list(5, [service("a", 1)]), events([added("b", 6)]), refusal(410)],
     );
     assert_eq!(short(&script.play().await), ["=a", "+b:6"]);
     let fields: Vec<_> =
         script.requests("services").iter().map(|uri| parameter(uri, "fieldSelector").is_some()).collect();
-    let (with, without) = fields.split_at(2);
-    assert_eq!(with, [true, true]);
+    let (with, without) = fields.split_at(1);
+    assert_eq!(with, [true]);
     assert!(without.len() > 3 && without.iter().all(|has_it| !has_it), "{without:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_list_refused_by_an_error_event_becomes_a_list() {
-    let refused = event("ERROR", &status(500, "the storage cannot report its progress"));
-    let script = Script::new("services", [events([added("x", 1), refused]), list(5, [service("a", 1)])]);
-    assert_eq!(short(&script.play().await), ["=a"]);
+/// A list of 250 Services.
+fn many() -> Answer {
+    list(251, (1..=250).map(|number| service(&format!("s{number}"), number)))
+}
+
+/// Half of it.
+fn half() -> Answer {
+    let (status, text) = many();
+    (status, text + BROKEN)
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_first_list_that_breaks_off_only_the_next_try_says_the_end() {
-    let all: String = (1..=250).map(|number| added(&format!("s{number}"), number)).collect();
-    let half: String = all.split_inclusive('\n').take(150).collect();
-    let changes = Script::new("services", [events([half]), events([all, end_of_list(251)])]).play().await;
-    let listed = |count| ("listed", count);
-    assert_eq!(counts(&changes), [listed(100), listed(100), listed(100), listed(50), ("kept", 250)]);
+    let script = || Script::new("services", [half(), many()]);
+    let (listed, kept) = (|count| ("listed", count), ("kept", 250));
+    // What comes in protobuf is passed on while it comes.
+    let changes = script().in_protobuf().play().await;
+    assert_eq!(counts(&changes), [listed(100), listed(100), listed(100), listed(50), kept]);
+    let changes = script().play().await;
+    assert_eq!(counts(&changes), [listed(100), listed(100), listed(50), kept]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_later_list_nothing_is_passed_on_before_its_end() {
-    let all: String = (1..=250).map(|number| added(&format!("s{number}"), number)).collect();
-    let half: String = all.split_inclusive('\n').take(150).collect();
-    let whole = || events([all.clone(), end_of_list(251)]);
-    let changes = Script::new(
-        "services",
-        [events([end_of_list(1)]), events([end_of_list(1)]), refusal(410), events([half]), whole()],
-    )
-    .play()
-    .await;
-    assert_eq!(counts(&changes), [("kept", 0), ("replaced", 250)]);
+    let script = Script::new("services", [list(1, []), list(1, []), refusal(410), half(), many()]);
+    assert_eq!(counts(&script.play().await), [("kept", 0), ("replaced", 250)]);
 }
 
 /// The parts of lists that were passed on, and how many objects each had.
@@ -379,35 +377,37 @@ fn counts(changes: &[Change]) -> Vec<(&'static str, usize)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_deleted_while_it_is_listed_is_not_in_the_list() {
-    let script = Script::new(
-        "services",
-        [events([added("a", 1), added("b", 2), event("DELETED", &service("a", 3)), end_of_list(3)])],
-    );
-    assert_eq!(short(&script.play().await), ["=b"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_expired_version_leads_to_a_new_list_that_shows_the_deletions() {
-    let first = || events([added("a", 1), added("b", 2), end_of_list(3)]);
-    let second = || events([added("b", 2), end_of_list(9)]);
+    let lists = || (list(3, [service("a", 1), service("b", 2)]), list(9, [service("b", 2)]));
     let in_stream = events([event("ERROR", &status(410, "too old resource version"))]);
     for gone in [refusal(410), in_stream] {
-        let script = Script::new("services", [first(), gone, second()]);
-        assert_eq!(short(&script.play().await), ["=a,b", "=b"]);
-        // Not from the server's cache: a list must not go back in time.
-        assert_eq!(parameter(&script.requests("services")[2], "resourceVersion").as_deref(), Some(""));
+        let script = || {
+            let (first, second) = lists();
+            Script::new("services", [first, gone.clone(), second])
+        };
+        for script in [script(), script().in_protobuf()] {
+            assert_eq!(short(&script.play().await), ["=a,b", "=b"]);
+            // From a server's cache, but it must not go back in time.
+            let second = &script.requests("services")[2];
+            assert_eq!(parameter(second, "resourceVersion").as_deref(), Some("3"));
+            assert_eq!(parameter(second, "resourceVersionMatch").as_deref(), Some("NotOlderThan"));
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_from_the_future_leads_to_a_new_list() {
-    let restored = (504, status(504, "Too large resource version: 3, current: 1").to_string());
-    let script = Script::new(
-        "services",
-        [events([added("a", 1), end_of_list(3)]), restored, events([added("b", 1), end_of_list(1)])],
-    );
-    assert_eq!(short(&script.play().await), ["=a", "=b"]);
+async fn a_version_from_the_future_leads_to_a_list_of_what_there_is_now() {
+    let restored = || (504, status(504, "Too large resource version: 3, current: 1").to_string());
+    for answers in [vec![restored()], vec![refusal(410), restored()]] {
+        let lists = [list(3, [service("a", 1)]), list(1, [service("b", 1)])];
+        let [first, second] = lists;
+        let asked = answers.len() + 1;
+        let script = Script::default().in_protobuf();
+        let answers = [vec![first], answers, vec![second]].concat();
+        script.0.lock().unwrap().answers.insert("services", answers.into());
+        assert_eq!(short(&script.play().await), ["=a", "=b"]);
+        assert_eq!(parameter(&script.requests("services")[asked], "resourceVersion"), None);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,7 +415,7 @@ async fn a_server_in_trouble_leaves_the_old_state_and_is_not_asked_for_a_list() 
     let script = Script::new(
         "services",
         [
-            events([added("a", 1), end_of_list(3)]),
+            list(3, [service("a", 1)]),
             refusal(503),
             refusal(500),
             refusal(429),
@@ -435,7 +435,8 @@ async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_i
     let script = Script::new(
         "services",
         [
-            events([added("a", 1), end_of_list(3)]),
+            list(3, [service("a", 1)]),
+            refusal(503),
             refusal(503),
             refusal(503),
             refusal(503),
@@ -446,12 +447,12 @@ async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_i
             refusal(410),
             refusal(410),
             refusal(410),
-            events([added("b", 2), end_of_list(9)]),
+            list(9, [service("b", 2)]),
         ],
     );
     assert_eq!(short(&script.play().await), ["=a", "=b"]);
     let requests = script.timed_requests("services");
-    let pauses: Vec<_> = requests.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
+    let pauses: Vec<_> = requests[1..].windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
     // Each may be up to twice as long.
     for (pause, least) in pauses.iter().zip([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 0.8, 1.6, 3.2, 6.4]) {
         assert!((least..=2.0 * least + 0.1).contains(pause), "{pause} s instead of {least} s: {pauses:?}");
@@ -461,11 +462,9 @@ async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_i
 #[tokio::test(start_paused = true)]
 async fn watch_that_keeps_closing_at_once_is_reopened_after_a_pause() {
     let empty = || events([]);
-    let script = Script::new(
-        "services",
-        [events([added("a", 1), end_of_list(3)]), empty(), empty(), empty(), empty(), empty()],
-    )
-    .with_node();
+    let script =
+        Script::new("services", [list(3, [service("a", 1)]), empty(), empty(), empty(), empty(), empty()])
+            .with_node();
     // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
     assert_eq!(short(&script.play_for(Duration::from_secs(20)).await), ["n1 in z1 at 192.0.2.1", "=a"]);
     let requests = script.requests("services");
@@ -477,8 +476,7 @@ async fn a_reopened_watch_counts_as_open_without_an_event_unless_it_is_closed_at
     let open = || events_and_silence([]);
     let then = async |answers: [Answer; 3]| {
         let [first, second, third] = answers;
-        let script = Script::new("services", [events([added("a", 1), end_of_list(3)]), first, second, third])
-            .with_node();
+        let script = Script::new("services", [list(3, [service("a", 1)]), first, second, third]).with_node();
         let watches = Watches::default();
         script.play_to(&watches, Duration::from_secs(30)).await;
         watches.all().into_iter().find(|watch| watch.resource == "services").unwrap()
@@ -493,11 +491,8 @@ async fn a_reopened_watch_counts_as_open_without_an_event_unless_it_is_closed_at
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_not_answered_is_asked_for_again_from_the_same_version() {
-    let script = Script::new(
-        "services",
-        [events([added("a", 1), end_of_list(3)]), silence(), events([added("b", 4)])],
-    )
-    .with_node();
+    let script =
+        Script::new("services", [list(3, [service("a", 1)]), silence(), events([added("b", 4)])]).with_node();
     let changes = script.play_for(Duration::from_secs(70)).await;
     assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a", "+b:4"]);
     for request in &script.requests("services")[1..3] {
@@ -509,11 +504,7 @@ async fn a_watch_that_is_not_answered_is_asked_for_again_from_the_same_version()
 async fn a_watch_that_falls_silent_is_resumed_from_its_last_event() {
     let script = Script::new(
         "services",
-        [
-            events([added("a", 1), end_of_list(3)]),
-            events_and_silence([added("b", 4)]),
-            events([added("c", 5)]),
-        ],
+        [list(3, [service("a", 1)]), events_and_silence([added("b", 4)]), events([added("c", 5)])],
     )
     .with_node();
     // The server itself would end the watch after 290 s.
@@ -523,45 +514,20 @@ async fn a_watch_that_falls_silent_is_resumed_from_its_last_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_that_falls_silent_becomes_a_list() {
-    for (silent, seconds) in [(events_and_silence([added("x", 1)]), 12), (silence(), 62)] {
-        let script = Script::new("services", [silent, list(5, [service("a", 1)]), events([added("b", 6)])])
-            .with_node();
-        let changes = script.play_for(Duration::from_secs(seconds)).await;
-        assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a", "+b:6"]);
-        assert_eq!(parameter(&script.requests("services")[1], "watch"), None);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_unanswered_list_is_requested_again_and_the_watch_fails_meanwhile() {
-    let answers =
-        || [refusal(400), silence(), refusal(400), list(5, [service("a", 1)]), events_and_silence([])];
-    let script = Script::new("services", answers()).with_node();
-    let changes = script.play_for(Duration::from_secs(70)).await;
-    assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a"]);
+    let (_, text) = list(5, [service("a", 1)]);
+    // Before the answer, and in the middle of it.
+    for silent in [silence(), (200, text + BROKEN + OPEN)] {
+        let answers = || [silent.clone(), list(5, [service("a", 1)]), events_and_silence([])];
+        let script = Script::new("services", answers()).with_node();
+        let changes = script.play_for(Duration::from_secs(70)).await;
+        assert_eq!(short(&changes), ["n1 in z1 at 192.0.2.1", "=a"]);
 
-    let watches = Watches::default();
-    let [refused, silent, ..] = answers();
-    Script::new("services", [refused, silent]).with_node().play_to(&watches, Duration::from_secs(70)).await;
-    let troubles = watches.troubles();
-    assert!(troubles.iter().any(|line| line.contains("no answer within 60 s")), "{troubles:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn pages_are_put_together() {
-    let page = |version: u32, token: &str, name: &str| {
-        let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
-        let items = [service(name, version)];
-        (
-            200,
-            json!({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items})
-                .to_string(),
-        )
-    };
-    let script = Script::new("services", [refusal(400), page(5, "more", "a"), page(5, "", "b")]);
-    assert_eq!(short(&script.play().await), ["=a,b"]);
-    assert_eq!(parameter(&script.requests("services")[2], "continue").as_deref(), Some("more"));
+        let watches = Watches::default();
+        Script::new("services", [silent]).with_node().play_to(&watches, Duration::from_secs(70)).await;
+        let troubles = watches.troubles();
+        assert!(troubles.iter().any(|line| line.contains("no answer within 60 s")), "{troubles:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -573,7 +539,6 @@ async fn a_malformed_object_is_skipped_alone() {
     let changes = Script::new(
         "services",
         [
-            refusal(400),
             list(5, [nameless.clone(), json!(17), odd.clone(), service("a", 80)]),
             events([event("ADDED", &nameless), event("MODIFIED", &odd), added("b", 6)]),
         ],
@@ -601,27 +566,21 @@ async fn a_problem_is_logged_once_while_its_object_exists_and_again_after_it_was
         odd["spec"] = json!("none");
         event(kind, &odd)
     };
-    let first = || events([odd("ADDED", 1), added("a", 1), end_of_list(2)]);
-    let again = || events([odd("ADDED", 9)]);
-    let refused = || events([odd("ADDED", 1), event("ERROR", &status(500, "the storage cannot report"))]);
-    let in_pages = |code| {
+    let listed = |version| {
         let mut odd = service("odd", 1);
         odd["spec"] = json!("none");
-        list(code, [odd, service("a", 1)])
+        list(version, [odd, service("a", 1)])
     };
+    let (first, again) = (|| listed(2), || events([odd("ADDED", 9)]));
+    let (_, text) = listed(2);
     for (times, what, script) in [
-        (1, "there in each list", vec![first(), refusal(410), first(), refusal(410), refused(), in_pages(3)]),
-        (1, "a list that broke off between", vec![first(), refusal(410), events([added("a", 1)]), first()]),
+        (1, "there in each list", vec![first(), refusal(410), first(), refusal(410), first()]),
+        (1, "a list that broke off between", vec![first(), refusal(410), (200, text + BROKEN), first()]),
         (1, "not in an empty list that is not believed", {
-            vec![first(), refusal(410), events([end_of_list(3)]), first()]
+            vec![first(), refusal(410), list(3, []), first()]
         }),
         (2, "deleted while it was watched", vec![first(), events([odd("DELETED", 3)]), again()]),
-        (2, "not in a later list", {
-            vec![first(), refusal(410), events([added("a", 1), end_of_list(8)]), again()]
-        }),
-        (2, "deleted while it was listed", {
-            vec![events([odd("ADDED", 1), odd("DELETED", 2), added("a", 1), end_of_list(2)]), again()]
-        }),
+        (2, "not in a later list", vec![first(), refusal(410), list(8, [service("a", 1)]), again()]),
     ] {
         let log = Log::start().unwrap();
         let played = Script::default();
@@ -636,8 +595,8 @@ async fn a_problem_is_logged_once_while_its_object_exists_and_again_after_it_was
 #[tokio::test(start_paused = true)]
 async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
     for (resource, object) in ALWAYS_SOME {
-        let full = |version| events([event("ADDED", &object("a", 1)), end_of_list(version)]);
-        let empty = |version| events([end_of_list(version)]);
+        let full = |version| list(version, [object("a", 1)]);
+        let empty = |version| list(version, []);
         let script = Script::new(resource, [full(3), refusal(410), empty(4), empty(5)]);
         assert_eq!(short(&script.play().await), ["=a", "="], "{resource}");
 
@@ -652,11 +611,12 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
     let since = Script::new(
         "services",
         [
-            events([end_of_list(1)]),
-            events([end_of_list(2), added("a", 3)]),
+            list(1, []),
+            list(2, []),
+            events([added("a", 3)]),
             refusal(410),
-            events([end_of_list(4)]),
-            events([added("a", 3), end_of_list(5)]),
+            list(4, []),
+            list(5, [service("a", 3)]),
         ],
     );
     assert_eq!(short(&since.play().await), ["=", "+a:3", "=a"]);
@@ -665,8 +625,8 @@ async fn an_empty_list_after_a_full_one_is_believed_only_when_repeated() {
 #[tokio::test(start_paused = true)]
 async fn the_watch_fails_until_an_empty_list_is_repeated_and_the_log_says_why() {
     for (resource, object) in ALWAYS_SOME {
-        let full = || events([event("ADDED", &object("a", 1)), end_of_list(3)]);
-        let empty = || events([end_of_list(4)]);
+        let full = || list(3, [object("a", 1)]);
+        let empty = || list(4, []);
         for answers in [vec![empty()], vec![full(), refusal(410), empty()]] {
             let asked = answers.len() + 1;
             let script = Script::default().with_node();
@@ -701,11 +661,7 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
     };
     let script = Script::new(
         "endpointslices",
-        [events([
-            event("ADDED", &slice("IPv4", "1")),
-            end_of_list(2),
-            event("MODIFIED", &slice("FQDN", "3")),
-        ])],
+        [list(2, [slice("IPv4", "1")]), events([event("MODIFIED", &slice("FQDN", "3"))])],
     );
     let changes = script.play().await;
     let [Change::InitApplySlices(slices), Change::InitDoneSlices(kept), Change::DeleteSlice(name)] =
@@ -720,12 +676,13 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
 async fn the_zone_of_the_node_is_sent_and_that_the_node_is_gone() {
     let script = Script::new(
         "nodes",
-        [events([
-            event("ADDED", &node("z1", &["192.0.2.1"], 1)),
-            end_of_list(2),
-            event("MODIFIED", &node("z2", &["192.0.2.1"], 3)),
-            event("DELETED", &node("z2", &["192.0.2.1"], 4)),
-        ])],
+        [
+            list(2, [node("z1", &["192.0.2.1"], 1)]),
+            events([
+                event("MODIFIED", &node("z2", &["192.0.2.1"], 3)),
+                event("DELETED", &node("z2", &["192.0.2.1"], 4)),
+            ]),
+        ],
     );
     assert_eq!(
         short(&script.play().await),
@@ -739,9 +696,9 @@ async fn a_list_without_the_node_says_that_it_is_gone() {
     let script = Script::new(
         "nodes",
         [
-            events([event("ADDED", &node("z1", &["192.0.2.1"], 1)), end_of_list(2)]),
+            list(2, [node("z1", &["192.0.2.1"], 1)]),
             refusal(410),
-            events([end_of_list(3)]),
+            list(3, []),
             events([event("ADDED", &node("z2", &["192.0.2.1"], 4))]),
         ],
     );
@@ -750,10 +707,10 @@ async fn a_list_without_the_node_says_that_it_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn services_wait_until_the_ips_of_the_node_are_known() {
-    let script = Script::new("services", [events([added("a", 1), end_of_list(2)])]).and(
+    let script = Script::new("services", [list(2, [service("a", 1)])]).and(
         "nodes",
         [
-            events([end_of_list(1)]),
+            list(1, []),
             events([event("ADDED", &node("z1", &[], 2))]),
             // So that Services would have the time to come first.
             refusal(503),
@@ -768,10 +725,10 @@ async fn services_wait_until_the_ips_of_the_node_are_known() {
 
 #[tokio::test(start_paused = true)]
 async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
-    let node_without_ips = || events([event("ADDED", &node("z1", &[], 1)), end_of_list(1)]);
-    for nodes in [events([end_of_list(1)]), node_without_ips(), refusal(503)] {
+    let node_without_ips = || list(1, [node("z1", &[], 1)]);
+    for nodes in [list(1, []), node_without_ips(), refusal(503)] {
         let script = || {
-            let services = Script::new("services", [events([added("a", 1), end_of_list(2)])]);
+            let services = Script::new("services", [list(2, [service("a", 1)])]);
             services.and("nodes", [nodes.clone()])
         };
         let services = |mut changes: Vec<Change>| {
@@ -781,4 +738,35 @@ async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
         assert_eq!(services(script().play_for(Duration::from_secs(29)).await), Vec::<String>::new());
         assert_eq!(services(script().play_for(Duration::from_secs(31)).await), ["=a"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_garbles_protobuf_is_asked_for_json() {
+    let script = Script::new("services", [list(2, [service("a", 1)]), events([added("b", 3)])]);
+    let all_accepted = Arc::new(Mutex::new(Vec::new()));
+    let (answering, accepted) = (script.clone(), Arc::clone(&all_accepted));
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let (script, accepted) = (answering.clone(), Arc::clone(&accepted));
+        async move {
+            let accept = request.headers()[ACCEPT].to_str().unwrap().to_owned();
+            let of_services = request.uri().path().ends_with("/services");
+            if of_services {
+                accepted.lock().unwrap().push(accept.clone());
+            }
+            if of_services && accept.starts_with(PROTOBUF) {
+                let body = Full::from("k8s\0\u{8}\u{1}").boxed();
+                return Ok(Response::builder().header(CONTENT_TYPE, PROTOBUF).body(body).unwrap());
+            }
+            script.answer(request).await
+        }
+    });
+    let changes = Mutex::new(Vec::new());
+    let watches = Watches::default();
+    let watching =
+        watch(Client::new(server, "default"), "n1", &watches, |change| changes.lock().unwrap().push(change));
+    assert!(timeout(Duration::from_secs(100), watching).await.is_err());
+    assert_eq!(short(&changes.into_inner().unwrap()), ["=a", "+b:3"]);
+    let accepted = all_accepted.lock().unwrap();
+    assert!(accepted[0].starts_with(PROTOBUF), "{accepted:?}");
+    assert!(accepted[1..].iter().all(|accept| accept == "application/json"), "{accepted:?}");
 }

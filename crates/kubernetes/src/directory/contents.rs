@@ -65,7 +65,7 @@ pub(super) fn gather<'a, T: Kind>(
 ) -> BTreeMap<ObjectName, T> {
     let mut last = BTreeMap::new();
     for view in views {
-        let name = view.name();
+        let name = view.name.clone();
         if last.insert(name.clone(), view).is_some() {
             duplicates.insert((T::KIND, name));
         }

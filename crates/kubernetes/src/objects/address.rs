@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
 };
 
 use ipnet::IpNet;
@@ -16,8 +16,8 @@ use super::{Problems, field::Quoted};
 /// `ParseIPSloppy`); objects from before Go 1.17 may have such addresses. An IPv4 address mapped into
 /// IPv6 is the IPv4 address.
 pub(super) fn parse(text: &str) -> Option<IpAddr> {
-    if text.contains(':') {
-        return text.parse::<Ipv6Addr>().ok().map(|v6| IpAddr::V6(v6).to_canonical());
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some(ip.to_canonical());
     }
     let mut octets = [0; 4];
     let mut parts = text.split('.');

@@ -1,17 +1,18 @@
 //! EndpointSlices.
 
+mod protobuf;
+
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
 
 use super::{
-    Decoded, Kind, Problems, address,
-    field::{Field, List, Object, Quoted},
-    metadata::{Metadata, RawMetadata, nameless, time},
+    Decoded, Kind, Problems, View, address,
+    field::{Field, List, Object, Quoted, Text, owned},
+    metadata::{Metadata, RawMetadata, nameless},
     port,
     weight::weight,
 };
@@ -21,7 +22,7 @@ use super::{
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawSlice {
     metadata: Field<RawMetadata>,
-    address_type: Field<Box<str>>,
+    address_type: Field<Text>,
     ports: List<RawPort>,
     endpoints: List<RawEndpoint>,
 }
@@ -29,18 +30,18 @@ pub(crate) struct RawSlice {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawPort {
-    name: Field<Box<str>>,
-    protocol: Field<Box<str>>,
+    name: Field<Text>,
+    protocol: Field<Text>,
     port: Field<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RawEndpoint {
-    addresses: List<Box<str>>,
+    addresses: List<Text>,
     conditions: Field<RawConditions>,
-    node_name: Field<Box<str>>,
-    zone: Field<Box<str>>,
+    node_name: Field<Text>,
+    zone: Field<Text>,
     hints: Field<RawHints>,
 }
 
@@ -62,7 +63,7 @@ struct RawHints {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawHint {
-    name: Field<Box<str>>,
+    name: Field<Text>,
 }
 
 impl Object for RawSlice {}
@@ -79,8 +80,9 @@ impl Kind for EndpointSlice {
     const ALWAYS_SOME: bool = true;
 
     type Raw = RawSlice;
+    type Message = protobuf::EndpointSlice;
 
-    fn decode(raw: RawSlice) -> (ObjectMeta, Decoded<Self>) {
+    fn read(raw: RawSlice) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let labels = std::mem::take(&mut metadata.labels);
@@ -100,7 +102,7 @@ impl Kind for EndpointSlice {
                 Decoded::Object(EndpointSlice { weight, triggered_at, ..read })
             }
         };
-        (metadata.object_meta(), decoded)
+        metadata.view(decoded)
     }
 
     fn problems(&self) -> &[String] {
@@ -134,7 +136,7 @@ enum AddressType {
     Unknown,
 }
 
-fn family(field: Field<Box<str>>, problems: &mut Problems) -> Result<Family, AddressType> {
+fn family(field: Field<Text>, problems: &mut Problems) -> Result<Family, AddressType> {
     let present = field.is_present();
     match field.read("addressType", problems).as_deref() {
         Some("IPv4") => Ok(Family::V4),
@@ -156,7 +158,7 @@ fn family(field: Field<Box<str>>, problems: &mut Problems) -> Result<Family, Add
 fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<SystemTime> {
     let field = std::mem::take(&mut metadata.annotations.last_change_trigger_time);
     let at = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]";
-    time(field, at, problems).map(SystemTime::from)
+    field.read(at, problems).map(SystemTime::from)
 }
 
 fn weight_of_all(metadata: &mut Metadata, problems: &mut Problems) -> Option<Weight> {
@@ -195,7 +197,7 @@ fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) 
     let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
     // A slice may leave the number out to mean "all ports", which a node proxy cannot serve.
     let number = port::number(raw.port, format_args!("{at}.port"), problems);
-    Some(EndpointPort { name: name?.into(), protocol: protocol?, port: number? })
+    Some(EndpointPort { name: owned(name?), protocol: protocol?, port: number? })
 }
 
 fn endpoint(
@@ -236,8 +238,8 @@ fn endpoint(
         ready: condition(conditions.ready, "ready", true),
         serving: condition(conditions.serving, "serving", true),
         terminating: condition(conditions.terminating, "terminating", false),
-        node: raw.node_name.read(format_args!("{at}.nodeName"), problems).map(Into::into),
-        zone: raw.zone.read(format_args!("{at}.zone"), problems).map(Into::into),
+        node: raw.node_name.read(format_args!("{at}.nodeName"), problems).map(owned),
+        zone: raw.zone.read(format_args!("{at}.zone"), problems).map(owned),
         zone_hints: names(hints.for_zones, format_args!("{at}.hints.forZones"), problems),
         node_hints: names(hints.for_nodes, format_args!("{at}.hints.forNodes"), problems),
     })
@@ -245,7 +247,7 @@ fn endpoint(
 
 fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Box<[Arc<str>]> {
     let name = |hint: RawHint, at: fmt::Arguments<'_>, problems: &mut Problems| {
-        hint.name.read(format_args!("{at}.name"), problems).map(Arc::from)
+        hint.name.read(format_args!("{at}.name"), problems).map(owned)
     };
     list.read_each(at, problems, name).into()
 }

@@ -1,28 +1,27 @@
 //! `metadata`: the object's name, and the labels and annotations that matter.
 
-use std::str::FromStr;
+pub(super) mod protobuf;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use service::ObjectName;
 
 use super::{
-    Problems,
-    field::{Field, Object, Quoted},
+    Decoded, Problems, View,
+    field::{Field, Object, Text},
 };
 
 /// `metadata` as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawMetadata {
-    name: Field<Box<str>>,
-    namespace: Field<Box<str>>,
-    resource_version: Field<Box<str>>,
-    creation_timestamp: Field<Box<str>>,
-    deletion_timestamp: Field<Box<str>>,
-    labels: Field<Labels>,
-    annotations: Field<Annotations>,
+    name: Field<Text>,
+    namespace: Field<Text>,
+    resource_version: Field<Text>,
+    creation_timestamp: Field<Timestamp>,
+    deletion_timestamp: Field<Timestamp>,
+    labels: Field<Box<Labels>>,
+    annotations: Field<Box<Annotations>>,
 }
 
 impl Object for RawMetadata {}
@@ -32,70 +31,77 @@ impl Object for RawMetadata {}
 #[serde(default)]
 pub(crate) struct Labels {
     #[serde(rename = "service.kubernetes.io/service-proxy-name")]
-    pub(super) service_proxy_name: Field<Box<str>>,
+    pub(super) service_proxy_name: Field<Text>,
     #[serde(rename = "service.kubernetes.io/headless")]
-    pub(super) headless: Field<Box<str>>,
+    pub(super) headless: Field<Text>,
     #[serde(rename = "kubernetes.io/service-name")]
-    pub(super) service_name: Field<Box<str>>,
+    pub(super) service_name: Field<Text>,
     #[serde(rename = "topology.kubernetes.io/zone")]
-    pub(super) zone: Field<Box<str>>,
+    pub(super) zone: Field<Text>,
 }
 
-impl Object for Labels {}
+// An object is moved some times until it is read.
+impl Object for Box<Labels> {}
 
 /// The annotations that mean something to a node proxy.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {
     #[serde(rename = "endpoints.kubernetes.io/last-change-trigger-time")]
-    pub(super) last_change_trigger_time: Field<Box<str>>,
+    pub(super) last_change_trigger_time: Field<Timestamp>,
     #[serde(rename = "kube-ipvs.io/scheduler")]
-    pub(super) scheduler: Field<Box<str>>,
+    pub(super) scheduler: Field<Text>,
     #[serde(rename = "kube-ipvs.io/scheduler-flags")]
-    pub(super) scheduler_flags: Field<Box<str>>,
+    pub(super) scheduler_flags: Field<Text>,
     #[serde(rename = "kube-router.io/service.scheduler")]
-    pub(super) kube_router_scheduler: Field<Box<str>>,
+    pub(super) kube_router_scheduler: Field<Text>,
     #[serde(rename = "kube-router.io/service.schedflags")]
-    pub(super) kube_router_scheduler_flags: Field<Box<str>>,
+    pub(super) kube_router_scheduler_flags: Field<Text>,
     #[serde(rename = "kube-ipvs.io/weights-by-node")]
-    pub(super) weights_by_node: Field<Box<str>>,
+    pub(super) weights_by_node: Field<Text>,
     #[serde(rename = "kube-ipvs.io/weights-by-zone")]
-    pub(super) weights_by_zone: Field<Box<str>>,
+    pub(super) weights_by_zone: Field<Text>,
     #[serde(rename = "kube-ipvs.io/weight")]
-    pub(super) weight: Field<Box<str>>,
+    pub(super) weight: Field<Text>,
     #[serde(rename = "kube-ipvs.io/max-connections")]
-    pub(super) max_connections: Field<Box<str>>,
+    pub(super) max_connections: Field<Text>,
     #[serde(rename = "kube-ipvs.io/resume-below")]
-    pub(super) resume_below: Field<Box<str>>,
+    pub(super) resume_below: Field<Text>,
     #[serde(rename = "kube-ipvs.io/forwarding-method")]
-    pub(super) forwarding_method: Field<Box<str>>,
+    pub(super) forwarding_method: Field<Text>,
     #[serde(rename = "kube-router.io/service.dsr")]
-    pub(super) kube_router_dsr: Field<Box<str>>,
+    pub(super) kube_router_dsr: Field<Text>,
 }
 
-impl Object for Annotations {}
+impl Object for Box<Annotations> {}
 
 /// `metadata` after it was read.
 pub(super) struct Metadata {
-    name: Box<str>,
-    namespace: Box<str>,
-    resource_version: Option<Box<str>>,
+    /// Without a namespace if the object is cluster-wide; empty where it cannot be read.
+    pub(super) name: ObjectName,
+    pub(super) version: Option<Text>,
     /// The time of creation, in seconds since 1970.
     pub(super) created: Option<i64>,
     /// Whether the object is being deleted.
     pub(super) leaving: bool,
-    pub(super) labels: Labels,
-    pub(super) annotations: Annotations,
+    pub(super) labels: Box<Labels>,
+    pub(super) annotations: Box<Annotations>,
 }
 
 impl Metadata {
     pub(super) fn read(raw: Field<RawMetadata>, problems: &mut Problems) -> Self {
         let raw = raw.read("metadata", problems).unwrap_or_default();
+        let name = raw.name.read("metadata.name", problems).unwrap_or_default();
+        let namespace = raw.namespace.read("metadata.namespace", problems).unwrap_or_default();
         Self {
-            name: raw.name.read("metadata.name", problems).unwrap_or_default(),
-            namespace: raw.namespace.read("metadata.namespace", problems).unwrap_or_default(),
-            resource_version: raw.resource_version.read("metadata.resourceVersion", problems),
-            created: time(raw.creation_timestamp, "metadata.creationTimestamp", problems)
+            name: ObjectName::new(&*namespace, &*name),
+            version: raw
+                .resource_version
+                .read("metadata.resourceVersion", problems)
+                .filter(|version| !version.is_empty()),
+            created: raw
+                .creation_timestamp
+                .read("metadata.creationTimestamp", problems)
                 .map(Timestamp::as_second),
             leaving: raw.deletion_timestamp.is_present(),
             labels: raw.labels.read("metadata.labels", problems).unwrap_or_default(),
@@ -105,30 +111,14 @@ impl Metadata {
 
     /// The object's name, if it has one and a namespace.
     pub(super) fn object_name(&self) -> Option<ObjectName> {
-        (!self.name.is_empty() && !self.namespace.is_empty())
-            .then(|| ObjectName::new(&*self.namespace, &*self.name))
+        let ObjectName { namespace, name } = &self.name;
+        (!name.is_empty() && !namespace.is_empty()).then(|| self.name.clone())
     }
 
-    /// The fields that the watch protocol needs.
-    pub(super) fn object_meta(self) -> ObjectMeta {
-        let text = |text: Box<str>| (!text.is_empty()).then(|| text.into_string());
-        ObjectMeta {
-            name: text(self.name),
-            namespace: text(self.namespace),
-            resource_version: self.resource_version.and_then(text),
-            ..ObjectMeta::default()
-        }
+    /// The object, with what was read of it.
+    pub(super) fn view<T>(self, decoded: Decoded<T>) -> View<T> {
+        View { name: self.name, version: self.version, decoded }
     }
-}
-
-/// A time, as in RFC 3339.
-pub(super) fn time(field: Field<Box<str>>, at: &str, problems: &mut Problems) -> Option<Timestamp> {
-    let text = field.read(at, problems)?;
-    let time = Timestamp::from_str(&text).ok();
-    if time.is_none() {
-        problems.add(at, format_args!("{} is not a time", Quoted(&text)));
-    }
-    time
 }
 
 /// Why an object without [`Metadata::object_name`] cannot be used.

@@ -11,21 +11,21 @@ mod metadata;
 mod node;
 mod peer;
 mod port;
+mod protobuf;
 mod service_object;
 mod weight;
 
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, fmt, fmt::Display};
+use std::fmt::{self, Display};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use prost::{DecodeError, Message, bytes::Bytes};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
 use service::{Change, ObjectName};
 
-use self::field::{Field, Object};
+use self::field::{Field, Object, Text};
 
 /// A kind of object that the proxy reads.
 pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -43,8 +43,17 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The object as the API server sends it.
     type Raw: Object;
 
+    /// The object as it is sent in protobuf.
+    type Message: Message + Default + Into<Self::Raw>;
+
+    /// Where all of them are, in a URL.
+    fn path() -> String {
+        let group = if Self::GROUP.is_empty() { "api".to_owned() } else { format!("apis/{}", Self::GROUP) };
+        format!("/{group}/{VERSION}/{}", Self::PLURAL)
+    }
+
     /// Reads an object.
-    fn decode(raw: Self::Raw) -> (ObjectMeta, Decoded<Self>);
+    fn read(raw: Self::Raw) -> View<Self>;
 
     /// The problems of the object, in words.
     fn problems(&self) -> &[String];
@@ -82,17 +91,18 @@ pub(crate) enum Decoded<T> {
 /// An object of the API, read down to what the proxy needs.
 #[derive(Clone, Debug)]
 pub(crate) struct View<T> {
-    /// Name, namespace and resource version; nothing else.
-    pub(crate) metadata: ObjectMeta,
+    /// The name of the object. The namespace of a cluster-wide object is empty, and so is what cannot be read.
+    pub(crate) name: ObjectName,
+    /// Its resource version.
+    pub(crate) version: Option<Text>,
     /// What was read of it.
     pub(crate) decoded: Decoded<T>,
 }
 
-impl<T> View<T> {
-    /// The name of the object. The namespace of a cluster-wide object is empty.
-    pub(crate) fn name(&self) -> ObjectName {
-        let ObjectMeta { namespace, name, .. } = &self.metadata;
-        ObjectName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+impl<T: Kind> View<T> {
+    /// Reads an object in protobuf.
+    pub(crate) fn from_protobuf(object: Bytes) -> Result<Self, DecodeError> {
+        Ok(T::read(T::Message::decode(object)?.into()))
     }
 }
 
@@ -100,40 +110,14 @@ impl<'de, T: Kind> Deserialize<'de> for View<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut problems = Problems::default();
         let raw = Field::<T::Raw>::deserialize(deserializer)?.read(T::KIND, &mut problems);
-        let (metadata, decoded) = match raw {
-            Some(raw) => T::decode(raw),
-            None => (ObjectMeta::default(), Decoded::Unusable(problems.into_vec().join("; "))),
-        };
-        Ok(Self { metadata, decoded })
-    }
-}
-
-impl<T: Kind> Resource for View<T> {
-    type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        T::KIND.into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        T::GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        T::PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        Ok(raw.map_or_else(
+            || Self {
+                name: ObjectName::new("", ""),
+                version: None,
+                decoded: Decoded::Unusable(problems.into_vec().join("; ")),
+            },
+            T::read,
+        ))
     }
 }
 

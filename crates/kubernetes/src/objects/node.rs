@@ -1,18 +1,19 @@
 //! Nodes.
 
+pub(super) mod protobuf;
+
 use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::Family;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use service::{Change, Node, ObjectName};
 use tracing::warn;
 
 use super::{
-    Decoded, Kind, Problems, address,
-    field::{Field, List, Object, Quoted},
+    Decoded, Kind, Problems, View, address,
+    field::{Field, List, Object, Quoted, Text, owned},
     metadata::{Metadata, RawMetadata},
 };
 
@@ -29,16 +30,16 @@ pub(crate) struct RawNode {
 #[serde(default)]
 pub(super) struct RawSpec {
     #[serde(rename = "podCIDR")]
-    pod_cidr: Field<Box<str>>,
+    pod_cidr: Field<Text>,
     #[serde(rename = "podCIDRs")]
-    pod_cidrs: List<Box<str>>,
+    pod_cidrs: List<Text>,
     taints: List<RawTaint>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RawTaint {
-    key: Field<Box<str>>,
+    key: Field<Text>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -51,8 +52,8 @@ pub(super) struct RawStatus {
 #[serde(default)]
 pub(super) struct RawAddress {
     #[serde(rename = "type")]
-    kind: Field<Box<str>>,
-    address: Field<Box<str>>,
+    kind: Field<Text>,
+    address: Field<Text>,
 }
 
 impl Object for RawNode {}
@@ -68,8 +69,9 @@ impl Kind for Node {
     const ALWAYS_SOME: bool = false;
 
     type Raw = RawNode;
+    type Message = protobuf::Node;
 
-    fn decode(raw: RawNode) -> (ObjectMeta, Decoded<Self>) {
+    fn read(raw: RawNode) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let zone = std::mem::take(&mut metadata.labels.zone)
@@ -79,13 +81,13 @@ impl Kind for Node {
         let taints = std::mem::take(&mut spec.taints);
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let node = Self {
-            zone: zone.map(Into::into),
+            zone: zone.map(owned),
             ips: ips(status.addresses, &mut problems),
             pod_cidrs: pod_cidrs(spec, &mut problems),
             leaving: metadata.leaving || is_given_up(taints, &mut problems),
             problems: problems.into_vec(),
         };
-        (metadata.object_meta(), Decoded::Object(node))
+        metadata.view(Decoded::Object(node))
     }
 
     fn problems(&self) -> &[String] {

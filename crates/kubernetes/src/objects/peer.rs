@@ -3,14 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 use service::{Change, ObjectName, Peer};
 
 use super::{
-    Decoded, Kind, Problems,
+    Decoded, Kind, Problems, View,
     metadata::Metadata,
-    node::{RawNode, ips, pod_cidrs},
+    node::{RawNode, ips, pod_cidrs, protobuf},
 };
 
 /// The addresses that a node may have in an overlay: network plugins take one of the first two of its range of pods
@@ -32,19 +31,20 @@ impl Kind for Peer {
     const ALWAYS_SOME: bool = false;
 
     type Raw = RawNode;
+    type Message = protobuf::Node;
 
-    fn decode(raw: RawNode) -> (ObjectMeta, Decoded<Self>) {
+    fn read(raw: RawNode) -> View<Self> {
         let mut problems = Problems::default();
-        let metadata = Metadata::read(raw.metadata, &mut problems).object_meta();
+        let metadata = Metadata::read(raw.metadata, &mut problems);
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
         let peer = Self {
-            name: metadata.name.as_deref().unwrap_or_default().into(),
+            name: (&*metadata.name.name).into(),
             ips: ips(status.addresses, &mut problems),
             overlay_ips: pod_cidrs(spec, &mut problems).into_iter().flat_map(overlay_ips).collect(),
             problems: problems.into_vec(),
         };
-        (metadata, Decoded::Object(peer))
+        metadata.view(Decoded::Object(peer))
     }
 
     fn problems(&self) -> &[String] {

@@ -6,7 +6,7 @@ use ipvs::Protocol;
 
 use super::{
     Problems,
-    field::{Field, Quoted},
+    field::{Field, Quoted, Text},
 };
 
 /// A port number, 1 to 65535. Kubernetes writes 0 for "not set".
@@ -40,7 +40,7 @@ fn in_range(number: i64, at: impl Display, problems: &mut Problems) -> Option<No
 
 /// A transport protocol; TCP where none is given, as in the API's default.
 pub(super) fn protocol(
-    field: Field<Box<str>>,
+    field: Field<Text>,
     at: impl Display + Copy,
     problems: &mut Problems,
 ) -> Option<Protocol> {

@@ -8,8 +8,11 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use service::{
-    AddressKind, Change, DesiredVirtualServer, EndpointSlice, Node, Options, Service, SpecialAddress, State,
+    AddressKind, Change, DesiredVirtualServer, EndpointSlice, Node, Options, Peer, Service, SpecialAddress,
+    State,
 };
+
+use testkit::protobuf::message;
 
 use super::*;
 
@@ -125,4 +128,65 @@ proptest! {
             prop_assert!(state.vips().all(|vip| state.virtual_servers().any(|server| server.address.ip == *vip)));
         }
     }
+}
+
+/// The part of [`object`] that a kind has.
+fn of_kind(fields: &[&str], spec: &[&str], status: &[&str]) -> Value {
+    let mut object = object();
+    let keep = |value: &mut Value, fields: &[&str]| {
+        value.as_object_mut().unwrap().retain(|field, _| fields.contains(&&**field));
+    };
+    keep(&mut object, fields);
+    for (part, fields) in [("spec", spec), ("status", status)] {
+        object.get_mut(part).into_iter().for_each(|part| keep(part, fields));
+    }
+    object
+}
+
+/// Fails unless an object, and the object without each of its fields, is read alike in both encodings.
+fn is_read_alike<T: Kind>(object: &Value) {
+    let mut all = Vec::new();
+    places(object, "", &mut all);
+    for place in all.iter().filter(|place| !place.is_empty()).chain([&String::new()]) {
+        let mut object = object.clone();
+        let (parent, field) = place.rsplit_once('/').unwrap_or_default();
+        match object.pointer_mut(parent) {
+            Some(Value::Object(fields)) => _ = fields.remove(&field.replace("~1", "/")),
+            Some(Value::Array(elements)) => _ = elements.remove(field.parse().unwrap()),
+            _ => panic!("no {place}"),
+        }
+        let json = serde_json::from_value::<View<T>>(object.clone()).unwrap();
+        let protobuf = View::<T>::from_protobuf(message(T::KIND, &object).into()).unwrap();
+        assert_eq!((&protobuf.name, &protobuf.version), (&json.name, &json.version), "without {place}");
+        assert_eq!(protobuf.decoded, json.decoded, "without {place}");
+    }
+}
+
+#[test]
+fn an_object_is_read_alike_in_protobuf_and_in_json_whichever_field_it_lacks() {
+    let spec = object()["spec"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let spec: Vec<&str> = spec.iter().map(String::as_str).collect();
+    is_read_alike::<Service>(&of_kind(&["metadata", "spec", "status"], &spec, &["loadBalancer"]));
+    is_read_alike::<EndpointSlice>(&of_kind(&["metadata", "addressType", "ports", "endpoints"], &[], &[]));
+    let mut node = of_kind(&["metadata", "spec", "status"], &[], &["addresses"]);
+    node["spec"] = json!({
+        "podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "fd00::/64"], "taints": [{"key": "a"}],
+    });
+    node["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:06Z");
+    is_read_alike::<Node>(&node);
+    is_read_alike::<Peer>(&node);
+}
+
+#[test]
+fn text_in_protobuf_that_is_no_text_is_left_out_alone() {
+    let mut slice = of_kind(&["metadata", "addressType", "ports", "endpoints"], &[], &[]);
+    slice["endpoints"] = json!([{"addresses": ["10.244.0.5"]}, {"addresses": ["10.244.0.6"]}]);
+    let mut bytes = message("EndpointSlice", &slice);
+    let at = bytes.windows(10).position(|bytes| bytes == b"10.244.0.5").unwrap();
+    bytes[at] = 0xff;
+    let view = View::<EndpointSlice>::from_protobuf(bytes.into()).unwrap();
+    let Decoded::Object(slice) = view.decoded else { panic!("{:?}", view.decoded) };
+    assert_eq!(slice.endpoints.len(), 1);
+    assert_eq!(slice.problems.len(), 1, "{:?}", slice.problems);
+    assert!(slice.problems[0].contains("is not a string"), "{:?}", slice.problems);
 }

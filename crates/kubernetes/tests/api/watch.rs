@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, channel},
     },
     thread,
@@ -14,16 +14,27 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use http::{HeaderValue, Request, header::ACCEPT};
 use ipvs::Protocol;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
     Client, Config,
+    client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use service::{Change, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
+
+/// What the server writes.
+#[derive(Clone, Copy, PartialEq)]
+enum Encoding {
+    /// As asked for.
+    Protobuf,
+    /// As if nothing else had been asked for.
+    Json,
+}
 
 /// The changes from a watch that runs in a thread of its own until the tests end.
 ///
@@ -43,13 +54,30 @@ impl Watching {
         namespace: &'static str,
         change: impl FnOnce(&mut Config) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
+        Self::start_in(kubeconfig, namespace, Encoding::Protobuf, change)
+    }
+
+    fn start_in(
+        kubeconfig: PathBuf,
+        namespace: &'static str,
+        encoding: Encoding,
+        change: impl FnOnce(&mut Config) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
         let (send, changes) = channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(async {
             let file = Kubeconfig::read_from(kubeconfig)?;
             let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
             change(&mut config)?;
-            anyhow::Ok(Client::try_from(config)?)
+            let client = kubernetes::api::client(&config)?;
+            let ask = tower::service_fn(move |mut request: Request<Body>| {
+                if encoding == Encoding::Json {
+                    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+                }
+                let client = client.clone();
+                async move { client.send(request).await }
+            });
+            anyhow::Ok(Client::new(ask, config.default_namespace))
         })?;
         thread::spawn(move || {
             runtime.block_on(kubernetes::api::watch(
@@ -114,7 +142,9 @@ struct Relay {
     /// How often it was connected to.
     asked: Arc<AtomicUsize>,
     /// Both ends of every connection; `None` while it is cut.
-    connections: Arc<Mutex<Option<Vec<TcpStream>>>>,
+    connections: Arc<Mutex<Option<Vec<[TcpStream; 2]>>>>,
+    /// Whether a client is not told that its connection has ended.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Relay {
@@ -123,16 +153,17 @@ impl Relay {
         let port = listener.local_addr()?.port();
         let connections = Arc::new(Mutex::new(Some(Vec::new())));
         let asked = Arc::new(AtomicUsize::new(0));
-        let (open, count) = (Arc::clone(&connections), Arc::clone(&asked));
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let (open, count, silent) = (Arc::clone(&connections), Arc::clone(&asked), Arc::clone(&is_silent));
         thread::spawn(move || {
             for client in listener.incoming() {
                 count.fetch_add(1, Ordering::Relaxed);
                 if let Some(open) = open.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                    open.extend(client.and_then(|client| connect(client, &server)).into_iter().flatten());
+                    open.extend(client.and_then(|client| connect(client, &server, &silent)));
                 }
             }
         });
-        Ok(Self { port, asked, connections })
+        Ok(Self { port, asked, connections, is_silent })
     }
 
     /// Leads a client through this.
@@ -141,12 +172,21 @@ impl Relay {
         Ok(())
     }
 
-    fn set(&self, connections: Option<Vec<TcpStream>>) {
+    /// All connections that there are fall silent, as when a firewall has forgotten them.
+    fn forget_connections(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for [_, server] in connections.iter().flatten() {
+            _ = server.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn set(&self, connections: Option<Vec<[TcpStream; 2]>>) {
         let before = {
             let mut now = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *now, connections)
         };
-        for connection in before.into_iter().flatten() {
+        for connection in before.into_iter().flatten().flatten() {
             // It may be closed already.
             _ = connection.shutdown(Shutdown::Both);
         }
@@ -154,13 +194,15 @@ impl Relay {
 }
 
 /// Copies between the client and the server until either end closes.
-fn connect(client: TcpStream, server: &str) -> io::Result<[TcpStream; 2]> {
+fn connect(client: TcpStream, server: &str, is_silent: &Arc<AtomicBool>) -> io::Result<[TcpStream; 2]> {
     let server = TcpStream::connect(server)?;
     for (from, to) in [(&client, &server), (&server, &client)] {
-        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        let (mut from, mut to, is_silent) = (from.try_clone()?, to.try_clone()?, Arc::clone(is_silent));
         thread::spawn(move || {
             _ = io::copy(&mut from, &mut to);
-            _ = to.shutdown(Shutdown::Both);
+            if !is_silent.load(Ordering::Relaxed) {
+                _ = to.shutdown(Shutdown::Both);
+            }
         });
     }
     Ok([client, server])
@@ -270,24 +312,97 @@ fn what_the_administrator_changes_is_sent() {
     watching.expect("the deleted Service", gone).unwrap();
 }
 
+/// With everything that is read, and more.
+fn rich_service(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": namespace,
+            "name": "rich",
+            "labels": {"app": "rich"},
+            "annotations": {"kube-ipvs.io/scheduler": "sh", "long": "x".repeat(5000)},
+        },
+        "spec": {
+            "type": "LoadBalancer",
+            "selector": {"app": "rich"},
+            "externalIPs": ["198.51.100.7"],
+            "externalTrafficPolicy": "Local",
+            "internalTrafficPolicy": "Local",
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}},
+            "loadBalancerSourceRanges": ["192.0.2.0/24"],
+            "ports": [
+                {"name": "tcp", "port": 80, "targetPort": "web"},
+                {"name": "udp", "port": 53, "protocol": "UDP", "targetPort": 5353},
+            ],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}, {"hostname": "lb.example"}]}},
+    })
+}
+
+fn rich_slice(namespace: &str) -> Value {
+    let endpoint = |ip: &str, ready: bool| {
+        json!({
+            "addresses": [ip],
+            "conditions": {"ready": ready, "serving": true, "terminating": !ready},
+            "nodeName": "n1",
+            "zone": "z1",
+            "hints": {"forZones": [{"name": "z1"}]},
+        })
+    };
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": namespace,
+            "name": "rich-1",
+            "labels": {"kubernetes.io/service-name": "rich"},
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z"},
+        },
+        "addressType": "IPv6",
+        "ports": [{"name": "tcp", "port": 8080}, {"name": "udp", "port": 5353, "protocol": "UDP"}],
+        "endpoints": [endpoint("fd00::5", true), endpoint("fd00::6", false)],
+    })
+}
+
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
-fn a_server_without_watch_list_is_asked_for_a_list() {
-    const NAMESPACE: &str = "watch-listed";
-    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
-        println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
-        return;
-    };
-    let server = ControlPlane::start(&Options::without_watch_list(assets).unwrap()).unwrap();
-    populate(&server, NAMESPACE).unwrap();
-    let watching = Watching::start(server.proxy_kubeconfig(), NAMESPACE).unwrap();
-    let lists = watching.expect_lists().unwrap();
-    assert_eq!(lists, populated(&server).unwrap());
+fn what_comes_in_protobuf_is_what_comes_in_json() {
+    const NAMESPACE: &str = "watch-encodings";
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    server.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).unwrap();
+    server.create_node(NAMESPACE, &["192.0.2.1".parse().unwrap()], Some("z1"), &[]).unwrap();
+    server.apply(&rich_service(NAMESPACE)).unwrap();
+    server.apply(&rich_slice(NAMESPACE)).unwrap();
 
-    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
-    let name = ObjectName::new(NAMESPACE, "web-1");
-    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    watching.expect("the deleted slice", gone).unwrap();
+    let kubeconfig = server.proxy_kubeconfig();
+    let changes = [Encoding::Protobuf, Encoding::Json].map(|encoding| {
+        let watching = Watching::start_in(kubeconfig.clone(), NAMESPACE, encoding, |_| Ok(())).unwrap();
+        let (mut node, mut services, mut slices) = (None, None, None);
+        watching
+            .expect("the lists", |change| {
+                match change {
+                    Change::ApplyNode(this) => node = Some(this),
+                    Change::InitApplyServices(some) => {
+                        services = some.into_iter().find(|it| *it.name.name == *"rich").or(services.take());
+                    }
+                    Change::InitApplySlices(some) => {
+                        slices = some.into_iter().find(|it| *it.name.name == *"rich-1").or(slices.take());
+                    }
+                    _ => {}
+                }
+                Some((node.clone()?, services.clone()?, slices.clone()?))
+            })
+            .unwrap()
+    });
+    let [protobuf, json] = changes;
+    assert_eq!(protobuf, json);
+    let (node, service, slice) = json;
+    assert_eq!((node.zone.as_deref(), node.problems), (Some("z1"), vec![]));
+    assert_eq!((service.ports.len(), service.session_affinity), (2, Some(77)));
+    assert!(service.created.is_some() && slice.triggered_at.is_some());
+    assert_eq!(slice.endpoints.len(), 2);
 }
 
 #[test]
@@ -300,6 +415,7 @@ fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     let watching =
         Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
     watching.expect_lists().unwrap();
+    assert_eq!(relay.asked.load(Ordering::Relaxed), 1, "all requests take one connection");
 
     relay.set(None);
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
@@ -310,6 +426,25 @@ fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     let name = ObjectName::new(NAMESPACE, "web-1");
     let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
     watching.expect("the slice deleted meanwhile", gone).unwrap();
+}
+
+#[test]
+#[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
+fn a_connection_that_has_fallen_silent_is_given_up_within_a_minute() {
+    const NAMESPACE: &str = "watch-silence";
+    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
+    populate(&server, NAMESPACE).unwrap();
+    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
+    let watching =
+        Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
+    watching.expect_lists().unwrap();
+
+    relay.forget_connections();
+    server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
+    let name = ObjectName::new(NAMESPACE, "web-1");
+    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
+    watching.expect_within(Duration::from_secs(60), "the slice deleted since", gone).unwrap();
+    assert_eq!(relay.asked.load(Ordering::Relaxed), 2);
 }
 
 /// How often one watch may ask within this time: at once when it has ended, and then after the pauses of client-go,
@@ -328,8 +463,6 @@ fn most_attempts(time: Duration) -> usize {
 fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
     const NAMESPACE: &str = "watch-crowd";
     const WATCHERS: usize = 30;
-    /// Services, EndpointSlices and the Node.
-    const WATCHES: usize = 3;
     /// The longest pause there may be by the time the server is back, twice as long by its jitter, and some.
     const PATIENCE: Duration = Duration::from_secs(90);
     let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") else {
@@ -367,6 +500,7 @@ fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
         watching.expect_within(PATIENCE, "the change after the server was back", changed).unwrap();
     }
     let asked = relay.asked.load(Ordering::Relaxed) - before;
-    let most = WATCHERS * WATCHES * most_attempts(begin.elapsed());
+    // Each of the three watches may try to make the one connection.
+    let most = WATCHERS * 3 * most_attempts(begin.elapsed());
     assert!((WATCHERS..=most).contains(&asked), "{asked} connections, {most} at most");
 }

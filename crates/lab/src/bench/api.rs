@@ -1,8 +1,8 @@
 //! An API server that costs next to nothing: all its objects are encoded beforehand.
 //!
-//! It serves WatchLists, one Node and everything else that kube-ipvs and kube-proxy watch, and records when
-//! the last object of each list was sent. To anything else it answers "not found". It uses HTTP without TLS,
-//! with one thread per connection.
+//! It serves lists, WatchLists, one Node and everything else that kube-ipvs and kube-proxy watch, in protobuf, which
+//! both ask for, and records when the last object of each list was sent. As a real one it compresses lists. To anything
+//! else it answers "not found". It uses HTTP without TLS, with one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,10 +13,11 @@ use std::thread;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
+use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use testkit::kernel_baseline::Size;
 use testkit::lab::Host;
-use testkit::objects::{self, event};
+use testkit::{objects, protobuf};
 
 /// What can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,18 +29,24 @@ enum Resource {
 }
 
 impl Resource {
-    /// The resource at the end of a path, with the type of its bookmarks.
-    fn at(path: &str) -> Option<(Self, &'static str, &'static str)> {
+    /// The resource at the end of a path.
+    fn at(path: &str) -> Option<Self> {
         match path {
-            "/api/v1/nodes" => Some((Self::Nodes, "v1", "Node")),
-            "/api/v1/services" => Some((Self::Services, "v1", "Service")),
-            "/apis/discovery.k8s.io/v1/endpointslices" => {
-                Some((Self::EndpointSlices, "discovery.k8s.io/v1", "EndpointSlice"))
-            }
-            "/apis/networking.k8s.io/v1/servicecidrs" => {
-                Some((Self::ServiceCidrs, "networking.k8s.io/v1", "ServiceCIDR"))
-            }
+            "/api/v1/nodes" => Some(Self::Nodes),
+            "/api/v1/services" => Some(Self::Services),
+            "/apis/discovery.k8s.io/v1/endpointslices" => Some(Self::EndpointSlices),
+            "/apis/networking.k8s.io/v1/servicecidrs" => Some(Self::ServiceCidrs),
             _ => None,
+        }
+    }
+
+    /// The kind of its objects.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Nodes => "Node",
+            Self::Services => "Service",
+            Self::EndpointSlices => "EndpointSlice",
+            Self::ServiceCidrs => "ServiceCIDR",
         }
     }
 }
@@ -59,26 +66,61 @@ pub(super) struct Api {
 
 struct Shared {
     node: Value,
-    /// Each list as the events that begin a watch.
-    lists: BTreeMap<Resource, String>,
-    watchers: Mutex<Vec<(Resource, Sender<Arc<str>>)>>,
+    lists: BTreeMap<Resource, Encoded>,
+    watchers: Mutex<Vec<(Resource, Sender<Event>)>>,
     sent: Mutex<BTreeMap<Resource, Sent>>,
     /// When the first answer began.
     first_byte: OnceLock<SystemTime>,
 }
 
+/// An event of a watch, as it is sent.
+type Event = Arc<[u8]>;
+
+/// All objects of a kind.
+struct Encoded {
+    /// As a list, and the same compressed.
+    list: Vec<u8>,
+    compressed: Vec<u8>,
+    /// As the events that begin a watch, and the one that says that these were all.
+    events: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl Encoded {
+    fn new(resource: Resource, objects: Vec<Value>) -> Result<Self> {
+        let kind = resource.kind();
+        let events = objects.iter().flat_map(|object| protobuf::event("ADDED", kind, object)).collect();
+        let list = protobuf::list(kind, VERSION, objects);
+        // As fast as it can, as the API server does.
+        let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+        compressed.write_all(&list)?;
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        let metadata = json!({"resourceVersion": VERSION, "annotations": annotations});
+        let end = protobuf::event("BOOKMARK", kind, &json!({"metadata": metadata}));
+        Ok(Self { list, compressed: compressed.finish()?, events, end })
+    }
+}
+
+/// Of everything.
+const VERSION: &str = "1";
+
 impl Api {
     /// Serves a cluster of this size on the loopback of `host`.
     pub(super) fn start(host: &Host, size: Size) -> Result<Self> {
         let node = objects::node(host.ipv4);
-        let lists = BTreeMap::from([
-            (Resource::Nodes, event("ADDED", &node)),
-            (Resource::Services, objects::added((0..size.services).map(objects::service))),
-            (
-                Resource::EndpointSlices,
-                objects::added((0..size.services).map(|number| objects::slice(size, number))),
-            ),
-        ]);
+        let all = |resource| match resource {
+            Resource::Nodes => vec![node.clone()],
+            Resource::Services => (0..size.services).map(objects::service).collect(),
+            Resource::EndpointSlices => {
+                (0..size.services).map(|number| objects::slice(size, number)).collect()
+            }
+            Resource::ServiceCidrs => Vec::new(),
+        };
+        let resources =
+            [Resource::Nodes, Resource::Services, Resource::EndpointSlices, Resource::ServiceCidrs];
+        let lists =
+            resources.into_iter().map(|resource| Ok((resource, Encoded::new(resource, all(resource))?)));
+        let lists = lists.collect::<Result<_>>()?;
         let shared = Arc::new(Shared {
             node,
             lists,
@@ -106,7 +148,7 @@ impl Api {
 
     /// Sends a changed EndpointSlice to all watches.
     pub(super) fn change(&self, slice: &Value) {
-        let event: Arc<str> = event("MODIFIED", slice).into();
+        let event: Event = protobuf::event("MODIFIED", Resource::EndpointSlices.kind(), slice).into();
         let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|(resource, watcher)| {
             *resource != Resource::EndpointSlices || watcher.send(Arc::clone(&event)).is_ok()
@@ -133,62 +175,94 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let asked = SystemTime::now();
-        let target = request(&stream)?;
+        let Request { target, takes_gzip } = Request::read(&stream)?;
         self.first_byte.get_or_init(SystemTime::now);
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         if path == "/api/v1/nodes/node" {
             return respond(&mut stream, "200 OK", &self.node);
         }
-        let watches = query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
-        let Some((resource, version, kind)) = Resource::at(path).filter(|_| watches) else {
+        let Some((resource, encoded)) =
+            Resource::at(path).and_then(|resource| Some((resource, self.lists.get(&resource)?)))
+        else {
             let status = json!({
                 "apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
             });
             return respond(&mut stream, "404 Not Found", &status);
         };
+        let head = |more| {
+            let kind = "Content-Type: application/vnd.kubernetes.protobuf";
+            format!("HTTP/1.1 200 OK\r\n{kind}{more}\r\nConnection: close\r\n\r\n")
+        };
+        if !query.split('&').any(|word| matches!(word, "watch=true" | "watch=1")) {
+            let (list, more) = if takes_gzip {
+                (&encoded.compressed, "\r\nContent-Encoding: gzip")
+            } else {
+                (&encoded.list, "")
+            };
+            stream.write_all(head(more).as_bytes())?;
+            return self.send(&mut stream, resource, asked, list.split_at(list.len().saturating_sub(1)));
+        }
         // Subscribes before anything is sent: no change may be lost between the list, or only the head, and
         // the rest.
         let changes = self.subscribe(resource);
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(head(";stream=watch").as_bytes())?;
         if query.contains("sendInitialEvents=true") {
-            let list = self.lists.get(&resource).map_or("", String::as_str);
-            stream.write_all(list.as_bytes())?;
-            // The time is taken before the end is sent: a client that has read it may have synced by the time
-            // that this thread runs again.
-            let sent = Sent { asked, complete: SystemTime::now() };
-            self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
-            stream.write_all(objects::end_of_list(version, kind).as_bytes())?;
+            self.send(&mut stream, resource, asked, (&encoded.events, &encoded.end))?;
         }
         for change in changes {
-            stream.write_all(change.as_bytes())?;
+            stream.write_all(&change)?;
         }
         Ok(())
     }
 
-    fn subscribe(&self, resource: Resource) -> Receiver<Arc<str>> {
+    /// Sends all of something in two parts, and records when.
+    fn send(
+        &self,
+        stream: &mut TcpStream,
+        resource: Resource,
+        asked: SystemTime,
+        (most, end): (&[u8], &[u8]),
+    ) -> Result<()> {
+        stream.write_all(most)?;
+        // The time is taken before the end is sent: a client that has read it may have synced by the time
+        // that this thread runs again.
+        let sent = Sent { asked, complete: SystemTime::now() };
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).insert(resource, sent);
+        Ok(stream.write_all(end)?)
+    }
+
+    fn subscribe(&self, resource: Resource) -> Receiver<Event> {
         let (sender, receiver) = channel();
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push((resource, sender));
         receiver
     }
 }
 
-/// Reads a request to its end, and returns its path.
-fn request(stream: &TcpStream) -> Result<String> {
-    let mut reader = BufReader::new(stream);
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header)?;
-        let Some((name, value)) = header.split_once(':') else { break };
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse()?;
+/// What is asked for.
+struct Request {
+    target: String,
+    takes_gzip: bool,
+}
+
+impl Request {
+    /// Reads a request to its end.
+    fn read(stream: &TcpStream) -> Result<Self> {
+        let mut reader = BufReader::new(stream);
+        let mut first = String::new();
+        reader.read_line(&mut first)?;
+        let (mut length, mut takes_gzip) = (0, false);
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            let Some((name, value)) = header.split_once(':') else { break };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse()?;
+            }
+            takes_gzip |= name.eq_ignore_ascii_case("accept-encoding") && value.contains("gzip");
         }
+        std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+        Ok(Self { target: first.split(' ').nth(1).unwrap_or_default().to_owned(), takes_gzip })
     }
-    std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
-    Ok(first.split(' ').nth(1).unwrap_or_default().to_owned())
 }
 
 fn respond(stream: &mut TcpStream, status: &str, body: &Value) -> Result<()> {

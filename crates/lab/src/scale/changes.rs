@@ -10,6 +10,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::cluster::Cluster;
 use super::feed::{Encoding, Feed, Kind, is};
+use super::list::version;
 use crate::bench::Percentiles;
 use crate::least_squares::line;
 
@@ -68,7 +69,7 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
 }
 
 async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -> Result<Round> {
-    let version = cluster.version(&Kind::Slices).await?;
+    let version = version(&cluster.node, &Kind::Slices).await?;
     let before = cluster.usage()?;
     let mut others = Vec::new();
     let mut slices = Vec::new();

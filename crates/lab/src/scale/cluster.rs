@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{GetParams, ListParams, PostParams};
+use kube::api::{GetParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::core::Request;
 use kube::{Api, Client};
@@ -16,7 +16,6 @@ use testkit::control_plane::{ControlPlane, Options};
 use testkit::kernel_baseline::Size;
 use testkit::objects;
 
-use super::feed::Kind;
 use guest::go::control_plane;
 use guest::workspace;
 
@@ -84,14 +83,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// The version that a watch of these goes on from now.
-    pub(super) async fn version(&self, kind: &Kind) -> Result<String> {
-        let request = Request::new(kind.path()).list(&ListParams::default().limit(1))?;
-        let list: Value = self.control_plane.admin_client().request(request).await?;
-        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        Ok(version.context("the list has no version")?.to_owned())
-    }
-
     pub(super) fn usage(&self) -> Result<Usage> {
         let process = self.control_plane.api_server_process()?;
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
@@ -140,6 +131,10 @@ fn account_client(control_plane: &ControlPlane) -> Result<Client> {
     let mut kubeconfig = Kubeconfig::read_from(control_plane.proxy_kubeconfig())?;
     for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
         user.token = Some(token.clone().into());
+    }
+    // What is compressed is counted as it comes.
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.disable_compression = Some(true);
     }
     let path = control_plane.directory().join("account.kubeconfig");
     fs::write(&path, serde_saphyr::to_string(&kubeconfig)?)?;

@@ -1,4 +1,5 @@
-//! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only distinguished.
+//! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only distinguished; or as kube-proxy has
+//! it, which begins with all objects.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -30,9 +31,8 @@ pub(super) enum Kind {
 /// How the server is to write its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// As kube-ipvs asks.
     Json,
-    /// As kube-proxy asks.
+    /// As kube-ipvs and kube-proxy ask.
     Protobuf,
 }
 

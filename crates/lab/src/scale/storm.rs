@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::cluster::Cluster;
 use super::feed::{Encoding, Feed, Kind};
+use super::list::version;
 use crate::bench::Percentiles;
 use reflector::{Counters, Pauses, Reflector};
 
@@ -25,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(400);
 pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
     println!("\nThe API server is started anew under {nodes} nodes\n");
     println!(
-        "| pauses | watches that listed again | went on | requests for a list | by pages | at once: asked, served | \
+        "| pauses | watches that listed again | went on | requests for a list | at once | \
          a watch works again p50 / p99 / all, s | processor, s | peak, MB | rejected | waited in queues, s |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for pauses in [Pauses::Fixed, Pauses::KubeIpvs] {
         let counters = Arc::new(Counters::default());
         let mut reflectors = cluster.control_plane.block_on(open(cluster, nodes, pauses, &counters))?;
@@ -46,13 +47,11 @@ pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
         let metric = |name| cluster.control_plane.block_on(cluster.metric(name, &[FLOW_SCHEMA]));
         let count = |counter: &AtomicUsize| counter.load(Relaxed);
         println!(
-            "| {pauses:?} | {} | {} | {} | {} | {}, {} | {:.1} / {:.1} / {all:.1} | {:.1} | {:.0} | {} | {:.1} |",
+            "| {pauses:?} | {} | {} | {} | {} | {:.1} / {:.1} / {all:.1} | {:.1} | {:.0} | {} | {:.1} |",
             settled.listed,
             went_on,
             count(&counters.lists),
-            count(&counters.paged),
             count(&counters.most_asked),
-            count(&counters.most_served),
             times.p50,
             times.p99,
             usage.processor,
@@ -91,9 +90,9 @@ async fn open(
     pauses: Pauses,
     counters: &Arc<Counters>,
 ) -> Result<JoinSet<Result<(Feed, bool)>>> {
-    let version = cluster.version(&Kind::Services).await?;
+    let version = version(&cluster.node, &Kind::Services).await?;
     let opened = (0..nodes).flat_map(Kind::for_node).map(async |kind| {
-        let feed = Feed::open(&cluster.node, &kind, Encoding::Json, &version, false).await?;
+        let feed = Feed::open(&cluster.node, &kind, Encoding::Protobuf, &version, false).await?;
         anyhow::Ok((kind, feed))
     });
     let mut reflectors = JoinSet::new();

@@ -9,14 +9,6 @@ use anyhow::{Context as _, bail};
 /// How much of a log is worth showing.
 const LAST_LINES: usize = 15;
 
-/// What the kube-apiserver in `assets` says of its version, such as `Kubernetes v1.24.17`.
-pub(super) fn version(assets: &Path) -> anyhow::Result<String> {
-    let program = assets.join("kube-apiserver");
-    let output = Command::new(&program).arg("--version").output();
-    let printed = output.with_context(|| format!("starting {}", program.display()))?.stdout;
-    String::from_utf8(printed).context("what kube-apiserver prints as its version")
-}
-
 /// The minor version in a whole one.
 pub(super) fn minor(version: &str) -> anyhow::Result<u32> {
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());

@@ -7,27 +7,27 @@ use serde::Deserialize;
 
 use crate::objects::{
     Problems, address,
-    field::{Field, List, Object, Quoted},
+    field::{Field, List, Object, Quoted, Text},
 };
 
 /// `status` as the API server sends it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawStatus {
-    load_balancer: Field<RawLoadBalancer>,
+    pub(super) load_balancer: Field<RawLoadBalancer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawLoadBalancer {
-    ingress: List<RawIngress>,
+pub(super) struct RawLoadBalancer {
+    pub(super) ingress: List<RawIngress>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawIngress {
-    ip: Field<Box<str>>,
-    ip_mode: Field<Box<str>>,
+pub(super) struct RawIngress {
+    pub(super) ip: Field<Text>,
+    pub(super) ip_mode: Field<Text>,
 }
 
 impl Object for RawStatus {}
@@ -42,9 +42,9 @@ const NONE: &str = "None";
 /// Objects from before dual stack have `clusterIP` alone, without `clusterIPs` and `ipFamilies`: its
 /// own family counts. Where there is `ipFamilies`, `clusterIPs[i]` is of `ipFamilies[i]`.
 pub(super) fn cluster_ips(
-    first: Field<Box<str>>,
-    list: List<Box<str>>,
-    families: List<Box<str>>,
+    first: Field<Text>,
+    list: List<Text>,
+    families: List<Text>,
     problems: &mut Problems,
 ) -> Vec<IpAddr> {
     let first = first.read("spec.clusterIP", problems);
@@ -86,7 +86,7 @@ fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Op
 }
 
 /// The addresses in `spec.externalIPs`.
-pub(super) fn external_ips(list: List<Box<str>>, problems: &mut Problems) -> Vec<IpAddr> {
+pub(super) fn external_ips(list: List<Text>, problems: &mut Problems) -> Vec<IpAddr> {
     sorted_once(
         list.read_each("spec.externalIPs", problems, |text, at, problems| address::read(&text, at, problems)),
     )

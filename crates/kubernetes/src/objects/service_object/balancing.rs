@@ -7,7 +7,7 @@ use service::{Balancing, ForwardingMethod, Weight, Weights};
 
 use crate::objects::{
     Problems,
-    field::{Field, Quoted},
+    field::{Field, Quoted, Text},
     metadata::Annotations,
     weight::weight,
 };
@@ -15,7 +15,7 @@ use crate::objects::{
 /// An annotation: its path in the object, and its value.
 struct Annotation {
     at: &'static str,
-    text: Box<str>,
+    text: Text,
 }
 
 /// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
@@ -30,7 +30,7 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
         (annotations.scheduler_flags, "metadata.annotations[kube-ipvs.io/scheduler-flags]"),
         (annotations.kube_router_scheduler_flags, "metadata.annotations[kube-router.io/service.schedflags]"),
     ];
-    let mut read = |field: Field<Box<str>>, at| Some(Annotation { at, text: field.read(at, problems)? });
+    let mut read = |field: Field<Text>, at| Some(Annotation { at, text: field.read(at, problems)? });
     let by_node = read(annotations.weights_by_node, "metadata.annotations[kube-ipvs.io/weights-by-node]");
     let by_zone = read(annotations.weights_by_zone, "metadata.annotations[kube-ipvs.io/weights-by-zone]");
     let most = read(annotations.max_connections, "metadata.annotations[kube-ipvs.io/max-connections]");
@@ -58,7 +58,7 @@ pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Op
 
 /// The value of the first annotation that can be used; those behind it are not looked at.
 fn first_usable<T>(
-    candidates: [(Field<Box<str>>, &'static str); 2],
+    candidates: [(Field<Text>, &'static str); 2],
     problems: &mut Problems,
     usable: impl Fn(&Annotation, &mut Problems) -> Option<T>,
 ) -> Option<T> {

@@ -4,18 +4,18 @@ mod addresses;
 mod balancing;
 mod policies;
 mod ports;
+mod protobuf;
 mod source_ranges;
 mod unserved;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use service::{Change, ObjectName, Service, ServiceKind};
 
 use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
 use super::{
-    Decoded, Kind, Problems,
-    field::{Field, List, Object, Quoted},
+    Decoded, Kind, Problems, View,
+    field::{Field, List, Object, Quoted, Text},
     metadata::{Metadata, RawMetadata, nameless},
     port,
 };
@@ -33,20 +33,20 @@ pub(crate) struct RawService {
 #[serde(default, rename_all = "camelCase")]
 struct RawSpec {
     #[serde(rename = "type")]
-    kind: Field<Box<str>>,
+    kind: Field<Text>,
     #[serde(rename = "clusterIP")]
-    cluster_ip: Field<Box<str>>,
+    cluster_ip: Field<Text>,
     #[serde(rename = "clusterIPs")]
-    cluster_ips: List<Box<str>>,
-    ip_families: List<Box<str>>,
+    cluster_ips: List<Text>,
+    ip_families: List<Text>,
     #[serde(rename = "externalIPs")]
-    external_ips: List<Box<str>>,
+    external_ips: List<Text>,
     ports: List<RawPort>,
-    session_affinity: Field<Box<str>>,
+    session_affinity: Field<Text>,
     session_affinity_config: Field<RawAffinityConfig>,
-    internal_traffic_policy: Field<Box<str>>,
-    external_traffic_policy: Field<Box<str>>,
-    load_balancer_source_ranges: List<Box<str>>,
+    internal_traffic_policy: Field<Text>,
+    external_traffic_policy: Field<Text>,
+    load_balancer_source_ranges: List<Text>,
     health_check_node_port: Field<i64>,
 }
 
@@ -60,8 +60,9 @@ impl Kind for Service {
     const ALWAYS_SOME: bool = true;
 
     type Raw = RawService;
+    type Message = protobuf::Service;
 
-    fn decode(raw: RawService) -> (ObjectMeta, Decoded<Self>) {
+    fn read(raw: RawService) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let decoded = match metadata.object_name() {
@@ -71,7 +72,7 @@ impl Kind for Service {
                 Decoded::Object(service(name, &mut metadata, spec, raw.status, problems))
             }
         };
-        (metadata.object_meta(), decoded)
+        metadata.view(decoded)
     }
 
     fn problems(&self) -> &[String] {
@@ -153,7 +154,7 @@ fn service(
     service
 }
 
-fn kind(field: Field<Box<str>>, problems: &mut Problems) -> ServiceKind {
+fn kind(field: Field<Text>, problems: &mut Problems) -> ServiceKind {
     match field.read("spec.type", problems).as_deref() {
         None | Some("ClusterIP") => ServiceKind::ClusterIp,
         Some("NodePort") => ServiceKind::NodePort,

@@ -5,7 +5,7 @@ use service::TrafficPolicy;
 
 use crate::objects::{
     Problems,
-    field::{Field, Object, Quoted},
+    field::{Field, Object, Quoted, Text},
 };
 
 /// `spec.sessionAffinityConfig` as the API server sends it.
@@ -13,13 +13,13 @@ use crate::objects::{
 #[serde(default)]
 pub(super) struct RawAffinityConfig {
     #[serde(rename = "clientIP")]
-    client_ip: Field<RawClientIp>,
+    pub(super) client_ip: Field<RawClientIp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawClientIp {
-    timeout_seconds: Field<i64>,
+pub(super) struct RawClientIp {
+    pub(super) timeout_seconds: Field<i64>,
 }
 
 impl Object for RawAffinityConfig {}
@@ -32,7 +32,7 @@ const LONGEST_AFFINITY_SECONDS: u32 = 86_400;
 
 /// How many seconds a client keeps its endpoint.
 pub(super) fn affinity(
-    field: Field<Box<str>>,
+    field: Field<Text>,
     config: Field<RawAffinityConfig>,
     problems: &mut Problems,
 ) -> Option<u32> {
@@ -62,7 +62,7 @@ pub(super) fn affinity(
 }
 
 /// A traffic policy; Cluster where none is given.
-pub(super) fn traffic(field: Field<Box<str>>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
+pub(super) fn traffic(field: Field<Text>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
     match field.read(at, problems).as_deref() {
         None | Some("Cluster") => TrafficPolicy::Cluster,
         Some("Local") => TrafficPolicy::Local,

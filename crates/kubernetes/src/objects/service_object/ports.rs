@@ -7,7 +7,7 @@ use service::ServicePort;
 
 use crate::objects::{
     Problems,
-    field::{Field, List, Object, Quoted},
+    field::{Field, List, Object, Quoted, Text, owned},
     port,
 };
 
@@ -15,10 +15,10 @@ use crate::objects::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawPort {
-    name: Field<Box<str>>,
-    protocol: Field<Box<str>>,
-    port: Field<i64>,
-    node_port: Field<i64>,
+    pub(super) name: Field<Text>,
+    pub(super) protocol: Field<Text>,
+    pub(super) port: Field<i64>,
+    pub(super) node_port: Field<i64>,
 }
 
 impl Object for RawPort {}
@@ -55,7 +55,7 @@ fn service_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -
     let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
     let number = port::number(raw.port, format_args!("{at}.port"), problems);
     let node_port = port::optional(raw.node_port, format_args!("{at}.nodePort"), problems);
-    Some(ServicePort { name: name.into(), protocol: protocol?, port: number?, node_port })
+    Some(ServicePort { name: owned(name), protocol: protocol?, port: number?, node_port })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::objects::{
     Problems, address,
-    field::{Field, List, Quoted},
+    field::{Field, List, Quoted, Text},
 };
 
 const AT: &str = "spec.loadBalancerSourceRanges";
@@ -17,7 +17,7 @@ const AT: &str = "spec.loadBalancerSourceRanges";
 ///
 /// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
 /// something to cloud controllers only.
-pub(super) fn source_ranges(list: List<Box<str>>, problems: &mut Problems) -> Option<Vec<IpNet>> {
+pub(super) fn source_ranges(list: List<Text>, problems: &mut Problems) -> Option<Vec<IpNet>> {
     match &list {
         Field::Absent => return None,
         Field::Is(texts) if texts.is_empty() => return None,

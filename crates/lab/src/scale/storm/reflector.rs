@@ -6,19 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use kube::api::ListParams;
-use kube::core::Request;
+use anyhow::{Result, bail};
 use kube::runtime::watcher::DefaultBackoff;
 use kube::{Client, Error};
-use serde_json::Value;
 use tokio::time::{error::Elapsed, sleep, timeout};
 
 use super::super::feed::{Encoding, Feed, Kind, is};
+use super::super::list::{Compression, list, version};
 
-/// How long an answer may take, and how many objects are in a page.
+/// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(60);
-const PAGE: u32 = 500;
 /// A watch that has not been refused by then goes on.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 /// The pause without back-off and jitter.
@@ -38,14 +35,9 @@ pub(super) enum Pauses {
 pub(super) struct Counters {
     /// Requests for a list.
     pub(super) lists: AtomicUsize,
-    /// Of those, asked for in pages because their WatchList was quiet for too long.
-    pub(super) paged: AtomicUsize,
     /// Asked and not complete, now and the most at once.
     asked: AtomicUsize,
     pub(super) most_asked: AtomicUsize,
-    /// Of those, the answer has begun.
-    served: AtomicUsize,
-    pub(super) most_served: AtomicUsize,
 }
 
 /// One watch of one node.
@@ -91,7 +83,8 @@ impl Reflector {
 
     async fn resume(&self) -> Resumed {
         let opened =
-            timeout(ANSWER, Feed::open(&self.client, &self.kind, Encoding::Json, &self.version, false)).await;
+            timeout(ANSWER, Feed::open(&self.client, &self.kind, Encoding::Protobuf, &self.version, false))
+                .await;
         let mut feed = match opened {
             Ok(Ok(feed)) => feed,
             Ok(Err(error)) => match error.downcast_ref() {
@@ -110,42 +103,16 @@ impl Reflector {
         if refused { Resumed::NeedsANewList } else { Resumed::GoesOn(feed) }
     }
 
-    /// Everything there is, and the watch that follows it.
+    /// Everything there is, and the watch that follows it. The version that the list has is in what is
+    /// compressed, so it is asked for once more.
     async fn list(&self) -> Result<Feed> {
-        let Counters { lists, paged, asked, most_asked, .. } = &*self.counters;
+        let Counters { lists, asked, most_asked } = &*self.counters;
         let _asked = Counted::new(asked, most_asked);
         lists.fetch_add(1, Relaxed);
-        match self.watch_list().await {
-            Err(error) if error.is::<Elapsed>() => {
-                paged.fetch_add(1, Relaxed);
-                self.pages().await
-            }
-            other => other,
-        }
-    }
-
-    async fn watch_list(&self) -> Result<Feed> {
-        let mut feed =
-            timeout(ANSWER, Feed::open(&self.client, &self.kind, Encoding::Json, "", true)).await??;
-        let _served = Counted::new(&self.counters.served, &self.counters.most_served);
-        feed.read_initial_events().await?;
-        Ok(feed)
-    }
-
-    async fn pages(&self) -> Result<Feed> {
-        let (label_selector, field_selector) = self.kind.selectors();
-        let mut params = ListParams { label_selector, field_selector, ..ListParams::default() }.limit(PAGE);
-        loop {
-            let request = Request::new(self.kind.path()).list(&params)?;
-            let page: Value = timeout(ANSWER, self.client.request(request)).await??;
-            let text =
-                |pointer| page.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-            params.continue_token = text("/metadata/continue").map(str::to_owned);
-            if params.continue_token.is_none() {
-                let version = text("/metadata/resourceVersion").context("the list has no version")?;
-                return Feed::open(&self.client, &self.kind, Encoding::Json, version, false).await;
-            }
-        }
+        let listed = list(&self.client, self.kind.clone(), Encoding::Protobuf, Compression::Gzip);
+        timeout(ANSWER, listed).await??;
+        let version = version(&self.client, &self.kind).await?;
+        Feed::open(&self.client, &self.kind, Encoding::Protobuf, &version, false).await
     }
 }
 

@@ -1,0 +1,81 @@
+//! What the API server's answers are written in: protobuf, or JSON where it does not have that, or somebody in between.
+
+pub(super) mod json;
+pub(super) mod list_decoder;
+pub(super) mod protobuf;
+
+use std::io;
+
+use http::{HeaderMap, header::CONTENT_TYPE};
+use prost::DecodeError;
+
+/// The media type of Kubernetes' protobuf.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Protobuf,
+    Json,
+}
+
+impl Encoding {
+    /// The value of the header `Accept`, as client-go has it: the server takes the first that it can write.
+    pub(super) const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
+    /// That of a client that will not have protobuf.
+    pub(super) const ACCEPT_JSON: &str = "application/json";
+
+    /// What an answer with these headers is written in. One that does not say so has come by somebody who knows nothing
+    /// of protobuf.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let content_type =
+            headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if content_type.starts_with(PROTOBUF) { Self::Protobuf } else { Self::Json }
+    }
+}
+
+/// Why an answer cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    /// The connection broke, or what was compressed is not.
+    #[error("{0}")]
+    Connection(#[from] io::Error),
+    /// It says that it is protobuf of Kubernetes, and does not begin like that.
+    #[error("no object of Kubernetes in protobuf")]
+    NoMagic,
+    /// The bytes are no protobuf.
+    #[error("no protobuf: {0}")]
+    Protobuf(#[from] DecodeError),
+    /// A field of a list that is no list.
+    #[error("no protobuf: a list with a field of another wire type")]
+    WireType,
+    /// An event of a type that nobody knows.
+    #[error("an event of the type {0:?}")]
+    EventType(String),
+    /// A list ended before it was complete.
+    #[error("the list ended before it was complete")]
+    Incomplete,
+    /// The text is no JSON, or another one.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A line without end.
+    #[error("a line that does not end")]
+    LongLine,
+}
+
+impl Unreadable {
+    /// Whether the connection was closed, be it in the middle of something.
+    pub(super) fn is_the_end(&self) -> bool {
+        match self {
+            Self::Connection(error) => error.kind() == io::ErrorKind::UnexpectedEof,
+            // Half a line at the end.
+            Self::Json(error) => error.is_eof(),
+            _ => false,
+        }
+    }
+
+    /// Whether protobuf may have been changed on the way.
+    pub(super) fn is_no_protobuf(&self) -> bool {
+        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::WireType)
+    }
+}

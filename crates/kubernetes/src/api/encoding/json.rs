@@ -1,0 +1,49 @@
+//! Kubernetes' JSON: an event of a watch is a line, a list is one object.
+
+use kube::core::{Status, WatchEvent};
+use serde::Deserialize;
+
+use super::Unreadable;
+use crate::{
+    api::{events::Event, list::Part},
+    objects::{Kind, View},
+};
+
+/// A list as the server sends it.
+#[derive(Deserialize)]
+#[serde(bound = "T: Kind")]
+struct List<T> {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<View<T>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+}
+
+/// Reads an event of a watch; what is no event may be the status of an error.
+pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<Event<T>, Unreadable> {
+    match serde_json::from_str(line) {
+        Ok(event) => Ok(match event {
+            WatchEvent::Added(view) | WatchEvent::Modified(view) => Event::Applied(view),
+            WatchEvent::Deleted(view) => Event::Deleted(view),
+            WatchEvent::Bookmark(bookmark) => Event::Bookmark(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) => Event::Error(status),
+        }),
+        Err(error) => serde_json::from_str(line).map(Event::Error).map_err(|_| error.into()),
+    }
+}
+
+/// Reads the answer to a request that was refused.
+pub(in crate::api) fn status(text: &[u8]) -> Result<Status, Unreadable> {
+    Ok(serde_json::from_slice(text)?)
+}
+
+/// Reads a list.
+pub(in crate::api) fn list<T: Kind>(text: &[u8]) -> Result<Vec<Part<T>>, Unreadable> {
+    let List { metadata, items } = serde_json::from_slice(text)?;
+    Ok(items.into_iter().map(Part::Object).chain([Part::Version(metadata.resource_version)]).collect())
+}

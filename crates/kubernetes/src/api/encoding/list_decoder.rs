@@ -1,0 +1,145 @@
+//! Reads a list in protobuf while it comes in: no more of it is kept than one object.
+//!
+//! It is an `Unknown`, whose field `raw` is the list, whose fields are its metadata and each of its objects. All fields
+//! of both are of the wire type that begins with its length.
+
+use prost::{
+    bytes::{Buf, Bytes, BytesMut},
+    decode_length_delimiter,
+};
+use std::marker::PhantomData;
+use tokio_util::codec::Decoder;
+
+use super::{
+    Unreadable,
+    protobuf::{MAGIC, version_of_list},
+};
+use crate::{
+    api::list::Part,
+    objects::{Kind, View},
+};
+
+/// Reads the parts of a list from its bytes.
+pub(in crate::api) struct ListDecoder<T> {
+    within: Within,
+    kind: PhantomData<fn() -> T>,
+}
+
+/// Where the next bytes belong.
+#[derive(Clone, Copy, Debug)]
+enum Within {
+    /// Nothing has been read.
+    Beginning,
+    /// Between the fields of `Unknown`.
+    Unknown,
+    /// Between the fields of the list, of which so many bytes are to come.
+    List(usize),
+}
+
+/// Field numbers.
+const RAW: usize = 2;
+const METADATA: usize = 1;
+const ITEMS: usize = 2;
+
+impl<T> Default for ListDecoder<T> {
+    fn default() -> Self {
+        Self { within: Within::Beginning, kind: PhantomData }
+    }
+}
+
+impl<T: Kind> Decoder for ListDecoder<T> {
+    type Item = Part<T>;
+    type Error = Unreadable;
+
+    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Part<T>>, Unreadable> {
+        loop {
+            match self.within {
+                Within::Beginning => {
+                    let Some(begin) = bytes.get(..MAGIC.len()) else { return Ok(None) };
+                    if begin != MAGIC {
+                        return Err(Unreadable::NoMagic);
+                    }
+                    bytes.advance(MAGIC.len());
+                    self.within = Within::Unknown;
+                }
+                Within::Unknown => match Header::read(bytes)? {
+                    None => return Ok(None),
+                    Some(header) if header.field == RAW => {
+                        bytes.advance(header.size);
+                        self.within = Within::List(header.length);
+                    }
+                    Some(header) => match header.take_field(bytes) {
+                        None => return Ok(None),
+                        Some(_of_no_interest) => {}
+                    },
+                },
+                Within::List(0) => self.within = Within::Unknown,
+                Within::List(left) => {
+                    let Some(header) = Header::read(bytes)? else { return Ok(None) };
+                    let Some(field) = header.take_field(bytes) else { return Ok(None) };
+                    let taken = header.size.saturating_add(header.length);
+                    self.within = Within::List(left.checked_sub(taken).ok_or(Unreadable::WireType)?);
+                    match header.field {
+                        METADATA => return version_of_list(field).map(Part::Version).map(Some),
+                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(field)?))),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode_eof(&mut self, bytes: &mut BytesMut) -> Result<Option<Part<T>>, Unreadable> {
+        match self.decode(bytes)? {
+            None if !bytes.is_empty() || !matches!(self.within, Within::Unknown) => {
+                Err(Unreadable::Incomplete)
+            }
+            part => Ok(part),
+        }
+    }
+}
+
+/// What is before a field: its number, its wire type and its length.
+struct Header {
+    field: usize,
+    /// Of the field.
+    length: usize,
+    /// Of the header.
+    size: usize,
+}
+
+/// The wire type `LEN`.
+const WITH_LENGTH: usize = 2;
+
+/// The longest header: two numbers of ten bytes.
+const LONGEST_HEADER: usize = 20;
+
+impl Header {
+    /// `None` as long as not all of it has come.
+    fn read(bytes: &[u8]) -> Result<Option<Self>, Unreadable> {
+        let mut rest = bytes;
+        // Key and length are both varints, which prost calls length delimiters.
+        let read =
+            decode_length_delimiter(&mut rest).and_then(|key| Ok((key, decode_length_delimiter(&mut rest)?)));
+        match read {
+            Ok((key, length)) if key & 7 == WITH_LENGTH => {
+                let size = bytes.len().saturating_sub(rest.len());
+                Ok(Some(Self { field: key >> 3, length, size }))
+            }
+            Ok(_) => Err(Unreadable::WireType),
+            Err(error) if bytes.len() >= LONGEST_HEADER => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The field's bytes, when all have come; its header goes with them.
+    fn take_field(&self, bytes: &mut BytesMut) -> Option<Bytes> {
+        let end = self.size.checked_add(self.length)?;
+        if bytes.len() < end {
+            bytes.reserve(end.saturating_sub(bytes.len()));
+            return None;
+        }
+        bytes.advance(self.size);
+        Some(bytes.split_to(self.length).freeze())
+    }
+}

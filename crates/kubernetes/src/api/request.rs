@@ -1,0 +1,90 @@
+//! A request to the API server, and its answer.
+
+use std::{error::Error, io};
+
+use futures::{Stream, TryStreamExt as _};
+use http::{HeaderValue, Request, header};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body, core::Status};
+use prost::bytes::Bytes;
+use tokio_util::io::StreamReader;
+
+use super::{
+    encoding::{Encoding, json, protobuf},
+    failure::Failure,
+};
+
+/// Asks the API server, and takes what it answers as long as it is no refusal.
+#[derive(Clone)]
+pub(super) struct Requests {
+    client: Client,
+    /// What the server may write.
+    accept: &'static str,
+}
+
+/// An answer whose body is still to be read.
+pub(super) struct Answer {
+    pub(super) encoding: Encoding,
+    body: Body,
+}
+
+impl Requests {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, accept: Encoding::ACCEPT }
+    }
+
+    /// Protobuf that could not be read once may have been changed by somebody on the way.
+    pub(super) fn no_more_protobuf(&mut self) {
+        self.accept = Encoding::ACCEPT_JSON;
+    }
+
+    /// Sends a request.
+    pub(super) async fn send(&self, mut request: Request<Vec<u8>>) -> Result<Answer, Failure> {
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(self.accept));
+        let response = self.client.send(request.map(Body::from)).await?;
+        let (code, encoding) = (response.status(), Encoding::of(response.headers()));
+        let answer = Answer { encoding, body: response.into_body() };
+        if code.is_success() { Ok(answer) } else { Err(answer.into_refusal(code.as_u16()).await) }
+    }
+}
+
+impl Answer {
+    /// All of the body.
+    pub(super) async fn whole(self) -> Result<Bytes, Failure> {
+        Ok(self.body.collect().await?.to_bytes())
+    }
+
+    /// The body as it comes in.
+    pub(super) fn reader(self) -> StreamReader<impl Stream<Item = io::Result<Bytes>>, Bytes> {
+        StreamReader::new(self.body.into_data_stream().map_err(broken))
+    }
+
+    /// A refusal is a status in the encoding that was asked for; somebody on the way may have written anything.
+    async fn into_refusal(self, code: u16) -> Failure {
+        let encoding = self.encoding;
+        let text = match self.whole().await {
+            Ok(text) => text,
+            Err(failure) => return failure,
+        };
+        let status = match encoding {
+            Encoding::Protobuf => protobuf::status(text.clone()),
+            Encoding::Json => json::status(&text),
+        };
+        let unknown = |_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code);
+        Failure::Refused(Box::new(status.unwrap_or_else(unknown)))
+    }
+}
+
+/// A connection that was closed in the middle of a body ends it, as a server that stops closes all its watches.
+fn broken(error: kube::Error) -> io::Error {
+    let kind = if was_closed(&error) { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::Other };
+    io::Error::new(kind, error)
+}
+
+fn was_closed(error: &(dyn Error + 'static)) -> bool {
+    let unexpected = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    error.downcast_ref().is_some_and(unexpected)
+        // hyper has no name for it in HTTP/1.1.
+        || error.to_string().contains("unexpected EOF during chunk")
+        || error.source().is_some_and(was_closed)
+}
