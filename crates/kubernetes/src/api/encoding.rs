@@ -9,6 +9,9 @@ use std::io;
 use http::{HeaderMap, header::CONTENT_TYPE};
 use prost::DecodeError;
 
+/// The longest object or event in bytes: etcd takes no object of more than 1.5 MiB, and JSON makes it longer.
+pub(super) const LONGEST: usize = 64 << 20;
+
 /// The media type of Kubernetes' protobuf.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -58,9 +61,9 @@ pub(super) enum Unreadable {
     /// The text is no JSON, or another one.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A line without end.
-    #[error("a line that does not end")]
-    LongLine,
+    /// An object or an event that nobody can have sent.
+    #[error("an object of more than {} MiB", LONGEST >> 20)]
+    TooLong,
 }
 
 impl Unreadable {
@@ -76,6 +79,6 @@ impl Unreadable {
 
     /// Whether protobuf may have been changed on the way.
     pub(super) fn is_no_protobuf(&self) -> bool {
-        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::WireType)
+        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::WireType | Self::TooLong)
     }
 }

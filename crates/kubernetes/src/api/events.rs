@@ -1,5 +1,7 @@
 //! The events of one watch.
 
+use std::io;
+
 use futures::{StreamExt as _, TryStreamExt as _, future, stream::BoxStream};
 use http::header::{ACCEPT_ENCODING, HeaderValue};
 use kube::{
@@ -10,7 +12,7 @@ use prost::bytes::BytesMut;
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec, LinesCodec, LinesCodecError};
 
 use super::{
-    encoding::{Encoding, Unreadable, json, protobuf},
+    encoding::{Encoding, LONGEST, Unreadable, json, protobuf},
     failure::Failure,
     request::Requests,
 };
@@ -33,9 +35,6 @@ pub(super) type Events<T> = BoxStream<'static, Result<Event<T>, Failure>>;
 /// unpacks only the first (its `request_events` says so).
 const UNCOMPRESSED: HeaderValue = HeaderValue::from_static("identity");
 
-/// The longest event: etcd takes no object of more than 1.5 MiB, and JSON makes it longer.
-const LONGEST: usize = 64 << 20;
-
 /// Opens a watch from a version on. A connection that is closed ends it.
 pub(super) async fn watch<T: Kind>(
     requests: &Requests,
@@ -49,14 +48,17 @@ pub(super) async fn watch<T: Kind>(
         Encoding::Protobuf => {
             // Each event is behind its length, four bytes with the most significant first.
             let codec = LengthDelimitedCodec::builder().max_frame_length(LONGEST).new_codec();
-            let frames = FramedRead::new(answer.reader(), codec).map_err(Unreadable::from);
+            let frames = FramedRead::new(answer.reader(), codec).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => Unreadable::TooLong,
+                _ => Unreadable::Connection(error),
+            });
             frames.map(|frame| protobuf::event(frame.map(BytesMut::freeze)?)).boxed()
         }
         Encoding::Json => {
             let codec = LinesCodec::new_with_max_length(LONGEST);
             let lines = FramedRead::new(answer.reader(), codec).map_err(|error| match error {
                 LinesCodecError::Io(error) => Unreadable::Connection(error),
-                LinesCodecError::MaxLineLengthExceeded => Unreadable::LongLine,
+                LinesCodecError::MaxLineLengthExceeded => Unreadable::TooLong,
             });
             lines.map(|line| json::event(&line?)).boxed()
         }

@@ -742,22 +742,35 @@ async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn who_garbles_protobuf_is_asked_for_json() {
-    let script = Script::new("services", [list(2, [service("a", 1)]), events([added("b", 3)])]);
+    // Another beginning, a field that is no message, one that is longer than anything.
+    let too_long =
+        [&b"k8s\0\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x12"[..], &[0xff; 8], &[0x7f; 20]].concat();
+    for garbled in [&b"{\"kind\": \"ServiceList\"}"[..], b"k8s\0\x08\x01", &too_long] {
+        let accepted = accepted_after(garbled.to_vec()).await;
+        assert!(accepted[0].starts_with(PROTOBUF), "{accepted:?}");
+        assert!(accepted[1..].iter().all(|accept| accept == "application/json"), "{accepted:?}");
+        assert!(accepted.len() > 2, "{accepted:?}");
+    }
+}
+
+/// What is accepted of a server that has this for whoever takes protobuf, and Services in JSON.
+async fn accepted_after(garbled: Vec<u8>) -> Vec<String> {
+    let script = Script::new("services", [list(2, [service("a", 1)]), events([added("b", 3)])]).with_node();
     let all_accepted = Arc::new(Mutex::new(Vec::new()));
     let (answering, accepted) = (script.clone(), Arc::clone(&all_accepted));
     let server = tower::service_fn(move |request: Request<Body>| {
-        let (script, accepted) = (answering.clone(), Arc::clone(&accepted));
+        let (script, accepted, garbled) = (answering.clone(), Arc::clone(&accepted), garbled.clone());
         async move {
             let accept = request.headers()[ACCEPT].to_str().unwrap().to_owned();
-            let of_services = request.uri().path().ends_with("/services");
-            if of_services {
-                accepted.lock().unwrap().push(accept.clone());
+            if !request.uri().path().ends_with("/services") {
+                return script.answer(request).await;
             }
-            if of_services && accept.starts_with(PROTOBUF) {
-                let body = Full::from("k8s\0\u{8}\u{1}").boxed();
-                return Ok(Response::builder().header(CONTENT_TYPE, PROTOBUF).body(body).unwrap());
+            accepted.lock().unwrap().push(accept.clone());
+            if !accept.starts_with(PROTOBUF) {
+                return script.answer(request).await;
             }
-            script.answer(request).await
+            let body = Full::from(garbled).boxed();
+            Ok(Response::builder().header(CONTENT_TYPE, PROTOBUF).body(body).unwrap())
         }
     });
     let changes = Mutex::new(Vec::new());
@@ -765,8 +778,6 @@ async fn who_garbles_protobuf_is_asked_for_json() {
     let watching =
         watch(Client::new(server, "default"), "n1", &watches, |change| changes.lock().unwrap().push(change));
     assert!(timeout(Duration::from_secs(100), watching).await.is_err());
-    assert_eq!(short(&changes.into_inner().unwrap()), ["=a", "+b:3"]);
-    let accepted = all_accepted.lock().unwrap();
-    assert!(accepted[0].starts_with(PROTOBUF), "{accepted:?}");
-    assert!(accepted[1..].iter().all(|accept| accept == "application/json"), "{accepted:?}");
+    assert_eq!(short(&changes.into_inner().unwrap()), ["n1 in z1 at 192.0.2.1", "=a", "+b:3"]);
+    all_accepted.lock().unwrap().clone()
 }

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use tokio_util::codec::Decoder;
 
 use super::{
-    Unreadable,
+    LONGEST, Unreadable,
     protobuf::{MAGIC, version_of_list},
 };
 use crate::{
@@ -68,7 +68,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                         bytes.advance(header.size);
                         self.within = Within::List(header.length);
                     }
-                    Some(header) => match header.take_field(bytes) {
+                    Some(header) => match header.take_field(bytes)? {
                         None => return Ok(None),
                         Some(_of_no_interest) => {}
                     },
@@ -76,7 +76,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                 Within::List(0) => self.within = Within::Unknown,
                 Within::List(left) => {
                     let Some(header) = Header::read(bytes)? else { return Ok(None) };
-                    let Some(field) = header.take_field(bytes) else { return Ok(None) };
+                    let Some(field) = header.take_field(bytes)? else { return Ok(None) };
                     let taken = header.size.saturating_add(header.length);
                     self.within = Within::List(left.checked_sub(taken).ok_or(Unreadable::WireType)?);
                     match header.field {
@@ -133,13 +133,16 @@ impl Header {
     }
 
     /// The field's bytes, when all have come; its header goes with them.
-    fn take_field(&self, bytes: &mut BytesMut) -> Option<Bytes> {
-        let end = self.size.checked_add(self.length)?;
+    fn take_field(&self, bytes: &mut BytesMut) -> Result<Option<Bytes>, Unreadable> {
+        if self.length > LONGEST {
+            return Err(Unreadable::TooLong);
+        }
+        let end = self.size.saturating_add(self.length);
         if bytes.len() < end {
             bytes.reserve(end.saturating_sub(bytes.len()));
-            return None;
+            return Ok(None);
         }
         bytes.advance(self.size);
-        Some(bytes.split_to(self.length).freeze())
+        Ok(Some(bytes.split_to(self.length).freeze()))
     }
 }
