@@ -1,7 +1,7 @@
 //! One endpoint goes and comes back: the time from the write at the API server to the kernel, compared with
 //! the time in which the watch delivers the same change to a client that does nothing with it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -74,14 +74,20 @@ pub(super) fn watch(node: &Node) -> Result<Receiver<Instant>> {
     let address = node.api.address;
     let mut stream = node.lab.node.inside(move || TcpStream::connect(address))??;
     write!(stream, "GET /apis/discovery.k8s.io/v1/endpointslices?watch=true HTTP/1.1\r\nHost: api\r\n\r\n")?;
-    let mut lines = BufReader::new(stream).lines();
-    // The answer's head; from then on there are only events.
-    let head = lines.by_ref().find(|line| line.as_ref().map_or(true, String::is_empty));
-    head.context("no answer")??;
+    let mut answer = BufReader::new(stream);
+    // Its head ends with an empty line; from then on there are only events.
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        ensure!(answer.read_line(&mut line)? > 0, "no answer");
+    }
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        for _ in lines.map_while(Result::ok) {
-            if sender.send(Instant::now()).is_err() {
+        // An event is behind its length.
+        let mut length = [0; 4];
+        while answer.read_exact(&mut length).is_ok() {
+            let mut event = answer.by_ref().take(u32::from_be_bytes(length).into());
+            if io::copy(&mut event, &mut io::sink()).is_err() || sender.send(Instant::now()).is_err() {
                 break;
             }
         }
