@@ -57,6 +57,12 @@ fn with_vips_as_routes_they_take_nothing_either() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn only_nodes_may_send_what_leaves_the_tunnel() {
+    packet_table::follow("tunnels.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn with_vips_as_addresses_everyone_is_answered_and_seen_with_their_own_address() {
     packet_table::follow("bindings.txt");
 }

@@ -21,6 +21,9 @@
 //! client  -> node            tcp  22  : node sees client
 //! ```
 //!
+//! `tunnel client to pod-1 for web load-balancer` is a step too: from then on the client puts what it sends there into
+//! packets for the pod, as a node does that serves by direct return.
+//!
 //! `any` is TCP, UDP and SCTP, one after the other; each is asked in both families unless a 4 or a 6 follows.
 //! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
 //! `sees node` is the node's address on its link to the one who answers, as whatever is masqueraded has it;
@@ -69,6 +72,7 @@ pub(crate) fn follow_with(name: &str, more: &[&str]) {
                     network.load(restore, &[], &directory().join(file));
                 }
             }
+            Step::Tunnel { from, pod, service } => network.tunnel(from, pod, service),
             Step::Rows(rows) => {
                 let answers = run::ask(&network, rows);
                 network.daemon_still_runs();

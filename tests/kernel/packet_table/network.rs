@@ -59,7 +59,8 @@ impl Network {
         }
         let mut network = Self { cluster, office, other_node, services: Vec::new() };
         // No Service has this name.
-        network.cluster.write_manifest("Node", &network.node());
+        network.cluster.write_manifest("Node", &network.node("node"));
+        network.cluster.write_manifest("Node-2", &network.node("node-2"));
         for service in services {
             network.write(service);
         }
@@ -96,14 +97,29 @@ impl Network {
         self.cluster.lab.node.run(program, &[arguments, &[&*file]].concat()).unwrap();
     }
 
-    fn node(&self) -> Value {
-        let node = &self.cluster.lab.node;
+    /// Makes a host put what it sends to a Service into packets for a pod.
+    pub(super) fn tunnel(&self, from: &str, pod: &str, service: &Destination) {
+        for (family, kind) in [(Family::V4, "ipip"), (Family::V6, "ip6tnl")] {
+            let (local, remote) = (self.own_address(from, family), self.own_address(pod, family));
+            let (name, address) = (format!("{pod}-{kind}"), self.address(service, family));
+            // There is one for all Services that are sent to the same pod.
+            drop(self.host(from).ip(&format!("link add {name} type {kind} local {local} remote {remote}")));
+            let route = format!("link set {name} up\nroute replace {address} dev {name} src {local}");
+            self.host(from).ip(&route).unwrap();
+        }
+    }
+
+    /// The Node of a host.
+    fn node(&self, name: &str) -> Value {
+        let node = self.host(name);
         let internal = |ip: IpAddr| json!({ "type": "InternalIP", "address": ip });
         json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": { "name": "node" },
-            "spec": { "podCIDRs": ["10.244.0.0/17", "fd00:10:244::/56"] },
+            "metadata": { "name": name },
+            "spec": { "podCIDRs": if name == "node" { ["10.244.0.0/17", "fd00:10:244::/56"] } else {
+                ["10.244.128.0/17", "fd00:10:244:100::/56"]
+            } },
             "status": { "addresses": [internal(node.ipv4.into()), internal(node.ipv6.into())] },
         })
     }

@@ -44,6 +44,11 @@ impl Table {
                 self.steps.push(Step::Daemon(arguments.collect()));
             }
             ["nft", file] => self.steps.push(Step::Nft(file.to_owned())),
+            ["tunnel", from, "to", pod, "for", service, way] => {
+                let (from, pod) = (one_of(&HOSTS, from)?, one_of(&ENDPOINTS, pod)?);
+                let service = Destination::Service(self.service(service)?.name.clone(), Way::parse(way)?);
+                self.steps.push(Step::Tunnel { from, pod, service });
+            }
             ["iptables", file] => self.steps.push(Step::Iptables(file.to_owned())),
             _ => {
                 let row = self.row(line, text)?;

@@ -47,6 +47,12 @@ pub(super) enum Step {
     Nft(String),
     /// The same for iptables and ip6tables, in the place of the rules that their tables have.
     Iptables(String),
+    /// From now on a host puts what it sends to a Service into packets for a pod.
+    Tunnel {
+        from: String,
+        pod: String,
+        service: Destination,
+    },
     Rows(Vec<Row>),
 }
 
@@ -104,7 +110,7 @@ impl Table {
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.steps.iter().flat_map(|step| match step {
             Step::Rows(rows) => &rows[..],
-            Step::Daemon(_) | Step::Nft(_) | Step::Iptables(_) => &[],
+            Step::Daemon(_) | Step::Nft(_) | Step::Iptables(_) | Step::Tunnel { .. } => &[],
         })
     }
 }
