@@ -179,8 +179,7 @@ pub(crate) fn announce(address: Ipv4Addr, nodes: &[Node]) -> Result<()> {
         // Not as a port of a pod that has ended answers.
         "reject with icmp host-unreachable".to_owned()
     } else {
-        let marks = nodes.iter().map(fwmark).enumerate().map(|(turn, mark)| format!("{turn} : {mark}"));
-        let marks = marks.collect::<Vec<_>>().join(", ");
+        let marks = marks(nodes);
         format!("ct mark set numgen inc mod {} map {{ {marks} }} meta mark set ct mark", nodes.len())
     };
     let chain = chain(address);
@@ -205,9 +204,7 @@ pub(crate) fn withdraw(address: Ipv4Addr) -> Result<()> {
 /// Leads what comes from outside to an address to these nodes by a hash of the client's address and port, as a router
 /// with several ways does that keeps nothing of connections: when the nodes change, open connections go on by others.
 pub(crate) fn spread(address: Ipv4Addr, nodes: &[&Node]) -> Result<()> {
-    let marks =
-        nodes.iter().copied().map(fwmark).enumerate().map(|(place, mark)| format!("{place} : {mark}"));
-    let marks = marks.collect::<Vec<_>>().join(", ");
+    let marks = marks(nodes.iter().copied());
     nft(&format!(
         "add chain ip balancer spread {{ type filter hook prerouting priority mangle + 1; }}
         flush chain ip balancer spread
@@ -222,6 +219,12 @@ pub(crate) fn spread_no_longer() -> Result<()> {
     nft("add chain ip balancer spread { type filter hook prerouting priority mangle + 1; }
         flush chain ip balancer spread
         delete chain ip balancer spread")
+}
+
+/// The marks of nodes by their place, from 0, as a map of nft.
+fn marks<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
+    let marks = nodes.into_iter().map(fwmark).enumerate().map(|(place, mark)| format!("{place} : {mark}"));
+    marks.collect::<Vec<_>>().join(", ")
 }
 
 /// The name of the chain of an address.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use guest::process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -236,20 +237,12 @@ impl NodeProcess {
         let is_inside =
             |process: &PathBuf| fs::read_link(process.join("ns/pid")).is_ok_and(|it| it == namespace);
         let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inside);
-        let ticks: u64 = processes.map(|process| ticks_of(&process)).sum();
-        Ok(Duration::from_millis(ticks * 10))
+        // One may have ended meanwhile.
+        let stats = processes.filter_map(|process| fs::read_to_string(process.join("stat")).ok());
+        Ok(stats.filter_map(|stat| process::processor_times(&stat)).flatten().sum())
     }
 
     fn pid(&self) -> Option<Pid> {
         fs::read_to_string(&self.pid_file).ok()?.parse().ok().map(Pid::from_raw)
     }
-}
-
-/// How long a process of this machine, and the children it has waited for, have run, in hundredths of a second. It may
-/// have ended meanwhile.
-fn ticks_of(process: &Path) -> u64 {
-    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
-    // proc(5): the name, in parentheses, may contain spaces; utime, stime, cutime and cstime are the 12th to 15th after it.
-    let after_name = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    after_name.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
 }

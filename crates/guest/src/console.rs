@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 
+use crate::{Guest, TIMED_OUT};
+
 /// How many of its last lines are printed, and how many an error repeats: of a long run only the end may be kept.
 const PRINTED: usize = 40;
 const IN_AN_ERROR: usize = 8;
@@ -24,31 +26,25 @@ impl Display for EndedEarly {
 
 impl std::error::Error for EndedEarly {}
 
-/// The text of a console.
-pub(crate) struct Console(String);
-
-impl Console {
-    /// Reads it; it is empty where the guest has not begun.
-    pub(crate) fn read(file: &Path) -> Self {
-        Self(String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned())
+/// What becomes of a guest that has ended, in this way, before its command did: the end of its console is printed to
+/// stderr. The exit code, if it was stopped for its time.
+pub(crate) fn conclude(
+    console: &Path,
+    guest: &Guest,
+    has_timed_out: bool,
+    how: impl Display,
+) -> Result<u8, EndedEarly> {
+    // It is missing where the guest has not begun.
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let last = |count| lines.iter().skip(lines.len().saturating_sub(count)).copied();
+    for line in last(PRINTED) {
+        eprintln!("console: {line}");
     }
-
-    /// Prints the last lines to stderr.
-    pub(crate) fn print_end(&self) {
-        for line in self.last(PRINTED) {
-            eprintln!("console: {line}");
-        }
+    if has_timed_out {
+        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
+        return Ok(TIMED_OUT);
     }
-
-    /// The error of a guest that has ended, in this way, before its command did.
-    pub(crate) fn ended_early(&self, how: impl Display) -> EndedEarly {
-        let last: Vec<&str> = self.last(IN_AN_ERROR).collect();
-        EndedEarly { how: how.to_string(), last: last.join(" | ") }
-    }
-
-    fn last(&self, count: usize) -> impl Iterator<Item = &str> {
-        let lines: Vec<&str> = self.0.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-        let first = lines.len().saturating_sub(count);
-        lines.into_iter().skip(first)
-    }
+    Err(EndedEarly { how: how.to_string(), last: last(IN_AN_ERROR).collect::<Vec<_>>().join(" | ") })
 }

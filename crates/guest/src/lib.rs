@@ -25,6 +25,7 @@ pub mod documents;
 pub mod go;
 pub mod image_program;
 pub mod oci;
+pub mod process;
 pub mod programs;
 pub mod workspace;
 

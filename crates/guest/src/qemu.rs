@@ -16,11 +16,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-use crate::console::Console;
 use crate::debian::kernel_package::{self, KernelPackage, Packaged};
 use crate::debian::modules::{Dependencies, INDEXES};
 use crate::relay::{self, Tap};
-use crate::{Forward, Guest, TIMED_OUT, job_directory, programs, script, supervised};
+use crate::{Forward, Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
 use initramfs::Tree;
 pub(crate) use kvm::is_accelerated;
 
@@ -99,13 +98,8 @@ fn boot(
         }
         return Ok(code);
     }
-    let console = Console::read(&job.path().join("console"));
-    console.print_end();
-    if ended == TIMED_OUT {
-        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
-        return Ok(TIMED_OUT);
-    }
-    Err(console.ended_early(format_args!("exit code {ended}")).into())
+    let how = format_args!("exit code {ended}");
+    Ok(console::conclude(&job.path().join("console"), guest, ended == TIMED_OUT, how)?)
 }
 
 /// The guest's file system.

@@ -15,9 +15,8 @@ use anyhow::{Context as _, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use crate::console::Console;
 use crate::relay::{self, Tap};
-use crate::{Guest, TIMED_OUT, job_directory, programs, script, supervised};
+use crate::{Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
 
 const INIT: &str = include_str!("uml/init.sh");
 
@@ -67,13 +66,8 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     if let Ok(code) = fs::read_to_string(file("exit")).unwrap_or_default().trim().parse() {
         return Ok(code);
     }
-    let console = Console::read(&file("console"));
-    console.print_end();
-    if status.code() == Some(TIMED_OUT.into()) {
-        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
-        return Ok(TIMED_OUT);
-    }
-    Err(console.ended_early(status).into())
+    let has_timed_out = status.code() == Some(TIMED_OUT.into());
+    Ok(console::conclude(&file("console"), guest, has_timed_out, status)?)
 }
 
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait

@@ -44,6 +44,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// How long a watch without an event must last to count as open; one that ends sooner has failed. Where
 /// nothing changes the server sends its first event, a bookmark, after a minute.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
 /// The selectors for the objects that the server is to send.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selectors {

@@ -781,3 +781,9 @@ async fn accepted_after(garbled: Vec<u8>) -> Vec<String> {
     assert_eq!(short(&changes.into_inner().unwrap()), ["n1 in z1 at 192.0.2.1", "=a", "+b:3"]);
     all_accepted.lock().unwrap().clone()
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_json_without_items_may_say_null() {
+    let null = json!({"metadata": {"resourceVersion": "3"}, "items": null}).to_string();
+    assert_eq!(short(&Script::new("nodes", [(200, null)]).play().await), ["no n1"]);
+}

@@ -128,6 +128,12 @@ impl Watching {
         })
     }
 
+    /// Waits until a slice of ours is deleted.
+    fn expect_slice_deleted(&self, name: &str, patience: Duration) -> anyhow::Result<()> {
+        let deleted = Change::DeleteSlice(ObjectName::new(self.namespace, name));
+        self.expect_within(patience, "the deleted slice", |change| (change == deleted).then_some(()))
+    }
+
     fn ours(&self, names: FxHashSet<ObjectName>) -> Vec<String> {
         let ours = names.into_iter().filter(|name| *name.namespace == *self.namespace);
         let mut names: Vec<_> = ours.map(|name| name.name.to_string()).collect();
@@ -249,6 +255,17 @@ fn populate(server: &ControlPlane, namespace: &str) -> anyhow::Result<()> {
     server.apply(&slice(namespace, "headless-1", &headless, &["10.244.0.7"]))
 }
 
+/// A populated server that is watched through a relay, after its lists.
+fn relayed(namespace: &'static str) -> anyhow::Result<Option<(ControlPlane, Relay, Watching)>> {
+    let Some(server) = ControlPlane::from_env_or_skip()? else { return Ok(None) };
+    populate(&server, namespace)?;
+    let relay = Relay::start(server.address()?.to_string())?;
+    let watching =
+        Watching::start_through(server.proxy_kubeconfig(), namespace, |config| relay.lead(config))?;
+    watching.expect_lists()?;
+    Ok(Some((server, relay, watching)))
+}
+
 /// The lists that then come. A server before 1.31 cannot select by ClusterIP and sends headless Services too
 /// (`pkg/apis/core/v1/conversion.go` of Kubernetes).
 fn populated(server: &ControlPlane) -> anyhow::Result<(Vec<String>, Vec<String>, String)> {
@@ -304,9 +321,7 @@ fn what_the_administrator_changes_is_sent() {
     watching.expect("the Node's new zone", moved).unwrap();
 
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
-    let name = ObjectName::new(NAMESPACE, "web-1");
-    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    watching.expect("the deleted slice", gone).unwrap();
+    watching.expect_slice_deleted("web-1", Duration::from_secs(30)).unwrap();
     server.delete::<Service>(NAMESPACE, "web").unwrap();
     let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
     watching.expect("the deleted Service", gone).unwrap();
@@ -409,12 +424,7 @@ fn what_comes_in_protobuf_is_what_comes_in_json() {
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     const NAMESPACE: &str = "watch-outage";
-    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    populate(&server, NAMESPACE).unwrap();
-    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
-    let watching =
-        Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
-    watching.expect_lists().unwrap();
+    let Some((server, relay, watching)) = relayed(NAMESPACE).unwrap() else { return };
     assert_eq!(relay.asked.load(Ordering::Relaxed), 1, "all requests take one connection");
 
     relay.set(None);
@@ -423,27 +433,18 @@ fn changes_while_the_server_is_unreachable_are_sent_afterwards() {
     assert!(meanwhile.is_err(), "{meanwhile:?}");
 
     relay.set(Some(Vec::new()));
-    let name = ObjectName::new(NAMESPACE, "web-1");
-    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    watching.expect("the slice deleted meanwhile", gone).unwrap();
+    watching.expect_slice_deleted("web-1", Duration::from_secs(30)).unwrap();
 }
 
 #[test]
 #[ignore = "needs kube-apiserver: cargo xtask test --tier api"]
 fn a_connection_that_has_fallen_silent_is_given_up_within_a_minute() {
     const NAMESPACE: &str = "watch-silence";
-    let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    populate(&server, NAMESPACE).unwrap();
-    let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
-    let watching =
-        Watching::start_through(server.proxy_kubeconfig(), NAMESPACE, |config| relay.lead(config)).unwrap();
-    watching.expect_lists().unwrap();
+    let Some((server, relay, watching)) = relayed(NAMESPACE).unwrap() else { return };
 
     relay.forget_connections();
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
-    let name = ObjectName::new(NAMESPACE, "web-1");
-    let gone = |change| (change == Change::DeleteSlice(name.clone())).then_some(());
-    watching.expect_within(Duration::from_secs(60), "the slice deleted since", gone).unwrap();
+    watching.expect_slice_deleted("web-1", Duration::from_secs(60)).unwrap();
     assert_eq!(relay.asked.load(Ordering::Relaxed), 2);
 }
 

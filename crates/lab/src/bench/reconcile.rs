@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use guest::process::processor_times;
 use testkit::daemon::eventually_within;
 use testkit::kernel_baseline::Size;
 
@@ -37,11 +38,9 @@ pub(super) fn measure(size: Size, binding: Binding, times: u32) -> Result<Figure
     Ok(Figures::Reconcile { wall: (took - before.took) / syncs, processor: spent / syncs })
 }
 
-/// The processor time of a process: the 14th and 15th field of proc_pid_stat(5), in hundredths of a second
-/// (`USER_HZ` in include/asm-generic/param.h of Linux). The second is the program's name in parentheses.
+/// The processor time of a process, in seconds.
 fn processor_time(process: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let (_, fields) = stat.rsplit_once(") ").context("a stat without a name")?;
-    let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-    Ok(ticks / 100.0)
+    let [own, _] = processor_times(&stat).context("a stat without times")?;
+    Ok(own.as_secs_f64())
 }

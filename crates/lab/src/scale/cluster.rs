@@ -17,6 +17,7 @@ use testkit::kernel_baseline::Size;
 use testkit::objects;
 
 use guest::go::control_plane;
+use guest::process::processor_times;
 use guest::workspace;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -25,8 +26,6 @@ const ACCOUNT: &str = "kube-ipvs";
 const NAMESPACE: &str = "kube-system";
 /// Writes in flight while the cluster is filled.
 const AT_ONCE: usize = 32;
-/// `USER_HZ`: in /proc processor time is in hundredths of a second on every architecture.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A control plane with Services.
 pub(super) struct Cluster {
@@ -143,18 +142,12 @@ fn account_client(control_plane: &ControlPlane) -> Result<Client> {
 
 /// From the two files of a process.
 fn usage(stat: &str, status: &str) -> Option<Usage> {
-    // proc(5): the name, in parentheses, may contain spaces. utime and stime are the 12th and 13th after it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().ok());
+    let [own, _] = processor_times(stat)?;
     let megabytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
     };
-    Some(Usage {
-        processor: ticks.sum::<Option<f64>>()? / TICKS_PER_SECOND,
-        memory: megabytes("VmRSS:")?,
-        peak: megabytes("VmHWM:")?,
-    })
+    Some(Usage { processor: own.as_secs_f64(), memory: megabytes("VmRSS:")?, peak: megabytes("VmHWM:")? })
 }
 
 fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {

@@ -1,28 +1,12 @@
 //! Kubernetes' JSON: an event of a watch is a line, a list is one object.
 
-use kube::core::{Status, WatchEvent};
-use serde::Deserialize;
+use kube::core::{ObjectList, Status, WatchEvent};
 
 use super::Unreadable;
 use crate::{
     api::{events::Event, list::Part},
     objects::{Kind, View},
 };
-
-/// A list as the server sends it.
-#[derive(Deserialize)]
-#[serde(bound = "T: Kind")]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    items: Vec<View<T>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-}
 
 /// Reads an event of a watch; what is no event may be the status of an error.
 pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<Event<T>, Unreadable> {
@@ -44,6 +28,7 @@ pub(in crate::api) fn status(text: &[u8]) -> Result<Status, Unreadable> {
 
 /// Reads a list.
 pub(in crate::api) fn list<T: Kind>(text: &[u8]) -> Result<Vec<Part<T>>, Unreadable> {
-    let List { metadata, items } = serde_json::from_slice(text)?;
-    Ok(items.into_iter().map(Part::Object).chain([Part::Version(metadata.resource_version)]).collect())
+    let ObjectList::<View<T>> { metadata, items, .. } = serde_json::from_slice(text)?;
+    let version = Part::Version(metadata.resource_version.unwrap_or_default());
+    Ok(items.into_iter().map(Part::Object).chain([version]).collect())
 }

@@ -3,11 +3,12 @@
 //! It is an `Unknown`, whose field `raw` is the list, whose fields are its metadata and each of its objects. All fields
 //! of both are of the wire type that begins with its length.
 
+use std::marker::PhantomData;
+
 use prost::{
     bytes::{Buf, Bytes, BytesMut},
     decode_length_delimiter,
 };
-use std::marker::PhantomData;
 use tokio_util::codec::Decoder;
 
 use super::{
