@@ -261,8 +261,8 @@ impl Publisher {
     /// The Service's uid, by which `kubectl describe` finds its Events; none if the Service is gone. The
     /// role `system:node-proxier` may list Services but not get one.
     async fn uid(&self, service: &ObjectName) -> kube::Result<Option<String>> {
-        let services: Api<v1::Service> = Api::namespaced(self.client.clone(), &service.namespace);
-        let only = ListParams::default().fields(&format!("metadata.name={}", service.name)).match_any();
+        let services: Api<v1::Service> = Api::namespaced(self.client.clone(), service.namespace());
+        let only = ListParams::default().fields(&format!("metadata.name={}", service.name())).match_any();
         let found = services.list_metadata(&only).await?;
         Ok(found.items.into_iter().find_map(|object| object.metadata.uid))
     }

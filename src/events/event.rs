@@ -84,8 +84,8 @@ pub(super) fn about_service(
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
-        namespace: Some(service.namespace.to_string()),
-        name: Some(service.name.to_string()),
+        namespace: Some(service.namespace().to_owned()),
+        name: Some(service.name().to_owned()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     };

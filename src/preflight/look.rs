@@ -199,7 +199,7 @@ impl<'a> Look<'a> {
         let Seen { release, modules, ipvs, observed, nf_tables } = seen;
         let scheduler = self.settings.map(|settings| settings.scheduler).map(|scheduler| SchedulerFacts {
             scheduler,
-            in_use: observed.virtual_servers.values().any(|server| server.config.scheduler == scheduler),
+            in_use: observed.virtual_servers.values().any(|server| server.config().scheduler == scheduler),
             may_load: ipvs.as_mut().is_none_or(|(ipvs, _)| ipvs.may_load(scheduler)),
         });
         self.findings.extend(kernel::check(&KernelFacts {

@@ -4,7 +4,7 @@
 //! the VIPs, and what masquerades and accepts them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     iter::Sum,
 };
@@ -12,7 +12,7 @@ use std::{
 use dummy_interface::{remove_routes, replace_device_by_routes};
 use host_rules::leftovers::{self, Translation, has_written};
 use ipvs::{Command, FailedRequest, Family, Ipvs, KernelIpvs, ObservedRealServer, ServiceAddress};
-use netfilter::Element;
+use netfilter::{Element, ElementSet};
 use service::one_line;
 
 use super::live_proxy::LiveProxy;
@@ -97,12 +97,12 @@ impl Served {
     }
 }
 
-impl From<HashSet<Element>> for Served {
-    fn from(elements: HashSet<Element>) -> Self {
-        let is_cluster_ip = |element: &&Element| matches!(element, Element::ClusterIp(_));
+impl From<ElementSet> for Served {
+    fn from(elements: ElementSet) -> Self {
+        let is_cluster_ip = |element: &Element| matches!(element, Element::ClusterIp(_));
         Self {
-            families: elements.iter().filter(is_cluster_ip).map(Element::family).collect(),
-            addresses: elements.iter().filter_map(Element::virtual_server).copied().collect(),
+            families: elements.iter().filter(is_cluster_ip).map(|element| element.family()).collect(),
+            addresses: elements.iter().filter_map(|element| element.virtual_server().copied()).collect(),
         }
     }
 }
@@ -265,7 +265,7 @@ mod tests {
 
     fn open(kernel: &FakeKernel, served: &[u8]) -> OpenConnections<FakeKernel> {
         let elements = served.iter().map(|last| Element::ClusterIp(address(*last)));
-        OpenConnections::at(kernel.clone(), &Served::from(elements.collect::<HashSet<_>>()))
+        OpenConnections::at(kernel.clone(), &Served::from(elements.collect::<ElementSet>()))
     }
 
     #[test]
@@ -314,8 +314,8 @@ mod tests {
     #[test]
     fn families_in_which_there_is_no_cluster_ip_need_no_rules_of_the_other_proxy() {
         let node_port = ServiceAddress { ip: "fd00:50::1".parse().unwrap(), ..address(1) };
-        let served =
-            Served::from(HashSet::from([Element::ClusterIp(address(1)), Element::External(node_port)]));
+        let elements = [Element::ClusterIp(address(1)), Element::External(node_port)];
+        let served = Served::from(elements.into_iter().collect::<ElementSet>());
         assert_eq!(served.families, BTreeSet::from([Family::V4]));
         assert!(served.has(&node_port) && !served.has(&address(2)) && !served.is_empty());
     }

@@ -32,7 +32,7 @@ pub fn converse() -> Option<Answers> {
     let mut kernel = KernelNetfilter::open(&policy()).ok()?;
     let missing = Family::BOTH.map(|family| kernel.missing_features(family).to_vec()).into();
     let observed = kernel.observe().ok()?;
-    let elements: BTreeSet<_> = observed.elements.into_iter().collect();
+    let elements: BTreeSet<_> = observed.elements.iter().collect();
     // One family is enough: its elements are read once more before they are deleted.
     let of_one = elements.iter().filter(|element| element.family() == Family::V4).copied();
     let changes: Vec<_> = [Operation::InstallTable(Family::V4)]

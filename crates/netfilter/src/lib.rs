@@ -79,8 +79,8 @@ pub mod tunnel;
 pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
-    ACCEPT_MARK_PRIORITIES, Changed, Error, Feature, KernelNetfilter, Monitor, Netfilter, Observed, Ruleset,
-    TunnelCounts, elements, hand_over, uninstall,
+    ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
+    Observed, Ruleset, TunnelCounts, elements, hand_over, uninstall,
 };
 pub use table::{
     AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic,

@@ -14,6 +14,8 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod element_set;
+#[cfg(feature = "client")]
 mod elements;
 #[cfg(feature = "client")]
 mod hand_over;
@@ -44,6 +46,8 @@ pub mod wire;
 
 #[cfg(feature = "client")]
 pub use client::KernelNetfilter;
+#[cfg(feature = "client")]
+pub use element_set::ElementSet;
 #[cfg(feature = "client")]
 pub use elements::elements;
 #[cfg(feature = "client")]

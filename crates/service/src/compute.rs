@@ -22,6 +22,7 @@ mod external_addresses;
 mod frontend;
 mod health_check;
 mod limits;
+mod masquerade_set;
 mod not_served;
 mod port_group;
 mod source_ranges;
@@ -37,11 +38,13 @@ pub use limits::{
     MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER,
     MAX_VIRTUAL_SERVERS,
 };
+pub use masquerade_set::MasqueradeSet;
 pub use not_served::NotServed;
 pub use traffic::Traffic;
 pub use urgency::Urgency;
 
 pub(crate) use decisions::Decisions;
+pub(crate) use desired_service::Extras;
 pub(crate) use endpoints::PortEndpoint;
 pub(crate) use frontend::Frontend;
 pub(crate) use port_group::{PolicyGroup, PortGroup};

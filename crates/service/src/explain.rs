@@ -38,8 +38,8 @@ impl State {
             balancing: decisions.and_then(ExplainedBalancing::from_decisions),
             parts: decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default(),
             unused_slices: decisions.map(|it| names(it.unused_slices())).unwrap_or_default(),
-            refused: desired.map(|it| it.refused.to_vec()).unwrap_or_default(),
-            health_check: desired.and_then(|it| it.health_check),
+            refused: desired.map(|it| it.refused().to_vec()).unwrap_or_default(),
+            health_check: desired.and_then(|it| it.health_check()),
             problems,
         }
     }

@@ -42,8 +42,8 @@ mod state;
 pub use compute::{
     AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts, EndpointScope,
     EndpointSelection, Entrance, HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
-    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
-    Traffic, Urgency, WithoutLocalEndpoint,
+    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, MasqueradeSet, NotServed, RefusedAddress,
+    SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
     EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,

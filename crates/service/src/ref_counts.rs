@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 /// Keys, each with the number of Services that want it.
 #[derive(Debug)]
-pub(crate) struct RefCounts<K>(FxHashMap<K, usize>);
+pub(crate) struct RefCounts<K>(FxHashMap<K, u32>);
 
 impl<K> Default for RefCounts<K> {
     fn default() -> Self {
@@ -22,7 +22,7 @@ impl<K: Hash + Eq> RefCounts<K> {
 
     /// How many want the key.
     pub(crate) fn count(&self, key: &K) -> usize {
-        self.0.get(key).copied().unwrap_or_default()
+        self.0.get(key).copied().unwrap_or_default() as usize
     }
 
     /// Each key once, in no particular order.

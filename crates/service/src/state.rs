@@ -105,12 +105,12 @@ impl State {
     }
 
     /// The virtual server at an address, of the Service that holds it.
-    pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&DesiredVirtualServer> {
+    pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&Arc<DesiredVirtualServer>> {
         self.inputs.computed(self.claims.holder(address)?)?.virtual_server(address)
     }
 
     /// Every virtual server, in no particular order.
-    pub fn virtual_servers(&self) -> impl Iterator<Item = &DesiredVirtualServer> {
+    pub fn virtual_servers(&self) -> impl Iterator<Item = &Arc<DesiredVirtualServer>> {
         self.claims
             .holders()
             .filter_map(|(address, service)| self.inputs.computed(service)?.virtual_server(address))
@@ -154,7 +154,7 @@ impl State {
 
     /// The elements that Services ask for beside VIPs, those among them that are wanted only where this node unpacks.
     fn elements_of_services(&self) -> impl Iterator<Item = Element> {
-        let of_servers = self.virtual_servers().flat_map(DesiredVirtualServer::elements);
+        let of_servers = self.virtual_servers().flat_map(|server| server.elements());
         of_servers.chain(self.shared.elements.iter().copied())
     }
 
@@ -198,7 +198,7 @@ impl State {
 
     /// The Services with refused external addresses, sorted by name, each with these addresses.
     pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
-        self.reports.refused.iter().filter_map(|service| Some((service, &*self.desired(service)?.refused)))
+        self.reports.refused.iter().filter_map(|service| Some((service, self.desired(service)?.refused())))
     }
 
     /// How many of these addresses there are.

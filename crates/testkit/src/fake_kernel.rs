@@ -326,7 +326,7 @@ impl Netfilter for FakeKernel {
             installed: state.tables.clone(),
             prepared: state.prepared_tables.clone(),
             direct_return: state.direct_return.clone(),
-            elements: state.elements.clone(),
+            elements: state.elements.iter().copied().collect(),
         })
     }
 

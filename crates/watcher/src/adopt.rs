@@ -5,7 +5,7 @@ use std::io;
 use ipvs::{Forwarding, RealServer, proc_net::VirtualServerSummary};
 use rustc_hash::FxHashMap;
 
-use crate::{Kernel, Observed, ReadError, RealServerImage, RealServerImages};
+use crate::{Kernel, Observed, ReadError, RealServerImages};
 
 /// Why the kernel could not be read for the first time.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
     let image = |shown: &ipvs::proc_net::RealServerSummary| {
         let config = RealServer::new(shown.address, shown.forwarding).weight(shown.weight);
         let known = shown.forwarding != Forwarding::Tunnel;
-        known.then_some(RealServerImage { config, connections: 0, expired: false })
+        known.then_some(config.into())
     };
     server.real_servers.iter().map(image).collect()
 }

@@ -104,7 +104,7 @@ pub fn departing_real_servers<'a>(
     desired: &'a State,
     observed: &'a Observed,
     of: &ServiceAddress,
-) -> impl Iterator<Item = &'a RealServerImage> {
+) -> impl Iterator<Item = RealServerImage> + use<'a> {
     let both = desired.virtual_server(of).zip(observed.virtual_servers.get(of));
     both.into_iter().flat_map(|(wanted, image)| departing(wanted, image))
 }
@@ -112,8 +112,8 @@ pub fn departing_real_servers<'a>(
 fn departing<'a>(
     wanted: &'a DesiredVirtualServer,
     image: &'a VirtualServerImage,
-) -> impl Iterator<Item = &'a RealServerImage> {
-    image.real_servers.iter().filter(|server| {
+) -> impl Iterator<Item = RealServerImage> + use<'a> {
+    image.real_servers().filter(|server| {
         wanted.real_servers.binary_search_by_key(&server.config.address, |real| real.address).is_err()
     })
 }
@@ -167,9 +167,9 @@ impl Comparison<'_> {
 
     /// Those who were let into the tunnel of a family.
     fn senders(&self, family: Family, differences: &mut Differences) {
-        let is_sender = |it: &&Element| matches!(it, Element::TunnelSender(_)) && it.family() == family;
+        let is_sender = |it: &Element| matches!(it, Element::TunnelSender(_)) && it.family() == family;
         for element in self.observed.netfilter.elements.iter().filter(is_sender) {
-            self.element(element, differences);
+            self.element(&element, differences);
         }
     }
 
@@ -177,9 +177,9 @@ impl Comparison<'_> {
         for element in self.desired.elements() {
             self.element(&element, differences);
         }
-        for element in &self.observed.netfilter.elements {
-            if !self.desired.wants_element(element) {
-                self.element(element, differences);
+        for element in self.observed.netfilter.elements.iter() {
+            if !self.desired.wants_element(&element) {
+                self.element(&element, differences);
             }
         }
     }
@@ -272,12 +272,13 @@ impl Comparison<'_> {
 
     fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {
         match (self.desired.virtual_server(address), self.observed.virtual_servers.get(address)) {
+            (Some(wanted), Some(image)) if image.is(wanted) => {}
             (Some(wanted), image) if self.ours.serves(&address.ip) => {
                 let opening = differences.opening(self.desired.urgency(&address.ip));
                 missing(wanted, image, &mut opening.servers);
                 if let Some(image) = image {
                     let leaving =
-                        departing(wanted, image).filter_map(|server| next_drain_step(address, server));
+                        departing(wanted, image).filter_map(|server| next_drain_step(address, &server));
                     differences.leaving_real_servers.extend(leaving);
                 }
             }
@@ -296,14 +297,11 @@ impl Comparison<'_> {
 fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, commands: &mut Vec<Command>) {
     let id = wanted.address.into();
     match image {
-        None => commands.push(Command::AddVirtualServer(wanted.config.clone())),
-        Some(image) if image.config != wanted.config => {
-            commands.extend(edits(&image.config, &wanted.config));
-        }
-        Some(_) => {}
+        None => commands.push(Command::AddVirtualServer(wanted.config())),
+        Some(image) => commands.extend(edits(&image.config(), wanted.config())),
     }
     for real in &*wanted.real_servers {
-        match image.and_then(|image| image.real_servers.get(&real.address)) {
+        match image.and_then(|image| image.real_server(&real.address)) {
             None => commands.push(Command::AddRealServer(id, *real)),
             Some(image) => {
                 let wanted = with_its_tunnel(&image.config, real);
@@ -318,7 +316,7 @@ fn missing(wanted: &DesiredVirtualServer, image: Option<&VirtualServerImage>, co
 /// The edits in place by which a virtual server becomes as wanted. The scheduler is changed last and by
 /// itself: the kernel may lack it, and the reconciler may put the change off. The rest holds
 /// without it.
-fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item = Command> {
+fn edits(observed: &VirtualServer, wanted: VirtualServer) -> impl Iterator<Item = Command> {
     let same_scheduler = observed.scheduler == wanted.scheduler;
     let mut rest = wanted.clone();
     if !same_scheduler {
@@ -327,7 +325,7 @@ fn edits(observed: &VirtualServer, wanted: &VirtualServer) -> impl Iterator<Item
             (wanted.flags - ServiceFlags::OF_SCHEDULER) | (observed.flags & ServiceFlags::OF_SCHEDULER);
     }
     let rest = (rest != *observed).then_some(rest);
-    let scheduler = (!same_scheduler).then(|| wanted.clone());
+    let scheduler = (!same_scheduler).then_some(wanted);
     [rest, scheduler].into_iter().flatten().map(Command::EditVirtualServer)
 }
 

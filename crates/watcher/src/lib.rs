@@ -12,6 +12,7 @@ mod ownership;
 mod plan;
 mod real_servers;
 mod verify;
+mod virtual_server_image;
 mod virtual_servers;
 
 pub use adopt::AdoptError;
@@ -23,4 +24,5 @@ pub use ownership::{Foreign, Ownership, is_foreign};
 pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};
-pub use virtual_servers::{VirtualServerImage, VirtualServerImages};
+pub use virtual_server_image::{RealServersOfImage, VirtualServerImage};
+pub use virtual_servers::VirtualServerImages;

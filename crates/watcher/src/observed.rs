@@ -186,7 +186,7 @@ fn virtual_servers(
                 Some(real_servers) => real_servers,
                 None => real_servers(ipvs, address)?,
             };
-            found.insert(address, VirtualServerImage { config: server.config, real_servers });
+            found.insert(address, VirtualServerImage::new(server.config, real_servers));
         }
     }
     Ok(found)

@@ -113,6 +113,13 @@ impl<'a> IntoIterator for &'a RealServerImages {
     }
 }
 
+/// Without connections.
+impl From<RealServer> for RealServerImage {
+    fn from(config: RealServer) -> Self {
+        Self { config, connections: 0, expired: false }
+    }
+}
+
 impl From<&ObservedRealServer> for RealServerImage {
     fn from(server: &ObservedRealServer) -> Self {
         Self {

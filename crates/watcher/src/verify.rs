@@ -83,7 +83,7 @@ impl Observed {
         match kernel.ipvs.virtual_server(address.into())? {
             Some(ObservedVirtualServer { config, .. }) => {
                 let real_servers = real_servers(&mut *kernel.ipvs, address)?;
-                self.virtual_servers.insert(address, VirtualServerImage { config, real_servers });
+                self.virtual_servers.insert(address, VirtualServerImage::new(config, real_servers));
             }
             None => self.virtual_servers.remove(&address),
         }
@@ -126,9 +126,9 @@ impl Comparison<'_> {
 /// addresses. A real server that the kernel classifies as local was added as a masqueraded one.
 fn matches_summary(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
-    shown.matches(&image.config)
-        && image.real_servers.len() == shown.real_servers.len()
-        && image.real_servers.iter().zip(&shown.real_servers).all(|(image, shown)| {
+    shown.matches(&image.config())
+        && image.real_servers().len() == shown.real_servers.len()
+        && image.real_servers().zip(&shown.real_servers).all(|(image, shown)| {
             let image = &image.config;
             image.address == shown.address
                 && image.weight == shown.weight

@@ -4,24 +4,9 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Deref};
 
 use ipvs::{Forwarding, ServiceAddress, Tunnel, VirtualServer};
 use rustc_hash::FxHashMap;
+use service::State;
 
-use crate::RealServerImages;
-
-/// A virtual server and its real servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VirtualServerImage {
-    /// The virtual server's configuration.
-    pub config: VirtualServer,
-    /// Its real servers.
-    pub real_servers: RealServerImages,
-}
-
-impl VirtualServerImage {
-    /// Whether any of its real servers is reached through a tunnel.
-    pub fn has_tunnels(&self) -> bool {
-        self.real_servers.iter().any(|server| server.config.forwarding == Forwarding::Tunnel)
-    }
-}
+use crate::{RealServerImages, VirtualServerImage};
 
 /// Virtual servers by their addresses. They are read as a map is; what changes them also counts their real servers,
 /// because to count them anew takes as long as a comparison of everything.
@@ -39,42 +24,61 @@ impl VirtualServerImages {
 
     /// The real servers that are reached through tunnels, by their addresses.
     pub fn tunnels(&self) -> BTreeMap<IpAddr, Tunnel> {
-        let real_servers = self.images.values().flat_map(|image| image.real_servers.iter());
+        let real_servers = self.images.values().flat_map(VirtualServerImage::real_servers);
         let tunnelled = real_servers.filter(|server| server.config.forwarding == Forwarding::Tunnel);
         tunnelled.map(|server| (server.config.address.ip, server.config.tunnel)).collect()
     }
 
     /// Inserts or replaces a virtual server with its real servers.
     pub fn insert(&mut self, address: ServiceAddress, image: VirtualServerImage) {
-        self.real_servers += image.real_servers.len();
+        self.real_servers += image.real_servers().len();
         if let Some(replaced) = self.images.insert(address, image) {
-            self.real_servers -= replaced.real_servers.len();
+            self.real_servers -= replaced.real_servers().len();
         }
     }
 
     /// Gives a virtual server this configuration. A new one has no real servers.
     pub fn configure(&mut self, address: ServiceAddress, config: VirtualServer) {
         if let Some(image) = self.images.get_mut(&address) {
-            image.config = config;
+            image.configure(config);
         } else {
-            self.images
-                .insert(address, VirtualServerImage { config, real_servers: RealServerImages::default() });
+            self.images.insert(address, VirtualServerImage::new(config, RealServerImages::default()));
         }
     }
 
     /// Changes the real servers of a virtual server, if it is known.
     pub fn change_real_servers(&mut self, of: &ServiceAddress, change: impl FnOnce(&mut RealServerImages)) {
         if let Some(image) = self.images.get_mut(of) {
-            self.real_servers -= image.real_servers.len();
-            change(&mut image.real_servers);
-            self.real_servers += image.real_servers.len();
+            self.real_servers -= image.real_servers().len();
+            image.change_real_servers(change);
+            self.real_servers += image.real_servers().len();
         }
     }
 
     /// Removes a virtual server with its real servers.
     pub fn remove(&mut self, address: &ServiceAddress) {
         if let Some(removed) = self.images.remove(address) {
-            self.real_servers -= removed.real_servers.len();
+            self.real_servers -= removed.real_servers().len();
+        }
+    }
+
+    /// Shares with the desired state those of the virtual servers that are as desired.
+    pub fn share<'a>(&mut self, of: impl IntoIterator<Item = &'a ServiceAddress>, desired: &State) {
+        for address in of {
+            if let (Some(image), Some(wanted)) =
+                (self.images.get_mut(address), desired.virtual_server(address))
+            {
+                image.share(wanted);
+            }
+        }
+    }
+
+    /// Shares with the desired state all that are as desired.
+    pub fn share_all(&mut self, desired: &State) {
+        for wanted in desired.virtual_servers() {
+            if let Some(image) = self.images.get_mut(&wanted.address) {
+                image.share(wanted);
+            }
         }
     }
 }
@@ -117,7 +121,7 @@ mod tests {
     fn image(port: u16, real_servers: impl IntoIterator<Item = u8>) -> (ServiceAddress, VirtualServerImage) {
         let image = |last| RealServerImage { config: real_server(last), connections: 0, expired: false };
         let real_servers = real_servers.into_iter().map(image).collect();
-        (address(port), VirtualServerImage { config: config(port), real_servers })
+        (address(port), VirtualServerImage::new(config(port), real_servers))
     }
 
     #[test]
@@ -135,7 +139,7 @@ mod tests {
         assert_eq!(images.real_server_count(), 3);
         images.remove(&address(80));
         images.remove(&address(80));
-        let counted: usize = images.values().map(|image| image.real_servers.len()).sum();
+        let counted: usize = images.values().map(|image| image.real_servers().len()).sum();
         assert_eq!((images.len(), images.real_server_count(), counted), (2, 2, 2));
     }
 }

@@ -77,7 +77,7 @@ fn elements() -> anyhow::Result<String> {
         gue: false,
     };
     let found = KernelNetfilter::open(&any_policy)?.observe()?;
-    let mut elements: Vec<_> = found.elements.into_iter().collect();
+    let mut elements: Vec<_> = found.elements.iter().collect();
     elements.sort_unstable();
     Ok(lines(elements.iter().map(|element| format!("{} {element}", element.family()))))
 }

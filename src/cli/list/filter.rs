@@ -63,7 +63,7 @@ impl Filter {
             VirtualServerId::Mark { .. } => None,
         };
         match self {
-            Self::Namespace(namespace) => owner.is_some_and(|owner| *owner.namespace == **namespace),
+            Self::Namespace(namespace) => owner.is_some_and(|owner| owner.namespace() == &**namespace),
             Self::Service(service) => owner == Some(service),
             Self::Ip(ip) => address.is_some_and(|address| address.ip() == *ip),
             Self::Address(wanted) => address == Some(*wanted),

@@ -116,7 +116,7 @@ mod tests {
 
     /// Our tables with these elements.
     fn with<const COUNT: usize>(elements: [Element; COUNT]) -> netfilter::Observed {
-        netfilter::Observed { elements: elements.into(), ..netfilter::Observed::default() }
+        netfilter::Observed { elements: elements.into_iter().collect(), ..netfilter::Observed::default() }
     }
 
     #[test]

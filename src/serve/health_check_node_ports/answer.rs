@@ -44,7 +44,7 @@ impl Pages for PortAnswer {
     fn page(&self, _: &Method, _: &str) -> Page {
         let local_endpoints = self.ready.load(Ordering::Relaxed);
         let service_proxy_healthy = self.health.is_healthy();
-        let ObjectName { namespace, name } = &self.service;
+        let (namespace, name) = self.service.parts();
         let service = Name { namespace, name };
         let body = indented(&Body { service, local_endpoints, service_proxy_healthy });
         let ok = local_endpoints > 0 && service_proxy_healthy;

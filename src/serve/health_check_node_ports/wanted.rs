@@ -88,7 +88,7 @@ impl AnswerObserver {
 /// Whether a Service is served in this family, by a ClusterIP: then the check's port is open at its VIPs.
 fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>) -> bool {
     let port = Element::HealthCheckPort(HealthCheckPort { family, port: port.get() });
-    state.desired(service).is_some_and(|desired| desired.shared_elements.binary_search(&port).is_ok())
+    state.desired(service).is_some_and(|desired| desired.shared_elements().binary_search(&port).is_ok())
 }
 
 impl Observer for AnswerObserver {

@@ -265,7 +265,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
     fn apply(&mut self, view: View<T>) {
         self.was_empty = false;
         let name = view.name;
-        let nameless = name.name.is_empty();
+        let nameless = name.name().is_empty();
         match self.problem_log.usable(&name, view.decoded) {
             Some(object) => (self.send)(object.apply()),
             None if nameless => {}

@@ -239,14 +239,14 @@ fn short(changes: &[Change]) -> Vec<String> {
             Change::InitDoneServices(names) | Change::InitDoneSlices(names) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
-                all(names.iter().map(|name| &*name.name).collect())
+                all(names.iter().map(|name| name.name()).collect())
             }
             Change::ReplaceServices(services) => {
-                all(services.iter().map(|service| &*service.name.name).collect())
+                all(services.iter().map(|service| service.name.name()).collect())
             }
-            Change::ReplaceSlices(slices) => all(slices.iter().map(|slice| &*slice.name.name).collect()),
-            Change::ApplyService(service) => format!("+{}:{}", service.name.name, service.ports[0].port),
-            Change::DeleteService(name) => format!("-{}", name.name),
+            Change::ReplaceSlices(slices) => all(slices.iter().map(|slice| slice.name.name()).collect()),
+            Change::ApplyService(service) => format!("+{}:{}", service.name.name(), service.ports[0].port),
+            Change::DeleteService(name) => format!("-{}", name.name()),
             Change::ApplyNode(node) => {
                 let ips = node.ips.iter().map(ToString::to_string).collect::<Vec<_>>();
                 format!("n1 in {} at {}", node.zone.as_deref().unwrap_or("no zone"), ips.join(","))
@@ -554,9 +554,9 @@ async fn a_malformed_object_is_skipped_alone() {
     else {
         panic!("{changes:?}")
     };
-    assert_eq!(listed.iter().map(|service| &*service.name.name).collect::<Vec<_>>(), ["odd", "a"]);
+    assert_eq!(listed.iter().map(|service| service.name.name()).collect::<Vec<_>>(), ["odd", "a"]);
     assert_eq!(odd.problems, ["spec: \"none\" is not an object"]);
-    assert_eq!(&*b.name.name, "b");
+    assert_eq!(b.name.name(), "b");
 }
 
 #[tokio::test(start_paused = true)]

@@ -213,8 +213,8 @@ impl Directory {
         let mut duplicates = BTreeSet::new();
         problem_log.list_begins();
         let manifests = || files.values().map(|file| &file.manifests);
-        let peers = manifests().flat_map(|file| &file.peers).filter(|peer| *peer.name.name != **node_name);
-        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| *node.name.name == **node_name);
+        let peers = manifests().flat_map(|file| &file.peers).filter(|peer| peer.name.name() != &**node_name);
+        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| node.name.name() == &**node_name);
         let contents = Contents {
             services: gather(manifests().flat_map(|file| &file.services), problem_log, &mut duplicates),
             slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),

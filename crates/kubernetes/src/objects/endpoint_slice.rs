@@ -176,7 +176,7 @@ fn slice(
     mut problems: Problems,
 ) -> EndpointSlice {
     EndpointSlice {
-        service: ObjectName::new(name.namespace.clone(), owner),
+        service: ObjectName::new(name.namespace(), owner),
         name,
         family,
         ports: ports.read_each("ports", &mut problems, endpoint_port),

@@ -111,8 +111,8 @@ impl Metadata {
 
     /// The object's name, if it has one and a namespace.
     pub(super) fn object_name(&self) -> Option<ObjectName> {
-        let ObjectName { namespace, name } = &self.name;
-        (!name.is_empty() && !namespace.is_empty()).then(|| self.name.clone())
+        let (namespace, name) = self.name.parts();
+        (!name.is_empty() && !name.contains('/') && !namespace.is_empty()).then(|| self.name.clone())
     }
 
     /// The object, with what was read of it.
@@ -124,6 +124,6 @@ impl Metadata {
 /// Why an object without [`Metadata::object_name`] cannot be used.
 pub(super) fn nameless(problems: Problems) -> String {
     let mut words = problems.into_vec();
-    words.push("it has no name or no namespace".to_owned());
+    words.push("it has no valid name or namespace".to_owned());
     words.join("; ")
 }

@@ -111,7 +111,7 @@ impl Kind for Node {
     }
 
     fn delete(name: ObjectName) -> Change {
-        warn!("the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use", name.name);
+        warn!("the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use", name.name());
         Change::DeleteNode
     }
 }

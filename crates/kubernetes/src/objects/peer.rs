@@ -39,7 +39,7 @@ impl Kind for Peer {
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
         let peer = Self {
-            name: (&*metadata.name.name).into(),
+            name: (metadata.name.name()).into(),
             ips: ips(status.addresses, &mut problems),
             overlay_ips: pod_cidrs(spec, &mut problems).into_iter().flat_map(overlay_ips).collect(),
             problems: problems.into_vec(),

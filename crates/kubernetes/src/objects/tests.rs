@@ -112,7 +112,8 @@ proptest! {
         if let Decoded::Object(service) = View::<Service>::deserialize(&object).unwrap().decoded {
             state.apply(Change::ApplyService(service));
             state.apply(Change::ReplaceSlices(slices));
-            for DesiredVirtualServer { address, kind, real_servers, .. } in state.virtual_servers() {
+            for server in state.virtual_servers() {
+                let DesiredVirtualServer { address, kind, real_servers, .. } = &**server;
                 let may_be_link_local = *kind == AddressKind::ClusterIp && address.ip.is_ipv4();
                 match SpecialAddress::from_ip(address.ip) {
                     None => {}

@@ -135,8 +135,8 @@ impl Watching {
     }
 
     fn ours(&self, names: FxHashSet<ObjectName>) -> Vec<String> {
-        let ours = names.into_iter().filter(|name| *name.namespace == *self.namespace);
-        let mut names: Vec<_> = ours.map(|name| name.name.to_string()).collect();
+        let ours = names.into_iter().filter(|name| name.namespace() == &*self.namespace);
+        let mut names: Vec<_> = ours.map(|name| name.name().to_owned()).collect();
         names.sort_unstable();
         names
     }
@@ -287,7 +287,7 @@ fn what_the_administrator_changes_is_sent() {
     let owner = json!({"kubernetes.io/service-name": "web"});
     server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.6"])).unwrap();
     let applied = |change| match change {
-        Change::ApplySlice(slice) if *slice.name.name == *"web-1" => Some(slice),
+        Change::ApplySlice(slice) if slice.name.name() == "web-1" => Some(slice),
         _ => None,
     };
     let changed = watching.expect("the changed slice", applied).unwrap();
@@ -400,10 +400,10 @@ fn what_comes_in_protobuf_is_what_comes_in_json() {
                 match change {
                     Change::ApplyNode(this) => node = Some(this),
                     Change::InitApplyServices(some) => {
-                        services = some.into_iter().find(|it| *it.name.name == *"rich").or(services.take());
+                        services = some.into_iter().find(|it| it.name.name() == "rich").or(services.take());
                     }
                     Change::InitApplySlices(some) => {
-                        slices = some.into_iter().find(|it| *it.name.name == *"rich-1").or(slices.take());
+                        slices = some.into_iter().find(|it| it.name.name() == "rich-1").or(slices.take());
                     }
                     _ => {}
                 }
@@ -491,7 +491,7 @@ fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
         thread::sleep(Duration::from_millis(200));
     }
     let is_changed =
-        |slice: &service::EndpointSlice| *slice.name.name == *"web-1" && slice.endpoints.len() == 1;
+        |slice: &service::EndpointSlice| slice.name.name() == "web-1" && slice.endpoints.len() == 1;
     let changed = |change| match change {
         Change::ApplySlice(slice) => is_changed(&slice).then_some(()),
         Change::ReplaceSlices(slices) => slices.iter().any(is_changed).then_some(()),

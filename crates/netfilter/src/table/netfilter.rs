@@ -1,11 +1,11 @@
 //! What can be asked of our nf_tables tables.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use ipvs::Family;
 use netlink::OperationError;
 
-use crate::{Element, Operation};
+use crate::{ElementSet, Operation};
 
 /// Why a read or a transaction failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub struct Observed {
     /// The families whose table has the sets of direct return.
     pub direct_return: BTreeSet<Family>,
     /// The elements in our sets.
-    pub elements: HashSet<Element>,
+    pub elements: ElementSet,
 }
 
 /// Our nf_tables tables in one network namespace. No other table is read or written.

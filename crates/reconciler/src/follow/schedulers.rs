@@ -153,7 +153,7 @@ pub(crate) fn defer_changes(plan: &mut Plan, image: &Observed, most: usize) -> B
 pub(crate) fn scheduler_change(command: &Command, image: &Observed) -> Option<(ServiceAddress, Scheduler)> {
     let Command::EditVirtualServer(wanted) = command else { return None };
     let of = command.address()?;
-    let now = image.virtual_servers.get(&of)?.config.scheduler;
+    let now = image.virtual_servers.get(&of)?.config().scheduler;
     (now != wanted.scheduler).then_some((of, wanted.scheduler))
 }
 
@@ -163,7 +163,7 @@ fn is_used(scheduler: Scheduler, image: &Observed) -> bool {
 
 /// The scheduler of each virtual server.
 pub(crate) fn used_schedulers(image: &Observed) -> impl Iterator<Item = Scheduler> {
-    image.virtual_servers.values().map(|server| server.config.scheduler)
+    image.virtual_servers.values().map(|server| server.config().scheduler)
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     /// Virtual servers of these schedulers, by port.
     fn image(schedulers: &[Scheduler]) -> Observed {
         let servers = (0..).zip(schedulers).map(|(port, scheduler)| server(port, *scheduler));
-        let image = |config| VirtualServerImage { config, real_servers: RealServerImages::default() };
+        let image = |config| VirtualServerImage::new(config, RealServerImages::default());
         let virtual_servers = servers.filter_map(|config| match config.id {
             ipvs::VirtualServerId::Address(at) => Some((at, image(config))),
             ipvs::VirtualServerId::Mark { .. } => None,

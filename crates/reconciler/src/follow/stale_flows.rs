@@ -74,7 +74,14 @@ impl Rerouted {
         }
         let served = |to: ServiceAddress| {
             let image = now.virtual_servers.get(&to);
-            (to, image.into_iter().flat_map(|image| image.real_servers.addresses()).copied().collect())
+            (
+                to,
+                image
+                    .into_iter()
+                    .flat_map(|image| image.real_servers())
+                    .map(|server| server.config.address)
+                    .collect(),
+            )
         };
         let mut flows: StaleFlows = addresses.into_iter().map(served).collect();
         if !installed.is_empty() {

@@ -59,7 +59,7 @@ impl ServiceNotices {
             .collect();
         // What this node cannot do was not logged yet.
         let is_from_state = |Notice { service, text, .. }: &&Notice| {
-            state.desired(service).is_some_and(|desired| desired.problems.contains(text))
+            state.desired(service).is_some_and(|desired| desired.problems().contains(text))
         };
         let unlogged = unused.iter().filter(is_from_state).take(MOST_LOGGED);
         unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));

@@ -232,7 +232,7 @@ fn restricts(change: &netfilter::Operation) -> bool {
 fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64)> {
     let Operation::Ipvs(command @ Command::DeleteRealServer(_, server)) = operation else { return None };
     let of = command.address()?;
-    let connections = observed.virtual_servers.get(&of)?.real_servers.get(server)?.connections;
+    let connections = observed.virtual_servers.get(&of)?.real_server(server)?.connections;
     (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
 }
 
@@ -256,10 +256,8 @@ mod tests {
         let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
         let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
         let server = RealServerImage { config, connections: 3, expired: true };
-        let image = VirtualServerImage {
-            config: VirtualServer::new(of, Scheduler::RR),
-            real_servers: [server].into_iter().collect(),
-        };
+        let image =
+            VirtualServerImage::new(VirtualServer::new(of, Scheduler::RR), [server].into_iter().collect());
         let mut observed =
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
         let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();

@@ -73,6 +73,18 @@ fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers 
 }
 
 impl Reconciler {
+    /// Lets the image share with the desired state what both have, where that was compared.
+    fn share_image(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
+        let images = self.image.iter_mut().map(|image| &mut image.virtual_servers);
+        for images in images {
+            if compare_all {
+                images.share_all(&self.state);
+            } else {
+                images.share(compared, &self.state);
+            }
+        }
+    }
+
     /// Compares the desired state with a fresh image, and carries out the plan.
     pub(super) fn converge(
         &mut self,
@@ -95,6 +107,7 @@ impl Reconciler {
         if full {
             self.unrepaired.mark_adopted();
         }
+        self.share_image(compare_all, &compared.virtual_servers);
         // Keys with failed operations are left out: what was put off must wait for what it depends on.
         outcome.extend(self.recheck(&(&needs_recheck(&plan, full) - &self.touched.virtual_servers)));
         self.learn_from(&outcome);
@@ -128,7 +141,7 @@ impl Reconciler {
     /// Whether the scheduler that a virtual server shall have hashes.
     fn is_hashing(&self, id: VirtualServerId) -> bool {
         let VirtualServerId::Address(address) = id else { return false };
-        self.state.virtual_server(&address).is_some_and(|server| server.config.scheduler.is_hashing())
+        self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
     }
 
     fn differences(&self, reading: &Snapshot, touched: &Touched) -> Plan {

@@ -2,11 +2,11 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ipvs::{Family, RealServer, VirtualServer};
+use ipvs::{Family, RealServer, ServiceFlags};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 
 use super::{
-    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, Frontend,
+    Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, Extras, Frontend,
     HealthCheck, PolicyGroup, PortEndpoint, PortGroup, WithoutLocalEndpoint,
 };
 use crate::input::{Service, ServicePort, TrafficPolicy, Traits};
@@ -25,8 +25,8 @@ impl DesiredService {
 /// What a Service asks for, while it is collected.
 #[derive(Default)]
 struct Collected {
-    virtual_servers: Vec<DesiredVirtualServer>,
-    vips: Vec<IpAddr>,
+    virtual_servers: Vec<Arc<DesiredVirtualServer>>,
+    bound: Vec<IpAddr>,
     shared_elements: Vec<Element>,
     without_local_endpoint: Vec<WithoutLocalEndpoint>,
     ready_here: Vec<IpAddr>,
@@ -55,17 +55,22 @@ impl Collected {
                 shared = real_servers.into();
             }
             for frontend in group.frontends {
-                self.vips.extend(frontend.vip(decisions.inputs.node));
-                self.virtual_servers.push(DesiredVirtualServer {
+                self.bound.extend(frontend.bound_ip(decisions.inputs.node));
+                let balancing = decisions.balancing_at(frontend.direct_return);
+                let timeout = decisions.affinity_timeout(frontend);
+                let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
+                self.virtual_servers.push(Arc::new(DesiredVirtualServer {
                     address: frontend.address,
-                    config: decisions.virtual_server(frontend),
+                    scheduler: balancing.scheduler,
+                    flags: balancing.scheduler_flags | persistent,
+                    timeout: timeout.unwrap_or_default(),
                     real_servers: shared.clone(),
-                    element: frontend.element(group.policy),
+                    masquerade: frontend.masquerade(group.policy),
                     stands_in: group.stands_in(),
                     direct_return: decisions.direct_return(frontend, &exits),
                     allowed_sources: decisions.sources.allowed(frontend),
                     kind: frontend.kind,
-                });
+                }));
             }
         }
     }
@@ -80,9 +85,10 @@ impl Collected {
         let mut problems = decisions.balancing.problems;
         let of_direct = decisions.direct_balancing.into_iter().flat_map(|it| it.problems);
         problems.extend(of_direct.filter(|problem| !problems.contains(problem)).collect::<Vec<_>>());
-        DesiredService {
-            virtual_servers: self.virtual_servers.into(),
-            vips: sorted_once(self.vips),
+        let bound = sorted_once(self.bound);
+        let ips = self.virtual_servers.iter().map(|server| server.address.ip);
+        let extras = Extras {
+            unbound: sorted_once(ips.filter(|ip| bound.binary_search(ip).is_err()).collect()),
             shared_elements: sorted_once(self.shared_elements),
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
@@ -93,7 +99,8 @@ impl Collected {
                 .chain(without_direct_return)
                 .chain(sources.problem)
                 .collect(),
-        }
+        };
+        DesiredService::new(self.virtual_servers, extras)
     }
 }
 
@@ -103,17 +110,11 @@ impl Decisions<'_> {
         self.direct_balancing.as_ref().filter(|_| direct_return).unwrap_or(&self.balancing)
     }
 
-    /// The configuration of the virtual server at an address.
-    fn virtual_server(&self, Frontend { address, direct_return, .. }: &Frontend<'_>) -> VirtualServer {
+    /// How many seconds a client keeps its endpoint at an address, unless the scheduler sees to it.
+    fn affinity_timeout(&self, Frontend { direct_return, .. }: &Frontend<'_>) -> Option<u32> {
         let balancing = self.balancing_at(*direct_return);
-        let mut server = VirtualServer::new(*address, balancing.scheduler);
-        server.flags |= balancing.scheduler_flags;
-        match self.inputs.service.session_affinity {
-            Some(seconds) if !(*direct_return && balancing.is_by_client(self.inputs)) => {
-                server.persistent(seconds)
-            }
-            _ => server,
-        }
+        let is_by_scheduler = *direct_return && balancing.is_by_client(self.inputs);
+        self.inputs.service.session_affinity.filter(|_| !is_by_scheduler)
     }
 
     /// The real server of an endpoint.

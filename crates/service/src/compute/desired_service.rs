@@ -2,46 +2,115 @@
 
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
-use ipvs::{Family, RealServer, ServiceAddress, VirtualServer};
+use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{AllowedSource, ClusterIpFor, Element, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, DirectReturnParts, RefusedAddress, Traffic};
+use super::{AddressKind, DirectReturnParts, MasqueradeSet, RefusedAddress, Traffic};
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
 /// Service costs. Of other Services it depends only on their ClusterIPs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredService {
-    /// Its virtual servers with their real servers, sorted by address, each address once.
-    pub virtual_servers: Box<[DesiredVirtualServer]>,
-    /// The addresses that must be local to this node, sorted, each once.
-    pub vips: Box<[IpAddr]>,
+    /// Its virtual servers with their real servers, sorted by address, each address once. The image of the kernel shares
+    /// them.
+    pub virtual_servers: Box<[Arc<DesiredVirtualServer>]>,
+    extras: Option<Box<Extras>>,
+}
+
+/// What most Services do not ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Addresses at which it is served and that are not bound, sorted: an interface of this node has them, or had them a
+    /// moment ago.
+    pub(crate) unbound: Box<[IpAddr]>,
+    pub(crate) shared_elements: Box<[Element]>,
+    pub(crate) health_check: Option<HealthCheck>,
+    pub(crate) without_local_endpoint: Box<[WithoutLocalEndpoint]>,
+    pub(crate) refused: Box<[RefusedAddress]>,
+    pub(crate) problems: Box<[String]>,
+}
+
+impl DesiredService {
+    /// Puts the two together.
+    pub(crate) fn new(virtual_servers: Vec<Arc<DesiredVirtualServer>>, extras: Extras) -> Self {
+        let extras = (extras != Extras::default()).then(|| Box::new(extras));
+        Self { virtual_servers: virtual_servers.into(), extras }
+    }
+
+    /// The addresses that must be local to this node, once for each virtual server there.
+    pub fn vips(&self) -> impl Iterator<Item = IpAddr> {
+        let unbound = self.extras.as_ref().map_or(&[][..], |extras| &extras.unbound);
+        let addresses = self.virtual_servers.iter().map(|server| server.address.ip);
+        addresses.filter(|ip| unbound.binary_search(ip).is_err())
+    }
+
     /// The elements that other Services may ask for as well, sorted, each once: for pods of this node that are
     /// their own clients, and for the port at which load balancers ask.
-    pub shared_elements: Box<[Element]>,
+    pub fn shared_elements(&self) -> &[Element] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.shared_elements)
+    }
+
     /// The answer to load balancers that ask about this node.
-    pub health_check: Option<HealthCheck>,
+    pub fn health_check(&self) -> Option<HealthCheck> {
+        self.extras.as_ref()?.health_check
+    }
+
     /// Where a policy Local finds no endpoint on this node, for some port, although the cluster has one;
     /// sorted, each once.
-    pub without_local_endpoint: Box<[WithoutLocalEndpoint]>,
+    pub fn without_local_endpoint(&self) -> &[WithoutLocalEndpoint] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.without_local_endpoint)
+    }
+
     /// The external addresses that are refused, sorted, each once.
-    pub refused: Box<[RefusedAddress]>,
+    pub fn refused(&self) -> &[RefusedAddress] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.refused)
+    }
+
     /// What it asks for and this node does not support, in words.
-    pub problems: Box<[String]>,
+    pub fn problems(&self) -> &[String] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.problems)
+    }
+
+    /// Keeps the virtual servers that are as they were, and lists of real servers: others may share them.
+    pub(crate) fn keep_from(&mut self, before: &Self) {
+        let mut kept_lists: Vec<[Arc<[RealServer]>; 2]> = Vec::new();
+        for server in &mut self.virtual_servers {
+            let found = before.virtual_servers.binary_search_by_key(&server.address, |it| it.address);
+            let kept = found.ok().and_then(|position| before.virtual_servers.get(position));
+            if let Some(kept) = kept.filter(|kept| *kept == server) {
+                let is_new = |[list, _]: &[_; 2]| !Arc::ptr_eq(list, &server.real_servers);
+                if kept_lists.last().is_none_or(is_new) {
+                    kept_lists.push([server.real_servers.clone(), kept.real_servers.clone()]);
+                }
+                server.clone_from(kept);
+            }
+        }
+        for server in self.virtual_servers.iter_mut().filter_map(Arc::get_mut) {
+            let list = kept_lists.iter().find(|[list, _]| Arc::ptr_eq(list, &server.real_servers));
+            if let Some([_, kept]) = list {
+                server.real_servers.clone_from(kept);
+            }
+        }
+    }
 }
 
 /// One virtual server and its real servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredVirtualServer {
     /// What names it.
     pub address: ServiceAddress,
-    /// Its configuration; `config.id` is `address`.
-    pub config: VirtualServer,
+    /// How it picks a real server.
+    pub scheduler: Scheduler,
+    /// Persistence and scheduler flags.
+    pub flags: ServiceFlags,
+    /// How long a client stays with its real server, in seconds; 0 unless persistent.
+    pub timeout: u32,
     /// Its real servers, sorted by address, each address once. Most virtual servers of one port have the
     /// same, and share them.
     pub real_servers: Arc<[RealServer]>,
-    /// The element of our nf_tables sets that says which of its flows are masqueraded.
-    pub element: Element,
+    /// Which of its flows are masqueraded.
+    pub masquerade: MasqueradeSet,
     /// Whether its policy is Local and its real servers are on other nodes. They stand in for this node and its pods.
     pub stands_in: bool,
     /// What direct return needs there, if that is possible at such an address.
@@ -58,13 +127,20 @@ impl DesiredVirtualServer {
         self.direct_return.as_ref().is_some_and(|parts| parts.entrance.is_some())
     }
 
+    /// Its configuration in IPVS.
+    pub fn config(&self) -> VirtualServer {
+        let mut config = VirtualServer::new(self.address, self.scheduler).flags(self.flags);
+        config.timeout = self.timeout;
+        config
+    }
+
     /// The elements of our nf_tables sets that belong to it.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
         let local_clients_only = self.stands_in.then_some(Element::LocalClientsOnly(self.address));
         let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
         let direct_return = self.direct_return.iter().flat_map(|parts| parts.elements(self.address));
-        iter::once(self.element)
+        iter::once(self.masquerade.element(self.address))
             .chain(local_clients_only)
             .chain(restricted)
             .chain(allowed)
@@ -85,7 +161,7 @@ impl DesiredVirtualServer {
                 *to == self.address
                     && self.direct_return.as_ref().is_some_and(|parts| parts.has_element(element))
             }
-            _ => *element == self.element,
+            _ => *element == self.masquerade.element(self.address),
         }
     }
 }

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
-use netfilter::Element;
 
-use super::{AddressKind, DirectReturn, ExternalAddresses, Quota, Traffic};
+use super::{AddressKind, DirectReturn, ExternalAddresses, MasqueradeSet, Quota, Traffic};
 use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
@@ -79,7 +78,7 @@ impl Frontend<'_> {
     /// The address, if it must be made local to this node. A ClusterIP always; an external address unless an
     /// interface of the node has it already; a NodePort's never: an interface has it, or had it a moment ago and
     /// another node may have it by now.
-    pub(crate) fn vip(&self, node: &ThisNode) -> Option<IpAddr> {
+    pub(crate) fn bound_ip(&self, node: &ThisNode) -> Option<IpAddr> {
         let ip = self.address.ip;
         let is_bound = match self.kind {
             AddressKind::ClusterIp => true,
@@ -89,14 +88,14 @@ impl Frontend<'_> {
         is_bound.then_some(ip)
     }
 
-    /// The element that selects which of its flows are masqueraded. With the external policy Local the endpoints see
+    /// Which of its flows are masqueraded. With the external policy Local the endpoints see
     /// the client's address, even if only other nodes have endpoints and the client is a pod here, as in upstream.
-    pub(crate) fn element(&self, policy: TrafficPolicy) -> Element {
+    pub(crate) fn masquerade(&self, policy: TrafficPolicy) -> MasqueradeSet {
         match (self.traffic(), policy) {
-            _ if self.direct_return => Element::DirectReturn(self.address),
-            (Traffic::Internal, _) => Element::ClusterIp(self.address),
-            (Traffic::External, TrafficPolicy::Cluster) => Element::External(self.address),
-            (Traffic::External, TrafficPolicy::Local) => Element::ExternalLocal(self.address),
+            _ if self.direct_return => MasqueradeSet::DirectReturn,
+            (Traffic::Internal, _) => MasqueradeSet::ClusterIps,
+            (Traffic::External, TrafficPolicy::Cluster) => MasqueradeSet::External,
+            (Traffic::External, TrafficPolicy::Local) => MasqueradeSet::ExternalLocal,
         }
     }
 }

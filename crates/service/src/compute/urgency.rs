@@ -16,7 +16,7 @@ impl Urgency {
     /// `rke2-coredns-rke2-coredns`), but it is always in kube-system and always at port 53.
     pub(crate) fn for_service(service: &Service) -> Self {
         const DNS: u16 = 53;
-        let first = match (&*service.name.namespace, &*service.name.name) {
+        let first = match service.name.parts() {
             ("default", "kubernetes") => true,
             ("kube-system", _) => service.ports.iter().any(|port| port.port == DNS),
             _ => false,

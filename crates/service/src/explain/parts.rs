@@ -18,6 +18,7 @@ pub(super) fn parts(
     desired: &DesiredService,
     state: &State,
 ) -> Vec<ExplainedPart> {
+    let vips: BTreeSet<_> = desired.vips().collect();
     let mut parts: Vec<ExplainedPart> = Vec::new();
     for group in decisions.port_groups() {
         let mut before = None;
@@ -26,7 +27,7 @@ pub(super) fn parts(
                 address: frontend.address,
                 kind: frontend.kind,
                 policy: policies.policy,
-                vip: desired.vips.binary_search(&frontend.address.ip).is_ok(),
+                vip: vips.contains(&frontend.address.ip),
                 held_by: other_holder(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),
             });

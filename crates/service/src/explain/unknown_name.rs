@@ -10,11 +10,11 @@ pub(super) fn unknown_name<'a, I: Iterator<Item = &'a ObjectName>>(
     unknown: &ObjectName,
     known: impl Fn() -> I,
 ) -> Vec<String> {
-    let ObjectName { namespace, name } = unknown;
-    let mut namesakes: Vec<_> = known().filter(|it| it.name == *name).map(ToString::to_string).collect();
+    let (namespace, name) = unknown.parts();
+    let mut namesakes: Vec<_> = known().filter(|it| it.name() == name).map(ToString::to_string).collect();
     namesakes.sort_unstable();
     namesakes.truncate(MAX_NAMESAKES);
-    let namespace = (!known().any(|it| it.namespace == *namespace))
+    let namespace = (!known().any(|it| it.namespace() == namespace))
         .then(|| format!("no Service of the namespace {namespace} is known"));
     let namesakes =
         (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));

@@ -77,7 +77,7 @@ impl CompactSlice {
     /// left out: no virtual server could use them.
     pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interners) -> Self {
         let EndpointSlice {
-            mut name,
+            name,
             service: _,
             family,
             mut ports,
@@ -86,7 +86,6 @@ impl CompactSlice {
             triggered_at: _,
             problems,
         } = slice;
-        interned.strings.share(&mut name.namespace);
         for port in &mut ports {
             interned.strings.share(&mut port.name);
         }

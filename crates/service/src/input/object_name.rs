@@ -1,28 +1,62 @@
 //! Names of objects.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// A namespace and a name: what identifies a Service, or an EndpointSlice. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A namespace and a name: what identifies a Service, or an EndpointSlice. Cheap to clone, and small, because the
+/// state and its indexes hold several for each Service. Sorted by namespace, then by name.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// The name in it.
-    pub name: Arc<str>,
+    /// NAMESPACE/NAME.
+    text: Arc<str>,
 }
+
+/// Neither a namespace nor a name has it.
+const SEPARATOR: char = '/';
 
 impl ObjectName {
     /// Puts the two together.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
+        let (namespace, name) = (namespace.as_ref(), name.as_ref());
+        let mut text = String::with_capacity(namespace.len() + SEPARATOR.len_utf8() + name.len());
+        text.push_str(namespace);
+        text.push(SEPARATOR);
+        text.push_str(name);
+        Self { text: text.into() }
+    }
+
+    /// The namespace; empty if the object is cluster-wide.
+    pub fn namespace(&self) -> &str {
+        self.parts().0
+    }
+
+    /// The name in it.
+    pub fn name(&self) -> &str {
+        self.parts().1
+    }
+
+    /// The namespace and the name.
+    pub fn parts(&self) -> (&str, &str) {
+        self.text.split_once(SEPARATOR).unwrap_or_default()
+    }
+}
+
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        f.write_str(&self.text)
     }
 }
 
@@ -53,9 +87,11 @@ impl FromStr for ObjectName {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self::new(namespace, name))
+        match text.split_once(SEPARATOR) {
+            Some((namespace, name))
+                if !namespace.is_empty() && !name.is_empty() && !name.contains(SEPARATOR) =>
+            {
+                Ok(Self { text: text.into() })
             }
             _ => Err(InvalidName(text.to_owned())),
         }

@@ -72,7 +72,7 @@ impl Inputs {
             // Each node reports to its Node every few minutes.
             Change::ApplyPeer(peer) if self.node.peers().has_exactly(&peer) => BTreeSet::new(),
             Change::ApplyPeer(peer) => self.put_peers(self.node.peers().with([peer])),
-            Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name)),
+            Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name())),
             Change::ForgetPeers => self.put_peers(Peers::default()),
             Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
             Change::TunnelledBefore(endpoints) => {
@@ -189,12 +189,8 @@ impl Inputs {
     }
 
     /// The copy of a name that is kept already, or else the name itself.
-    fn kept_name(&mut self, mut name: ObjectName) -> ObjectName {
-        if let Some((kept, _)) = self.services.get_key_value(&name) {
-            return kept.clone();
-        }
-        self.interned.strings.share(&mut name.namespace);
-        name
+    fn kept_name(&self, name: ObjectName) -> ObjectName {
+        self.services.get_key_value(&name).map_or(name, |(kept, _)| kept.clone())
     }
 }
 
@@ -251,8 +247,15 @@ impl Inputs {
 
     /// Stores what a Service asks for now, and returns what it asked for before. A Service without any inputs is
     /// forgotten.
-    pub(crate) fn set_computed(&mut self, service: &ObjectName, now: Option<Computed>) -> Option<Computed> {
+    pub(crate) fn set_computed(
+        &mut self,
+        service: &ObjectName,
+        mut now: Option<Computed>,
+    ) -> Option<Computed> {
         let entry = self.services.get_mut(service)?;
+        if let Some((now, before)) = now.as_mut().zip(entry.computed.as_ref()) {
+            now.desired.keep_from(&before.desired);
+        }
         let before = mem::replace(&mut entry.computed, now);
         if entry.is_empty() {
             self.services.remove(service);

@@ -35,13 +35,13 @@ impl Reports {
         before: Option<&DesiredService>,
         now: Option<&DesiredService>,
     ) -> bool {
-        let health_check = |desired: Option<&DesiredService>| desired.and_then(|it| it.health_check);
+        let health_check = |desired: Option<&DesiredService>| desired.and_then(DesiredService::health_check);
         match health_check(now) {
             Some(health_check) => drop(self.health_checks.insert(service.clone(), health_check)),
             None => drop(self.health_checks.remove(service)),
         }
         let [without_before, without_now] =
-            [before, now].map(|desired| desired.map_or(&[][..], |it| &it.without_local_endpoint));
+            [before, now].map(|desired| desired.map_or(&[][..], DesiredService::without_local_endpoint));
         for case in without_before {
             self.without_local_endpoint.remove(case);
         }
@@ -49,7 +49,7 @@ impl Reports {
             self.without_local_endpoint.add(*case);
         }
         let [refused_before, refused_now] =
-            [before, now].map(|desired| desired.map_or(&[][..], |it| &it.refused));
+            [before, now].map(|desired| desired.map_or(&[][..], DesiredService::refused));
         if refused_before != refused_now {
             self.refused_revision += 1;
             self.refused_count = self.refused_count + refused_now.len() - refused_before.len();

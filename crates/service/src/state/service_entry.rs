@@ -110,7 +110,7 @@ impl ServiceEntry {
 
     /// The problems of the Service and its slices, those on this node only included.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
-        let here = self.computed.iter().flat_map(|computed| &computed.desired.problems);
+        let here = self.computed.iter().flat_map(|computed| computed.desired.problems());
         let service = self.service.iter().flat_map(move |service| {
             service.problems.iter().chain(here.clone()).map(|what| Problem::Service(&service.name, what))
         });
@@ -127,7 +127,7 @@ impl Computed {
     pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
         let ServiceInputs { service, slices, .. } = decisions.inputs;
         let desired = DesiredService::from_decisions(decisions);
-        let is_direct = desired.virtual_servers.iter().any(DesiredVirtualServer::is_answered_directly);
+        let is_direct = desired.virtual_servers.iter().any(|server| server.is_answered_directly());
         let nodes: BTreeSet<_> =
             slices.iter().filter(|_| is_direct).flat_map(CompactSlice::nodes).cloned().collect();
         Self {
@@ -150,7 +150,7 @@ impl Computed {
     }
 
     /// The virtual server that it asks for at an address.
-    pub(crate) fn virtual_server(&self, at: &ServiceAddress) -> Option<&DesiredVirtualServer> {
+    pub(crate) fn virtual_server(&self, at: &ServiceAddress) -> Option<&Arc<DesiredVirtualServer>> {
         let servers = &self.desired.virtual_servers;
         servers.binary_search_by_key(at, |server| server.address).ok().and_then(|index| servers.get(index))
     }

@@ -26,13 +26,13 @@ pub(crate) struct SharedKeys {
 impl SharedKeys {
     /// Counts the keys of one more Service.
     pub(crate) fn add(&mut self, computed: &Computed, touched: &mut Touched) {
-        for &vip in &computed.desired.vips {
+        for vip in computed.desired.vips() {
             if self.vips.add(vip) {
                 touched.toggle_vip(vip);
                 touched.toggle_element(Element::Vip(vip));
             }
         }
-        for &element in &computed.desired.shared_elements {
+        for &element in computed.desired.shared_elements() {
             if self.elements.add(element) {
                 touched.toggle_element(element);
             }
@@ -50,13 +50,13 @@ impl SharedKeys {
 
     /// Removes the keys of one Service from the counts.
     pub(crate) fn remove(&mut self, computed: &Computed, touched: &mut Touched) {
-        for vip in &computed.desired.vips {
-            if self.vips.remove(vip) {
-                touched.toggle_vip(*vip);
-                touched.toggle_element(Element::Vip(*vip));
+        for vip in computed.desired.vips() {
+            if self.vips.remove(&vip) {
+                touched.toggle_vip(vip);
+                touched.toggle_element(Element::Vip(vip));
             }
         }
-        for element in &computed.desired.shared_elements {
+        for element in computed.desired.shared_elements() {
             if self.elements.remove(element) {
                 touched.toggle_element(*element);
             }

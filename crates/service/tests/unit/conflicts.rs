@@ -143,7 +143,7 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
 /// What each Service has lost, in words.
 fn lost(state: &State) -> Vec<String> {
     let in_words = |(service, lost): (_, ConflictLoss<'_>)| {
-        let named = lost.named.iter().map(|(address, holder)| format!("{} {}", address.port, holder.name));
+        let named = lost.named.iter().map(|(address, holder)| format!("{} {}", address.port, holder.name()));
         format!("{service} {:?} and {}", named.collect::<Vec<_>>(), lost.more)
     };
     state.conflict_losses().map(in_words).collect()

@@ -111,7 +111,7 @@ fn of_two_slices_with_one_address_it_is_said_which_counts() {
         slice("web-3", "web", &[ready("10.1.0.1")]),
     ];
     let parts = explained(&state_of(&[web()], &slices)).parts;
-    let said: Vec<_> = parts[0].endpoints.iter().map(|it| (&*it.slice.name, it.reason)).collect();
+    let said: Vec<_> = parts[0].endpoints.iter().map(|it| (it.slice.name(), it.reason)).collect();
     let expected = [
         ("web-1", EndpointReason::ListedAgain),
         ("web-2", EndpointReason::Used),

@@ -503,7 +503,7 @@ proptest! {
     fn every_requested_address_is_served_or_reported(hostile in any_hostile_service()) {
         let state = with(Service { ports: vec![port("", Protocol::Tcp, 9443)], ..hostile.clone() });
         let desired = state.desired(&hostile.name).unwrap();
-        let is_refused = |kind, ip| desired.refused.iter().any(|refused| refused.kind == kind && refused.ip == ip);
+        let is_refused = |kind, ip| desired.refused().iter().any(|refused| refused.kind == kind && refused.ip == ip);
         let served = |ip| desired.virtual_servers.iter().any(|server| server.address.ip == ip);
         for ip in &hostile.load_balancer_ips {
             prop_assert!(served(*ip) != is_refused(AddressKind::LoadBalancer, *ip), "{}", ip);

@@ -69,7 +69,7 @@ fn expected_servers(state: &State, before: &FakeKernel, ours: &Ownership) -> Ser
     for wanted in wanted {
         let mut reals: BTreeSet<RealServer> = wanted.real_servers.iter().copied().collect();
         reals.extend(draining(wanted, before));
-        expected.insert(wanted.address.into(), (wanted.config.clone(), reals));
+        expected.insert(wanted.address.into(), (wanted.config(), reals));
     }
     expected
 }
@@ -297,7 +297,7 @@ proptest! {
         expire(&mut observed, expired);
         for operation in full(&state(&inputs), &observed, &ours).operations() {
             let Operation::Ipvs(Command::DeleteRealServer(VirtualServerId::Address(of), address)) = operation else { continue };
-            let server = observed.virtual_servers[&of].real_servers.get(&address).unwrap();
+            let server = observed.virtual_servers[&of].real_server(&address).unwrap();
             // Or when it has had all the time that it may have.
             let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
             prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);
@@ -379,7 +379,7 @@ proptest! {
         let plan = full(&state, &read(&fake), &ours);
         for wanted in state.virtual_servers() {
             let at = wanted.address;
-            let server = position(&plan, Command::AddVirtualServer(wanted.config.clone()));
+            let server = position(&plan, Command::AddVirtualServer(wanted.config()));
             let vip = position(&plan, Bind(at.ip));
             for element in wanted.elements().chain([Element::Vip(at.ip)]) {
                 let element = position(&plan, AddElement(element));
@@ -486,7 +486,7 @@ fn changes_scheduler(operation: &Operation, observed: &Observed) -> bool {
     else {
         return false;
     };
-    observed.virtual_servers.get(of).is_some_and(|image| image.config.scheduler != *scheduler)
+    observed.virtual_servers.get(of).is_some_and(|image| image.config().scheduler != *scheduler)
 }
 
 /// The subject of an operation, whatever is done to it.

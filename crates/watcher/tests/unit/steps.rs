@@ -1,6 +1,6 @@
 //! Properties that hold after every single step of a plan from one desired state to another.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use crate::common::*;
 use ipvs::{Family, ServiceAddress, VirtualServerId};
@@ -56,7 +56,7 @@ fn reach(kernel: &fake_kernel::State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
 
 /// The clients that must reach a virtual server.
 fn shall_reach(state: &State, at: &ServiceAddress) -> BTreeSet<IpAddr> {
-    let elements = |server: &DesiredVirtualServer| server.elements().collect::<Vec<_>>();
+    let elements = |server: &Arc<DesiredVirtualServer>| server.elements().collect::<Vec<_>>();
     state.virtual_server(at).map(elements).map(|elements| let_in(at, &elements)).unwrap_or_default()
 }
 
@@ -83,7 +83,7 @@ fn under_way(kernel: &FakeKernel, from: &State, to: &State) -> Plan {
 
 /// Whether everything is there that a family shall serve.
 fn serves(kernel: &fake_kernel::State, state: &State, family: Family) -> bool {
-    let is_there = |wanted: &DesiredVirtualServer| {
+    let is_there = |wanted: &Arc<DesiredVirtualServer>| {
         let there = kernel.virtual_servers.get(&wanted.address.into());
         there.is_some_and(|(_, real)| {
             wanted.real_servers.iter().all(|wanted| real.contains_key(&wanted.address))

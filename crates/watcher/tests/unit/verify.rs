@@ -22,12 +22,12 @@ fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
         Forwarding::Local => config.forwarding(Forwarding::Masquerade),
         _ => config,
     };
-    let mut config = image.config.clone();
+    let mut config = image.config();
     config.flags &= ServiceFlags::PERSISTENT | ServiceFlags::ONE_PACKET;
     if !config.flags.contains(ServiceFlags::PERSISTENT) {
         config.prefix_length = 0;
     }
-    (config, image.real_servers.iter().map(|server| real(server.config)).collect())
+    (config, image.real_servers().map(|server| real(server.config)).collect())
 }
 
 /// The addresses of the virtual servers whose summaries differ.

@@ -125,8 +125,8 @@ fn labels(
     let protocol = address.protocol.to_string().to_ascii_lowercase();
     format!(
         "svc_namespace=\"{}\",service_name=\"{}\",service_vip=\"{}\",protocol=\"{protocol}\",port=\"{}\"",
-        Escaped(&service.namespace),
-        Escaped(&service.name),
+        Escaped(service.namespace()),
+        Escaped(service.name()),
         address.ip,
         address.port
     )

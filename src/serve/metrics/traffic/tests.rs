@@ -115,7 +115,7 @@ fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
     let (mut kernel, holders) = table(3);
     let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
     let rendered: Vec<_> =
-        reading.virtual_servers.iter().map(|it| (&*it.holder.service.name, it.holder.address)).collect();
+        reading.virtual_servers.iter().map(|it| (it.holder.service.name(), it.holder.address)).collect();
     assert_eq!(rendered, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()), "{reading:?}");
     assert_eq!(kernel.state().real_server_reads, 0, "they cost a request for each virtual server");
@@ -129,7 +129,7 @@ fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     let (mut kernel, holders) = table(most + 4);
     let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
     assert_eq!((reading.virtual_servers.len(), reading.dropped), (most.into(), 3 * 10));
-    assert_eq!(&*reading.virtual_servers.last().unwrap().holder.service.name, "web-09999");
+    assert_eq!(reading.virtual_servers.last().unwrap().holder.service.name(), "web-09999");
     // No room for any endpoint.
     let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));

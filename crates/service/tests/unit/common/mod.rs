@@ -169,7 +169,7 @@ pub(crate) fn real_servers_of(state: &State, at: ServiceAddress) -> Vec<String> 
 
 /// The configuration of the virtual server at a TCP address; panics if there is none.
 pub(crate) fn config(state: &State, at: &str) -> ipvs::VirtualServer {
-    state.virtual_server(&tcp(at)).unwrap().config.clone()
+    state.virtual_server(&tcp(at)).unwrap().config()
 }
 
 /// The Service that holds an address and port; panics if there is none.
@@ -227,7 +227,7 @@ pub(crate) struct Wanted {
 
 pub(crate) fn wanted(state: &State) -> Wanted {
     let virtual_servers: BTreeMap<_, _> =
-        state.virtual_servers().map(|server| (server.address, server.clone())).collect();
+        state.virtual_servers().map(|server| (server.address, (**server).clone())).collect();
     let owners = virtual_servers.keys().map(|at| (*at, state.owner(at).unwrap().clone())).collect();
     let (mut vips, mut elements): (Vec<_>, Vec<_>) =
         (state.vips().copied().collect(), state.elements().collect());

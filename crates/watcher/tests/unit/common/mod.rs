@@ -503,7 +503,12 @@ fn any_tables() -> impl Strategy<Value = netfilter::Observed> {
             tables.contains(&element.family())
         };
         let elements = without_overlaps(elements.into_iter().filter(has_set).collect());
-        netfilter::Observed { elements, installed, direct_return, ..netfilter::Observed::default() }
+        netfilter::Observed {
+            elements: elements.into_iter().collect(),
+            installed,
+            direct_return,
+            ..netfilter::Observed::default()
+        }
     })
 }
 
@@ -539,7 +544,7 @@ pub(crate) fn put_links_and_tables(
     if let Some(tables) = tables {
         state.tables = tables.installed;
         state.direct_return = tables.direct_return;
-        state.elements = tables.elements;
+        state.elements = tables.elements.iter().collect();
     }
 }
 
@@ -558,7 +563,7 @@ pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
 /// Marks the real servers that the bits choose as draining for as long as they may.
 pub(crate) fn expire(observed: &mut Observed, bits: u64) {
     let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
-        image.real_servers.addresses().map(|server| (*of, *server)).collect::<Vec<_>>()
+        image.real_servers().map(|server| (*of, server.config.address)).collect::<Vec<_>>()
     };
     let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
     all.sort_unstable();

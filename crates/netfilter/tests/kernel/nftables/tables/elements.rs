@@ -1,9 +1,7 @@
 //! Elements are added, deleted and read back.
 
-use std::collections::HashSet;
-
 use ipvs::Family;
-use netfilter::{Error, KernelNetfilter, Netfilter, Operation};
+use netfilter::{ElementSet, Error, KernelNetfilter, Netfilter, Operation};
 
 use super::{add, allowed, both, by_source, cluster_ip, delete, hairpin, some_elements, with_installed};
 use crate::{support::host::in_fresh_namespace, support::programs::run};
@@ -94,6 +92,6 @@ fn a_failing_transaction_changes_nothing_and_names_the_object() {
         );
         let Error::RolledBack { source, .. } = &error else { panic!("{error:?}") };
         assert_eq!(source.errno(), Some(netlink::Errno::ENOENT));
-        assert_eq!(netfilter.observe().unwrap().elements, HashSet::new());
+        assert_eq!(netfilter.observe().unwrap().elements, ElementSet::default());
     });
 }

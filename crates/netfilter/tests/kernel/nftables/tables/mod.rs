@@ -7,7 +7,7 @@ mod repair;
 mod scale;
 mod source_ranges;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
@@ -100,7 +100,7 @@ fn both(elements: &[Element]) -> Observed {
         installed: BTreeSet::from(Family::BOTH),
         prepared: BTreeSet::new(),
         direct_return: BTreeSet::new(),
-        elements: elements.iter().copied().collect::<HashSet<_>>(),
+        elements: elements.iter().copied().collect(),
     }
 }
 
