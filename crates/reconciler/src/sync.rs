@@ -8,6 +8,7 @@ mod deep_verify;
 mod diff_key;
 #[cfg(test)]
 mod faults;
+mod fill;
 mod outcome;
 mod reading;
 mod rotation;

@@ -152,10 +152,16 @@ impl State {
         all.filter(|element| !element.is_for_unpacking() || self.unpacks(element.family()))
     }
 
+    /// The elements that belong to no virtual server, because several Services can ask for each, in no particular order.
+    /// VIPs are left out.
+    pub fn shared_elements(&self) -> impl Iterator<Item = Element> {
+        self.shared.elements.iter().copied()
+    }
+
     /// The elements that Services ask for beside VIPs, those among them that are wanted only where this node unpacks.
     fn elements_of_services(&self) -> impl Iterator<Item = Element> {
         let of_servers = self.virtual_servers().flat_map(|server| server.elements());
-        of_servers.chain(self.shared.elements.iter().copied())
+        of_servers.chain(self.shared_elements())
     }
 
     /// The Service that holds an address and port.

@@ -2,7 +2,7 @@
 
 mod differences;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use dummy_interface::Operation::{EnsureDevice, EnsureTunnel, RemoveTunnel};
 use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
@@ -21,6 +21,11 @@ use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_f
 pub enum Scope<'a> {
     /// Everything desired, and everything observed.
     All,
+    /// What virtual servers rest on: the device, the tables without their rules for other programs' traffic, tunnels, and
+    /// the elements that Services share.
+    Foundation,
+    /// These virtual servers, with their elements and VIPs.
+    VirtualServers(&'a [Arc<DesiredVirtualServer>]),
     /// The touched keys, and some parts as a whole.
     Touched(&'a Touched, Whole),
 }
@@ -66,6 +71,21 @@ pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Owner
             comparison.every_element(&mut differences);
             comparison.every_virtual_server(&mut differences);
             comparison.every_vip(&mut differences);
+        }
+        Scope::Foundation => {
+            comparison.device(&mut differences);
+            comparison.prepared_tables(&mut differences);
+            for family in Family::BOTH {
+                comparison.tunnel(family, &mut differences);
+            }
+            for element in desired.shared_elements() {
+                comparison.element(&element, &mut differences);
+            }
+        }
+        Scope::VirtualServers(servers) => {
+            for server in servers {
+                comparison.virtual_server_with_its_address(server, &mut differences);
+            }
         }
         Scope::Touched(touched, whole) => {
             if whole.dummy_interface {
@@ -132,13 +152,15 @@ impl Comparison<'_> {
     }
 
     fn tables(&self, differences: &mut Differences) {
+        self.prepared_tables(differences);
+        let missing = self.ours.families.difference(&self.observed.netfilter.installed);
+        differences.tables.extend(missing.copied().map(InstallTable));
+    }
+
+    fn prepared_tables(&self, differences: &mut Differences) {
         let netfilter::Observed { installed, prepared, .. } = &self.observed.netfilter;
-        for family in self.ours.families.difference(installed) {
-            if !prepared.contains(family) {
-                differences.prepared_tables.push(PrepareTable(*family));
-            }
-            differences.tables.push(InstallTable(*family));
-        }
+        let missing = self.ours.families.difference(installed).filter(|family| !prepared.contains(family));
+        differences.prepared_tables.extend(missing.copied().map(PrepareTable));
     }
 
     /// What unpacks packets from other nodes, in a family.
@@ -268,6 +290,16 @@ impl Comparison<'_> {
             false if bound || stale => differences.obsolete_vips.push(*vip),
             _ => {}
         }
+    }
+
+    /// Compares a virtual server that is wanted with what belongs to it: its elements, and its address.
+    fn virtual_server_with_its_address(&self, wanted: &DesiredVirtualServer, differences: &mut Differences) {
+        let vip = wanted.address.ip;
+        for element in wanted.elements().chain([Element::Vip(vip)]) {
+            self.element(&element, differences);
+        }
+        self.virtual_server(&wanted.address, differences);
+        self.vip(&vip, differences);
     }
 
     fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {

@@ -1,10 +1,10 @@
 //! The virtual servers, as the kernel has them.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Deref};
+use std::{collections::BTreeMap, net::IpAddr, ops::Deref, sync::Arc};
 
 use ipvs::{Forwarding, ServiceAddress, Tunnel, VirtualServer};
 use rustc_hash::FxHashMap;
-use service::State;
+use service::DesiredVirtualServer;
 
 use crate::{RealServerImages, VirtualServerImage};
 
@@ -62,20 +62,9 @@ impl VirtualServerImages {
         }
     }
 
-    /// Shares with the desired state those of the virtual servers that are as desired.
-    pub fn share<'a>(&mut self, of: impl IntoIterator<Item = &'a ServiceAddress>, desired: &State) {
-        for address in of {
-            if let (Some(image), Some(wanted)) =
-                (self.images.get_mut(address), desired.virtual_server(address))
-            {
-                image.share(wanted);
-            }
-        }
-    }
-
-    /// Shares with the desired state all that are as desired.
-    pub fn share_all(&mut self, desired: &State) {
-        for wanted in desired.virtual_servers() {
+    /// Shares those of these virtual servers that are as desired.
+    pub fn share<'a>(&mut self, desired: impl IntoIterator<Item = &'a Arc<DesiredVirtualServer>>) {
+        for wanted in desired {
             if let Some(image) = self.images.get_mut(&wanted.address) {
                 image.share(wanted);
             }

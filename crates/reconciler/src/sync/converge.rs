@@ -72,34 +72,40 @@ fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers 
     plan.foreign.iter().filter(|address| !failed.contains(address)).collect()
 }
 
+/// Logs each operation.
+pub(super) fn log(plan: &Plan) {
+    if enabled!(target: PLAN_LOG, Level::DEBUG) {
+        plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
+    }
+}
+
 impl Reconciler {
     /// Lets the image share with the desired state what both have, where that was compared.
     fn share_image(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
-        let images = self.image.iter_mut().map(|image| &mut image.virtual_servers);
-        for images in images {
-            if compare_all {
-                images.share_all(&self.state);
-            } else {
-                images.share(compared, &self.state);
-            }
+        let Some(Observed { virtual_servers, .. }) = &mut self.image else { return };
+        if compare_all {
+            virtual_servers.share(self.state.virtual_servers());
+        } else {
+            virtual_servers.share(compared.iter().filter_map(|address| self.state.virtual_server(address)));
         }
     }
 
     /// Compares the desired state with a fresh image, and carries out the plan.
     pub(super) fn converge(
         &mut self,
-        reading: Snapshot,
+        mut reading: Snapshot,
         trigger: Trigger,
         touched: &mut Touched,
     ) -> SyncResult {
+        let mut outcome = self.fill(&mut reading.image, touched);
         let Planned { plan, deferred, probe } = self.plan(&reading, touched);
         debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
         warn_of_foreign(&plan);
         let compared = reading.compared(touched);
         let Snapshot { image, full, compare_all, .. } = reading;
 
-        let mut outcome = self.carry_out(image, &plan);
-        if probe.doubtful {
+        outcome.extend(self.carry_out(image, &plan));
+        if probe.doubtful || outcome.doubtful {
             self.image = None;
         }
         let removed_foreign = removed_foreign(&plan, &outcome);
@@ -139,7 +145,7 @@ impl Reconciler {
     }
 
     /// Whether the scheduler that a virtual server shall have hashes.
-    fn is_hashing(&self, id: VirtualServerId) -> bool {
+    pub(super) fn is_hashing(&self, id: VirtualServerId) -> bool {
         let VirtualServerId::Address(address) = id else { return false };
         self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
     }
@@ -154,9 +160,7 @@ impl Reconciler {
     /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
     /// them again.
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
-        if enabled!(target: PLAN_LOG, Level::DEBUG) {
-            plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
-        }
+        log(plan);
         let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);

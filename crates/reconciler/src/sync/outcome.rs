@@ -53,6 +53,18 @@ impl PlanOutcome {
         self.doubtful |= other.doubtful;
     }
 
+    /// What is left of it if what failed is tried again at once.
+    pub(crate) fn without_failures(self) -> Self {
+        Self {
+            done: self.done,
+            first_done: self.first_done,
+            cut_off: self.cut_off,
+            rerouted: self.rerouted,
+            doubtful: self.doubtful,
+            ..Self::default()
+        }
+    }
+
     /// Whether an operation failed on which all others depend.
     pub(crate) fn lacks_foundation(&self) -> bool {
         self.failures.iter().any(|(operation, _)| operation.is_foundation())

@@ -1,13 +1,14 @@
 //! A start over what an earlier daemon has left.
 
-use std::{collections::BTreeMap, num::NonZero};
+use std::{collections::BTreeMap, net::Ipv4Addr, num::NonZero};
 
 use crate::common::{Running, active_connections, at, real, service, slice};
 use ipvs::{
     Forwarding, ObservedRealServer, Protocol::Tcp, RealServer, RealServerAddress, Scheduler, ServiceAddress,
     ServiceFlags, VirtualServer,
 };
-use service::ServiceKind;
+use netfilter::Element;
+use service::{Change, EndpointSlice, Service, ServiceKind, ServicePort};
 use testkit::{FakeKernel, fake_kernel::State};
 
 /// A daemon for one Service with these endpoints.
@@ -111,4 +112,62 @@ fn every_change_made_meanwhile_is_repaired() {
 
 fn web(state: &mut State) -> &mut (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>) {
     state.virtual_servers.get_mut(&at("10.96.0.10", Tcp).into()).unwrap()
+}
+
+/// More Services than are written at once, each with two ports and an endpoint.
+fn many() -> (Vec<Service>, Vec<EndpointSlice>) {
+    let name = |number: u32| format!("service-{number:04}");
+    let web = |number: u32| {
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 100, 0, 1)) + number).to_string();
+        let mut web = service(&name(number), &ip, Tcp);
+        let tls = ServicePort { name: "tls".into(), port: 443, ..web.ports[0].clone() };
+        web.ports.push(tls);
+        web
+    };
+    let first = service("kubernetes", "10.96.0.1", Tcp);
+    let services = [first].into_iter().chain((0..1_500).map(web)).collect();
+    let slices = (0..1_500).map(|number| slice(&name(number), Tcp, &["10.244.0.1"])).collect();
+    (services, slices)
+}
+
+#[test]
+fn an_address_of_many_is_bound_after_everything_that_belongs_to_it_and_the_urgent_one_first() {
+    let (kernel, (services, slices)) = (FakeKernel::new(), many());
+    let running = Running::on(&kernel);
+    running.lists(services, slices);
+    let report = running.handle.status().unwrap().last_sync.unwrap().report;
+    assert_eq!((report.failed, kernel.state().virtual_servers.len()), (0, 3_001));
+    let writes = kernel.writes();
+    let place = |line: &str| writes.lines().position(|it| it == line).unwrap_or_else(|| panic!("no {line}"));
+    assert!(place("bind 10.96.0.1") < place("bind 10.100.0.1"));
+    for number in 0..1_500_u32 {
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 100, 0, 1)) + number);
+        let bound = place(&format!("bind {ip}"));
+        for before in [
+            format!("add element cluster-ips TCP {ip}:443"),
+            format!("add virtual server TCP {ip}:80 rr"),
+            format!("add virtual server TCP {ip}:443 rr"),
+            format!("add real server TCP {ip}:80 -> 10.244.0.1:8080 weight 1"),
+        ] {
+            assert!(place(&before) < bound, "{before}");
+        }
+    }
+    assert!(place("bind 10.100.5.220") < place("install table IPv4"));
+}
+
+#[test]
+fn one_failure_among_many_stops_nothing_else_and_is_reported_once() {
+    let (kernel, (services, slices)) = (FakeKernel::new(), many());
+    let refused = at("10.100.0.9", Tcp);
+    kernel.state().refused_elements.insert(Element::ClusterIp(refused));
+    let running = Running::on(&kernel);
+    running.tell(Change::ReplaceServices(services));
+    running.tell(Change::ReplaceSlices(slices));
+    let status = running.status_where(|status| status.last_sync.is_some());
+    let report = status.last_sync.unwrap().report;
+    let state = kernel.state();
+    assert!(!state.virtual_servers.contains_key(&refused.into()));
+    assert_eq!((state.virtual_servers.len(), state.dummy_interface.bound.len()), (3_000, 1_501));
+    // The element, the two servers that need it, and the rules of the table.
+    assert_eq!(report.failed, 4, "{report:?}");
 }

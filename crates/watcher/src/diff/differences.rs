@@ -72,9 +72,10 @@ impl Differences {
     }
 }
 
-/// A batch that makes the same change for each key, in an order that does not depend on how the maps are
+/// A batch that makes the same change for each key once, in an order that does not depend on how the maps are
 /// ordered.
 fn sorted<K: Ord, C>(mut keys: Vec<K>, change: fn(K) -> C, batch: fn(Vec<C>) -> Batch) -> Batch {
     keys.sort_unstable();
+    keys.dedup();
     batch(keys.into_iter().map(change).collect())
 }
