@@ -304,7 +304,9 @@ impl State {
                 self.claims.withdraw(&address, &claim);
             }
             if let Some(claim) = claim_now {
-                self.claims.claim(address, claim);
+                let inputs = &self.inputs;
+                let held_by = |holder: &ObjectName| inputs.computed(holder)?.claim(holder, &address);
+                self.claims.claim(address, claim, held_by);
             }
         }
         if self.claims.revision() != revision {

@@ -90,7 +90,7 @@ impl Reconciler {
     }
 
     fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
-        let adopted = if trigger == Trigger::Start { self.adopt()? } else { None };
+        let adopted = if trigger.reads_everything() { self.adopt()? } else { None };
         let is_summary = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
         // The virtual servers of NodePorts, and which of their real servers leave, are known only with the node's

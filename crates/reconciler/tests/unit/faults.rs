@@ -111,8 +111,8 @@ fn a_full_read_that_fails_is_made_good_by_the_retry() {
     running.lists(services, slices);
     let expected = picture(&kernel.state());
     kernel.state().virtual_servers.clear();
-    // The first call of a full read.
-    kernel.fail_call(0, Errno::ENOMEM);
+    // The text is read first, and can be done without. Then come the virtual servers.
+    kernel.fail_call(1, Errno::ENOMEM);
     let report = running.handle.resync().unwrap();
     assert_eq!((report.failed, report.full), (1, false), "{report:?}");
     running.settled();

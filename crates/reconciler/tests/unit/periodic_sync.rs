@@ -221,11 +221,22 @@ fn difference_that_a_summary_lacks_is_found_by_the_deep_verification() {
 }
 
 #[test]
-fn a_forced_sync_reads_every_real_server_by_netlink() {
+fn a_forced_sync_reads_real_servers_as_text_and_finds_what_others_changed_at_once() {
     let running = served();
-    let before = running.kernel.state().real_server_reads;
+    let read = |running: &Running| {
+        let state = running.kernel.state();
+        (state.summary_reads, state.real_server_reads)
+    };
+    let (texts, real_servers_before) = read(&running);
     running.handle.resync().unwrap();
-    assert!(running.kernel.state().real_server_reads >= before + 3);
+    assert_eq!(read(&running), (texts + 1, real_servers_before));
+    {
+        let mut state = running.kernel.state();
+        real_servers(&mut state).get_mut(&real("10.244.0.1")).unwrap().config.weight = 7;
+        state.virtual_servers.get_mut(&web()).unwrap().0.flags |= ServiceFlags::SCHEDULER_2;
+    }
+    let report = running.handle.resync().unwrap();
+    assert_eq!((report.done, report.failed, report.repairs.len()), (2, 0, 2), "{report:?}");
 }
 
 #[test]

@@ -143,13 +143,13 @@ fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
 #[test]
 fn failures_are_counted_by_where_and_how() {
     for (fault, expected) in [
-        // The first call of a full look is the reading of the virtual servers.
+        // The second call of a full look is the reading of the virtual servers, after the text.
         (Fault::Refused(Errno::ENOMEM), (Subsystem::Ipvs, FailureKind::Unread)),
         (Fault::BrokenOff, (Subsystem::Ipvs, FailureKind::Unread)),
     ] {
         let kernel = FakeKernel::new();
         let (running, stats_of_syncs) = served(&kernel);
-        kernel.inject(0, fault);
+        kernel.inject(1, fault);
         running.handle.resync().unwrap();
         assert_eq!(sum(&stats_of_syncs).failures, BTreeMap::from([(expected, 1)]), "{fault:?}");
     }
@@ -209,7 +209,7 @@ fn what_the_kernel_has_is_counted_foreign_and_draining_servers_too() {
 fn the_kernel_is_not_counted_while_it_is_in_doubt() {
     let kernel = FakeKernel::new();
     let (running, stats_of_syncs) = served(&kernel);
-    kernel.inject(0, Fault::BrokenOff);
+    kernel.inject(1, Fault::BrokenOff);
     running.handle.resync().unwrap();
     assert_eq!(stats_of_syncs.try_iter().next().unwrap().programmed, None);
 }

@@ -31,7 +31,8 @@ pub struct Conflict<'a> {
 /// were made.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    holders: FxHashMap<ServiceAddress, Claim>,
+    /// The holders' names. Their claims are asked for where there is a conflict.
+    holders: FxHashMap<ServiceAddress, ObjectName>,
     /// How many of the addresses each family has.
     by_family: RefCounts<Family>,
     /// Conflicts are rare: an address has an entry here only while it has one.
@@ -43,24 +44,35 @@ pub(crate) struct Claims {
 impl Claims {
     /// The Service that holds an address and port.
     pub(crate) fn holder(&self, address: &ServiceAddress) -> Option<&ObjectName> {
-        self.holders.get(address).map(|claim| &claim.service)
+        self.holders.get(address)
     }
 
     /// Every address with its holder, in no particular order.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
-        self.holders.iter().map(|(address, claim)| (address, &claim.service))
+        self.holders.iter()
     }
 
-    /// Makes a claim.
-    pub(crate) fn claim(&mut self, address: ServiceAddress, claim: Claim) {
+    /// Makes a claim. `held_by` says what the present holder claims; one that claims nothing loses.
+    pub(crate) fn claim(
+        &mut self,
+        address: ServiceAddress,
+        claim: Claim,
+        held_by: impl FnOnce(&ObjectName) -> Option<Claim>,
+    ) {
         let loser = match self.holders.entry(address) {
             Entry::Vacant(vacant) => {
-                vacant.insert(claim);
+                vacant.insert(claim.service);
                 self.by_family.add(address.ip.into());
                 return;
             }
-            Entry::Occupied(mut held) if claim < *held.get() => held.insert(claim),
-            Entry::Occupied(_) => claim,
+            Entry::Occupied(mut holder) => match held_by(holder.get()) {
+                Some(held) if held < claim => claim,
+                held => {
+                    holder.insert(claim.service);
+                    let Some(held) = held else { return };
+                    held
+                }
+            },
         };
         self.waiting.entry(address).or_default().insert(loser);
         self.revision += 1;
@@ -68,7 +80,7 @@ impl Claims {
 
     /// Removes a claim; the next in line gets what it held.
     pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
-        let holds = self.holders.get(address) == Some(claim);
+        let holds = self.holders.get(address) == Some(&claim.service);
         let next = self.waiting.get_mut(address).and_then(|waiting| {
             self.revision += 1;
             if holds {
@@ -82,7 +94,7 @@ impl Claims {
             self.waiting.remove(address);
         }
         match next {
-            Some(next) => drop(self.holders.insert(*address, next)),
+            Some(next) => drop(self.holders.insert(*address, next.service)),
             None if holds => {
                 self.holders.remove(address);
                 self.by_family.remove(&address.ip.into());
