@@ -1,7 +1,7 @@
 //! The first sync of many Services against the baseline of the same kernel operations, and the periodic sync that
 //! finds nothing to do against the readings that there are of the same kernel.
 //!
-//! The baseline is a batch of requests encoded beforehand and sent with one acknowledgement: what the
+//! The baseline is a batch of requests that is encoded and sent with one acknowledgement: what the
 //! kernel itself needs. Both run in a fresh network namespace on the same kernel. Needs root and
 //! ip_vs:
 //!

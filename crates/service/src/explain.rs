@@ -12,7 +12,7 @@ pub use explanation::{
 
 use self::{parts::parts, unknown_name::unknown_name};
 use crate::{
-    compute::{Decisions, EffectiveBalancing, NotServed},
+    compute::{Decisions, DesiredService, EffectiveBalancing, NotServed},
     input::{CompactSlice, ExternalIps, ObjectName, Problem},
     state::State,
 };
@@ -39,7 +39,7 @@ impl State {
             parts: decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default(),
             unused_slices: decisions.map(|it| names(it.unused_slices())).unwrap_or_default(),
             refused: desired.map(|it| it.refused().to_vec()).unwrap_or_default(),
-            health_check: desired.and_then(|it| it.health_check()),
+            health_check: desired.and_then(DesiredService::health_check),
             problems,
         }
     }

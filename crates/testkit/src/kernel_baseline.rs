@@ -1,4 +1,4 @@
-//! The least that the kernel needs for a number of Services: the same operations, encoded beforehand and sent
+//! The least that the kernel needs for a number of Services: the same operations, encoded and sent
 //! in one batch each, and nothing else.
 //!
 //! Every Service has one VIP and one TCP port. The functions work in the calling thread's network namespace,
@@ -82,29 +82,30 @@ pub fn policy() -> Policy {
     }
 }
 
-/// Writes everything: elements, virtual and real servers, VIPs. The clock starts after the encoding.
+/// Writes everything: elements, virtual and real servers, VIPs. The clock runs while the requests are
+/// encoded.
 pub fn write(size: Size, binding: VipBinding) -> Result<Duration> {
     let mut ipvs = KernelIpvs::open()?;
-    let mut servers = Batch::default();
     let mut generic = Socket::open(netlink::Protocol::Generic)?;
-    ipvs::wire::encode(generic.generic_family("IPVS")?, &commands(size), &mut servers);
+    let family = generic.generic_family("IPVS")?;
 
     let mut tables = KernelNetfilter::open(&policy())?;
     tables.apply(&[Operation::InstallTable(Family::V4)])?;
-    let mut elements = netfilter::wire::encode(&elements(size));
     let mut netfilter = Socket::open(netlink::Protocol::Netfilter)?;
 
     let mut dummy_interface = KernelDummyInterface::open(binding)?;
     dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice])?;
-    let mut vips = raw_vips(size, binding)?;
     let mut route = Socket::open(netlink::Protocol::Route)?;
 
     // Loads what the kernel has as modules.
     ipvs.info()?;
+    let (elements, commands) = (elements(size), commands(size));
     let start = Instant::now();
-    netfilter.transact(&mut elements)?;
+    netfilter.transact(&mut netfilter::wire::encode(&elements))?;
+    let mut servers = Batch::default();
+    ipvs::wire::encode(family, &commands, &mut servers);
     let refused = generic.pipeline(&mut servers)?;
-    let unbound = route.pipeline(&mut vips)?;
+    let unbound = route.pipeline(&mut raw_vips(size, binding)?)?;
     let took = start.elapsed();
     ensure!(refused.is_empty() && unbound.is_empty(), "the kernel refused some: {refused:?} {unbound:?}");
     Ok(took)

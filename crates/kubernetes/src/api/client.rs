@@ -34,6 +34,10 @@ pub enum ClientError {
 const QUIET: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(15);
 
+/// How much of a list the server may send before it is read, in bytes: a list is read as it comes in, and what waits
+/// would take memory that is never needed again.
+const LIST_AHEAD: u32 = 256 * 1024;
+
 /// The client that a configuration stands for. It sends nothing yet.
 ///
 /// kube's own client has only HTTP/1.1, in which each watch takes a connection.
@@ -58,6 +62,7 @@ pub fn client(config: &Config) -> Result<Client, ClientError> {
         .http2_keep_alive_interval(QUIET)
         .http2_keep_alive_timeout(ANSWER)
         .http2_keep_alive_while_idle(true)
+        .http2_initial_stream_window_size(LIST_AHEAD)
         .build(connector);
     let client = ClientBuilder::new(http, config.default_namespace.clone())
         .with_layer(&config.base_uri_layer())

@@ -12,7 +12,7 @@
 
 use std::{convert::Infallible, future::Future, marker::PhantomData, mem, time::Duration};
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use kube::{
     Client,
     api::{ListParams, VersionMatch, WatchParams},
@@ -175,10 +175,16 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         };
         let mut parts = answer(list::<T>(&self.requests, &params)).await?;
         let (mut listing, mut version) = (self.begin_list(), String::new());
-        while let Some(part) = answer(async { parts.next().await.transpose() }).await? {
+        loop {
+            // A clock for each of ten thousand objects would take longer than to read them.
+            let part = match parts.next().now_or_never() {
+                Some(part) => part.transpose()?,
+                None => answer(async { parts.next().await.transpose() }).await?,
+            };
             match part {
-                Part::Object(view) => self.gather(view, &mut listing),
-                Part::Version(of_list) => version = of_list,
+                Some(Part::Object(view)) => self.gather(view, &mut listing),
+                Some(Part::Version(of_list)) => version = of_list,
+                None => break,
             }
         }
         if version.is_empty() { Err(Failure::NoVersion) } else { Ok((listing, version)) }

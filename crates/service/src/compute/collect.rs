@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use ipvs::{Family, RealServer, ServiceFlags};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
+use smallvec::SmallVec;
 
 use super::{
     Decisions, DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, Extras, Frontend,
@@ -25,7 +26,7 @@ impl DesiredService {
 /// What a Service asks for, while it is collected.
 #[derive(Default)]
 struct Collected {
-    virtual_servers: Vec<Arc<DesiredVirtualServer>>,
+    virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>,
     bound: Vec<IpAddr>,
     shared_elements: Vec<Element>,
     without_local_endpoint: Vec<WithoutLocalEndpoint>,

@@ -5,6 +5,7 @@ use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{AllowedSource, ClusterIpFor, Element, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::{AddressKind, DirectReturnParts, MasqueradeSet, RefusedAddress, Traffic};
 
@@ -14,7 +15,7 @@ use super::{AddressKind, DirectReturnParts, MasqueradeSet, RefusedAddress, Traff
 pub struct DesiredService {
     /// Its virtual servers with their real servers, sorted by address, each address once. The image of the kernel shares
     /// them.
-    pub virtual_servers: Box<[Arc<DesiredVirtualServer>]>,
+    pub virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>,
     extras: Option<Box<Extras>>,
 }
 
@@ -33,9 +34,10 @@ pub(crate) struct Extras {
 
 impl DesiredService {
     /// Puts the two together.
-    pub(crate) fn new(virtual_servers: Vec<Arc<DesiredVirtualServer>>, extras: Extras) -> Self {
+    pub(crate) fn new(mut virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>, extras: Extras) -> Self {
+        virtual_servers.shrink_to_fit();
         let extras = (extras != Extras::default()).then(|| Box::new(extras));
-        Self { virtual_servers: virtual_servers.into(), extras }
+        Self { virtual_servers, extras }
     }
 
     /// The addresses that must be local to this node, once for each virtual server there.

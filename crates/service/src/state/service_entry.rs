@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipvs::ServiceAddress;
+use smallvec::SmallVec;
 
 use super::Claim;
 use crate::{
@@ -18,7 +19,7 @@ pub(crate) struct ServiceEntry {
     /// What it asks for, as last computed; `None` when it is not ours to serve.
     pub(crate) computed: Option<Computed>,
     /// Its slices, sorted by name. Most Services have one, and one more for each thousand endpoints.
-    slices: Vec<CompactSlice>,
+    slices: SmallVec<[CompactSlice; 1]>,
 }
 
 /// What a Service asks for, and what decides between it and others that ask for the same.
@@ -49,7 +50,6 @@ impl ServiceEntry {
                 _ => false,
             },
             Err(at) => {
-                self.slices.reserve_exact(1);
                 self.slices.insert(at, slice);
                 true
             }
