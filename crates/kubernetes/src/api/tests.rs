@@ -239,7 +239,7 @@ fn short(changes: &[Change]) -> Vec<String> {
             Change::InitDoneServices(names) | Change::InitDoneSlices(names) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
-                all(names.iter().map(ObjectName::name).collect())
+                all(names.iter().map(service::ObjectName::name).collect())
             }
             Change::ReplaceServices(services) => {
                 all(services.iter().map(|service| service.name.name()).collect())
