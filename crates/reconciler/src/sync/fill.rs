@@ -10,7 +10,7 @@ use super::{
 };
 
 /// How many virtual servers a portion has, and a few more where an address would be cut in two.
-const PORTION: usize = 2_000;
+const PORTION: usize = 1_000;
 
 impl Reconciler {
     /// At the start, writes what is desired to a kernel in which nothing is served: portion by portion, the urgent Services
