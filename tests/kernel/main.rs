@@ -21,6 +21,8 @@ mod control;
 mod direct_return;
 mod documents;
 mod draining;
+mod evaluation;
+mod evaluations;
 mod exposure;
 mod hand_over;
 mod hardened;

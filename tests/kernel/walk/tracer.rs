@@ -111,7 +111,7 @@ fn listen() -> OwnedFd {
 }
 
 /// The messages in a datagram: type, and what comes after the header.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = datagram.get(..16)?;
         let length = u32::from_ne_bytes(header[..4].try_into().unwrap()) as usize;

@@ -91,6 +91,7 @@ pub(crate) enum Comparison {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Jump(&'static str),
+    Goto(&'static str),
     Return,
     /// Accepted in this base chain; others may still drop it.
     Accept,
@@ -269,6 +270,10 @@ impl Verdict {
         match self {
             Self::Jump(chain) => {
                 encoder.u32_be(CODE, (-3i32).cast_unsigned());
+                encoder.string(CHAIN, chain);
+            }
+            Self::Goto(chain) => {
+                encoder.u32_be(CODE, (-4i32).cast_unsigned());
                 encoder.string(CHAIN, chain);
             }
             Self::Return => encoder.u32_be(CODE, (-5i32).cast_unsigned()),

@@ -40,9 +40,11 @@ impl Rule {
             .any(|statement| matches!(statement, Statement::InSet { set: s, .. } if *s == set))
     }
 
-    /// Whether it keeps flows from the destination NAT of others.
-    pub(crate) fn keeps_destination(&self) -> bool {
-        self.statements.contains(&Statement::DnatToDaddr)
+    /// Ends here without a decision where it kept flows from the destination NAT of others.
+    pub(crate) fn leave_destination_to_others(&mut self) {
+        for statement in self.statements.iter_mut().filter(|it| **it == Statement::DnatToDaddr) {
+            *statement = Statement::Return;
+        }
     }
 
     /// The comment that it is installed with: its purpose, and a fingerprint of its instructions.

@@ -97,6 +97,8 @@ pub(crate) enum Statement {
     Masquerade { fully_random: bool },
     /// Goes through another chain, then on.
     Jump(&'static str),
+    /// Goes through another chain, and does not come back.
+    Goto(&'static str),
     /// Leaves this chain.
     Return,
     /// Drops the packet silently.
@@ -241,6 +243,7 @@ impl Statement {
                 vec![Expression::Masquerade { fully_random: *fully_random }]
             }
             Self::Jump(chain) => vec![Expression::Verdict(Verdict::Jump(chain))],
+            Self::Goto(chain) => vec![Expression::Verdict(Verdict::Goto(chain))],
             Self::Return => vec![Expression::Verdict(Verdict::Return)],
             Self::Drop => vec![Expression::Verdict(Verdict::Drop)],
             // ICMP_PORT_UNREACH, ICMPV6_PORT_UNREACH.
@@ -303,6 +306,7 @@ impl Statement {
             Self::Masquerade { fully_random: false } => f.write_str("masquerade"),
             Self::Masquerade { fully_random: true } => f.write_str("masquerade fully-random"),
             Self::Jump(chain) => write!(f, "jump {chain}"),
+            Self::Goto(chain) => write!(f, "goto {chain}"),
             Self::Return => f.write_str("return"),
             Self::Drop => f.write_str("drop"),
             Self::Reject => f.write_str("reject"),

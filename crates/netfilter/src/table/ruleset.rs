@@ -9,7 +9,8 @@ use std::fmt;
 use ipvs::Family;
 
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
-pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
+use self::chains::KEEPS_DESTINATION;
+pub(super) use self::chains::OF_NEW_FLOWS;
 pub(super) use self::direct_return::{RECEIVED, SENT};
 use self::sets::SETS;
 use super::{
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     Element, Policy,
-    nft::{TABLE, chain::Chain, family_name, set::Set},
+    nft::{TABLE, chain::Chain, family_name, rule::Rule, set::Set},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
@@ -56,21 +57,22 @@ impl Ruleset {
         self
     }
 
-    /// The table without the rules that take flows from others: another table's destination NAT still
-    /// applies.
+    /// The table that does not take flows from others: another table's destination NAT still applies.
     pub(crate) fn prepared(&self) -> Self {
         let mut prepared = self.clone();
         for chain in &mut prepared.chains {
-            chain.rules.retain(|rule| !rule.keeps_destination());
+            chain.rules.retain(|rule| rule.about != KEEPS_DESTINATION);
+            chain.rules.iter_mut().for_each(Rule::leave_destination_to_others);
         }
         prepared
     }
 
-    /// Whether the kernel's table takes flows from others, by at least one of the rules that do, of whichever version.
+    /// Whether the kernel's table takes flows from others, be it one of another version.
     pub(crate) fn takes_flows(&self, table: &ObservedTable) -> bool {
         let mut rules = self.chains.iter().flat_map(|chain| &chain.rules);
         rules.any(|rule| {
-            rule.keeps_destination() && table.rules.iter().any(|observed| rule.has_the_purpose_of(observed))
+            rule.about == KEEPS_DESTINATION
+                && table.rules.iter().any(|observed| rule.has_the_purpose_of(observed))
         })
     }
 

@@ -1,5 +1,8 @@
 //! Every chain of our table and every rule in it.
 //!
+//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and what IPVS
+//! or conntrack has decided is not asked again.
+//!
 //! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
 //! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
 //! output and 100 in forward, for requests at 99 in input and -98 in output (`ip_vs_ops4` in
@@ -25,8 +28,8 @@ use crate::{
         statement::{
             CtState, Field, Interface, Statement,
             Statement::{
-                ClearMark, DnatToDaddr, EchoRequest, HasMark, IifName, Jump, Masquerade, Reject, Return,
-                SaddrNot, SetMark,
+                ClearMark, DnatToDaddr, EchoRequest, Goto, HasMark, IifName, Jump, Masquerade, Reject,
+                Return, SetMark,
             },
         },
     },
@@ -49,7 +52,12 @@ const FILTER_INPUT: &str = "filter-input";
 const FILTER_OUTPUT: &str = "filter-output";
 pub(super) const NAT_POSTROUTING: &str = "nat-postrouting";
 
-const SERVICES: &str = "services";
+/// Behind IPVS: what it has not taken.
+const FILTER_UNSERVED: &str = "filter-unserved";
+const UNSERVED: i32 = 100;
+
+const KEPT: &str = "kept-destinations";
+const FROM_OUTSIDE: &str = "from-outside";
 pub(super) const SOURCE_RANGES: &str = "source-ranges";
 pub(super) const VIP_PORTS: &str = "vip-ports";
 const LOCAL_CLIENTS: &str = "local-clients";
@@ -65,7 +73,8 @@ const CLEAR_MARK_FORWARD: &str = "accepted-forward";
 pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     let mut chains = vec![
         // Jumped to from below.
-        Chain { name: SERVICES, hook: None, rules: services(policy, family) },
+        Chain { name: KEPT, hook: None, rules: kept_destinations() },
+        Chain { name: FROM_OUTSIDE, hook: None, rules: [no_vip_as_source(), source_ranges()].concat() },
         Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
         Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
         Chain { name: LOCAL_CLIENTS, hook: None, rules: local_clients(policy, family) },
@@ -73,13 +82,22 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         Chain {
             name: NAT_PREROUTING,
             hook: Some(Hook { kind: Nat, point: Prerouting, priority: -101 }),
-            rules: [new_connections(), kept_destinations()].concat(),
+            rules: [
+                to_cluster_ips(policy, local_traffic(&policy.local_traffic, family)),
+                vec![
+                    external(policy.mark),
+                    // The client keeps its address.
+                    kept_destination(to(Element::EXTERNAL_LOCAL)),
+                    kept_destination(to_vip()),
+                ],
+            ]
+            .concat(),
         },
         // This chain must not be of type route: setting the mark would then route the packet again.
         Chain {
             name: NAT_OUTPUT,
             hook: Some(Hook { kind: Nat, point: Output, priority: -101 }),
-            rules: [new_connections(), from_this_node(policy.mark, family), kept_destinations()].concat(),
+            rules: from_this_node(policy, family),
         },
         // After all of IPVS: the destination is already the real server. One step before the source NAT of
         // others, because only the first nat chain that decides is run: after it no other could clear our
@@ -89,103 +107,118 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
-        filter_input([no_vip_as_source(), restricted(), local_clients_only(), unserved()].concat()),
-        // The same for what this node sends, which never reaches input. What IPVS sends through output again,
-        // to the real server, passes.
+        // Before IPVS: the destination is still the VIP.
+        Chain {
+            name: FILTER_INPUT,
+            hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
+            rules: [restricted(FROM_OUTSIDE), local_clients_only()].concat(),
+        },
+        filter_unserved(),
+        // The same source ranges for what this node sends, which never reaches input. What IPVS sends through output
+        // again, to the real server, passes.
         Chain {
             name: FILTER_OUTPUT,
             hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
-            rules: restricted(),
+            rules: restricted(SOURCE_RANGES),
         },
     ];
     chains.extend(accept_mark(policy));
     chains
 }
 
-/// The chains that only new flows need, or that look at source ranges and at nothing else.
-pub(in super::super) const OF_NEW_FLOWS: [&str; 3] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT];
+/// The chains that only new flows need, or that look at source ranges and at nothing else; the last one is gone to from
+/// another.
+pub(in super::super) const OF_NEW_FLOWS: [&str; 5] =
+    [NAT_PREROUTING, NAT_OUTPUT, FILTER_INPUT, FILTER_OUTPUT, KEPT];
 
-/// `filter-input` where another program has the new flows, and says who may begin one.
-pub(in super::super) fn input_of_open_flows() -> Chain {
-    filter_input(unserved())
-}
-
-/// Before IPVS: the destination is still the VIP.
-fn filter_input(rules: Vec<Rule>) -> Chain {
-    Chain { name: FILTER_INPUT, hook: Some(Hook { kind: Filter, point: Input, priority: 0 }), rules }
-}
-
-fn new_connections() -> Vec<Rule> {
-    vec![Rule::new("new connections", [Jump(SERVICES)])]
-}
-
-/// Marks for masquerading: all connections to an external address, and all connections to a ClusterIP except
-/// those from pods of this node, which get their answers through this node anyway.
+/// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
+/// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
 ///
-/// A pod that connects to an external address is masqueraded too, as upstream does.
-fn services(policy: &Policy, family: Family) -> Vec<Rule> {
-    let mark = SetMark(policy.mark);
-    let mut rules = vec![
-        Rule::new("loopback is never masqueraded", [Statement::Saddr(loopback(family)), Return]),
-        Rule::new("all flows to an external address", [to(Element::EXTERNAL), mark.clone()]),
-    ];
-    if policy.masquerade_all {
-        rules.push(Rule::new("masquerade all flows to a ClusterIP", [to(Element::CLUSTER_IPS), mark]));
-        return rules;
-    }
-    if let Some(local) = local_traffic(&policy.local_traffic, family) {
+/// It is behind IPVS (99 in input), which has taken what it serves: those packets never come here.
+fn filter_unserved() -> Chain {
+    let hook = Hook { kind: Filter, point: Input, priority: UNSERVED };
+    let unserved = [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)];
+    Chain { name: FILTER_UNSERVED, hook: Some(hook), rules: vec![Rule::new("new flows to a VIP", unserved)] }
+}
+
+/// Marks for masquerading all connections to a ClusterIP except those from pods of this node, which get their
+/// answers through this node anyway.
+fn to_cluster_ips(policy: &Policy, local: Option<Statement>) -> Vec<Rule> {
+    let marked = |about| Rule::new(about, [to(Element::CLUSTER_IPS), SetMark(policy.mark), DnatToDaddr]);
+    match local {
+        _ if policy.masquerade_all => vec![marked("masquerade all flows to a ClusterIP")],
+        None => Vec::new(),
         // This is not one negated match with a mark: kernels older than mid-2019 never match
         // `iifname != "cbr0"` in output, where there is no input interface.
-        rules.push(Rule::new("who is local keeps its address", [local, Return]));
-        rules.push(Rule::new("flows to a ClusterIP from elsewhere", [to(Element::CLUSTER_IPS), mark]));
+        Some(local) => vec![
+            Rule::new("who is local keeps its address", [local, to(Element::CLUSTER_IPS), DnatToDaddr]),
+            marked("flows to a ClusterIP from elsewhere"),
+        ],
     }
-    rules
+}
+
+/// Marks for masquerading all connections to an external address: a pod's too, as upstream does.
+fn external(mark: u32) -> Rule {
+    Rule::new("all flows to an external address", [to(Element::EXTERNAL), SetMark(mark), DnatToDaddr])
 }
 
 /// The external policy Local keeps the client's address, and so does a ClusterIP if the client's is a pod's. The
 /// node's own connections are masqueraded: their source is the VIP, one of the node's addresses, which no other node
-/// could answer. A ClusterIP may be in the pods' range.
-fn from_this_node(mark: u32, family: Family) -> Vec<Rule> {
-    let local = [SaddrNot(loopback(family)), to(Element::EXTERNAL_LOCAL), SetMark(mark)];
+/// could answer. A ClusterIP may be in the pods' range. Only what comes from loopback is never masqueraded: in
+/// prerouting it has been decided about already.
+fn from_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
+    let mark = SetMark(policy.mark);
     let fields = &[Field::Saddr, Field::L4Proto, Field::ThDport];
     let from_cluster_ip = Statement::InSet { fields, set: Element::CLUSTER_IPS };
-    vec![
-        Rule::new("this node's own flows to an external address with the policy Local", local),
-        Rule::new("this node's own flows to a ClusterIP", [from_cluster_ip, SetMark(mark)]),
-    ]
+    let own_to_local = [to(Element::EXTERNAL_LOCAL), mark.clone(), DnatToDaddr];
+    let mut rules = vec![
+        Rule::new("loopback is never masqueraded", [Statement::Saddr(loopback(family)), Goto(KEPT)]),
+        Rule::new("this node's own flows to a ClusterIP", [from_cluster_ip, mark]),
+    ];
+    rules.extend(to_cluster_ips(policy, local_traffic(&policy.local_traffic, family)));
+    rules.extend([
+        external(policy.mark),
+        Rule::new("this node's own flows to an external address with the policy Local", own_to_local),
+        kept_destination(to_vip()),
+    ]);
+    rules
 }
 
 /// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to
-/// any local address and so to VIPs. An `accept` here would not stop that table.
+/// any local address and so to VIPs. An `accept` here would not stop that table. Whatever is marked is protected in
+/// the same rule.
 fn kept_destinations() -> Vec<Rule> {
     [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)].map(kept_destination).into()
 }
 
+/// The purpose of the rules that do nothing else.
+pub(super) const KEEPS_DESTINATION: &str = "no hostPort of another table takes this";
+
 pub(super) fn kept_destination(ours: Statement) -> Rule {
-    Rule::new("no hostPort of another table takes this", [ours, DnatToDaddr])
+    Rule::new(KEEPS_DESTINATION, [ours, DnatToDaddr])
 }
 
+/// A pod that reaches itself is not marked at its ClusterIP.
 fn masqueraded(mark: u32) -> Vec<Rule> {
     let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let hairpin = Statement::InSet { fields, set: Element::HAIRPIN };
     let masquerade = |fully_random| Masquerade { fully_random };
     vec![
-        Rule::new("a pod that reached itself", [hairpin, ClearMark(mark), masquerade(false)]),
         Rule::new("marked flows", [HasMark(mark), ClearMark(mark), masquerade(true)]),
+        Rule::new("a pod that reached itself", [hairpin, masquerade(false)]),
     ]
 }
 
-/// Drops packets whose source is a VIP. The node's own flows have such a source, but are let in by output and
-/// never come this way, so any other is forged: in IPv6 the kernel does not check sources.
+/// Drops packets to a restricted address whose source is a VIP. The node's own flows have such a source, but are let
+/// in by output and never come this way, so any other is forged: in IPv6 the kernel does not check sources.
 fn no_vip_as_source() -> Vec<Rule> {
-    let fields = &[Field::Saddr];
-    let from_vip = Statement::InSet { fields, set: Element::VIPS };
-    vec![Rule::new("nobody comes from a VIP", [to(Element::RESTRICTED), from_vip, Statement::Drop])]
+    let from_vip = Statement::InSet { fields: &[Field::Saddr], set: Element::VIPS };
+    vec![Rule::new("nobody comes from a VIP", [from_vip, Statement::Drop])]
 }
 
 /// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.
-fn restricted() -> Vec<Rule> {
-    vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(SOURCE_RANGES)])]
+fn restricted(checked_in: &'static str) -> Vec<Rule> {
+    vec![Rule::new("only some clients may reach this", [to(Element::RESTRICTED), Jump(checked_in)])]
 }
 
 fn source_ranges() -> Vec<Rule> {
@@ -213,12 +246,8 @@ fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     ]
 }
 
-/// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
-/// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
-fn unserved() -> Vec<Rule> {
-    vec![Rule::new("new flows to a VIP", [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)])]
-}
-
+/// What IPVS leaves to the node although a Service has the port, because it belongs to no connection of IPVS and
+/// begins none, is answered by the node with a reset.
 fn vip_ports() -> Vec<Rule> {
     vec![
         Rule::new("a ClusterIP's port", [to(Element::CLUSTER_IPS), Return]),

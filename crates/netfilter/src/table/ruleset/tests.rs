@@ -20,9 +20,9 @@ fn by_source() -> Policy {
     policy(LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: "fd00:10:244::/56".parse().ok() })
 }
 
-/// The rules of the chain `services`; the other chains depend on the marks alone.
-fn services_of(policy: &Policy, family: Family) -> String {
-    rules_of(&Ruleset::new(policy, family), "services")
+/// The rules of the chain `nat-prerouting`, on which a policy has its effect; what the others do follows from it.
+fn prerouting_of(policy: &Policy, family: Family) -> String {
+    rules_of(&Ruleset::new(policy, family), "nat-prerouting")
 }
 
 fn rules_of(ruleset: &Ruleset, chain: &str) -> String {
@@ -72,11 +72,16 @@ fn the_ipv4_table() {
     		type inet_proto . inet_service
     	}
 
-    	chain services {
-    		ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
-    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    		ip saddr 10.244.0.0/16 return comment "who is local keeps its address #762503d5"
-    		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
+    	chain kept-destinations {
+    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
+    		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
+    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    	}
+
+    	chain from-outside {
+    		ip saddr @vips drop comment "nobody comes from a VIP #20f6bed5"
+    		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
+    		drop comment "others may not #7e1320c7"
     	}
 
     	chain source-ranges {
@@ -100,33 +105,38 @@ fn the_ipv4_table() {
 
     	chain nat-prerouting {
     		type nat hook prerouting priority dstnat - 1; policy accept;
-    		jump services comment "new connections #ae628e7a"
-    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
-    		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
+    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #926abb8d"
+    		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
+    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
     		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     	}
 
     	chain nat-output {
     		type nat hook output priority -101; policy accept;
-    		jump services comment "new connections #ae628e7a"
-    		ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #7aebd667"
+    		ip saddr 127.0.0.0/8 goto kept-destinations comment "loopback is never masqueraded #6df9c3b5"
     		ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #9d1c6622"
+    		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #926abb8d"
+    		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
+    		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
+    		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 dnat to ip daddr comment "this node's own flows to an external address with the policy Local #44fda6be"
     		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
-    		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
-    		ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
     	}
 
     	chain nat-postrouting {
     		type nat hook postrouting priority srcnat - 1; policy accept;
-    		ip daddr . meta l4proto . th dport . ip saddr @hairpin meta mark set meta mark & 0xffffbfff masquerade comment "a pod that reached itself #d207af6b"
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
+    		ip daddr . meta l4proto . th dport . ip saddr @hairpin masquerade comment "a pod that reached itself #c116a90f"
     	}
 
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
-    		ip daddr . meta l4proto . th dport @restricted ip saddr @vips drop comment "nobody comes from a VIP #750d10c6"
-    		ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #3dccd170"
+    		ip daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #82fe846b"
     		ct state new ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #069b90c5"
+    	}
+
+    	chain filter-unserved {
+    		type filter hook input priority 100; policy accept;
     		ct state new ip daddr @vips jump vip-ports comment "new flows to a VIP #16cf2ada"
     	}
 
@@ -179,11 +189,16 @@ fn the_ipv6_table() {
     		type inet_proto . inet_service
     	}
 
-    	chain services {
-    		ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
-    		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    		ip6 saddr fd00:10:244::/56 return comment "who is local keeps its address #a2192a48"
-    		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
+    	chain kept-destinations {
+    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
+    		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
+    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    	}
+
+    	chain from-outside {
+    		ip6 saddr @vips drop comment "nobody comes from a VIP #5fe888e5"
+    		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
+    		drop comment "others may not #7e1320c7"
     	}
 
     	chain source-ranges {
@@ -207,33 +222,38 @@ fn the_ipv6_table() {
 
     	chain nat-prerouting {
     		type nat hook prerouting priority dstnat - 1; policy accept;
-    		jump services comment "new connections #ae628e7a"
-    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
-    		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
+    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #29222579"
+    		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
+    		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
     		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     	}
 
     	chain nat-output {
     		type nat hook output priority -101; policy accept;
-    		jump services comment "new connections #ae628e7a"
-    		ip6 saddr != ::1 ip6 daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 comment "this node's own flows to an external address with the policy Local #3c2634f9"
+    		ip6 saddr ::1 goto kept-destinations comment "loopback is never masqueraded #4baa1fcb"
     		ip6 saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "this node's own flows to a ClusterIP #84557bec"
+    		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #29222579"
+    		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
+    		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
+    		ip6 daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "this node's own flows to an external address with the policy Local #10e88568"
     		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
-    		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
-    		ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
     	}
 
     	chain nat-postrouting {
     		type nat hook postrouting priority srcnat - 1; policy accept;
-    		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin meta mark set meta mark & 0xffffbfff masquerade comment "a pod that reached itself #e62ee216"
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
+    		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin masquerade comment "a pod that reached itself #fb071a1e"
     	}
 
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
-    		ip6 daddr . meta l4proto . th dport @restricted ip6 saddr @vips drop comment "nobody comes from a VIP #36f61f7c"
-    		ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a11c468a"
+    		ip6 daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #423c3965"
     		ct state new ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #ed0affb7"
+    	}
+
+    	chain filter-unserved {
+    		type filter hook input priority 100; policy accept;
     		ct state new ip6 daddr @vips jump vip-ports comment "new flows to a VIP #bfe86016"
     	}
 
@@ -248,15 +268,19 @@ fn the_ipv6_table() {
 #[test]
 fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_own() {
     let policy = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
-    assert_snapshot!(services_of(&policy, Family::V4), @r##"
-    ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
-    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
+    assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
-    assert_snapshot!(services_of(&policy, Family::V6), @r##"
-    ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
-    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    ip6 saddr fd00::/56 return comment "who is local keeps its address #94210e12"
-    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
+    assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    ip6 saddr fd00::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #63899bff"
+    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     "##);
 }
 
@@ -279,43 +303,53 @@ fn only_where_pods_of_this_node_are_known_others_are_kept_away_without_a_local_e
 #[test]
 fn masquerade_all_asks_for_no_source() {
     let policy = Policy { masquerade_all: true, ..by_source() };
-    assert_snapshot!(services_of(&policy, Family::V4), @r##"
-    ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
-    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "masquerade all flows to a ClusterIP #1067966e"
+    assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "masquerade all flows to a ClusterIP #9facb527"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
-    assert_snapshot!(services_of(&policy, Family::V6), @r##"
-    ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
-    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "masquerade all flows to a ClusterIP #6c28381c"
+    assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "masquerade all flows to a ClusterIP #bbca4815"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     "##);
 }
 
 #[test]
 fn pods_behind_a_bridge() {
     let policy = policy(LocalTraffic::Bridge("cbr0".into()));
-    assert_snapshot!(services_of(&policy, Family::V4), @r##"
-    ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
-    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    iifname "cbr0" return comment "who is local keeps its address #8c4ac508"
-    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
+    assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    iifname "cbr0" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #eafaa8a4"
+    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
-    assert_snapshot!(services_of(&policy, Family::V6), @r##"
-    ip6 saddr ::1 return comment "loopback is never masqueraded #81157790"
-    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #5233c84d"
-    iifname "cbr0" return comment "who is local keeps its address #8c4ac508"
-    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #6c28381c"
+    assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    iifname "cbr0" ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #c681bbfe"
+    ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
+    ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
+    ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
+    ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     "##);
 }
 
 #[test]
 fn pods_behind_interfaces_with_a_common_prefix() {
     let policy = policy(LocalTraffic::InterfacePrefix("veth".into()));
-    assert_snapshot!(services_of(&policy, Family::V4), @r##"
-    ip saddr 127.0.0.0/8 return comment "loopback is never masqueraded #04a38fb9"
-    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 comment "all flows to an external address #24a73d07"
-    iifname "veth*" return comment "who is local keeps its address #af73919e"
-    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 comment "flows to a ClusterIP from elsewhere #1067966e"
+    assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
+    type nat hook prerouting priority dstnat - 1; policy accept;
+    iifname "veth*" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #3bffe006"
+    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
+    ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
+    ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
 }
 
@@ -401,11 +435,12 @@ fn the_mark_is_the_policys() {
         .filter(|line| line.contains("mark"))
         .map(|line| line.trim().split(" comment").next().unwrap());
     assert_snapshot!(marks.collect::<Vec<_>>().join("\n"), @r##"
-    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000
-    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
-    ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00100000
+    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000 dnat to ip daddr
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000 dnat to ip daddr
     ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
-    ip daddr . meta l4proto . th dport . ip saddr @hairpin meta mark set meta mark & 0xffefffff masquerade
+    ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000 dnat to ip daddr
+    ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000 dnat to ip daddr
+    ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00100000 dnat to ip daddr
     meta mark & 0x00100000 == 0x00100000 meta mark set meta mark & 0xffefffff masquerade fully-random
     "##);
 }
@@ -633,7 +668,8 @@ fn installing_where_nothing_is() {
     add set ip kube-ipvs local-clients-only { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs hairpin { type ipv4_addr . inet_proto . inet_service . ipv4_addr; }
     add set ip kube-ipvs health-check-ports { type inet_proto . inet_service; }
-    add chain ip kube-ipvs services
+    add chain ip kube-ipvs kept-destinations
+    add chain ip kube-ipvs from-outside
     add chain ip kube-ipvs source-ranges
     add chain ip kube-ipvs vip-ports
     add chain ip kube-ipvs local-clients
@@ -641,6 +677,7 @@ fn installing_where_nothing_is() {
     add chain ip kube-ipvs nat-output { type nat hook output priority -101; policy accept; }
     add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat - 1; policy accept; }
     add chain ip kube-ipvs filter-input { type filter hook input priority filter; policy accept; }
+    add chain ip kube-ipvs filter-unserved { type filter hook input priority 100; policy accept; }
     add chain ip kube-ipvs filter-output { type filter hook output priority -102; policy accept; }
     "##);
     assert!(transaction.ends_with(&all_rules()), "rules last, when every chain that they jump to exists");

@@ -72,19 +72,21 @@ fn vip_port_without_a_service_is_rejected_despite_a_listening_program() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn what_is_served_at_a_vip_is_not_rejected_whichever_set_it_is_in() {
+fn what_ipvs_leaves_at_a_port_that_is_served_is_for_the_node_to_answer() {
     let cluster = cluster();
-    let served = |at: &Addresses| ServiceAddress { protocol: Protocol::Tcp, ip: at.external, port: PORT };
+    let served = |at: &Addresses| ServiceAddress { protocol: Protocol::Tcp, ip: at.external, port: SSH };
     add(&cluster, |at| vec![Element::Vip(at.external)]);
     for at in Family::BOTH.map(addresses) {
-        let server = SocketAddr::new(at.external, PORT);
+        let server = SocketAddr::new(at.external, SSH);
         assert_eq!(cluster.client.answer_of(server), Outcome::Refused, "in none, {server}");
+        let server = SocketAddr::new(at.external, PORT);
+        assert_reaches(&cluster.client, server, "what IPVS has taken is not looked up");
     }
     for element in [Element::ClusterIp, Element::External, Element::ExternalLocal] {
         add(&cluster, |at| vec![element(served(at))]);
         for at in Family::BOTH.map(addresses) {
             for (who, host) in everybody(&cluster) {
-                assert_reaches(host, SocketAddr::new(at.external, PORT), who);
+                assert_reaches(host, SocketAddr::new(at.external, SSH), who);
             }
         }
         change(&cluster, |at| vec![Operation::DeleteElement(element(served(at)))]);

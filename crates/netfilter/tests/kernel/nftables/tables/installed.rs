@@ -121,7 +121,7 @@ fn prepared_table_leaves_destinations_to_others_and_an_installed_one_does_not() 
         assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules));
         netfilter.apply(&PREPARE).unwrap();
         assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules));
-        nft("flush chain ip kube-ipvs services");
+        nft("flush chain ip kube-ipvs vip-ports");
         netfilter.apply(&PREPARE).unwrap();
         assert_eq!((netfilter.observe().unwrap(), kept()), (both(&some_elements()), rules), "repaired");
     });

@@ -58,7 +58,7 @@ fn our_tables_are_read_and_written_while_other_tables_change_all_the_time() {
             let tried: Vec<_> = (0..5)
                 .map(|_| {
                     // A rule that is missing makes the whole table be read and repaired.
-                    nft("flush chain ip kube-ipvs services");
+                    nft("flush chain ip kube-ipvs vip-ports");
                     let applied = netfilter.apply(&INSTALL);
                     (applied.map_err(|error| error.to_string()), netfilter.observe().ok())
                 })

@@ -15,9 +15,9 @@ use crate::{
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn drift_is_noticed_and_repaired_and_the_elements_stay() {
     for drift in [
-        "flush chain ip kube-ipvs services",
+        "flush chain ip kube-ipvs kept-destinations",
         "flush table ip kube-ipvs",
-        "add rule ip kube-ipvs services accept",
+        "add rule ip kube-ipvs vip-ports accept",
         "insert rule ip kube-ipvs nat-postrouting ip saddr 1.2.3.4 return comment \"marked flows\"",
         "add chain ip kube-ipvs more",
         "add chain ip kube-ipvs more { type nat hook input priority 100; }",
@@ -25,10 +25,10 @@ fn drift_is_noticed_and_repaired_and_the_elements_stay() {
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output",
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
          add chain ip kube-ipvs nat-output { type nat hook output priority -90; }; \
-         add rule ip kube-ipvs nat-output jump services",
+         add rule ip kube-ipvs nat-output goto kept-destinations",
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
          add chain ip kube-ipvs nat-output { type route hook output priority -101; }; \
-         add rule ip kube-ipvs nat-output jump services",
+         add rule ip kube-ipvs nat-output goto kept-destinations",
         "add set ip kube-ipvs more { type ipv4_addr; }",
         "add table ip kube-ipvs { flags dormant; }",
     ] {
@@ -47,14 +47,14 @@ fn drift_is_noticed_and_repaired_and_the_elements_stay() {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn one_deleted_rule_is_noticed_and_comes_back_in_its_place() {
     with_installed(|netfilter| {
-        let listed = run("nft -a list chain ip kube-ipvs services");
+        let listed = run("nft -a list chain ip kube-ipvs nat-output");
         let handle = listed
             .lines()
             .find(|line| line.contains("loopback"))
             .and_then(|line| line.rsplit(' ').next())
             .unwrap()
             .to_owned();
-        run(&format!("nft delete rule ip kube-ipvs services handle {handle}"));
+        run(&format!("nft delete rule ip kube-ipvs nat-output handle {handle}"));
         assert!(!netfilter.observe().unwrap().installed.contains(&Family::V4));
         netfilter.apply(&INSTALL).unwrap();
         let expected = Family::BOTH.map(|family| Ruleset::new(&by_source(), family).to_string()).concat();
