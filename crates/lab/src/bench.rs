@@ -10,6 +10,7 @@
 mod api;
 pub mod case;
 mod cold_sync;
+pub mod data_plane;
 mod endpoint_change;
 pub mod figures;
 mod first_vip;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use case::{Case, Subject};
+use data_plane::processor_clock::{self, Answering};
 pub(crate) use figures::Percentiles;
 use figures::{Figures, Measured};
 use guest::go::control_plane;
@@ -41,9 +43,15 @@ use guest::image_program::{self, Platform};
 use guest::workspace;
 use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
 use report::{Machine, Report};
+use tempfile::TempDir;
 
 /// How long one measurement may take, boot included.
 const TIMEOUT: Duration = Duration::from_secs(300);
+/// The same for the way of a packet, in which every program sets a node up, one after the other.
+const TIMEOUT_OF_DATA_PLANE: Duration = Duration::from_secs(3_600);
+/// Where the tables are, of everything and of the way of a packet.
+const TABLES: &str = "docs/performance/tables.txt";
+const DATA_PLANE: &str = "docs/performance/data-plane.txt";
 /// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
 /// A longer measurement is hardly affected by short disturbances.
@@ -66,7 +74,7 @@ pub(crate) struct Args {
     /// With --check: record the counts as the new baseline
     #[arg(long, requires = "check")]
     bless: bool,
-    /// Only the measurements whose line in the progress contains one of these
+    /// Only the measurements whose line in the progress contains one of these; `data-plane` alone is a plan of its own
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Make one measurement here: what the test kernel runs
@@ -96,13 +104,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
-    let report = if args.small { small(kernel, &args.names)? } else { full(kernel, &args.names)? };
-    report.write(!args.small && args.names.is_empty())?;
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    let (report, document) = match *names {
+        _ if args.small => (small(kernel, &names)?, None),
+        ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
+        [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
+        _ => (full(kernel, plan::full(), &names)?, None),
+    };
+    report.write(document)?;
     print!("{}", tables::all(&report));
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
+fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
         myself: workspace::release_lab()?,
@@ -110,10 +124,10 @@ fn full(kernel: Kernel, names: &[String]) -> Result<Report> {
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
     };
-    Ok(equipment.measure_all(plan::full(), names))
+    Ok(equipment.measure_all(cases, names))
 }
 
-fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
+fn small(kernel: Kernel, names: &[&str]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
         myself: workspace::myself()?,
@@ -126,7 +140,7 @@ fn small(kernel: Kernel, names: &[String]) -> Result<Report> {
 
 impl Equipment {
     /// Makes the measurements whose name contains one of these, or all if there are none.
-    fn measure_all(&self, mut cases: Vec<Case>, names: &[String]) -> Report {
+    fn measure_all(&self, mut cases: Vec<Case>, names: &[&str]) -> Report {
         cases.retain(|case| names.is_empty() || names.iter().any(|name| case.to_string().contains(name)));
         let mut machine = Machine::now(&self.kernel);
         let mut measured = Vec::new();
@@ -155,6 +169,16 @@ impl Equipment {
         Ok(fastest)
     }
 
+    /// The clock that a guest reads if its own does not do, and the directory that both see.
+    fn clock(&self, case: Case) -> Result<Option<(TempDir, Answering)>> {
+        if !matches!((case.subject, &self.kernel), (Subject::DataPlane(_), Kernel::Uml(_))) {
+            return Ok(None);
+        }
+        let directory = tempfile::tempdir().context("a directory for the processor's time")?;
+        let answering = Answering::start(directory.path());
+        Ok(Some((directory, answering)))
+    }
+
     /// Boots a guest for one measurement.
     fn boot(&self, case: Case) -> Result<Figures> {
         let files = vec![self.myself.clone(), self.kube_ipvs.clone(), self.kube_proxy.clone()];
@@ -162,7 +186,13 @@ impl Equipment {
             ("KUBE_IPVS_BIN".into(), self.kube_ipvs.clone().into()),
             ("KUBE_PROXY_BIN".into(), self.kube_proxy.clone().into()),
         ];
-        let guest = Guest { files, env, timeout: TIMEOUT, memory: MEMORY, ..Guest::new(self.kernel.clone()) };
+        let mut guest =
+            Guest { files, env, timeout: case.timeout(), memory: MEMORY, ..Guest::new(self.kernel.clone()) };
+        let clock = self.clock(case)?;
+        if let Some((directory, _)) = &clock {
+            guest.share = Some(directory.path().to_owned());
+            guest.env.push((processor_clock::DIRECTORY.into(), directory.path().into()));
+        }
         let command: [OsString; 4] = [
             self.myself.clone().into(),
             "bench".into(),
@@ -175,12 +205,21 @@ impl Equipment {
                 said.extend_from_slice(piece);
             }
         })?;
-        ensure!(code != TIMED_OUT, "it took more than {} s", TIMEOUT.as_secs());
+        ensure!(code != TIMED_OUT, "it took more than {} s", case.timeout().as_secs());
         ensure!(code == 0, "the measurement ended with code {code}");
         let said = said.into_inner().unwrap_or_default();
         let outcome: Result<Figures, String> =
             serde_json::from_slice(&said).context("what the measurement printed")?;
         outcome.map_err(anyhow::Error::msg)
+    }
+}
+
+impl Case {
+    const fn timeout(self) -> Duration {
+        match self.subject {
+            Subject::DataPlane(_) => TIMEOUT_OF_DATA_PLANE,
+            _ => TIMEOUT,
+        }
     }
 }
 
@@ -196,5 +235,6 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::FirstVip(binding) => first_vip::measure(size, binding),
         Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
         Subject::Growth(binding) => growth::measure(size, binding),
+        Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),
     }
 }

@@ -58,6 +58,24 @@ pub(super) struct Sent {
     pub(super) complete: SystemTime,
 }
 
+/// What it serves.
+pub(super) struct Objects {
+    /// The Node that the programs run on.
+    pub(super) node: Value,
+    pub(super) services: Vec<Value>,
+    pub(super) slices: Vec<Value>,
+}
+
+impl Objects {
+    fn of_size(size: Size, node: Ipv4Addr) -> Self {
+        Self {
+            node: objects::node(node),
+            services: (0..size.services).map(objects::service).collect(),
+            slices: (0..size.services).map(|number| objects::slice(size, number)).collect(),
+        }
+    }
+}
+
 /// The running server. Its threads end with the process.
 pub(super) struct Api {
     pub(super) address: SocketAddr,
@@ -107,19 +125,19 @@ const VERSION: &str = "1";
 impl Api {
     /// Serves a cluster of this size on the loopback of `host`.
     pub(super) fn start(host: &Host, size: Size) -> Result<Self> {
-        let node = objects::node(host.ipv4);
-        let all = |resource| match resource {
-            Resource::Nodes => vec![node.clone()],
-            Resource::Services => (0..size.services).map(objects::service).collect(),
-            Resource::EndpointSlices => {
-                (0..size.services).map(|number| objects::slice(size, number)).collect()
-            }
-            Resource::ServiceCidrs => Vec::new(),
-        };
-        let resources =
-            [Resource::Nodes, Resource::Services, Resource::EndpointSlices, Resource::ServiceCidrs];
-        let lists =
-            resources.into_iter().map(|resource| Ok((resource, Encoded::new(resource, all(resource))?)));
+        Self::serve(host, Objects::of_size(size, host.ipv4))
+    }
+
+    /// Serves these on the loopback of `host`.
+    pub(super) fn serve(host: &Host, objects: Objects) -> Result<Self> {
+        let Objects { node, services, slices } = objects;
+        let resources = [
+            (Resource::Nodes, vec![node.clone()]),
+            (Resource::Services, services),
+            (Resource::EndpointSlices, slices),
+            (Resource::ServiceCidrs, Vec::new()),
+        ];
+        let lists = resources.into_iter().map(|(resource, all)| Ok((resource, Encoded::new(resource, all)?)));
         let lists = lists.collect::<Result<_>>()?;
         let shared = Arc::new(Shared {
             node,

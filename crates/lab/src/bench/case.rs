@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use testkit::kernel_baseline::Size;
 use testkit::kube_proxy;
 
+use super::data_plane::Effort;
+
 /// One measurement: a guest is booted for it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
@@ -38,6 +40,8 @@ pub enum Subject {
     RollingUpdate(Binding),
     /// Every phase, in one of several sizes.
     Growth(Binding),
+    /// What the processor does for packets, with every program and without.
+    DataPlane(Effort),
 }
 
 /// The programs that are compared.
@@ -73,6 +77,11 @@ pub enum Mode {
 }
 
 impl Subject {
+    /// Whether the real kube-proxy is needed.
+    pub fn needs_kube_proxy(self) -> bool {
+        self.is_of_kube_proxy() || matches!(self, Self::DataPlane(_))
+    }
+
     /// Whether the real kube-proxy is measured.
     pub fn is_of_kube_proxy(self) -> bool {
         matches!(
@@ -150,6 +159,7 @@ impl fmt::Display for Case {
             Subject::FirstVip(binding) => write!(f, "first VIP, VIPs as {binding}")?,
             Subject::RollingUpdate(binding) => write!(f, "rolling update, VIPs as {binding}")?,
             Subject::Growth(binding) => write!(f, "growth, VIPs as {binding}")?,
+            Subject::DataPlane(_) => f.write_str("data-plane")?,
         }
         write!(f, ", {} Services × {}", self.size.services, self.size.endpoints)
     }

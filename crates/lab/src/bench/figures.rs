@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
+use super::data_plane::figures::DataPlane;
 
 /// A case and what was seen, or why nothing was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,7 +14,7 @@ pub(super) struct Measured {
 }
 
 /// Times in seconds, memory in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figures {
     /// Of [`Subject::KernelBaseline`].
@@ -78,6 +79,8 @@ pub enum Figures {
     },
     /// Of [`Subject::Growth`].
     Growth(Phases),
+    /// Of [`Subject::DataPlane`].
+    DataPlane(DataPlane),
 }
 
 /// What each phase takes.
@@ -121,7 +124,8 @@ impl Figures {
             Self::EndpointChange { .. }
             | Self::Memory { .. }
             | Self::RollingUpdate { .. }
-            | Self::Growth(_) => None,
+            | Self::Growth(_)
+            | Self::DataPlane(_) => None,
         }
     }
 

@@ -10,7 +10,7 @@ use testkit::kernel_baseline::Size;
 use testkit::kube_proxy::KubeProxy;
 use testkit::lab::Lab;
 
-use super::api::Api;
+use super::api::{Api, Objects};
 use super::case::{Mode, Program};
 
 /// Where all of them serve their metrics.
@@ -40,7 +40,7 @@ pub(super) enum Process {
     KubeProxy(KubeProxy),
 }
 
-/// What the metrics say of the syncs of IPv4, under the same names in both programs.
+/// What the metrics say of the syncs of a family, under the same names in both programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Syncs {
     pub(super) count: f64,
@@ -57,6 +57,12 @@ impl Node {
             lab.node.run("sysctl", &["-qw", queue])?;
         }
         let api = Api::start(&lab.node, size)?;
+        Ok(Self { lab, api, size })
+    }
+
+    /// The node of a lab that is there, with these objects. Its queues are as long as usual.
+    pub(super) fn with(lab: Lab, size: Size, objects: Objects) -> Result<Self> {
+        let api = Api::serve(&lab.node, objects)?;
         Ok(Self { lab, api, size })
     }
 
@@ -91,12 +97,18 @@ impl Node {
         synced.with_context(|| format!("{} said:\n{}", running.program, running.last_words()))
     }
 
-    /// Reads the metrics.
+    /// Reads the metrics of IPv4.
     pub(super) fn syncs(&self) -> Result<Syncs> {
+        self.syncs_of("IPv4")
+    }
+
+    /// Reads the metrics of a family.
+    pub(super) fn syncs_of(&self, family: &str) -> Result<Syncs> {
         let page = self.lab.node.get(METRICS, "/metrics")?.body;
+        let family = format!("ip_family=\"{family}\"");
         let value = |name: &str| {
-            let of_ipv4 = |line: &&str| line.starts_with(name) && line.contains("ip_family=\"IPv4\"");
-            let line = page.lines().find(of_ipv4)?;
+            let of_family = |line: &&str| line.starts_with(name) && line.contains(&family);
+            let line = page.lines().find(of_family)?;
             line.rsplit(' ').next()?.parse::<f64>().ok()
         };
         Ok(Syncs {
@@ -152,7 +164,7 @@ impl Running {
         }
     }
 
-    fn last_words(&self) -> String {
+    pub(super) fn last_words(&self) -> String {
         let log = match &self.process {
             Process::KubeIpvs(daemon) => daemon.log(),
             Process::KubeProxy(kube_proxy) => kube_proxy.log(),

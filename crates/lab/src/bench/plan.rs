@@ -3,6 +3,7 @@
 use testkit::kernel_baseline::Size;
 
 use super::case::{Binding, Case, Mode, Program, Subject};
+use super::data_plane::Effort;
 
 const fn size(services: u32, endpoints: u32) -> Size {
     Size { services, endpoints }
@@ -50,6 +51,12 @@ pub(super) fn full() -> Vec<Case> {
     cases
 }
 
+/// The measurements of docs/performance/data-plane.txt.
+pub(super) fn data_plane() -> Vec<Case> {
+    let of_size = |services| Case { subject: Subject::DataPlane(Effort::Whole), size: size(services, 1) };
+    [1, 1_000, 10_000].map(of_size).to_vec()
+}
+
 /// One of each kind, and every mode of kube-proxy.
 pub fn small() -> Vec<Case> {
     let mut cases = against_baseline(TINY);
@@ -59,6 +66,7 @@ pub fn small() -> Vec<Case> {
     cases.extend(Mode::ALL.map(sync));
     // What is looked at then is the same in all modes.
     cases.extend(changes_and_memory(Program::KubeProxy(Mode::Ipvs), 2, TINY));
+    cases.push(Case { subject: Subject::DataPlane(Effort::Tiny), size: TINY });
     cases
 }
 
@@ -91,7 +99,7 @@ mod tests {
     #[test]
     fn every_kind_of_measurement_of_the_document_is_tried_out_in_a_tiny_size() {
         let small = small();
-        for case in full() {
+        for case in full().into_iter().chain(data_plane()) {
             let same = |tiny: &Case| discriminant(&tiny.subject) == discriminant(&case.subject);
             assert!(small.iter().any(same), "{case}");
         }
@@ -99,7 +107,7 @@ mod tests {
 
     #[test]
     fn no_measurement_is_made_twice() {
-        for cases in [full(), small()] {
+        for cases in [full(), data_plane(), small()] {
             for (number, case) in cases.iter().enumerate() {
                 assert!(!cases[..number].contains(case), "{case}");
             }

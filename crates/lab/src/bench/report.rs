@@ -76,16 +76,16 @@ impl Report {
             .all(|measured| measured.outcome.is_ok() || measured.case.subject.is_of_kube_proxy())
     }
 
-    /// Writes target/bench/report.json, and into the document if it is the whole plan.
-    pub(super) fn write(&self, into_document: bool) -> Result<()> {
+    /// Writes target/bench/report.json, and the tables into a document, if one is named.
+    pub(super) fn write(&self, document: Option<&str>) -> Result<()> {
         let directory = workspace::root().join("target/bench");
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let path = directory.join("report.json");
         fs::write(&path, serde_json::to_string_pretty(self)? + "\n")
             .with_context(|| path.display().to_string())?;
         eprintln!("xtask: {}", path.display());
-        if into_document {
-            self.put_tables_into(&workspace::root().join("docs/performance/tables.txt"))?;
+        if let Some(document) = document {
+            self.put_tables_into(&workspace::root().join(document))?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The figures as tables, each beside its goal.
 
+mod data_plane;
 mod growth;
 mod peers;
 mod table;
@@ -31,6 +32,7 @@ pub(super) fn all(report: &Report) -> String {
         memory(report),
         growth::table(report),
         peers::table(report),
+        data_plane::tables(report),
         missing(report),
     ] {
         text.push_str(&table);

@@ -1,6 +1,7 @@
 //! Every measurement in a tiny size: as root, on a kernel with IPVS.
 
 use lab::bench::case::{Binding, Case, Mode, Program, Subject};
+use lab::bench::data_plane::Effort;
 use lab::bench::plan::{self, TINY, TINY_DOUBLED};
 
 const ADDRESS: Binding = Binding::Address;
@@ -47,10 +48,11 @@ measurements! {
     cold_sync_of_kube_proxy_iptables: Subject::ColdSync(Program::KubeProxy(Mode::Iptables)), TINY;
     endpoint_change_of_kube_proxy: Subject::EndpointChange(Program::KubeProxy(Mode::Ipvs), 2), TINY;
     memory_of_kube_proxy: Subject::Memory(Program::KubeProxy(Mode::Ipvs)), TINY;
+    data_plane_of_every_variant: Subject::DataPlane(Effort::Tiny), TINY;
 }
 
 fn measure(case: Case) -> anyhow::Result<()> {
-    if case.subject.is_of_kube_proxy() && testkit::kube_proxy::binary().is_none() {
+    if case.subject.needs_kube_proxy() && testkit::kube_proxy::binary().is_none() {
         println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");
         return Ok(());
     }

@@ -1,0 +1,111 @@
+//! What asks, and counts the processor's time for it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::processor_clock::ProcessorClock;
+use super::server::LAST;
+use super::way::Traffic;
+
+/// A datagram that is lost is a failure.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many datagrams are answered together: as many as surely have room in a socket.
+const TOGETHER: u32 = 16;
+const MEGABYTE: usize = 1 << 20;
+
+/// Sends so much in this thread's namespace, after a little that is not counted. Returns the seconds of the processor
+/// for each operation.
+pub(super) fn run(traffic: Traffic, to: SocketAddr, operations: u32, clock: &ProcessorClock) -> Result<f64> {
+    let before = operations.div_ceil(10);
+    match traffic {
+        Traffic::Connections => counted(clock, [before, operations], |_| connect(to).map(drop)),
+        Traffic::Requests => {
+            let mut stream = connect(to)?;
+            counted(clock, [before, operations], |_| {
+                stream.write_all(b"?")?;
+                Ok(stream.read_exact(&mut [0])?)
+            })
+        }
+        Traffic::Datagrams => {
+            let socket = socket(to)?;
+            counted(clock, [TOGETHER, operations.next_multiple_of(TOGETHER)], |number| {
+                let is_last = number % TOGETHER == TOGETHER - 1;
+                socket.send(&[if is_last { LAST } else { 0 }])?;
+                if is_last {
+                    socket.recv(&mut [0; 16]).context("the answer to datagrams")?;
+                }
+                Ok(())
+            })
+        }
+        Traffic::Stream => {
+            send(connect(to)?, before)?;
+            let stream = connect(to)?;
+            let begun = clock.now()?;
+            send(stream, operations)?;
+            Ok((clock.now()? - begun) / f64::from(operations))
+        }
+    }
+}
+
+/// Sends so many megabytes, and waits until all have been received.
+fn send(mut stream: TcpStream, megabytes: u32) -> Result<()> {
+    let piece = vec![0; MEGABYTE];
+    for _ in 0..megabytes {
+        stream.write_all(&piece)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    stream.read_exact(&mut [0]).context("the end of the stream")
+}
+
+/// Asks by TCP and by UDP, and does not wait for ever.
+pub(super) fn try_out(to: SocketAddr) -> Result<()> {
+    to_be_broken_off(&TcpStream::connect_timeout(&to, PATIENCE)?);
+    let socket = socket(to)?;
+    socket.send(&[LAST])?;
+    socket.recv(&mut [0; 16])?;
+    Ok(())
+}
+
+/// Does something so many times before, and so many times while the clock is looked at.
+fn counted(
+    clock: &ProcessorClock,
+    [before, times]: [u32; 2],
+    mut operation: impl FnMut(u32) -> Result<()>,
+) -> Result<f64> {
+    for number in 0..before {
+        operation(number)?;
+    }
+    let begun = clock.now()?;
+    for number in 0..times {
+        operation(number)?;
+    }
+    Ok((clock.now()? - begun) / f64::from(times))
+}
+
+/// Opens a connection, which dropping it breaks off, and waits to be greeted.
+fn connect(to: SocketAddr) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    to_be_broken_off(&stream);
+    stream.read_exact(&mut [0])?;
+    Ok(stream)
+}
+
+/// Makes the end of a connection an RST, after which nobody waits for late packets: IPVS and conntrack forget the
+/// connection in ten seconds.
+fn to_be_broken_off(stream: &TcpStream) {
+    // Otherwise it ends by FIN, which costs a little more.
+    let _ = setsockopt(stream, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 });
+}
+
+fn socket(to: SocketAddr) -> Result<UdpSocket> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(to)?;
+    Ok(socket)
+}

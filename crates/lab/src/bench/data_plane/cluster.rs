@@ -1,0 +1,189 @@
+//! The Services: one whose pods are asked, and as many as are wanted beside it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipvs::Family;
+use serde_json::{Value, json};
+
+use super::server;
+use crate::bench::api::Objects;
+
+/// Where the Service that is asked is, at its ClusterIP and its load balancer's address.
+pub(super) const PORT: u16 = 80;
+pub(super) const NODE_PORT: u16 = 30_080;
+/// Who may ask the load balancer: the lab's client is among them.
+const SOURCES: [&str; 2] = ["192.168.50.0/24", "fd00:50::/64"];
+const UID: &str = "0e2f3a52-7f0b-4b7e-9f77-4a5d5f1f6a10";
+
+/// Everything that all variants serve.
+pub(super) struct Cluster {
+    services: u32,
+}
+
+/// An address and port, and what answers there.
+pub(super) struct Served {
+    pub(super) ip: IpAddr,
+    pub(super) port: u16,
+    pub(super) endpoint: IpAddr,
+    pub(super) endpoint_port: u16,
+    /// Whether by UDP too.
+    pub(super) by_udp: bool,
+}
+
+impl Cluster {
+    pub(super) fn new(services: u32) -> Self {
+        Self { services }
+    }
+
+    pub(super) fn services(&self) -> u32 {
+        self.services
+    }
+
+    /// As the API server has it: the endpoint is this pod, the node has these addresses.
+    pub(super) fn objects(&self, node: [IpAddr; 2], pod: [IpAddr; 2]) -> Objects {
+        let services = (0..self.services).map(service).collect();
+        let slices = (0..self.services).flat_map(|number| {
+            Family::BOTH.into_iter().zip(pod).map(move |(family, pod)| slice(number, family, pod))
+        });
+        Objects { node: self::node(node), services, slices: slices.collect() }
+    }
+
+    /// The same for what is set up by hand.
+    pub(super) fn served(&self, node: [IpAddr; 2], pod: [IpAddr; 2]) -> Vec<Served> {
+        let mut served = Vec::new();
+        for ((family, node), pod) in Family::BOTH.into_iter().zip(node).zip(pod) {
+            let asked =
+                |ip, port| Served { ip, port, endpoint: pod, endpoint_port: server::PORT, by_udp: true };
+            served.extend([
+                asked(cluster_ip(0, family), PORT),
+                asked(load_balancer(family), PORT),
+                asked(node, NODE_PORT),
+            ]);
+            served.extend((1..self.services).map(|number| Served {
+                ip: cluster_ip(number, family),
+                port: PORT,
+                endpoint: elsewhere(number, family),
+                endpoint_port: server::PORT,
+                by_udp: false,
+            }));
+        }
+        served
+    }
+}
+
+/// The ClusterIP of a Service.
+pub(super) fn cluster_ip(number: u32, family: Family) -> IpAddr {
+    plus(family, Ipv4Addr::new(10, 96, 0, 1), Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1), number)
+}
+
+/// The load balancer's address of the first.
+pub(super) fn load_balancer(family: Family) -> IpAddr {
+    let v6 = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
+    plus(family, Ipv4Addr::new(198, 51, 100, 1), v6, 0)
+}
+
+/// The endpoint of a Service that nobody asks.
+fn elsewhere(number: u32, family: Family) -> IpAddr {
+    let v6 = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0x80, 0, 0, 0, 1);
+    plus(family, Ipv4Addr::new(10, 244, 128, 1), v6, number)
+}
+
+fn plus(family: Family, v4: Ipv4Addr, v6: Ipv6Addr, number: u32) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from_bits(v4.to_bits() + number).into(),
+        Family::V6 => Ipv6Addr::from_bits(v6.to_bits() + u128::from(number)).into(),
+    }
+}
+
+fn node(addresses: [IpAddr; 2]) -> Value {
+    let addresses = addresses.map(|address| json!({"type": "InternalIP", "address": address}));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata("node", &json!({"kubernetes.io/hostname": "node"})),
+        "spec": {
+            "podCIDR": "10.244.0.0/17",
+            "podCIDRs": ["10.244.0.0/17", "fd00:10:244::/56"],
+        },
+        "status": {"addresses": addresses},
+    })
+}
+
+fn service(number: u32) -> Value {
+    let cluster_ips = Family::BOTH.map(|family| cluster_ip(number, family));
+    let port = |protocol: &str, node_port: Option<u16>| {
+        json!({
+            "name": protocol.to_lowercase(),
+            "port": PORT,
+            "protocol": protocol,
+            "targetPort": server::PORT,
+            "nodePort": node_port,
+        })
+    };
+    let mut spec = json!({
+        "clusterIP": cluster_ips.first(),
+        "clusterIPs": cluster_ips,
+        "internalTrafficPolicy": "Cluster",
+        "ipFamilies": ["IPv4", "IPv6"],
+        "ipFamilyPolicy": "RequireDualStack",
+        "ports": [port("TCP", None)],
+        "sessionAffinity": "None",
+        "type": "ClusterIP",
+    });
+    let mut ingress = Vec::new();
+    if let (0, Some(spec)) = (number, spec.as_object_mut()) {
+        let ports = ["TCP", "UDP"].map(|protocol| port(protocol, Some(NODE_PORT)));
+        spec.insert("ports".to_owned(), json!(ports));
+        spec.insert("type".to_owned(), json!("LoadBalancer"));
+        spec.insert("externalTrafficPolicy".to_owned(), json!("Cluster"));
+        spec.insert("loadBalancerSourceRanges".to_owned(), json!(SOURCES));
+        ingress = Family::BOTH.map(|family| json!({"ip": load_balancer(family), "ipMode": "VIP"})).to_vec();
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(&name(number), &json!({})),
+        "spec": spec,
+        "status": {"loadBalancer": {"ingress": ingress}},
+    })
+}
+
+fn slice(number: u32, family: Family, pod: IpAddr) -> Value {
+    let (service, address_type) = match family {
+        Family::V4 => (name(number), "IPv4"),
+        Family::V6 => (name(number), "IPv6"),
+    };
+    let endpoint = if number == 0 { pod } else { elsewhere(number, family) };
+    let protocols: &[&str] = if number == 0 { &["TCP", "UDP"] } else { &["TCP"] };
+    let port = |protocol: &&str| json!({"name": protocol.to_lowercase(), "port": server::PORT, "protocol": protocol});
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata(
+            &format!("{service}-{}", address_type.to_lowercase()),
+            &json!({"kubernetes.io/service-name": service}),
+        ),
+        "addressType": address_type,
+        "endpoints": [{
+            "addresses": [endpoint],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "nodeName": if number == 0 { "node" } else { "elsewhere" },
+        }],
+        "ports": protocols.iter().map(port).collect::<Value>(),
+    })
+}
+
+fn name(number: u32) -> String {
+    format!("service-{number}")
+}
+
+fn metadata(name: &str, labels: &Value) -> Value {
+    json!({
+        "name": name,
+        "namespace": "default",
+        "uid": UID,
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": labels,
+    })
+}

@@ -1,0 +1,74 @@
+//! What is sent, and from where to where.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// TCP connections, one after the other, up to the first byte of the answer; then the client breaks them off.
+    Connections,
+    /// A byte forth and a byte back on an open connection.
+    Requests,
+    /// Datagrams of one flow; each sixteenth is answered.
+    Datagrams,
+    /// A stream to the server, by the megabyte.
+    Stream,
+}
+
+/// From where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// A pod of this node asks a ClusterIP.
+    PodToClusterIp,
+    /// The node itself asks it.
+    NodeToClusterIp,
+    /// A client outside asks a NodePort, with the external policy Cluster.
+    OutsideToNodePort,
+    /// A client outside asks a load balancer's address, and is in its source ranges.
+    OutsideToLoadBalancer,
+}
+
+impl Traffic {
+    pub(crate) const ALL: [Self; 4] = [Self::Connections, Self::Requests, Self::Datagrams, Self::Stream];
+
+    /// How many take about a tenth of a second.
+    pub(super) const fn operations(self) -> u32 {
+        match self {
+            Self::Connections => 300,
+            Self::Requests => 1_000,
+            Self::Datagrams => 2_400,
+            Self::Stream => 48,
+        }
+    }
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 4] =
+        [Self::PodToClusterIp, Self::NodeToClusterIp, Self::OutsideToNodePort, Self::OutsideToLoadBalancer];
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Connections => "new connection",
+            Self::Requests => "request on an open one",
+            Self::Datagrams => "datagram",
+            Self::Stream => "megabyte of a stream",
+        })
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::PodToClusterIp => "pod → ClusterIP",
+            Self::NodeToClusterIp => "node → ClusterIP",
+            Self::OutsideToNodePort => "outside → NodePort",
+            Self::OutsideToLoadBalancer => "outside → load balancer",
+        })
+    }
+}
