@@ -177,10 +177,11 @@ impl Reconciler {
     /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps to remove
     /// the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
-        let mut observed = Observed::read(&mut self.kernel)?;
         // The kernel reports changed addresses as well, and a sync follows.
-        let touched = self.update_node_addresses(&observed);
+        let mut touched = Touched::default();
+        let read = self.read_anew(true, &mut touched);
         self.touched.merge(touched);
+        let mut observed = read?;
         for (of, server) in self.draining.expired(Instant::now()) {
             observed.expire(&of, &server);
         }

@@ -7,7 +7,7 @@ use super::{
     client::commit,
     netfilter::Error,
     observed::named_chains,
-    ruleset::OF_NEW_FLOWS,
+    ruleset::{OF_NEW_FLOWS, input_of_open_flows},
     transaction::{Request, Transaction},
 };
 
@@ -22,7 +22,9 @@ use super::{
 pub fn hand_over(family: Family) -> Result<(), Error> {
     let mut socket = Socket::open(Protocol::Netfilter)
         .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-    let there = match named_chains(&mut socket, family, OF_NEW_FLOWS.into_iter()) {
+    let input = input_of_open_flows();
+    let names = OF_NEW_FLOWS.into_iter().chain([input.name]);
+    let there = match named_chains(&mut socket, family, names) {
         Ok(there) => there,
         // Nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
         Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(()),
@@ -36,6 +38,12 @@ pub fn hand_over(family: Family) -> Result<(), Error> {
     }
     if transaction.is_empty() {
         return Ok(());
+    }
+    if has(input.name) {
+        transaction.push(Request::FlushChain(family, input.name));
+        for rule in &input.rules {
+            transaction.push(Request::AddRule(family, input.name, rule));
+        }
     }
     commit(&mut socket, &transaction, None)
 }

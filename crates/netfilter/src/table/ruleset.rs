@@ -10,7 +10,7 @@ use ipvs::Family;
 
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::chains::KEEPS_DESTINATION;
-pub(super) use self::chains::OF_NEW_FLOWS;
+pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
 pub(super) use self::direct_return::{RECEIVED, SENT};
 use self::sets::SETS;
 use super::{

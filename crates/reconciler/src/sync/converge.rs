@@ -98,6 +98,12 @@ impl Reconciler {
         touched: &mut Touched,
     ) -> SyncResult {
         let mut outcome = self.fill(&mut reading.image, touched);
+        if outcome.doubtful {
+            // Nothing can be said of the rest: the next sync reads everything.
+            self.rerouted.extend(mem::take(&mut outcome.rerouted));
+            let unfinished = outcome.failures.is_empty();
+            return SyncResult { outcome, unfinished, ..SyncResult::default() };
+        }
         let Planned { plan, deferred, probe } = self.plan(&reading, touched);
         debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
         warn_of_foreign(&plan);
@@ -105,7 +111,7 @@ impl Reconciler {
         let Snapshot { image, full, compare_all, .. } = reading;
 
         outcome.extend(self.carry_out(image, &plan));
-        if probe.doubtful || outcome.doubtful {
+        if probe.doubtful {
             self.image = None;
         }
         let removed_foreign = removed_foreign(&plan, &outcome);

@@ -18,7 +18,7 @@ impl Reconciler {
     /// it back.
     ///
     /// It ends at the first failure. The comparison of everything, which comes next, tries that again, goes on with what is
-    /// left, and reports.
+    /// left, and reports. Where an answer was lost, and so the image is in doubt, the failures are returned.
     pub(super) fn fill(&mut self, image: &mut Observed, touched: &mut Touched) -> PlanOutcome {
         let mut outcome = PlanOutcome::default();
         let is_empty = image.virtual_servers.is_empty() && image.netfilter.elements.is_empty();
@@ -30,19 +30,20 @@ impl Reconciler {
         if servers.len() <= PORTION {
             return outcome;
         }
-        let portions = portions(&servers).map(Scope::VirtualServers);
+        let portions: Vec<_> = portions(&servers, &self.state).collect();
+        let portions = portions.into_iter().map(Scope::VirtualServers);
         for scope in [Scope::Foundation].into_iter().chain(portions) {
             let Some(done) = self.carry_out_portion(scope, image, touched) else { break };
-            let failed = !done.failures.is_empty();
-            outcome.extend(done.without_failures());
-            if failed {
+            let goes_on = done.failures.is_empty() && !done.doubtful;
+            outcome.extend(if done.doubtful { done } else { done.without_failures() });
+            if !goes_on {
                 break;
             }
         }
         outcome
     }
 
-    /// `None` if a scheduler must be dealt with first.
+    /// `None` if a scheduler is missing, so that something else is desired by now.
     fn carry_out_portion(
         &mut self,
         scope: Scope<'_>,
@@ -55,7 +56,10 @@ impl Reconciler {
         if probe.changed {
             touched.merge(self.state.apply(self.schedulers.to_change()));
         }
-        if probe.changed || probe.doubtful {
+        if probe.doubtful {
+            return Some(PlanOutcome { doubtful: true, ..PlanOutcome::default() });
+        }
+        if probe.changed {
             return None;
         }
         rotate(&mut plan, &self.state.options().node_name, |id| self.is_hashing(id));
@@ -78,13 +82,17 @@ fn by_urgency(state: &State) -> Vec<Arc<DesiredVirtualServer>> {
     servers
 }
 
-/// Parts of about the same size. All virtual servers of one address are in one of them, because the address is bound
-/// after its last virtual server.
-fn portions(mut servers: &[Arc<DesiredVirtualServer>]) -> impl Iterator<Item = &[Arc<DesiredVirtualServer>]> {
+/// Parts of about the same size. All virtual servers of a VIP are in one of them, because it is bound after its last
+/// virtual server.
+fn portions<'a>(
+    mut servers: &'a [Arc<DesiredVirtualServer>],
+    state: &State,
+) -> impl Iterator<Item = &'a [Arc<DesiredVirtualServer>]> {
     iter::from_fn(move || {
         let (portion, rest) = servers.split_at(PORTION.min(servers.len()));
         let last = portion.last()?.address.ip;
-        let of_the_last = rest.iter().take_while(|server| server.address.ip == last).count();
+        let of_the_last =
+            rest.iter().take_while(|server| server.address.ip == last && state.wants_vip(&last)).count();
         let (portion, rest) = servers.split_at(portion.len() + of_the_last);
         servers = rest;
         Some(portion)

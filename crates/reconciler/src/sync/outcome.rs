@@ -60,7 +60,6 @@ impl PlanOutcome {
             first_done: self.first_done,
             cut_off: self.cut_off,
             rerouted: self.rerouted,
-            doubtful: self.doubtful,
             ..Self::default()
         }
     }

@@ -90,7 +90,16 @@ impl Reconciler {
     }
 
     fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
-        let adopted = if trigger.reads_everything() { self.adopt()? } else { None };
+        let image = self.read_anew(trigger.reads_everything(), touched)?;
+        if !mem::replace(&mut self.has_adopted_tunnels, true) {
+            touched.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
+        }
+        Ok(Snapshot { image, full: true, compare_all: true, drift: Drift::default() })
+    }
+
+    /// Reads everything, real servers as text if that will do.
+    pub(super) fn read_anew(&mut self, as_text: bool, touched: &mut Touched) -> Result<Observed, ReadError> {
+        let adopted = if as_text { self.adopt()? } else { None };
         let is_summary = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
         // The virtual servers of NodePorts, and which of their real servers leave, are known only with the node's
@@ -101,13 +110,10 @@ impl Reconciler {
             self.count_connections(&mut image, all.iter().copied())?;
             self.read_what_a_summary_lacks(&mut image, all)?;
         }
-        if !mem::replace(&mut self.has_adopted_tunnels, true) {
-            touched.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
-        }
-        Ok(Snapshot { image, full: true, compare_all: true, drift: Drift::default() })
+        Ok(image)
     }
 
-    /// Reads a summary of the kernel for the first time; `None` if that is not possible.
+    /// Reads a summary of the kernel; `None` if that is not possible.
     fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),

@@ -40,7 +40,7 @@ fn comparison_shows_what_a_resync_then_does_and_changes_nothing() {
 fn where_the_kernel_cannot_be_read_the_answer_says_so_and_the_daemon_goes_on() {
     let running = Running::on(&FakeKernel::new());
     running.lists(vec![service("web", "10.96.0.10", Tcp)], Vec::new());
-    running.kernel.fail_call(0, Errno::EPERM);
+    running.kernel.fail_call(1, Errno::EPERM);
     assert!(matches!(running.handle.compare(), Err(Unanswered::Unread(_))));
     running.kernel.heal();
     assert!(running.handle.compare().unwrap().is_empty());

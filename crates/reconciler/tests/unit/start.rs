@@ -9,7 +9,10 @@ use ipvs::{
 };
 use netfilter::Element;
 use service::{Change, EndpointSlice, Service, ServiceKind, ServicePort};
-use testkit::{FakeKernel, fake_kernel::State};
+use testkit::{
+    FakeKernel,
+    fake_kernel::{Fault, State},
+};
 
 /// A daemon for one Service with these endpoints.
 fn start(kernel: &FakeKernel, endpoints: &[&str]) -> Running {
@@ -170,4 +173,20 @@ fn one_failure_among_many_stops_nothing_else_and_is_reported_once() {
     assert_eq!((state.virtual_servers.len(), state.dummy_interface.bound.len()), (3_000, 1_501));
     // The element, the two servers that need it, and the rules of the table.
     assert_eq!(report.failed, 4, "{report:?}");
+}
+
+#[test]
+fn an_answer_that_is_lost_among_many_is_made_good_by_the_retry() {
+    for fault in [Fault::Unheard, Fault::BrokenOff] {
+        let (kernel, (services, slices)) = (FakeKernel::new(), many());
+        kernel.inject(6_000, fault);
+        let running = Running::on(&kernel);
+        running.tell(Change::ReplaceServices(services));
+        running.tell(Change::ReplaceSlices(slices));
+        let first = running.status_where(|status| status.last_sync.is_some()).last_sync.unwrap().report;
+        assert!(!first.full && first.failed > 0, "{fault:?}: {first:?}");
+        running.settled();
+        let state = kernel.state();
+        assert_eq!((state.virtual_servers.len(), state.dummy_interface.bound.len()), (3_001, 1_501));
+    }
 }

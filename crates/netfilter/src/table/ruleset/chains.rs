@@ -1,7 +1,7 @@
 //! Every chain of our table and every rule in it.
 //!
-//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and what IPVS
-//! or conntrack has decided is not asked again.
+//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and what
+//! conntrack has decided is not asked again.
 //!
 //! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
 //! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
@@ -52,12 +52,9 @@ const FILTER_INPUT: &str = "filter-input";
 const FILTER_OUTPUT: &str = "filter-output";
 pub(super) const NAT_POSTROUTING: &str = "nat-postrouting";
 
-/// Behind IPVS: what it has not taken.
-const FILTER_UNSERVED: &str = "filter-unserved";
-const UNSERVED: i32 = 100;
-
 const KEPT: &str = "kept-destinations";
 const FROM_OUTSIDE: &str = "from-outside";
+const NEW_FLOWS: &str = "new-flows";
 pub(super) const SOURCE_RANGES: &str = "source-ranges";
 pub(super) const VIP_PORTS: &str = "vip-ports";
 const LOCAL_CLIENTS: &str = "local-clients";
@@ -76,6 +73,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
         Chain { name: KEPT, hook: None, rules: kept_destinations() },
         Chain { name: FROM_OUTSIDE, hook: None, rules: [no_vip_as_source(), source_ranges()].concat() },
         Chain { name: SOURCE_RANGES, hook: None, rules: source_ranges() },
+        Chain { name: NEW_FLOWS, hook: None, rules: [local_clients_only(), unserved()].concat() },
         Chain { name: VIP_PORTS, hook: None, rules: vip_ports() },
         Chain { name: LOCAL_CLIENTS, hook: None, rules: local_clients(policy, family) },
         // One step before the destination NAT of others. (Among chains of type nat: all of them run at -100.)
@@ -107,13 +105,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             hook: Some(Hook { kind: Nat, point: Postrouting, priority: 99 }),
             rules: masqueraded(policy.mark),
         },
-        // Before IPVS: the destination is still the VIP.
-        Chain {
-            name: FILTER_INPUT,
-            hook: Some(Hook { kind: Filter, point: Input, priority: 0 }),
-            rules: [restricted(FROM_OUTSIDE), local_clients_only()].concat(),
-        },
-        filter_unserved(),
+        filter_input([restricted(FROM_OUTSIDE), new_flows()].concat()),
         // The same source ranges for what this node sends, which never reaches input. What IPVS sends through output
         // again, to the real server, passes.
         Chain {
@@ -128,17 +120,32 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
 
 /// The chains that only new flows need, or that look at source ranges and at nothing else; the last one is gone to from
 /// another.
-pub(in super::super) const OF_NEW_FLOWS: [&str; 5] =
-    [NAT_PREROUTING, NAT_OUTPUT, FILTER_INPUT, FILTER_OUTPUT, KEPT];
+pub(in super::super) const OF_NEW_FLOWS: [&str; 4] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT, KEPT];
+
+/// `filter-input` where another program has the new flows, and says who may begin one.
+pub(in super::super) fn input_of_open_flows() -> Chain {
+    let unserved = [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)];
+    filter_input(vec![Rule::new("new flows to a VIP", unserved)])
+}
+
+/// Before IPVS: the destination is still the VIP.
+fn filter_input(rules: Vec<Rule>) -> Chain {
+    Chain { name: FILTER_INPUT, hook: Some(Hook { kind: Filter, point: Input, priority: 0 }), rules }
+}
+
+/// The state of the connection is asked first, because that costs least.
+fn new_flows() -> Vec<Rule> {
+    vec![Rule::new("new flows", [Statement::CtState(CtState::New), Jump(NEW_FLOWS)])]
+}
 
 /// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
 /// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
 ///
-/// It is behind IPVS (99 in input), which has taken what it serves: those packets never come here.
-fn filter_unserved() -> Chain {
-    let hook = Hook { kind: Filter, point: Input, priority: UNSERVED };
-    let unserved = [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)];
-    Chain { name: FILTER_UNSERVED, hook: Some(hook), rules: vec![Rule::new("new flows to a VIP", unserved)] }
+/// It is before IPVS, because IPVS can take more than any Service has: a virtual server that is not ours, and, where a
+/// Service with session affinity has port 21, TCP to every port from 1024 on (`ip_vs_service_find` in
+/// net/netfilter/ipvs/ip_vs_ctl.c).
+fn unserved() -> Vec<Rule> {
+    vec![Rule::new("new flows to a VIP", [to_vip(), Jump(VIP_PORTS)])]
 }
 
 /// Marks for masquerading all connections to a ClusterIP except those from pods of this node, which get their
@@ -232,8 +239,7 @@ fn source_ranges() -> Vec<Rule> {
 /// past this node and not know the answer; or, where a network masquerades what comes to pods, as Flannel does, be
 /// served although the policy forbids it.
 fn local_clients_only() -> Vec<Rule> {
-    let to_stand_ins =
-        [Statement::CtState(CtState::New), to(Element::LOCAL_CLIENTS_ONLY), Jump(LOCAL_CLIENTS)];
+    let to_stand_ins = [to(Element::LOCAL_CLIENTS_ONLY), Jump(LOCAL_CLIENTS)];
     vec![Rule::new("new flows to the policy Local without an endpoint here", to_stand_ins)]
 }
 
@@ -246,8 +252,6 @@ fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     ]
 }
 
-/// What IPVS leaves to the node although a Service has the port, because it belongs to no connection of IPVS and
-/// begins none, is answered by the node with a reset.
 fn vip_ports() -> Vec<Rule> {
     vec![
         Rule::new("a ClusterIP's port", [to(Element::CLUSTER_IPS), Return]),

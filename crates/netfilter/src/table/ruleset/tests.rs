@@ -89,6 +89,11 @@ fn the_ipv4_table() {
     		drop comment "others may not #7e1320c7"
     	}
 
+    	chain new-flows {
+    		ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #6c293a56"
+    		ip daddr @vips jump vip-ports comment "new flows to a VIP #64cdcc21"
+    	}
+
     	chain vip-ports {
     		ip daddr . meta l4proto . th dport @cluster-ips return comment "a ClusterIP's port #55285065"
     		ip daddr . meta l4proto . th dport @external return comment "an external address's port #48355064"
@@ -132,12 +137,7 @@ fn the_ipv4_table() {
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
     		ip daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #82fe846b"
-    		ct state new ip daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #069b90c5"
-    	}
-
-    	chain filter-unserved {
-    		type filter hook input priority 100; policy accept;
-    		ct state new ip daddr @vips jump vip-ports comment "new flows to a VIP #16cf2ada"
+    		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
 
     	chain filter-output {
@@ -206,6 +206,11 @@ fn the_ipv6_table() {
     		drop comment "others may not #7e1320c7"
     	}
 
+    	chain new-flows {
+    		ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #7b68d540"
+    		ip6 daddr @vips jump vip-ports comment "new flows to a VIP #0bf5f445"
+    	}
+
     	chain vip-ports {
     		ip6 daddr . meta l4proto . th dport @cluster-ips return comment "a ClusterIP's port #8d7978d7"
     		ip6 daddr . meta l4proto . th dport @external return comment "an external address's port #9a6af1be"
@@ -249,12 +254,7 @@ fn the_ipv6_table() {
     	chain filter-input {
     		type filter hook input priority filter; policy accept;
     		ip6 daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #423c3965"
-    		ct state new ip6 daddr . meta l4proto . th dport @local-clients-only jump local-clients comment "new flows to the policy Local without an endpoint here #ed0affb7"
-    	}
-
-    	chain filter-unserved {
-    		type filter hook input priority 100; policy accept;
-    		ct state new ip6 daddr @vips jump vip-ports comment "new flows to a VIP #bfe86016"
+    		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
 
     	chain filter-output {
@@ -671,13 +671,13 @@ fn installing_where_nothing_is() {
     add chain ip kube-ipvs kept-destinations
     add chain ip kube-ipvs from-outside
     add chain ip kube-ipvs source-ranges
+    add chain ip kube-ipvs new-flows
     add chain ip kube-ipvs vip-ports
     add chain ip kube-ipvs local-clients
     add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority dstnat - 1; policy accept; }
     add chain ip kube-ipvs nat-output { type nat hook output priority -101; policy accept; }
     add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat - 1; policy accept; }
     add chain ip kube-ipvs filter-input { type filter hook input priority filter; policy accept; }
-    add chain ip kube-ipvs filter-unserved { type filter hook input priority 100; policy accept; }
     add chain ip kube-ipvs filter-output { type filter hook output priority -102; policy accept; }
     "##);
     assert!(transaction.ends_with(&all_rules()), "rules last, when every chain that they jump to exists");

@@ -36,12 +36,12 @@ fn a_table_that_was_handed_over_looks_at_no_new_flow_to_a_service_until_it_is_wh
             hand_over(family).unwrap();
             tables.apply(&[Operation::InstallTable(family)]).unwrap();
             hand_over(family).unwrap();
-            assert_eq!(hooks(name), ["filter-unserved", "nat-postrouting"]);
-            let left = run(&format!("nft list chain {name} kube-ipvs filter-unserved"));
+            assert_eq!(hooks(name), ["filter-input", "nat-postrouting"]);
+            let left = run(&format!("nft list chain {name} kube-ipvs filter-input"));
             assert_eq!(left.matches("comment").count(), 1, "{left}");
             assert!(left.contains("ct state new") && left.contains("@vips jump vip-ports"), "{left}");
             hand_over(family).unwrap();
-            assert_eq!(run(&format!("nft list chain {name} kube-ipvs filter-unserved")), left);
+            assert_eq!(run(&format!("nft list chain {name} kube-ipvs filter-input")), left);
 
             tables.apply(&[Operation::PrepareTable(family)]).unwrap();
             assert!(tables.observe().unwrap().prepared.contains(&family), "nothing is taken from others yet");
