@@ -28,7 +28,7 @@ fn drift_is_noticed_and_repaired_and_the_elements_stay() {
          add rule ip kube-ipvs nat-output goto kept-destinations",
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
          add chain ip kube-ipvs nat-output { type route hook output priority -101; }; \
-         add rule ip kube-ipvs nat-output goto kept-destinations",
+         add rule ip kube-ipvs nat-output jump source-ranges",
         "add set ip kube-ipvs more { type ipv4_addr; }",
         "add table ip kube-ipvs { flags dormant; }",
     ] {
