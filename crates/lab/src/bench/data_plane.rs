@@ -34,7 +34,7 @@ pub use way::{Traffic, Way};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effort {
-    /// Eight rounds, of about a tenth of a second each.
+    /// Eight rounds, each of about a twentieth of a second.
     Whole,
     /// One round of a few packets, to see that it works.
     Tiny,

@@ -35,13 +35,13 @@ pub enum Way {
 impl Traffic {
     pub(crate) const ALL: [Self; 4] = [Self::Connections, Self::Requests, Self::Datagrams, Self::Stream];
 
-    /// How many take about a tenth of a second.
+    /// How many take about a twentieth of a second.
     pub(super) const fn operations(self) -> u32 {
         match self {
-            Self::Connections => 300,
-            Self::Requests => 1_000,
-            Self::Datagrams => 2_400,
-            Self::Stream => 48,
+            Self::Connections => 150,
+            Self::Requests => 500,
+            Self::Datagrams => 1_200,
+            Self::Stream => 24,
         }
     }
 }

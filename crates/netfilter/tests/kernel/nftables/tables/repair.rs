@@ -25,7 +25,7 @@ fn drift_is_noticed_and_repaired_and_the_elements_stay() {
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output",
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
          add chain ip kube-ipvs nat-output { type nat hook output priority -90; }; \
-         add rule ip kube-ipvs nat-output goto kept-destinations",
+         add rule ip kube-ipvs nat-output jump source-ranges",
         "flush chain ip kube-ipvs nat-output; delete chain ip kube-ipvs nat-output; \
          add chain ip kube-ipvs nat-output { type route hook output priority -101; }; \
          add rule ip kube-ipvs nat-output jump source-ranges",
