@@ -26,7 +26,7 @@ use self::cluster::Cluster;
 use self::figures::{DataPlane, Estimation, Missing, Rounds, Row};
 use self::processor_clock::ProcessorClock;
 use self::scene::Scene;
-use super::case::Program;
+use super::case::{Mode, Program};
 pub use figures::Variant;
 pub use way::{Traffic, Way};
 
@@ -46,6 +46,12 @@ impl Effort {
             Self::Whole => 8,
             Self::Tiny => 1,
         }
+    }
+
+    /// In two modes kube-proxy takes half a minute to set up whatever little there is.
+    fn takes(self, variant: Variant) -> bool {
+        let is_slow = [Mode::Ipvs, Mode::Iptables].map(|mode| Variant::Program(Program::KubeProxy(mode)));
+        self == Self::Whole || !is_slow.contains(&variant)
     }
 
     const fn operations(self, traffic: Traffic) -> u32 {
@@ -76,7 +82,7 @@ pub(super) fn measure(size: Size, effort: Effort) -> Result<DataPlane> {
     let clock = ProcessorClock::here()?;
     let cluster = Cluster::new(size.services);
     let (mut scenes, mut missing) = (Vec::new(), Vec::new());
-    for variant in Variant::ALL {
+    for variant in Variant::ALL.into_iter().filter(|variant| effort.takes(*variant)) {
         let is_kube_proxy = matches!(variant, Variant::Program(Program::KubeProxy(_)));
         if is_kube_proxy && kube_proxy::binary().is_none() {
             continue;
@@ -85,7 +91,9 @@ pub(super) fn measure(size: Size, effort: Effort) -> Result<DataPlane> {
         match Scene::new(variant, &cluster) {
             Ok(scene) => scenes.push(scene),
             // That kube-proxy takes too long is a result.
-            Err(error) if is_kube_proxy => missing.push(Missing { variant, reason: format!("{error:#}") }),
+            Err(error) if is_kube_proxy => {
+                missing.push(Missing { variant, reason: error.root_cause().to_string() });
+            }
             Err(error) => return Err(error.context(variant.to_string())),
         }
     }

@@ -48,7 +48,7 @@ measurements! {
     cold_sync_of_kube_proxy_iptables: Subject::ColdSync(Program::KubeProxy(Mode::Iptables)), TINY;
     endpoint_change_of_kube_proxy: Subject::EndpointChange(Program::KubeProxy(Mode::Ipvs), 2), TINY;
     memory_of_kube_proxy: Subject::Memory(Program::KubeProxy(Mode::Ipvs)), TINY;
-    data_plane_of_every_variant: Subject::DataPlane(Effort::Tiny), TINY;
+    data_plane: Subject::DataPlane(Effort::Tiny), TINY;
 }
 
 fn measure(case: Case) -> anyhow::Result<()> {
