@@ -15,12 +15,15 @@ fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
     image.verify(&mut kernel(fake), |_| false).unwrap()
 }
 
-/// The part of a virtual server that a summary shows: no connections, no scheduler flags, a
-/// prefix length only where it matters; and what the kernel calls local is masqueraded.
+/// The part of a virtual server that a summary shows: no connections, no thresholds, no kind of tunnel, no scheduler flags,
+/// a prefix length only where it matters; and what the kernel calls local is masqueraded.
 fn in_short(image: &VirtualServerImage) -> (VirtualServer, Vec<RealServer>) {
-    let real = |config: RealServer| match config.forwarding {
-        Forwarding::Local => config.forwarding(Forwarding::Masquerade),
-        _ => config,
+    let real = |config: RealServer| {
+        let forwarding = match config.forwarding {
+            Forwarding::Local => Forwarding::Masquerade,
+            shown => shown,
+        };
+        RealServer::new(config.address, forwarding).weight(config.weight)
     };
     let mut config = image.config();
     config.flags &= ServiceFlags::PERSISTENT | ServiceFlags::ONE_PACKET;
