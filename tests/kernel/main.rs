@@ -33,6 +33,7 @@ mod list;
 mod local_mode;
 mod log;
 mod metrics;
+mod packet_reports;
 mod packet_table;
 mod packets;
 mod parameters;

@@ -147,15 +147,18 @@ impl State {
     /// Every element that our sets must hold, each once, in no particular order.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let of_vips = self.vips().copied().map(Element::Vip);
-        let of_servers = self.virtual_servers().flat_map(|server| server.elements());
-        let all = of_servers.chain(self.shared_elements()).chain(of_vips);
+        let all = self.elements_of_services().chain(self.tunnel_senders()).chain(of_vips);
         all.filter(|element| !element.is_for_unpacking() || self.unpacks(element.family()))
     }
 
     /// The elements that belong to no virtual server, each once, in no particular order. VIPs are left out.
     pub fn shared_elements(&self) -> impl Iterator<Item = Element> {
+        self.shared.elements.iter().copied().chain(self.tunnel_senders())
+    }
+
+    fn tunnel_senders(&self) -> impl Iterator<Item = Element> {
         let senders = Family::BOTH.into_iter().flat_map(|family| self.inputs.node().peers().senders(family));
-        self.shared.elements.iter().copied().chain(senders.map(Element::TunnelSender))
+        senders.map(Element::TunnelSender)
     }
 
     /// The elements that Services ask for beside VIPs, those among them that are wanted only where this node unpacks.

@@ -26,29 +26,9 @@ pub struct RealServerImages(Vec<RealServerImage>);
 const FEW: usize = 16;
 
 impl RealServerImages {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// All of them, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, RealServerImage> {
         self.0.iter()
-    }
-
-    /// The addresses of all of them, in order.
-    pub fn addresses(&self) -> impl Iterator<Item = &RealServerAddress> {
-        self.iter().map(|server| &server.config.address)
-    }
-
-    /// Whether there is one at this address.
-    pub fn contains(&self, address: &RealServerAddress) -> bool {
-        self.position(address).is_ok()
     }
 
     /// The real server at this address.

@@ -1,17 +1,9 @@
 //! What the kernel tells of a packet that it traces: each rule that matches, and the end of each chain.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-
 use netlink::{Attribute, attributes, find};
-use nix::{
-    errno::Errno,
-    sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
-    },
-};
 use testkit::lab::Host;
 
-use crate::walk::messages;
+use crate::packet_reports::PacketReports;
 
 /// Traces what is sent by UDP, from before everything of ours on. TCP is the same to our rules, but sends more packets
 /// than it is asked to.
@@ -33,7 +25,7 @@ const NFTA_VERDICT_CHAIN: u16 = 2;
 const NFT_TRACETYPE_POLICY: u32 = 1;
 
 /// A socket that hears of every packet that is traced.
-pub(crate) struct Trace(OwnedFd);
+pub(crate) struct Trace(PacketReports);
 
 /// What became of a packet at one place of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,27 +59,13 @@ impl Trace {
     /// Starts to trace on a node.
     pub(crate) fn on(node: &Host) -> Self {
         node.run("nft", &[TABLE]).unwrap();
-        Self(node.inside(listen).unwrap())
+        Self(node.inside(|| PacketReports::open(1 << (NFNLGRP_NFTRACE - 1))).unwrap())
     }
 
     /// What our table has seen since this was asked last. The kernel tells it while it handles the packet.
     pub(super) fn events(&self) -> Vec<Event> {
-        let (mut found, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        loop {
-            match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => found.extend(messages(&buffer[..length]).filter_map(event)),
-                Err(Errno::EAGAIN) => return found,
-                Err(errno) => panic!("the trace: {errno}"),
-            }
-        }
+        self.0.read(event)
     }
-}
-
-fn listen() -> OwnedFd {
-    let protocol = SockProtocol::NetlinkNetFilter;
-    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
-    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 1 << (NFNLGRP_NFTRACE - 1))).unwrap();
-    socket
 }
 
 /// Reads a message. The first four bytes are a `struct nfgenmsg`.

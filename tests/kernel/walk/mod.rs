@@ -6,4 +6,4 @@ mod sighting;
 mod tracer;
 
 pub(crate) use drawing::draw;
-pub(crate) use tracer::{Tracer, messages};
+pub(crate) use tracer::Tracer;

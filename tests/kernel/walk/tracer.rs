@@ -1,21 +1,13 @@
 //! Looks at packets at every hook of a node: a table with a chain on either side of whatever may change
 //! them, each of which reports what it sees by NFLOG, in the order of the events.
 
-use std::{
-    fmt::Write as _,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::fmt::Write as _;
 
 use netlink::{Attribute, Batch, attributes};
-use nix::{
-    errno::Errno,
-    sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
-    },
-};
 use testkit::lab::Host;
 
 use super::sighting::{Hook, Packet, Sighting};
+use crate::packet_reports::PacketReports;
 
 /// Where a chain looks: wherever conntrack, nat, IPVS or kube-ipvs stands, and after the last of them. A new
 /// chain goes before those of the same priority that were there already (`nf_hook_entries_grow` in
@@ -49,7 +41,7 @@ const NFULA_PAYLOAD: u16 = 9;
 const NFULA_PREFIX: u16 = 10;
 
 /// The table, and the socket that it reports to.
-pub(crate) struct Tracer(OwnedFd);
+pub(crate) struct Tracer(PacketReports);
 
 impl Tracer {
     /// Starts to look, at a node on which everything that shall be seen is in its place.
@@ -61,14 +53,7 @@ impl Tracer {
 
     /// What it has seen since it was asked last. A report is in the socket as soon as the packet has passed.
     pub(crate) fn sightings(&self) -> Vec<Sighting> {
-        let (mut found, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        loop {
-            match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => found.extend(messages(&buffer[..length]).filter_map(sighting)),
-                Err(Errno::EAGAIN) => return found,
-                Err(errno) => panic!("NFLOG: {errno}"),
-            }
-        }
+        self.0.read(sighting)
     }
 }
 
@@ -90,10 +75,8 @@ fn table() -> String {
 
 /// A socket that receives what is logged to the group in this thread's namespace, at once and with the
 /// packet.
-fn listen() -> OwnedFd {
-    let protocol = SockProtocol::NetlinkNetFilter;
-    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
-    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0)).unwrap();
+fn listen() -> PacketReports {
+    let reports = PacketReports::open(0);
     let mut configuration = Batch::default();
     let group = GROUP.to_be_bytes();
     for (attribute, value) in [
@@ -106,20 +89,8 @@ fn listen() -> OwnedFd {
             message.bytes(attribute, value);
         });
     }
-    send(socket.as_raw_fd(), configuration.as_bytes(), MsgFlags::empty()).unwrap();
-    socket
-}
-
-/// The messages in a datagram: type, and what comes after the header.
-pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let header = datagram.get(..16)?;
-        let length = u32::from_ne_bytes(header[..4].try_into().unwrap()) as usize;
-        let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let payload = &datagram[16..length];
-        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, payload))
-    })
+    reports.send(&configuration);
+    reports
 }
 
 /// Reads a report. The first four bytes are a `struct nfgenmsg`.

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, mem, net::IpAddr};
 use dummy_interface::Operation::Bind;
 use ipvs::{Command, Family, Protocol, ServiceAddress};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
-use watcher::{Observed, Operation};
+use watcher::{Observed, Operation, VirtualServerImage};
 
 /// The changes that make flows stale, collected while plans are carried out.
 #[derive(Debug, Default)]
@@ -74,14 +74,8 @@ impl Rerouted {
         }
         let served = |to: ServiceAddress| {
             let image = now.virtual_servers.get(&to);
-            (
-                to,
-                image
-                    .into_iter()
-                    .flat_map(|image| image.real_servers())
-                    .map(|server| server.config.address)
-                    .collect(),
-            )
+            let real_servers = image.into_iter().flat_map(VirtualServerImage::real_servers);
+            (to, real_servers.map(|server| server.config.address).collect())
         };
         let mut flows: StaleFlows = addresses.into_iter().map(served).collect();
         if !installed.is_empty() {

@@ -9,13 +9,13 @@ use netfilter::{
 };
 use netlink::Errno;
 use service::one_line;
-use tracing::trace_span;
+use tracing::{Level, debug, enabled, trace_span};
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
 use super::{bisect::bisect, blocked::Blocked, outcome::PlanOutcome};
-use crate::{FailureKind, Subsystem, SyncReport, follow::schedulers::assigned_scheduler};
+use crate::{FailureKind, PLAN_LOG, Subsystem, SyncReport, follow::schedulers::assigned_scheduler};
 
-/// Carries out the operations in order, in as few exchanges with the kernel as possible, and keeps
+/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
 ///
 /// A failed operation does not stop the others, except those that depend on it ([`Blocked`]): a virtual server whose
@@ -27,6 +27,9 @@ pub(crate) fn apply(
     observed: &mut Observed,
     blocked: Blocked,
 ) -> PlanOutcome {
+    if enabled!(target: PLAN_LOG, Level::DEBUG) {
+        plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
+    }
     let mut executor = Executor { kernel, observed, outcome: PlanOutcome::default(), blocked };
     for batch in &plan.batches {
         match batch {

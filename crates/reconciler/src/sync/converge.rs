@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, time::Instant};
 use ipvs::{Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::Touched;
-use tracing::{Level, debug, enabled, trace_span, warn};
+use tracing::{debug, trace_span, warn};
 use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
 
 use super::{
@@ -72,13 +72,6 @@ fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers 
     plan.foreign.iter().filter(|address| !failed.contains(address)).collect()
 }
 
-/// Logs each operation.
-pub(super) fn log(plan: &Plan) {
-    if enabled!(target: PLAN_LOG, Level::DEBUG) {
-        plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
-    }
-}
-
 impl Reconciler {
     /// Lets the image share with the desired state what both have, where that was compared.
     fn share_image(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
@@ -134,24 +127,41 @@ impl Reconciler {
         SyncResult { full, outcome, stale_flows, repairs: repairs.first, removed_foreign, stats, unfinished }
     }
 
-    /// Plans this sync. If a scheduler turns out to be missing, the desired state changes, and the keys that
-    /// change are added to `touched`.
+    /// Plans this sync.
     fn plan(&mut self, reading: &Snapshot, touched: &mut Touched) -> Planned {
         let mut plan = self.differences(reading, touched);
-        let default_scheduler = self.state.options().scheduler;
-        let probe =
-            self.schedulers.probe_new(&plan, &reading.image, default_scheduler, &mut *self.kernel.ipvs);
+        let probe = self.probe_schedulers_of(&plan, &reading.image, touched);
         if probe.changed {
-            touched.merge(self.state.apply(self.schedulers.to_change()));
             plan = self.differences(reading, touched);
         }
         let deferred = schedulers::defer_changes(&mut plan, &reading.image, schedulers::MAX_CHANGES_PER_SYNC);
-        rotate(&mut plan, &self.state.options().node_name, |id| self.is_hashing(id));
+        self.rotate(&mut plan);
         Planned { plan, deferred, probe }
     }
 
+    /// Probes the schedulers that a plan asks for. If one turns out to be missing, the desired state changes, and the keys
+    /// that change are added to `touched`.
+    pub(super) fn probe_schedulers_of(
+        &mut self,
+        plan: &Plan,
+        image: &Observed,
+        touched: &mut Touched,
+    ) -> ProbeResult {
+        let default = self.state.options().scheduler;
+        let probe = self.schedulers.probe_new(plan, image, default, &mut *self.kernel.ipvs);
+        if probe.changed {
+            touched.merge(self.state.apply(self.schedulers.to_change()));
+        }
+        probe
+    }
+
+    /// Rotates the real servers that a plan adds, but for those of schedulers that hash.
+    pub(super) fn rotate(&self, plan: &mut Plan) {
+        rotate(plan, &self.state.options().node_name, |id| self.is_hashing(id));
+    }
+
     /// Whether the scheduler that a virtual server shall have hashes.
-    pub(super) fn is_hashing(&self, id: VirtualServerId) -> bool {
+    fn is_hashing(&self, id: VirtualServerId) -> bool {
         let VirtualServerId::Address(address) = id else { return false };
         self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
     }
@@ -166,7 +176,6 @@ impl Reconciler {
     /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
     /// them again.
     fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
-        log(plan);
         let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful).then_some(image);

@@ -5,9 +5,7 @@ use std::{iter, sync::Arc};
 use service::{DesiredVirtualServer, State, Touched};
 use watcher::{Observed, Scope, diff};
 
-use super::{
-    Reconciler, apply::apply, blocked::Blocked, converge::log, outcome::PlanOutcome, rotation::rotate,
-};
+use super::{Reconciler, apply::apply, blocked::Blocked, outcome::PlanOutcome};
 
 /// How many virtual servers a portion has, and a few more where an address would be cut in two.
 const PORTION: usize = 1_000;
@@ -51,19 +49,14 @@ impl Reconciler {
         touched: &mut Touched,
     ) -> Option<PlanOutcome> {
         let mut plan = diff(&self.state, image, scope, &self.ownership);
-        let default_scheduler = self.state.options().scheduler;
-        let probe = self.schedulers.probe_new(&plan, image, default_scheduler, &mut *self.kernel.ipvs);
-        if probe.changed {
-            touched.merge(self.state.apply(self.schedulers.to_change()));
-        }
+        let probe = self.probe_schedulers_of(&plan, image, touched);
         if probe.doubtful {
             return Some(PlanOutcome { doubtful: true, ..PlanOutcome::default() });
         }
         if probe.changed {
             return None;
         }
-        rotate(&mut plan, &self.state.options().node_name, |id| self.is_hashing(id));
-        log(&plan);
+        self.rotate(&mut plan);
         let outcome = apply(&plan, &mut self.kernel, image, Blocked::new(true));
         if let Scope::VirtualServers(portion) = scope {
             image.virtual_servers.share(portion);
