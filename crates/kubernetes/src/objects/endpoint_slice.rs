@@ -11,7 +11,7 @@ use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Special
 
 use super::{
     Decoded, Kind, Problems, View, address,
-    field::{Field, List, Object, Quoted, Text, owned},
+    field::{Field, First, List, Object, Quoted, Text, owned},
     metadata::{Metadata, RawMetadata, nameless},
     port,
     weight::weight,
@@ -38,7 +38,7 @@ struct RawPort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RawEndpoint {
-    addresses: List<Text>,
+    addresses: Field<First<Text>>,
     conditions: Field<RawConditions>,
     node_name: Field<Text>,
     zone: Field<Text>,
@@ -206,13 +206,11 @@ fn endpoint(
     at: fmt::Arguments<'_>,
     problems: &mut Problems,
 ) -> Option<Endpoint> {
-    let addresses = raw.addresses.read(format_args!("{at}.addresses"), problems).unwrap_or_default();
+    let First(first) = raw.addresses.read(format_args!("{at}.addresses"), problems).unwrap_or_default();
     let at_address = format_args!("{at}.addresses[0]");
-    // All addresses are the same endpoint: the first will do.
-    let Some(first) = addresses.into_iter().next() else {
+    if !first.is_present() {
         problems.add(at_address, "not set");
-        return None;
-    };
+    }
     let text = first.read(at_address, problems)?;
     let Some(ip) = address::parse(&text) else {
         problems.add(at_address, format_args!("{} is not an IP address", Quoted(&text)));

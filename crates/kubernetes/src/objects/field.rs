@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{
-        DeserializeOwned, Error, MapAccess, SeqAccess, Visitor,
+        DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
         value::{MapAccessDeserializer, SeqAccessDeserializer},
     },
 };
@@ -185,6 +185,20 @@ impl<T: Shape> Shape for Vec<Field<T>> {
             elements.push(element);
         }
         Ok(Field::Is(elements))
+    }
+}
+
+/// The first element of a list whose elements all mean the same.
+#[derive(Debug, Default)]
+pub(crate) struct First<T>(pub(crate) Field<T>);
+
+impl<T: Shape> Shape for First<T> {
+    const EXPECTED: &'static str = "a list";
+
+    fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
+        let first = list.next_element()?.unwrap_or_default();
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Field::Is(Self(first)))
     }
 }
 

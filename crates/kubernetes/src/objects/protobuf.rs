@@ -6,19 +6,22 @@
 
 use prost::bytes::Bytes;
 
-use super::field::{Field, List, Shape, Text};
+use super::field::{Field, First, List, Shape, Text};
 
 /// Text that may be empty.
 pub(super) fn given(text: Option<Bytes>) -> Field<Text> {
-    text.map_or(Field::Absent, |text| match Text::try_from(text.clone()) {
-        Ok(text) => Field::Is(text),
-        Err(_) => Field::Wrong(String::from_utf8_lossy(&text).into()),
-    })
+    let Some(text) = text else { return Field::Absent };
+    Text::try_from(text).map_or_else(|_| Field::Wrong("bytes that are no UTF-8".into()), Field::Is)
 }
 
 /// Text that is left out when it is empty.
 pub(super) fn text(text: Bytes) -> Field<Text> {
     given(Some(text).filter(|text| !text.is_empty()))
+}
+
+/// The first of some texts that all mean the same.
+pub(super) fn first(texts: Vec<Bytes>) -> Field<First<Text>> {
+    Field::Is(First(given(texts.into_iter().next())))
 }
 
 pub(super) fn texts(texts: Vec<Bytes>) -> List<Text> {

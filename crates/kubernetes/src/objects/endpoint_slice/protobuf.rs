@@ -5,7 +5,7 @@ use prost::{Message, bytes::Bytes};
 use super::{RawConditions, RawEndpoint, RawHint, RawHints, RawPort, RawSlice};
 use crate::objects::{
     metadata::protobuf::ObjectMeta,
-    protobuf::{given, is, messages, text, texts},
+    protobuf::{first, given, is, messages, text},
 };
 
 #[derive(Clone, PartialEq, Message)]
@@ -83,7 +83,7 @@ impl From<EndpointSlice> for RawSlice {
 impl From<Endpoint> for RawEndpoint {
     fn from(sent: Endpoint) -> Self {
         Self {
-            addresses: texts(sent.addresses),
+            addresses: first(sent.addresses),
             conditions: is(sent.conditions),
             node_name: given(sent.node_name),
             zone: given(sent.zone),
