@@ -29,10 +29,7 @@ pub enum Figures {
         read_rest: f64,
     },
     /// Of [`Subject::ColdSync`].
-    ColdSync {
-        /// From both lists complete to the last write.
-        seconds: f64,
-    },
+    ColdSync(ColdSync),
     /// Of [`Subject::EndpointChange`].
     EndpointChange {
         /// Until the kernel has it.
@@ -83,6 +80,18 @@ pub enum Figures {
     DataPlane(DataPlane),
 }
 
+/// How long it takes until a kernel that has nothing has everything.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ColdSync {
+    /// From the start of the program to the last write.
+    pub from_start: f64,
+    /// From both lists complete to the last write.
+    pub from_lists: f64,
+    /// Of that, in syncs: without what is still decoded and computed of the lists.
+    pub in_syncs: f64,
+}
+
 /// What each phase takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -117,7 +126,7 @@ impl Figures {
             Self::KernelBaseline { write, read_ipvs_as_text, read_rest, .. } => {
                 Some(write + read_ipvs_as_text + read_rest)
             }
-            Self::ColdSync { seconds } => Some(*seconds),
+            Self::ColdSync(sync) => Some(sync.from_lists),
             Self::Reconcile { wall, .. } => Some(*wall),
             Self::Restart { ready, .. } => Some(*ready),
             Self::FirstVip { from_first_byte, .. } => Some(*from_first_byte),

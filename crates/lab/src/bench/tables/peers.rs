@@ -31,9 +31,10 @@ pub(super) fn table(report: &Report) -> String {
     }
     let ours = Program::KubeIpvs(Binding::Route);
     for size in sizes {
-        let best = report.cold_sync(size, ours);
+        let cold_sync = |program| report.cold_sync(size, program).map(|cold| cold.from_lists);
+        let best = cold_sync(ours);
         for program in [ours].into_iter().chain(kube_proxy).filter(|&program| takes_part(program, size)) {
-            let sync = report.cold_sync(size, program);
+            let sync = cold_sync(program);
             let memory = match report.figures(Case { subject: Subject::Memory(program), size }) {
                 Some(Figures::Memory { steady, peak }) => (Some(steady), Some(peak)),
                 _ => (None, None),
