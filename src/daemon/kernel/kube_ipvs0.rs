@@ -3,7 +3,7 @@
 use anyhow::{Context as _, anyhow, bail};
 use dummy_interface::{Changed, DummyInterface, KernelDummyInterface, Monitor, Operation, VipBinding};
 use reconciler::Handle;
-use tokio::task::spawn_blocking;
+use tokio::{select, sync::watch, task::spawn_blocking};
 
 use super::subscription::resubscribing;
 use crate::node::vip_binding::outward;
@@ -45,8 +45,24 @@ fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
 }
 
 /// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart.
-pub(in crate::daemon) async fn follow(binding: VipBinding, handle: &Handle) -> anyhow::Error {
-    let subscribe = || Monitor::start(binding);
+pub(in crate::daemon) async fn follow(
+    binding: VipBinding,
+    handle: &Handle,
+    mut first_sync_ended: watch::Receiver<bool>,
+) -> anyhow::Error {
+    if binding != VipBinding::Address {
+        let without_routes = follow_as(VipBinding::Address, binding, handle);
+        select! {
+            error = without_routes => return error,
+            _ = first_sync_ended.wait_for(|ended| *ended) => {}
+        }
+    }
+    follow_as(binding, binding, handle).await
+}
+
+/// Does so, subscribed to what is of interest where VIPs are bound as `watched`.
+async fn follow_as(watched: VipBinding, binding: VipBinding, handle: &Handle) -> anyhow::Error {
+    let subscribe = || Monitor::start(watched);
     resubscribing(dummy_interface::DEVICE, subscribe, async |mut monitor| {
         let mut changed = Changed::everything();
         loop {

@@ -4,7 +4,7 @@ use std::{convert::Infallible, future};
 
 use netfilter::{Changed, Monitor};
 use reconciler::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use super::subscription::resubscribing;
 use crate::node::advice::Recheck;
@@ -15,9 +15,9 @@ pub(in crate::daemon) async fn follow(
     our_port: u32,
     handle: &Handle,
     recheck: &Recheck,
-    first_sync_ended: oneshot::Receiver<()>,
+    mut first_sync_ended: watch::Receiver<bool>,
 ) -> Infallible {
-    if first_sync_ended.await.is_err() {
+    if first_sync_ended.wait_for(|ended| *ended).await.is_err() {
         return future::pending().await;
     }
     resubscribing(
