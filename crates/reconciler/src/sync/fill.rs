@@ -7,9 +7,8 @@ use watcher::{Observed, Scope, diff};
 
 use super::{Reconciler, apply::apply, blocked::Blocked, outcome::PlanOutcome};
 
-/// How many virtual servers a portion has, and a few more where an address would be cut in two. Its plan and messages fit
-/// into memory that the allocator keeps.
-const PORTION: usize = 200;
+/// How many virtual servers a portion has, and a few more where an address would be cut in two.
+const PORTION: usize = 1_000;
 
 impl Reconciler {
     /// At the start, writes what is desired to a kernel in which nothing is served: portion by portion, the urgent Services
