@@ -84,6 +84,20 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn routes_that_are_removed_around_the_first_sync_come_back_before_any_period() {
+    let (mut cluster, _) = dual_stack(&[NO_PERIOD, "--vip-binding=route"]);
+    let flush = "for i in $(seq 100); do
+        ip -4 route flush table local proto 73; ip -6 route flush table local proto 73; sleep 0.01; done";
+    let mut flushing = cluster.lab.node.command("sh").args(["-c", flush]).spawn().unwrap();
+    cluster.restart(&[NO_PERIOD, "--vip-binding=route"]);
+    assert!(flushing.wait().unwrap().success());
+    answers(&cluster);
+    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time() {
     let (cluster, _) = dual_stack(&[NO_PERIOD]);
     let node = &cluster.lab.node;

@@ -5,10 +5,10 @@ use tokio::sync::watch;
 
 /// Signals that the first sync has ended, with any result.
 ///
-/// Nobody subscribes to nf_tables or routes before. The first sync reads everything anyway, and with a subscriber the kernel
-/// makes a message of each of the tens of thousands of elements and routes written (`nfnetlink_has_listeners` in
-/// net/netfilter/nfnetlink.c, `rtmsg_fib` in net/ipv4/fib_semantics.c), which takes longer than writing them. No change of
-/// others is lost: a new subscriber begins by reading everything.
+/// Nobody subscribes to nf_tables or routes before. The first sync reads everything anyway, and a subscriber is sent a message
+/// for each of the tens of thousands of elements and routes written: to make it (for elements only then,
+/// `nfnetlink_has_listeners` in net/netfilter/nfnetlink.c) and to wake the reader takes longer than writing them. No change
+/// of others is lost: a new subscriber begins by reading everything.
 #[derive(Debug)]
 pub(in crate::daemon) struct FirstSyncEnd(watch::Sender<bool>);
 

@@ -51,6 +51,7 @@ pub(in crate::daemon) async fn follow(
     mut first_sync_ended: watch::Receiver<bool>,
 ) -> anyhow::Error {
     if binding != VipBinding::Address {
+        // Links and addresses alone: nobody needs to know of routes yet.
         let without_routes = follow_as(VipBinding::Address, binding, handle);
         select! {
             error = without_routes => return error,

@@ -399,9 +399,12 @@ mod tests {
                 {"addresses": ["pod-7"]},
                 "fd00::2",
                 {"addresses": ["FD00:0::3"], "conditions": {"ready": "yes"}},
+                {"addresses": [null, "fd00::4"]},
+                {"addresses": [7, "fd00::5"]},
+                {"addresses": ["fd00::6", 7, {"a": [1]}, "pod-8"]},
             ]),
         );
-        assert_eq!(addresses(&slice), ["fd00::1", "fd00::3"]);
+        assert_eq!(addresses(&slice), ["fd00::1", "fd00::3", "fd00::6"]);
         assert_eq!(
             slice.problems,
             [
@@ -410,6 +413,8 @@ mod tests {
                 "endpoints[3].addresses[0]: \"pod-7\" is not an IP address",
                 "endpoints[4]: \"fd00::2\" is not an object",
                 "endpoints[5].conditions.ready: \"yes\" is not true or false",
+                "endpoints[6].addresses[0]: not set",
+                "endpoints[7].addresses[0]: 7 is not a string",
             ]
         );
     }

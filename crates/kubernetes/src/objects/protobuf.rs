@@ -11,7 +11,7 @@ use super::field::{Field, First, List, Shape, Text};
 /// Text that may be empty.
 pub(super) fn given(text: Option<Bytes>) -> Field<Text> {
     let Some(text) = text else { return Field::Absent };
-    Text::try_from(text).map_or_else(|_| Field::Wrong("bytes that are no UTF-8".into()), Field::Is)
+    Text::try_from(text).map_or_else(|_| Field::Wrong("(bytes that are no UTF-8)".into()), Field::Is)
 }
 
 /// Text that is left out when it is empty.

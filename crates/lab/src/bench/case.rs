@@ -24,7 +24,7 @@ pub struct Case {
 pub enum Subject {
     /// What the kernel needs to write and to read everything.
     KernelBaseline(Binding),
-    /// From both lists complete to the last write.
+    /// Until a kernel that has nothing has everything.
     ColdSync(Program),
     /// From an EndpointSlice's change to the kernel, this many times.
     EndpointChange(Program, u32),

@@ -84,11 +84,11 @@ pub enum Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ColdSync {
-    /// From the start of the program to the last write.
+    /// From the start of the program to the end of the sync after which the kernel has everything.
     pub from_start: f64,
-    /// From both lists complete to the last write.
+    /// From both lists sent to then.
     pub from_lists: f64,
-    /// Of that, in syncs: without what is still decoded and computed of the lists.
+    /// In all syncs up to then. kube-ipvs has one, and what is decoded and computed of the lists is not a part of it.
     pub in_syncs: f64,
 }
 
@@ -96,9 +96,9 @@ pub struct ColdSync {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Phases {
-    /// From the first request for a list to the last object of the later one.
-    pub lists: f64,
-    /// From there to the last write.
+    /// From the start of the program to the end of the first sync.
+    pub from_start: f64,
+    /// That sync.
     pub sync: f64,
     /// A full comparison with nothing to do, requested by an operator.
     pub resync: f64,

@@ -20,7 +20,6 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let program = Program::KubeIpvs(binding);
     let running = node.start(program, &[AT_ONCE])?;
     let synced = node.synced(&running)?;
-    let lists = node.api.lists()?;
     thread::sleep(REST);
     let memory = memory::read(running.id())?;
 
@@ -32,8 +31,8 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     thread::sleep(Duration::from_secs(1));
     let (change, _) = changes(&node, program, CHANGES)?;
     Ok(Figures::Growth(Phases {
-        lists: between(lists.asked, lists.complete)?,
-        sync: between(lists.complete, synced)?,
+        from_start: between(running.started, synced.end())?,
+        sync: synced.took,
         resync: resync.as_secs_f64(),
         change: change.p50,
         steady: memory.steady,

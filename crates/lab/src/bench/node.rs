@@ -15,8 +15,9 @@ use super::case::{Mode, Program};
 
 /// Where all of them serve their metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);
-/// Short queues between the API server and the program: the program has read what the server has sent, except
-/// for these bytes, so a list is complete when its last object has been sent.
+/// Short queues between the API server and the program: the program has read what the server has sent, except for these
+/// bytes. Of lists that are compressed, as those for kube-ipvs, they hold much: what it still has to unpack, decode and
+/// compute counts to what follows.
 const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
 /// How long a sync may take; if it takes longer there is no figure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
@@ -83,16 +84,16 @@ impl Node {
         Ok(Running { program, process, started })
     }
 
-    /// Waits until the kernel has everything, and returns when that sync ended.
-    pub(super) fn synced(&self, running: &Running) -> Result<SystemTime> {
+    /// Waits until the kernel has everything, and returns the syncs up to then.
+    pub(super) fn synced(&self, running: &Running) -> Result<Syncs> {
         // A full check is expensive: only one after each sync.
         let mut looked_at = 0.0;
         let synced = eventually_within(PATIENCE, "everything is in the kernel", || {
-            let last_ended = self.syncs()?.last_ended;
-            ensure!(last_ended > looked_at, "no sync has ended since the last look");
-            looked_at = last_ended;
+            let syncs = self.syncs()?;
+            ensure!(syncs.last_ended > looked_at, "no sync has ended since the last look");
+            looked_at = syncs.last_ended;
             self.is_complete(running.program)?;
-            Ok(UNIX_EPOCH + Duration::from_secs_f64(last_ended))
+            Ok(syncs)
         });
         synced.with_context(|| format!("{} said:\n{}", running.program, running.last_words()))
     }
@@ -145,6 +146,13 @@ impl Node {
             }
         }
         Ok(())
+    }
+}
+
+impl Syncs {
+    /// When the last one ended.
+    pub(super) fn end(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs_f64(self.last_ended)
     }
 }
 

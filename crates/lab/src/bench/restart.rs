@@ -23,6 +23,6 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let lists = node.api.lists()?;
     Ok(Figures::Restart {
         list_transfer: between(lists.asked, lists.complete)?,
-        ready: between(second.started, synced)?,
+        ready: between(second.started, synced.end())?,
     })
 }
