@@ -35,7 +35,7 @@ pub(super) struct Observers {
     pub(super) conntrack_cleanup: CleanupMetrics,
     /// Receives when our rules are in place.
     pub(super) rules_in_place: oneshot::Receiver<()>,
-    /// Whether the first sync has ended: then changes to nf_tables and routes are subscribed to.
+    /// Whether the first sync has ended: then changes to nf_tables and VIPs are subscribed to.
     pub(super) first_sync_ended: watch::Receiver<bool>,
     /// The nodes to ask whether they unpack what is sent to their pods.
     pub(super) peers_to_ask: watch::Receiver<PeersToAsk>,

@@ -84,16 +84,23 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn routes_that_are_removed_around_the_first_sync_come_back_before_any_period() {
-    let (mut cluster, _) = dual_stack(&[NO_PERIOD, "--vip-binding=route"]);
-    let flush = "for i in $(seq 100); do
-        ip -4 route flush table local proto 73; ip -6 route flush table local proto 73; sleep 0.01; done";
-    let mut flushing = cluster.lab.node.command("sh").args(["-c", flush]).spawn().unwrap();
-    cluster.restart(&[NO_PERIOD, "--vip-binding=route"]);
-    assert!(flushing.wait().unwrap().success());
-    answers(&cluster);
-    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
-    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+fn vips_that_are_removed_around_the_first_sync_come_back_before_any_period() {
+    for (binding, remove) in [
+        ("--vip-binding=address", "ip address flush dev kube-ipvs0"),
+        (
+            "--vip-binding=route",
+            "ip -4 route flush table local proto 73; ip -6 route flush table local proto 73",
+        ),
+    ] {
+        let (mut cluster, _) = dual_stack(&[NO_PERIOD, binding]);
+        let again_and_again = format!("for i in $(seq 100); do {remove}; sleep 0.01; done");
+        let mut others = cluster.lab.node.command("sh").args(["-c", &again_and_again]).spawn().unwrap();
+        cluster.restart(&[NO_PERIOD, binding]);
+        assert!(others.wait().unwrap().success());
+        answers(&cluster);
+        let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    }
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Signals the end of the first sync: changes to nf_tables and routes are subscribed to from then on.
+//! Signals the end of the first sync: changes to nf_tables and VIPs are subscribed to from then on.
 
 use reconciler::{ChangeEvent, Observer, SyncEvent};
 use tokio::sync::watch;
 
 /// Signals that the first sync has ended, with any result.
 ///
-/// Nobody subscribes to nf_tables or routes before. The first sync reads everything anyway, and a subscriber is sent a message
-/// for each of the tens of thousands of elements and routes written: to make it (for elements only then,
+/// Nobody subscribes to nf_tables or VIPs before. The first sync reads everything anyway, and a subscriber is sent a message
+/// for each of the tens of thousands of elements and VIPs written: to make it (for elements only then,
 /// `nfnetlink_has_listeners` in net/netfilter/nfnetlink.c) and to wake the reader takes longer than writing them. No change
 /// of others is lost: a new subscriber begins by reading everything.
 #[derive(Debug)]

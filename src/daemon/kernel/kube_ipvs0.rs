@@ -50,12 +50,16 @@ pub(in crate::daemon) async fn follow(
     handle: &Handle,
     mut first_sync_ended: watch::Receiver<bool>,
 ) -> anyhow::Error {
-    if binding != VipBinding::Address {
-        // Links and addresses alone: nobody needs to know of routes yet.
+    let first_sync = first_sync_ended.wait_for(|ended| *ended);
+    if binding == VipBinding::Address {
+        // When the writer thread is gone the daemon ends.
+        drop(first_sync.await);
+    } else {
+        // Links and addresses alone: the routes must not name an address that the node has lost while it waits.
         let without_routes = follow_as(VipBinding::Address, binding, handle);
         select! {
             error = without_routes => return error,
-            _ = first_sync_ended.wait_for(|ended| *ended) => {}
+            _ = first_sync => {}
         }
     }
     follow_as(binding, binding, handle).await
