@@ -5,15 +5,20 @@ use testkit::kernel_baseline::Size;
 
 use super::case::Program;
 use super::figures::{ColdSync, Figures};
-use super::node::{Node, between};
+use super::node::{Node, Running, between};
 
 pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let node = Node::new(size)?;
     let running = node.start(program, &[])?;
-    let synced = node.synced(&running)?;
-    Ok(Figures::ColdSync(ColdSync {
+    wait(&node, &running).map(Figures::ColdSync)
+}
+
+/// Waits until the kernel has everything, and returns how long it took.
+pub(super) fn wait(node: &Node, running: &Running) -> Result<ColdSync> {
+    let synced = node.synced(running)?;
+    Ok(ColdSync {
         from_start: between(running.started, synced.end())?,
         from_lists: between(node.api.lists()?.complete, synced.end())?,
         in_syncs: synced.took,
-    }))
+    })
 }

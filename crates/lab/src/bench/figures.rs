@@ -96,10 +96,8 @@ pub struct ColdSync {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Phases {
-    /// From the start of the program to the end of the first sync.
-    pub from_start: f64,
-    /// That sync.
-    pub sync: f64,
+    /// The first sync.
+    pub cold_sync: ColdSync,
     /// A full comparison with nothing to do, requested by an operator.
     pub resync: f64,
     /// One endpoint: the median.

@@ -7,10 +7,11 @@ use anyhow::Result;
 use testkit::kernel_baseline::Size;
 
 use super::case::{Binding, Program};
+use super::cold_sync;
 use super::endpoint_change::{AT_ONCE, changes};
 use super::figures::{Figures, Phases};
 use super::memory::{self, REST};
-use super::node::{Node, between};
+use super::node::Node;
 
 /// Enough for a median.
 const CHANGES: u32 = 20;
@@ -19,7 +20,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let node = Node::new(size)?;
     let program = Program::KubeIpvs(binding);
     let running = node.start(program, &[AT_ONCE])?;
-    let synced = node.synced(&running)?;
+    let cold_sync = cold_sync::wait(&node, &running)?;
     thread::sleep(REST);
     let memory = memory::read(running.id())?;
 
@@ -31,8 +32,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     thread::sleep(Duration::from_secs(1));
     let (change, _) = changes(&node, program, CHANGES)?;
     Ok(Figures::Growth(Phases {
-        from_start: between(running.started, synced.end())?,
-        sync: synced.took,
+        cold_sync,
         resync: resync.as_secs_f64(),
         change: change.p50,
         steady: memory.steady,

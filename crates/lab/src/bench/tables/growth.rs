@@ -35,8 +35,8 @@ pub(super) fn table(report: &Report) -> String {
         let grown = ratio(ends.map(|(_, last)| last.1), ends.map(|(first, _)| first.1));
         table.row([name.to_owned()].into_iter().chain(values).chain([grown, format!("{exponent:.2}")]));
     };
-    row("start to the last write", &time, &|phases| phases.from_start);
-    row("of that, the first sync", &time, &|phases| phases.sync);
+    row("start to the last write", &time, &|phases| phases.cold_sync.from_start);
+    row("of that, the first sync", &time, &|phases| phases.cold_sync.in_syncs);
     row("`kube-ipvs resync`, nothing to do", &time, &|phases| phases.resync);
     row("one endpoint changed", &time, &|phases| phases.change);
     row("memory, steady", &memory, &|phases| bytes(phases.steady));
