@@ -22,7 +22,7 @@ use crate::bench::node::{Node, Process};
 /// Where the pods of every lab listen; nobody asks there.
 const UNUSED: u16 = 8080;
 /// How long a program may take until everything is in the kernel.
-const PATIENCE: Duration = Duration::from_secs(1_200);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A node, and who set it up.
 pub(super) struct Scene {
