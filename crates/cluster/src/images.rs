@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use guest::debian_root;
 use guest::go::{clients, cluster, control_plane};
 use guest::image_program::Platform;
-use guest::oci::{Compression, Layer, Layout};
+use guest::oci::{Compression, Labels, Layer, Layout};
 use guest::programs::run;
 use serde_json::json;
 
@@ -154,7 +154,7 @@ impl<'a> Call<'a> {
 
 impl Images {
     fn new() -> Result<Self> {
-        Ok(Self { layout: Layout::new()? })
+        Ok(Self { layout: Layout::new(Labels::new())? })
     }
 
     /// A layer of the files that `write` puts into a directory.
@@ -171,7 +171,7 @@ impl Images {
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             "WorkingDir": "/",
         });
-        let image = self.layout.image(Platform::HERE.architecture(), &config, layers)?;
+        let image = self.layout.image(Platform::HERE.architecture(), config, layers)?;
         self.layout.name(image, name);
         Ok(())
     }

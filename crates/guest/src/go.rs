@@ -9,6 +9,8 @@ pub mod api_servers;
 pub mod clients;
 pub mod cluster;
 pub mod control_plane;
+pub mod crane;
+pub mod nfpm;
 pub mod prometheus;
 
 use std::ffi::OsStr;
@@ -275,6 +277,8 @@ mod tests {
             cluster::MODULE,
             cluster::COREDNS,
             cluster::FLANNEL,
+            crane::MODULE,
+            nfpm::MODULE,
             prometheus::MODULE,
             prometheus::PARSER,
         ]

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::cargo_tool::CargoTool;
 use crate::programs::{self, Program};
+use crate::source::Source;
 use crate::workspace;
 
 /// Writes the list of dependencies into the program: what is in an image can be asked of the image.
@@ -39,7 +40,7 @@ impl Platform {
     }
 
     /// As Rust has it.
-    const fn target(self) -> &'static str {
+    pub const fn target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-musl",
             Self::Arm64 => "aarch64-unknown-linux-musl",
@@ -83,8 +84,8 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
         .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld")
         .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?))
         .stdout(std::io::stderr());
-    if let Some(revision) = revision(&root) {
-        command.env("KUBE_IPVS_REVISION", revision);
+    if let Some(source) = Source::here() {
+        command.env("KUBE_IPVS_REVISION", source.revision());
     }
     let status = command.status().context("starting cargo auditable")?;
     ensure!(status.success(), "building kube-ipvs for {target} failed ({status})");
@@ -94,14 +95,6 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
 /// Where it is after that.
 pub fn built(platform: Platform) -> PathBuf {
     workspace::root().join("target").join(platform.target()).join("release/kube-ipvs")
-}
-
-/// The revision of the sources, and whether they differ from it; `None` where git does not know: in an archive, say.
-fn revision(root: &Path) -> Option<String> {
-    let arguments = ["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty"];
-    let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
-    let revision = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| revision.trim().to_owned())
 }
 
 /// The dependencies that a program was built from, as a CycloneDX document.

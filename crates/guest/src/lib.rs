@@ -18,6 +18,7 @@
 //! that a fresh clone finds them.
 
 pub mod api_server;
+pub mod archive;
 pub mod cache;
 pub mod cargo_tool;
 pub mod compiler;
@@ -27,6 +28,7 @@ pub mod image_program;
 pub mod oci;
 pub mod process;
 pub mod programs;
+pub mod source;
 pub mod workspace;
 
 mod console;

@@ -2,24 +2,25 @@
 //! named by their digests and an index that says which is what
 //! (<https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md>).
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// tar's options for an archive that says nothing of this machine or of now.
-const NEUTRAL: [&str; 6] =
-    ["--format=gnu", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+use crate::archive;
 
 /// Images that are written as one archive. The same files give the same archive, byte for byte.
 pub struct Layout {
     directory: TempDir,
+    labels: Labels,
     named: Vec<Descriptor>,
 }
+
+/// What images say of themselves (<https://github.com/opencontainers/image-spec/blob/v1.1.0/annotations.md>).
+pub type Labels = BTreeMap<&'static str, String>;
 
 /// What a layout refers to its files by.
 pub type Descriptor = Map<String, Value>;
@@ -42,20 +43,19 @@ pub enum Compression {
 }
 
 impl Layout {
-    /// A layout without images.
-    pub fn new() -> anyhow::Result<Self> {
+    /// A layout without images. Those that come say this of themselves.
+    pub fn new(labels: Labels) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("making a directory for images")?;
         fs::create_dir_all(directory.path().join("blobs/sha256")).context("making a directory for blobs")?;
-        Ok(Self { directory, named: Vec::new() })
+        Ok(Self { directory, labels, named: Vec::new() })
     }
 
     /// Makes a layer of the files in the directory `root`.
     pub fn layer(&self, root: &Path, compression: Compression) -> anyhow::Result<Layer> {
-        let tar = tar(root)?;
+        let tar = archive::tar(root)?;
         let diff_id = digest(&tar)?;
         let (media_type, bytes) = match compression {
-            // Without -n the time and the name would be in it.
-            Compression::Gzip => ("+gzip", filter(Command::new("gzip").args(["-9", "-n"]), &tar)?),
+            Compression::Gzip => ("+gzip", archive::gzip(&tar)?),
             Compression::None => ("", tar),
         };
         let descriptor = self.blob(&format!("application/vnd.oci.image.layer.v1.tar{media_type}"), &bytes)?;
@@ -64,27 +64,77 @@ impl Layout {
 
     /// Makes an image: what its program is called with
     /// (<https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md>), and its layers, the lowest first.
-    pub fn image(&self, architecture: &str, config: &Value, layers: &[&Layer]) -> anyhow::Result<Descriptor> {
+    pub fn image(
+        &self,
+        architecture: &str,
+        mut config: Value,
+        layers: &[&Layer],
+    ) -> anyhow::Result<Descriptor> {
         let diff_ids: Vec<&str> = layers.iter().map(|layer| layer.diff_id.as_str()).collect();
-        let config = json!({
+        if !self.labels.is_empty() {
+            set(&mut config, "Labels", json!(self.labels));
+        }
+        let mut config = json!({
             "architecture": architecture,
             "os": "linux",
             "config": config,
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
+        if let Some(created) = self.labels.get(CREATED) {
+            set(&mut config, "created", json!(created));
+        }
         let config = self.blob("application/vnd.oci.image.config.v1+json", config.to_string().as_bytes())?;
         let layers: Vec<&Descriptor> = layers.iter().map(|layer| &layer.descriptor).collect();
-        let media_type = "application/vnd.oci.image.manifest.v1+json";
-        let manifest =
-            json!({"schemaVersion": 2, "mediaType": media_type, "config": config, "layers": layers});
-        let mut manifest = self.blob(media_type, manifest.to_string().as_bytes())?;
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config,
+            "layers": layers,
+            "annotations": self.labels,
+        });
+        let mut manifest = self.blob(MANIFEST, manifest.to_string().as_bytes())?;
         manifest.insert("platform".to_owned(), json!({"architecture": architecture, "os": "linux"}));
+        Ok(manifest)
+    }
+
+    /// A document of this media type about an image, its subject. A registry lists it among the subject's referrers
+    /// (<https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#listing-referrers>).
+    ///
+    /// Put it [beside its subject](Layout::for_platforms): whoever copies that image with all its platforms copies it
+    /// too. No node takes it for its own image, because its platform is unknown; so Docker's BuildKit does it.
+    pub fn referrer(
+        &self,
+        subject: &Descriptor,
+        media_type: &str,
+        document: &[u8],
+    ) -> anyhow::Result<Descriptor> {
+        let mut subject = subject.clone();
+        subject.remove("platform");
+        let reference = json!({
+            "vnd.docker.reference.type": "attestation-manifest",
+            "vnd.docker.reference.digest": subject.get("digest"),
+        });
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "artifactType": media_type,
+            "config": self.blob("application/vnd.oci.empty.v1+json", b"{}")?,
+            "layers": [self.blob(media_type, document)?],
+            "subject": subject,
+            "annotations": self.labels,
+        });
+        let mut manifest = self.blob(MANIFEST, manifest.to_string().as_bytes())?;
+        manifest.insert("artifactType".to_owned(), json!(media_type));
+        manifest.insert("platform".to_owned(), json!({"architecture": "unknown", "os": "unknown"}));
+        manifest.insert("annotations".to_owned(), reference);
         Ok(manifest)
     }
 
     /// One image for several platforms, of which the reader chooses its own.
     pub fn for_platforms(&self, images: &[Descriptor]) -> anyhow::Result<Descriptor> {
-        self.blob(INDEX, index(images).as_bytes())
+        let mut index = index(images);
+        set(&mut index, "annotations", json!(self.labels));
+        self.blob(INDEX, index.to_string().as_bytes())
     }
 
     /// Gives an image a name.
@@ -98,12 +148,12 @@ impl Layout {
     }
 
     /// Writes the images that have names as one file.
-    pub fn write(self, archive: &Path) -> anyhow::Result<()> {
+    pub fn write(self, to: &Path) -> anyhow::Result<()> {
         let file = |name: &str, text: &str| fs::write(self.directory.path().join(name), text);
         file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#).context("writing oci-layout")?;
-        file("index.json", &index(&self.named)).context("writing index.json")?;
-        let tar = tar(self.directory.path())?;
-        fs::write(archive, tar).with_context(|| format!("writing {}", archive.display()))
+        file("index.json", &index(&self.named).to_string()).context("writing index.json")?;
+        let tar = archive::tar(self.directory.path())?;
+        fs::write(to, tar).with_context(|| format!("writing {}", to.display()))
     }
 
     /// Keeps the bytes.
@@ -117,53 +167,32 @@ impl Layout {
     }
 }
 
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-
-fn index(images: &[Descriptor]) -> String {
-    json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": images}).to_string()
-}
-
-/// What is in a directory, without the directory itself.
-fn tar(directory: &Path) -> anyhow::Result<Vec<u8>> {
-    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
-    names.sort();
-    let command = &mut Command::new("tar");
-    filter(command.arg("--create").arg("--directory").arg(directory).args(NEUTRAL).args(names), &[])
-}
-
 fn digest(bytes: &[u8]) -> anyhow::Result<String> {
-    let printed = String::from_utf8(filter(&mut Command::new("sha256sum"), bytes)?)?;
-    let hexadecimal = printed.split_whitespace().next().context("sha256sum prints nothing")?;
-    Ok(format!("sha256:{hexadecimal}"))
+    Ok(format!("sha256:{}", archive::sha256(bytes)?))
 }
 
-/// Gives a program these bytes; what it prints.
-fn filter(command: &mut Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {name}"))?;
-    let mut stdin = child.stdin.take().context("a child without stdin")?;
-    // It prints before it has read everything.
-    let (output, written) = std::thread::scope(|scope| {
-        let writer = scope.spawn(move || stdin.write_all(input));
-        (child.wait_with_output(), writer.join())
-    });
-    let output = output.with_context(|| format!("waiting for {name}"))?;
-    ensure!(output.status.success(), "{name} failed ({})", output.status);
-    match written {
-        Ok(written) => written.with_context(|| format!("writing to {name}"))?,
-        Err(_) => anyhow::bail!("writing to {name} panicked"),
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// The label that is also the image's own time.
+const CREATED: &str = "org.opencontainers.image.created";
+
+/// Sets a field of an object.
+fn set(object: &mut Value, field: &str, value: Value) {
+    if let Value::Object(object) = object {
+        object.insert(field.to_owned(), value);
     }
-    Ok(output.stdout)
+}
+
+fn index(images: &[Descriptor]) -> Value {
+    json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": images})
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
+
+    use std::process::Command;
 
     use super::*;
 
@@ -183,12 +212,15 @@ mod tests {
         }
         let archives = ["one.tar", "other.tar"].map(|name| files.path().join(name));
         for archive in &archives {
-            let mut layout = Layout::new().unwrap();
+            let labels = Labels::from([(CREATED, "2026-03-30T15:08:09Z".to_owned())]);
+            let mut layout = Layout::new(labels).unwrap();
             let lower = layout.layer(&roots[0], Compression::None).unwrap();
             let upper = layout.layer(&roots[1], Compression::Gzip).unwrap();
             let config = json!({"Entrypoint": ["/usr/bin/program"]});
-            let image = |architecture| layout.image(architecture, &config, &[&lower, &upper]).unwrap();
-            let all = layout.for_platforms(&[image("amd64"), image("arm64")]).unwrap();
+            let image = |architecture| layout.image(architecture, config.clone(), &[&lower, &upper]).unwrap();
+            let (amd64, arm64) = (image("amd64"), image("arm64"));
+            let about = layout.referrer(&amd64, "application/vnd.cyclonedx+json", b"{}").unwrap();
+            let all = layout.for_platforms(&[amd64, arm64, about]).unwrap();
             layout.name(all, "registry.example/program:1");
             layout.write(archive).unwrap();
         }
@@ -205,12 +237,20 @@ mod tests {
         let named = &read(&layout.join("index.json"))["manifests"][0];
         assert_eq!(named["annotations"]["io.containerd.image.name"], "registry.example/program:1");
         let index = read(&blob(named));
+        let about = &index["manifests"][2];
+        assert_eq!(about["platform"]["architecture"], "unknown");
+        let about = read(&blob(about));
+        assert_eq!(about["artifactType"], "application/vnd.cyclonedx+json");
+        assert_eq!(about["subject"]["digest"], index["manifests"][0]["digest"]);
+        assert_eq!(fs::read(blob(&about["layers"][0])).unwrap(), b"{}");
         for (number, architecture) in ["amd64", "arm64"].into_iter().enumerate() {
             let manifest = &index["manifests"][number];
             assert_eq!(manifest["platform"]["architecture"], architecture);
             let manifest = read(&blob(manifest));
             let config = read(&blob(&manifest["config"]));
             assert_eq!(config["architecture"], architecture);
+            assert_eq!(config["created"], "2026-03-30T15:08:09Z");
+            assert_eq!(config["config"]["Labels"][CREATED], config["created"]);
             assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/program");
             for (layer, content) in ["lower", "upper"].into_iter().enumerate() {
                 let root = files.path().join(architecture).join(content);

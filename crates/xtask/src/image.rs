@@ -4,23 +4,26 @@
 //! base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
 //! shell: nothing reads them. The same sources and tools give the same image, byte for byte.
 //!
-//! What is written: an OCI archive for all platforms, and beside it the SBOM of each, read back from the
-//! program.
+//! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM, read
+//! back from the program, and how it was built.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use guest::image_program::{self, Platform};
-use guest::oci::{Compression, Layer, Layout};
+use guest::oci::{Compression, Descriptor, Labels, Layer, Layout};
+use guest::source::Source;
 use guest::workspace;
 use serde_json::{Value, json};
 
-/// What the manifests ask for. Without a host, nodes would look for it in a public registry, where the name
-/// is not ours.
-const NAME: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
+use crate::provenance::{self, Subject};
+
+/// Without a host, nodes would look for it in a public registry, where the name is not ours.
+const REPOSITORY: &str = "registry.example/kube-ipvs";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The command line of `cargo xtask image`.
 #[derive(clap::Args)]
@@ -33,32 +36,43 @@ pub(crate) struct Args {
 /// Builds the image in target/image.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let platforms = if args.platforms.is_empty() { &Platform::ALL } else { args.platforms.as_slice() };
-    let name = concat!("kube-ipvs-", env!("CARGO_PKG_VERSION"));
     let directory = workspace::root().join("target/image");
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    for file in write(platforms, &directory)? {
+        println!("{}", file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
-    let mut layout = Layout::new()?;
-    let mut images = Vec::new();
+/// Builds the programs, and writes an OCI archive for all platforms and the SBOM of each. Returns the files.
+pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<PathBuf>> {
+    let source = Source::here();
+    let mut layout = Layout::new(labels(source.as_ref()))?;
+    let (mut images, mut files) = (Vec::new(), Vec::new());
     for &platform in platforms {
         let program = image_program::build(platform)?;
-        let sbom = directory.join(format!("{name}-{}.cdx.json", platform.architecture()));
-        fs::write(&sbom, image_program::sbom(&program)?).with_context(|| sbom.display().to_string())?;
+        let sbom = image_program::sbom(&program)?;
+        let file = directory.join(format!("kube-ipvs-{VERSION}-{}.cdx.json", platform.architecture()));
+        fs::write(&file, &sbom).with_context(|| file.display().to_string())?;
+        files.push(file);
         let layer = layer(&layout, &program)?;
-        println!(
-            "linux/{}: {:.1} MB compressed; {}",
-            platform.architecture(),
-            megabytes(layer.size),
-            sbom.display()
-        );
-        images.push(layout.image(platform.architecture(), &config(), &[&layer])?);
+        eprintln!("xtask: linux/{}: {:.1} MB compressed", platform.architecture(), megabytes(layer.size));
+        let image = layout.image(platform.architecture(), config(), &[&layer])?;
+        images.push(layout.referrer(&image, "application/vnd.cyclonedx+json", &sbom)?);
+        // Of changed sources nothing can be said.
+        if let Some(source) = source.as_ref().filter(|source| source.is_clean) {
+            let provenance = provenance(source, platform, &image)?;
+            images.push(layout.referrer(&image, provenance::MEDIA_TYPE, provenance.as_bytes())?);
+        }
+        images.push(image);
     }
     // One name for all platforms, so that the reader chooses its own.
     let image = layout.for_platforms(&images)?;
-    layout.name(image, NAME);
-    let archive = directory.join(format!("{name}.oci.tar"));
+    layout.name(image, &format!("{REPOSITORY}:{VERSION}"));
+    let archive = directory.join(format!("kube-ipvs-{VERSION}.oci.tar"));
     layout.write(&archive)?;
-    println!("{}", archive.display());
-    Ok(ExitCode::SUCCESS)
+    files.push(archive);
+    Ok(files)
 }
 
 /// The only layer: the program under both its names.
@@ -82,13 +96,30 @@ fn config() -> Value {
         "Entrypoint": ["/usr/local/bin/kube-ipvs"],
         // For `kubectl exec POD -- kube-ipvs status`.
         "Env": ["PATH=/usr/local/bin"],
-        "Labels": {
-            "org.opencontainers.image.title": "kube-ipvs",
-            "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
-            "org.opencontainers.image.licenses": "Apache-2.0",
-            "org.opencontainers.image.source": "https://github.com/kube-ipvs/kube-ipvs",
-        },
     })
+}
+
+/// <https://github.com/opencontainers/image-spec/blob/v1.1.0/annotations.md>
+fn labels(source: Option<&Source>) -> Labels {
+    let mut labels = Labels::from([
+        ("org.opencontainers.image.title", "kube-ipvs".to_owned()),
+        ("org.opencontainers.image.version", VERSION.to_owned()),
+        ("org.opencontainers.image.licenses", env!("CARGO_PKG_LICENSE").to_owned()),
+        ("org.opencontainers.image.source", env!("CARGO_PKG_REPOSITORY").to_owned()),
+    ]);
+    if let Some(source) = source {
+        labels.insert("org.opencontainers.image.revision", source.revision());
+        labels.insert("org.opencontainers.image.created", source.time.clone());
+    }
+    labels
+}
+
+fn provenance(source: &Source, platform: Platform, image: &Descriptor) -> Result<String> {
+    let digest =
+        image.get("digest").and_then(Value::as_str).and_then(|digest| digest.strip_prefix("sha256:"));
+    let sha256 = digest.context("an image without a digest")?.to_owned();
+    let subject = Subject { name: REPOSITORY.to_owned(), sha256 };
+    provenance::statement(source, "cargo xtask image", &[platform], &[subject])
 }
 
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
@@ -111,14 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn image_has_the_program_under_both_names() {
+    fn image_has_the_program_under_both_names_and_says_what_it_is() {
         let files = tempfile::tempdir().unwrap();
         let program = files.path().join("program");
         fs::write(&program, "a program").unwrap();
-        let mut layout = Layout::new().unwrap();
+        let source = Source {
+            commit: "0123456789abcdef0123456789abcdef01234567".to_owned(),
+            seconds: 1_774_883_289,
+            time: "2026-03-30T15:08:09Z".to_owned(),
+            is_clean: true,
+        };
+        let mut layout = Layout::new(labels(Some(&source))).unwrap();
         let layer = layer(&layout, &program).unwrap();
-        let image = layout.image("amd64", &config(), &[&layer]).unwrap();
-        layout.name(image, NAME);
+        let image = layout.image("amd64", config(), &[&layer]).unwrap();
+        layout.name(image, REPOSITORY);
         let archive = files.path().join("image.tar");
         layout.write(&archive).unwrap();
 
@@ -136,5 +173,26 @@ mod tests {
         for name in [entry_point, "usr/local/bin/kube-proxy"] {
             assert_eq!(fs::read_to_string(root.join(name)).unwrap(), "a program");
         }
+        assert_eq!(config["created"], source.time);
+        let label = |name| &config["config"]["Labels"][format!("org.opencontainers.image.{name}")];
+        assert_eq!(label("revision"), "0123456789ab");
+        assert_eq!(label("source"), "https://github.com/kube-ipvs/kube-ipvs");
+    }
+
+    #[test]
+    fn the_provenance_names_the_image_and_the_commit() {
+        let source = Source {
+            commit: "0123456789abcdef0123456789abcdef01234567".to_owned(),
+            seconds: 0,
+            time: String::new(),
+            is_clean: true,
+        };
+        let image = json!({"digest": "sha256:abcd"}).as_object().unwrap().clone();
+        let text = provenance(&source, Platform::Arm64, &image).unwrap();
+        let statement: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(statement["subject"][0]["digest"]["sha256"], "abcd");
+        let build = &statement["predicate"]["buildDefinition"];
+        assert_eq!(build["externalParameters"]["source"]["digest"]["gitCommit"], source.commit);
+        assert_eq!(build["internalParameters"]["targets"][0], "aarch64-unknown-linux-musl");
     }
 }

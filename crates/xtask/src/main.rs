@@ -1,13 +1,16 @@
-//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`; `demo`, `bench`,
-//! `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
+//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`, `release`; `demo`,
+//! `bench`, `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
 mod api_servers;
 mod elsewhere;
 mod fuzz;
+mod gate;
 mod image;
 mod man;
+mod provenance;
+mod release;
 mod test;
 mod vm;
 
@@ -51,6 +54,8 @@ enum Command {
     Image(image::Args),
     /// Make the manual pages.
     Man,
+    /// Make everything that is published.
+    Release(release::Args),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +73,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Man => man::run(),
+        Command::Release(args) => release::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -1,0 +1,41 @@
+//! Whether every test has passed at a commit: `cargo xtask test` notes it, `cargo xtask release` wants it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::source::Source;
+use guest::workspace;
+
+/// Where it is noted: a file for each commit, with the counts of the tests.
+fn note(source: &Source) -> PathBuf {
+    workspace::root().join("target/gate").join(&source.commit)
+}
+
+/// Notes that all tests have passed, of the sources that were there `before`. Of changed ones nothing is noted.
+pub(crate) fn note_passed(before: Option<&Source>, counts: &str) -> Result<()> {
+    let Some(source) = before.filter(|source| source.is_clean && Source::here().as_ref() == Some(*source))
+    else {
+        return Ok(());
+    };
+    let path = note(source);
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    }
+    fs::write(&path, counts).with_context(|| path.display().to_string())
+}
+
+/// Runs the gate, unless it has passed at this commit.
+pub(crate) fn ensure_passed(source: &Source) -> Result<()> {
+    if note(source).is_file() {
+        return Ok(());
+    }
+    eprintln!(
+        "xtask: every test runs first, because target/gate has no note that they passed at this commit"
+    );
+    let status = Command::new(workspace::root().join(".ci/run")).status().context("starting .ci/run")?;
+    ensure!(status.success(), "the gate (.ci/run) failed: nothing is released");
+    ensure!(note(source).is_file(), "the gate passed, but the sources changed meanwhile");
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! How something was built, as a SLSA provenance (<https://slsa.dev/spec/v1.0/provenance>): of which sources, by which
+//! command, with which compiler.
+//!
+//! No time and no machine is in it, so that it is the same for whoever builds the same sources again.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use guest::archive::sha256;
+use guest::image_program::Platform;
+use guest::source::Source;
+use guest::{compiler, workspace};
+use serde_json::{Value, json};
+
+/// The media type of what [`statement`] makes.
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.in-toto+json";
+
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+/// What is said to be built so.
+pub(crate) struct Subject {
+    /// The name of a file or an image.
+    pub(crate) name: String,
+    /// In hexadecimal digits.
+    pub(crate) sha256: String,
+}
+
+/// An in-toto statement of these subjects, for one line of a file.
+pub(crate) fn statement(
+    source: &Source,
+    command: &str,
+    platforms: &[Platform],
+    subjects: &[Subject],
+) -> Result<String> {
+    let lock_file = fs::read(workspace::root().join("Cargo.lock")).context("reading Cargo.lock")?;
+    let from = json!({"uri": format!("git+{REPOSITORY}"), "digest": {"gitCommit": source.commit}});
+    let lock_file = json!({"name": "Cargo.lock", "digest": {"sha256": sha256(&lock_file)?}});
+    let subjects: Vec<Value> = subjects
+        .iter()
+        .map(|Subject { name, sha256 }| json!({"name": name, "digest": {"sha256": sha256}}))
+        .collect();
+    let targets: Vec<&str> = platforms.iter().map(|platform| platform.target()).collect();
+    let statement = json!({
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": subjects,
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": format!("{REPOSITORY}/blob/main/docs/verify.md#what-the-provenance-says"),
+                "externalParameters": {"source": from, "command": command},
+                "internalParameters": {"targets": targets, "compiler": compiler::version()?},
+                "resolvedDependencies": [from, lock_file],
+            },
+            "runDetails": {"builder": {"id": format!("{REPOSITORY}/blob/main/docs/verify.md#who-builds")}},
+        },
+    });
+    Ok(statement.to_string())
+}

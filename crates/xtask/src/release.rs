@@ -1,0 +1,106 @@
+//! `cargo xtask release VERSION`: everything that is published, in `target/release-VERSION`.
+//!
+//! The sources decide every byte of it but the signatures. CONTRIBUTING.md has the way from
+//! here to those who install it.
+
+mod chart;
+mod checksums;
+mod documents;
+mod manifests;
+mod package;
+mod program;
+mod readiness;
+mod signature;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use guest::archive::sha256;
+use guest::image_program::Platform;
+use guest::programs::run as run_program;
+use guest::source::Source;
+use guest::workspace;
+
+use crate::gate;
+use crate::image;
+use crate::provenance::{self, Subject};
+
+/// The command line of `cargo xtask release`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The version, as Cargo.toml and CHANGELOG.md have it
+    version: String,
+    /// Sign with cosign by this key: what its `--key` takes, such as a file or a key of a cloud
+    #[arg(long, value_name = "KEY")]
+    cosign_key: Option<String>,
+    /// Sign with minisign by the secret key in this file
+    #[arg(long, value_name = "FILE")]
+    minisign_key: Option<PathBuf>,
+}
+
+/// Makes all of it, if the sources are ready to be released.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let version = args.version.as_str();
+    let source = Source::here().context("git does not know these sources: only a commit can be released")?;
+    readiness::ensure(version, &source)?;
+    gate::ensure_passed(&source)?;
+
+    let directory = workspace::root().join(format!("target/release-{version}"));
+    make_anew(&directory)?;
+    image::write(&Platform::ALL, &directory)?;
+    let documents = documents::make()?;
+    for platform in Platform::ALL {
+        program::write(version, platform, documents.path(), &directory)?;
+        package::write(version, platform, &source, documents.path(), &directory)?;
+    }
+    chart::write(version, &directory)?;
+    manifests::write(version, &directory)?;
+    write_provenance(version, &source, &directory)?;
+    let checksums = checksums::write(&directory)?;
+    signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
+    for file in files(&directory)? {
+        println!("{}", file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a directory, without what an earlier run has left there.
+fn make_anew(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("removing {}", directory.display()))?;
+    }
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))
+}
+
+/// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
+fn open_to_all(directory: &Path) -> Result<()> {
+    run_program(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
+}
+
+/// The files of a directory, in the order of their names.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// The last part of a path.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Writes how all that is there so far was built.
+fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<()> {
+    let mut subjects = Vec::new();
+    for file in files(directory)? {
+        let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
+        subjects.push(Subject { name: name(&file), sha256: sha256(&bytes)? });
+    }
+    let command = format!("cargo xtask release {version}");
+    let statement = provenance::statement(source, &command, &Platform::ALL, &subjects)?;
+    let file = directory.join(format!("kube-ipvs-{version}.intoto.jsonl"));
+    fs::write(&file, statement + "\n").with_context(|| file.display().to_string())
+}

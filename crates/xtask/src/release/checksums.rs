@@ -1,0 +1,21 @@
+//! The SHA-256 of each file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use guest::archive::sha256;
+
+use super::{files, name};
+
+/// Writes `SHA256SUMS` for the files of a directory, as `sha256sum --check` reads it.
+pub(super) fn write(directory: &Path) -> Result<PathBuf> {
+    let mut lines = Vec::new();
+    for file in files(directory)? {
+        let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
+        lines.push(format!("{}  {}\n", sha256(&bytes)?, name(&file)));
+    }
+    let checksums = directory.join("SHA256SUMS");
+    fs::write(&checksums, lines.concat()).with_context(|| checksums.display().to_string())?;
+    Ok(checksums)
+}

@@ -1,0 +1,56 @@
+//! What goes with a program: manual pages, completions for shells, the licence.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use guest::archive;
+use guest::workspace;
+use tempfile::TempDir;
+
+use super::{files, name, open_to_all};
+use crate::man;
+
+/// Where a shell looks for the completions of a program, below `/usr/share`.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/kube-ipvs"),
+    ("zsh", "zsh/site-functions/_kube-ipvs"),
+    ("fish", "fish/vendor_completions.d/kube-ipvs.fish"),
+];
+
+/// A directory with all of them, as they are below `/usr/share`.
+pub(super) fn make() -> Result<TempDir> {
+    let root = tempfile::tempdir().context("making a directory for documents")?;
+    manual_pages(&root.path().join("man/man1"))?;
+    let program = workspace::daemon()?;
+    for (shell, place) in COMPLETIONS {
+        let mut command = Command::new(&program);
+        command.args(["completion", shell]).stderr(Stdio::inherit());
+        let script = command.output().context("starting kube-ipvs")?.stdout;
+        write(&root.path().join(place), &script)?;
+    }
+    let licence = fs::read(workspace::root().join("LICENSE")).context("reading LICENSE")?;
+    write(&root.path().join("doc/kube-ipvs/copyright"), &licence)?;
+    open_to_all(root.path())?;
+    Ok(root)
+}
+
+fn manual_pages(directory: &Path) -> Result<()> {
+    let plain = tempfile::tempdir().context("making a directory for manual pages")?;
+    man::write(plain.path())?;
+    for page in files(plain.path())? {
+        let text = fs::read(&page).with_context(|| page.display().to_string())?;
+        write(&directory.join(format!("{}.gz", name(&page))), &archive::gzip(&text)?)?;
+    }
+    Ok(())
+}
+
+/// Writes a file, and the directories on its way.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    ensure!(!bytes.is_empty(), "{} would be empty", path.display());
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    }
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}

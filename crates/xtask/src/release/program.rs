@@ -1,0 +1,30 @@
+//! The program by itself: an archive with what goes with it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use guest::archive;
+use guest::image_program::{self, Platform};
+use guest::programs::run;
+
+use super::open_to_all;
+
+/// Writes `kube-ipvs-VERSION-linux-ARCH.tar.gz`. In it is one directory of that name, laid out as `/usr` is.
+pub(super) fn write(version: &str, platform: Platform, documents: &Path, directory: &Path) -> Result<()> {
+    let name = format!("kube-ipvs-{version}-linux-{}", platform.architecture());
+    let root = tempfile::tempdir().context("making a directory for an archive")?;
+    let top = root.path().join(&name);
+    let programs = top.join("bin");
+    fs::create_dir_all(&programs).context("making a directory for programs")?;
+    let program = programs.join("kube-ipvs");
+    fs::copy(image_program::built(platform), &program).context("copying kube-ipvs")?;
+    // kubectl finds its plugin under this name.
+    symlink("kube-ipvs", programs.join("kubectl-ipvs")).context("linking kubectl-ipvs")?;
+    run(Command::new("cp").arg("-r").arg(documents).arg(top.join("share")))?;
+    open_to_all(&top)?;
+    let file = directory.join(format!("{name}.tar.gz"));
+    fs::write(&file, archive::gzip(&archive::tar(root.path())?)?).with_context(|| file.display().to_string())
+}

@@ -1,0 +1,99 @@
+//! The tier **release**: what `cargo xtask release` makes of this commit, taken apart as those who install it do.
+//!
+//! It works in clones below `target/try-release`, because the changelog has to have the version.
+
+mod clones;
+mod files;
+mod registry;
+mod reproduction;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use guest::programs::{self, Program};
+use guest::source::Source;
+use guest::workspace;
+use serde_json::Value;
+
+use super::summary::Report;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What an operator has, beside what every Debian has.
+const PROGRAMS: &[Program] = &[
+    Program { name: "minisign", package: "minisign" },
+    Program { name: "rpm", package: "rpm" },
+    Program { name: "skopeo", package: "skopeo" },
+    Program { name: "systemd-analyze", package: "systemd" },
+    Program { name: "curl", package: "curl" },
+];
+
+/// Runs all of it in order, up to the first that fails, whose files stay.
+pub(super) fn run() -> Report {
+    let mut report = Report::default();
+    let done = try_steps(&mut report);
+    report.extend(Report::from_result(done.map(|()| Report::default())));
+    report
+}
+
+fn try_steps(report: &mut Report) -> Result<()> {
+    programs::ensure(PROGRAMS)?;
+    let source = Source::here().context("git does not know these sources")?;
+    ensure!(source.is_clean, "there are changes that are not committed: what is tried is a commit");
+    let place = workspace::root().join("target/try-release");
+    if place.exists() {
+        fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))?;
+    }
+    fs::create_dir_all(&place).with_context(|| format!("making {}", place.display()))?;
+
+    let mut step = |name: &str, try_out: &dyn Fn() -> Result<()>| {
+        println!("--- {name}");
+        try_out().with_context(|| name.to_owned())?;
+        report.passed += 1;
+        anyhow::Ok(())
+    };
+    let clone = place.join("clone");
+    clones::make(&workspace::root(), &clone)?;
+    step("a version that the changelog does not have is refused", &|| {
+        clones::is_refused(&clone, "no section")
+    })?;
+    let commit = clones::name_the_version(&clone)?;
+    fs::write(clone.join("new"), "").context("writing a file")?;
+    step("changed sources are refused", &|| clones::is_refused(&clone, "not committed"))?;
+    fs::remove_file(clone.join("new")).context("removing a file")?;
+    let gate = clone.join("target/gate");
+    fs::create_dir_all(&gate).context("making a directory for the note")?;
+    fs::write(gate.join(commit), "").context("noting that the gate has passed")?;
+
+    let release = clone.join(format!("target/release-{VERSION}"));
+    let (secret, public) = clones::throw_away_key(&place)?;
+    step("a release is made", &|| clones::release(&clone, &secret))?;
+    step("every file has its checksum", &|| files::have_checksums(&release))?;
+    step("minisign verifies the checksums", &|| files::minisign_verifies(&release, &public))?;
+    step("the archive has the program, its manual and its completions", &|| {
+        files::archive_is_whole(&release, &place)
+    })?;
+    step("dpkg and rpm find the same files in their packages", &|| files::packages_are_alike(&release))?;
+    step("systemd understands the unit, and finds it hardened", &|| {
+        files::unit_is_hardened(&release, &place)
+    })?;
+    step("Helm renders the chart", &|| files::helm_renders(&release))?;
+    step("a registry lists what is said of the image", &|| registry::lists_referrers(&release))?;
+    step("another build is the same, bit for bit", &|| reproduction::is_equal(&clone, &place))?;
+    fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
+}
+
+/// What a program prints.
+fn printed(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
+    ensure!(output.status.success(), "{name} failed ({})", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// What an index of images refers to.
+fn manifests(index: &str) -> Result<Vec<Value>> {
+    let index: Value = serde_json::from_str(index)?;
+    index.get("manifests").and_then(Value::as_array).cloned().context("an index without manifests")
+}

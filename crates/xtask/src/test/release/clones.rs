@@ -1,0 +1,55 @@
+//! Clones of this commit, in which there is a release.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::programs::run;
+use guest::workspace;
+
+use super::VERSION;
+
+pub(super) fn make(from: &Path, to: &Path) -> Result<()> {
+    run(Command::new("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(from).arg(to))
+}
+
+/// Commits a changelog with a section for the version; the commit.
+pub(super) fn name_the_version(clone: &Path) -> Result<String> {
+    let path = clone.join("CHANGELOG.md");
+    let changelog = fs::read_to_string(&path).context("reading CHANGELOG.md")?;
+    let named = changelog.replacen("## [Unreleased]", &format!("## [{VERSION}] - 2000-01-01"), 1);
+    fs::write(&path, named).context("writing CHANGELOG.md")?;
+    let author = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let mut commit = Command::new("git");
+    run(commit.arg("-C").arg(clone).args(author).args(["commit", "--quiet", "--all", "--message=Try"]))?;
+    let output = Command::new("git").arg("-C").arg(clone).args(["rev-parse", "HEAD"]).output();
+    Ok(String::from_utf8(output.context("starting git")?.stdout)?.trim().to_owned())
+}
+
+/// cargo, in a clone.
+pub(super) fn xtask(clone: &Path) -> Command {
+    let mut command = workspace::cargo();
+    command.current_dir(clone).arg("xtask");
+    command
+}
+
+/// Fails unless the command refuses to make a release, for this reason.
+pub(super) fn is_refused(clone: &Path, reason: &str) -> Result<()> {
+    let output = xtask(clone).args(["release", VERSION]).output().context("starting cargo")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && said.contains(reason), "{said}");
+    Ok(())
+}
+
+/// A key for minisign without a password: the file with the secret one, and the public one.
+pub(super) fn throw_away_key(place: &Path) -> Result<(PathBuf, String)> {
+    let (secret, public) = (place.join("minisign.key"), place.join("minisign.pub"));
+    run(Command::new("minisign").args(["-G", "-W", "-s"]).arg(&secret).arg("-p").arg(&public))?;
+    let text = fs::read_to_string(&public).context("reading the public key")?;
+    Ok((secret, text.lines().last().unwrap_or_default().to_owned()))
+}
+
+pub(super) fn release(clone: &Path, secret_key: &Path) -> Result<()> {
+    run(xtask(clone).args(["release", VERSION, "--minisign-key"]).arg(secret_key))
+}

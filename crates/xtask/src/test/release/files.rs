@@ -1,0 +1,100 @@
+//! What an operator downloads.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::go::clients;
+use guest::image_program::Platform;
+use guest::programs::run;
+
+use super::{VERSION, printed};
+
+/// Fails unless each file is what `SHA256SUMS` says.
+pub(super) fn have_checksums(release: &Path) -> Result<()> {
+    run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(release))
+}
+
+pub(super) fn minisign_verifies(release: &Path, public_key: &str) -> Result<()> {
+    let verify = ["-V", "-q", "-P", public_key, "-m", "SHA256SUMS"];
+    run(Command::new("minisign").args(verify).current_dir(release))?;
+    let changed = release.with_file_name("changed");
+    fs::copy(release.join("SHA256SUMS"), &changed).context("copying SHA256SUMS")?;
+    fs::write(&changed, "0  other\n").context("changing SHA256SUMS")?;
+    let mut verify = Command::new("minisign");
+    verify
+        .args(["-V", "-q", "-P", public_key, "-x"])
+        .arg(release.join("SHA256SUMS.minisig"))
+        .arg("-m")
+        .arg(changed);
+    ensure!(!verify.output()?.status.success(), "minisign takes another text for the signed one");
+    Ok(())
+}
+
+pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
+    let name = format!("kube-ipvs-{VERSION}-linux-{}", Platform::HERE.architecture());
+    let archive = release.join(format!("{name}.tar.gz"));
+    run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(place))?;
+    let root = place.join(name);
+    let said = printed(Command::new(root.join("bin/kube-ipvs")).arg("--version"))?;
+    ensure!(said == format!("kube-ipvs {VERSION}\n"), "{said}");
+    for file in [
+        "bin/kubectl-ipvs",
+        "share/man/man1/kube-ipvs.1.gz",
+        "share/bash-completion/completions/kube-ipvs",
+        "share/doc/kube-ipvs/copyright",
+    ] {
+        ensure!(root.join(file).is_file(), "{file} is missing");
+    }
+    Ok(())
+}
+
+pub(super) fn packages_are_alike(release: &Path) -> Result<()> {
+    for (deb, rpm) in [("amd64", "x86_64"), ("arm64", "aarch64")] {
+        let deb = release.join(format!("kube-ipvs_{VERSION}-1_{deb}.deb"));
+        let rpm = release.join(format!("kube-ipvs-{VERSION}-1.{rpm}.rpm"));
+        let files = printed(Command::new("rpm").args(["--query", "--list", "--package"]).arg(rpm))?;
+        let in_rpm: BTreeSet<&str> = files.lines().collect();
+        let list =
+            printed(Command::new("sh").args(["-c", r#"dpkg-deb --fsys-tarfile "$0" | tar -t"#]).arg(deb))?;
+        let in_deb: BTreeSet<String> = list
+            .lines()
+            .filter(|line| !line.ends_with('/'))
+            .map(|line| line.trim_start_matches('.').to_owned())
+            .collect();
+        for file in &in_deb {
+            ensure!(in_rpm.contains(file.as_str()), "only the .deb has {file}");
+        }
+        for file in
+            ["/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service", "/etc/kube-ipvs/config.conf"]
+        {
+            ensure!(in_deb.contains(file), "the packages lack {file}");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn unit_is_hardened(release: &Path, place: &Path) -> Result<()> {
+    let deb = release.join(format!("kube-ipvs_{VERSION}-1_{}.deb", Platform::HERE.architecture()));
+    let root = place.join("root");
+    run(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&root))?;
+    let mut analyze = Command::new("systemd-analyze");
+    analyze.args(["security", "--offline=true", "--threshold=30", "--no-pager"]);
+    // 0 is a process without any right, 100 one with all: kubelet's has 96.
+    run(analyze.arg("--root").arg(&root).arg("kube-ipvs.service"))
+}
+
+pub(super) fn helm_renders(release: &Path) -> Result<()> {
+    let mut helm = Command::new(clients::MODULE.built()?.join("helm"));
+    helm.args(["template", "kube-ipvs"]).arg(release.join(format!("kube-ipvs-{VERSION}.tgz")));
+    helm.args(["--set=image.repository=registry.example/kube-ipvs", "--set=server=https://10.0.0.1:6443"]);
+    let rendered = printed(&mut helm)?;
+    ensure!(
+        rendered.contains(&format!("image: \"registry.example/kube-ipvs:{VERSION}\""))
+            || rendered.contains(&format!("image: registry.example/kube-ipvs:{VERSION}")),
+        "{rendered}"
+    );
+    Ok(())
+}
