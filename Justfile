@@ -46,6 +46,14 @@ image *args:
 man:
     cargo xtask man
 
+# The documents as a site, in target/book/html.
+book:
+    cargo xtask book
+
+# What is published of a version, in target/release-VERSION.
+release *args:
+    cargo xtask release "$@"
+
 # Format and lints, as the unit tier checks them.
 check:
     cargo fmt --all --check

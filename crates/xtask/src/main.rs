@@ -1,9 +1,11 @@
-//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`, `release`; `demo`,
-//! `bench`, `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
+//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`, `book`,
+//! `release`; `demo`, `bench`, `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the
+//! program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
 mod api_servers;
+mod book;
 mod elsewhere;
 mod fuzz;
 mod gate;
@@ -54,6 +56,8 @@ enum Command {
     Image(image::Args),
     /// Make the manual pages.
     Man,
+    /// Make a site of the documents.
+    Book,
     /// Make everything that is published.
     Release(release::Args),
 }
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Man => man::run(),
+        Command::Book => book::run(),
         Command::Release(args) => release::run(&args),
     };
     done.unwrap_or_else(|error| {

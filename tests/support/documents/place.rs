@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 10] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 15] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -22,6 +22,11 @@ pub(crate) const ELSEWHERE: [(&str, &str); 10] = [
     ("until", "asks an API server again and again: crates/cluster has one"),
     ("helm", "asks an API server: tests/api/documents.rs"),
     ("skopeo", "writes to a registry"),
+    ("oras", "asks a registry"),
+    ("sha256sum", "checks a release: crates/xtask/src/test/release"),
+    ("minisign", "checks a release: crates/xtask/src/test/release"),
+    ("cosign", "checks a release by a key that was not made yet"),
+    ("tar", "reads a release"),
     ("podman", "pulls images from a registry"),
     ("crictl", "asks a container runtime"),
     ("ssh", "reads a distribution's file on a node; tests/unit/config_convert.rs converts such files"),

@@ -1,0 +1,51 @@
+//! `cargo xtask book`: the documents as a site with search, in `target/book/html`. mdBook makes it.
+//!
+//! The pages are the repository's own, at the same paths, so that their links hold. A link to a file that is no page leads
+//! to the repository.
+
+mod contents;
+mod links;
+mod site;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use guest::cargo_tool::CargoTool;
+use guest::programs::run as run_program;
+use guest::workspace;
+
+const MDBOOK: CargoTool = CargoTool { name: "mdbook", version: "0.5.4", arguments: &[] };
+
+/// Makes the site, and follows each of its links.
+pub(crate) fn run() -> Result<ExitCode> {
+    let (root, book) = (workspace::root(), workspace::root().join("target/book"));
+    if book.exists() {
+        fs::remove_dir_all(&book).with_context(|| format!("removing {}", book.display()))?;
+    }
+    let pages = book.join("pages");
+    let contents = contents::of(&root)?;
+    for page in contents.pages() {
+        let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
+        write(&pages.join(page), links::to_the_site(page, &text, &contents)?.as_bytes())?;
+        for picture in links::pictures(page, &text) {
+            let bytes = fs::read(root.join(&picture)).with_context(|| picture.clone())?;
+            write(&pages.join(&picture), &bytes)?;
+        }
+    }
+    write(&pages.join("SUMMARY.md"), contents.summary().as_bytes())?;
+    fs::copy(root.join("docs/book.toml"), book.join("book.toml")).context("copying docs/book.toml")?;
+    run_program(Command::new(MDBOOK.installed()?).arg("build").arg(&book))?;
+    let links = site::check(&book.join("html"))?;
+    println!("{} pages, {links} links: {}", contents.pages().count(), book.join("html/index.html").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file, and the directories on its way.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    }
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}
