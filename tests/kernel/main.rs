@@ -1,7 +1,8 @@
 //! The program on a node of a lab, on a real kernel with IPVS, fed by a directory of manifests.
 //!
 //! A new test goes into the module of what a user sees; tests/README.md says which tier is the right one. Each test
-//! makes its own network namespaces and says `#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]`.
+//! makes its own network namespaces and says `#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]`. Those of
+//! `upgrades` need the program of the version before, and are in the tier release.
 #![allow(
     clippy::indexing_slicing,
     clippy::panic,
@@ -47,6 +48,7 @@ mod schedulers;
 mod services;
 mod top;
 mod udp;
+mod upgrades;
 mod vip_binding;
 mod walk;
 mod walks;

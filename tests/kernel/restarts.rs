@@ -23,16 +23,16 @@ use crate::support::{
 };
 
 /// How long traffic flows between two events.
-const A_WHILE: Duration = Duration::from_secs(1);
+pub(crate) const A_WHILE: Duration = Duration::from_secs(1);
 
-const SERVICE: Addresses = Addresses {
+pub(crate) const SERVICE: Addresses = Addresses {
     cluster_ips: [cluster::V4, cluster::V6],
     load_balancers: ["203.0.113.77", "2001:db8:77::1"],
     node_port: 30_777,
 };
 
 /// Writes the Service.
-fn write_service(cluster: &Cluster) {
+pub(crate) fn write_service(cluster: &Cluster) {
     let ports = ["TCP", "UDP"].map(|protocol| {
         json!({
             "name": protocol.to_lowercase(),
@@ -126,7 +126,7 @@ fn start(cluster: &Cluster, arguments: &[&str]) -> Daemon {
 }
 
 /// Waits for the first sync, and returns what it did.
-fn has_synced(daemon: &Daemon, node: &Host) -> Value {
+pub(crate) fn has_synced(daemon: &Daemon, node: &Host) -> Value {
     let status = eventually("the daemon has synced", || {
         let status = daemon.status(node)?;
         ensure!(status["last_full_sync"].is_object(), "{status:#}");
@@ -140,7 +140,7 @@ fn has_synced(daemon: &Daemon, node: &Host) -> Value {
 }
 
 /// Tells it to end, as the kubelet does.
-fn terminate(daemon: &Daemon, node: &Host) {
+pub(crate) fn terminate(daemon: &Daemon, node: &Host) {
     node.run("kill", &["-TERM", &daemon.id().to_string()]).unwrap();
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 use crate::cargo_tool::CargoTool;
 use crate::programs::{self, Program};
@@ -97,12 +98,20 @@ pub fn built(platform: Platform) -> PathBuf {
     workspace::root().join("target").join(platform.target()).join("release/kube-ipvs")
 }
 
-/// The dependencies that a program was built from, as a CycloneDX document.
+/// The dependencies that a program was built from, as a CycloneDX document. The same program gives the same one.
 pub fn sbom(program: &Path) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new(TO_CYCLONEDX.installed()?);
     let output = command.arg(program).stderr(Stdio::inherit()).output().context("starting auditable2cdx")?;
     ensure!(output.status.success(), "{} names no dependencies", program.display());
-    Ok(output.stdout)
+    let mut document: Value =
+        serde_json::from_slice(&output.stdout).context("reading what auditable2cdx prints")?;
+    // Made up, and when it was asked.
+    for (object, field) in [("", "serialNumber"), ("/metadata", "timestamp")] {
+        if let Some(Value::Object(object)) = document.pointer_mut(object) {
+            object.remove(field);
+        }
+    }
+    Ok(document.to_string().into_bytes())
 }
 
 /// Flags that keep paths of this machine out of the program, such as in panic messages, so that it is the

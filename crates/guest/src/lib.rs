@@ -23,6 +23,7 @@ pub mod cache;
 pub mod cargo_tool;
 pub mod compiler;
 pub mod documents;
+pub mod earlier;
 pub mod go;
 pub mod image_program;
 pub mod oci;

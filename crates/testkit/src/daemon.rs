@@ -32,12 +32,17 @@ impl Daemon {
     pub fn start(node: &Host, arguments: &[&str]) -> Result<Self> {
         let files = tempfile::tempdir()?;
         let socket = files.path().join("control.sock");
-        Self::start_at(node, arguments, files, socket)
+        Self::start_at(node, binary()?, arguments, files, socket)
     }
 
     /// Starts it with the control socket at this path.
     pub fn with_socket(node: &Host, arguments: &[&str], socket: &Path) -> Result<Self> {
-        Self::start_at(node, arguments, tempfile::tempdir()?, socket.to_owned())
+        Self::of_version(node, binary()?, arguments, socket)
+    }
+
+    /// Starts the program of some version, with the control socket at this path.
+    pub fn of_version(node: &Host, binary: PathBuf, arguments: &[&str], socket: &Path) -> Result<Self> {
+        Self::start_at(node, binary, arguments, tempfile::tempdir()?, socket.to_owned())
     }
 
     /// Starts a second daemon with the control socket of this one.
@@ -47,11 +52,16 @@ impl Daemon {
 
     /// Starts a second daemon with these arguments.
     pub fn another_with(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
-        Self::start_at(node, arguments, tempfile::tempdir()?, self.socket.clone())
+        Self::with_socket(node, arguments, &self.socket)
     }
 
-    fn start_at(node: &Host, arguments: &[&str], files: tempfile::TempDir, socket: PathBuf) -> Result<Self> {
-        let binary = binary()?;
+    fn start_at(
+        node: &Host,
+        binary: PathBuf,
+        arguments: &[&str],
+        files: tempfile::TempDir,
+        socket: PathBuf,
+    ) -> Result<Self> {
         let log = File::create(files.path().join("log"))?;
         let child = node
             .command(&binary.to_string_lossy())
@@ -77,8 +87,13 @@ impl Daemon {
 
     /// Runs a subcommand that talks to it, and returns what it printed.
     pub fn ask(&self, node: &Host, command: &str) -> Result<String> {
+        self.ask_by(node, &self.binary, command)
+    }
+
+    /// The same, with the program of another version.
+    pub fn ask_by(&self, node: &Host, binary: &Path, command: &str) -> Result<String> {
         let socket = self.socket.to_string_lossy();
-        node.run(&self.binary.to_string_lossy(), &[command, "--control-socket", &socket])
+        node.run(&binary.to_string_lossy(), &[command, "--control-socket", &socket])
     }
 
     /// Where its control socket is.

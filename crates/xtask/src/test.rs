@@ -9,7 +9,8 @@
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
 //! - **cluster**, only if it is named: a whole cluster. Its programs take too long to build on an empty machine.
-//! - **release**, only if it is named: `cargo xtask release`, and what it makes. It builds the program three times.
+//! - **release**, only if it is named: `cargo xtask release`, and what it makes. It builds the program three times, and
+//!   once that of the version before, with which the present one goes together.
 //!
 //! cargo-nextest runs all of them, each test in a process of its own. What needs a kernel is spread over guests, one
 //! for each processor ([`guests`]).
@@ -107,6 +108,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if args.tiers.contains(&Tier::Release) {
         timed("release", &release::run);
+        timed("upgrades", &|| tiers::upgrades(&kernel(), &args.names));
     }
     print!("\n{summary}");
     let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

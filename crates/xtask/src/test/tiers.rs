@@ -8,6 +8,7 @@ use super::guests::{self, ApiServers, Equipment};
 use super::nextest::{self, Build, Built, Selection};
 use super::summary::Report;
 use guest::Kernel;
+use guest::earlier;
 use guest::go::{clients, control_plane, prometheus};
 
 /// Everything that is not ignored.
@@ -18,8 +19,17 @@ pub(super) fn unit(names: &[String]) -> Report {
 
 /// The programs named `kernel`.
 pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
-    let tests = GuestTests { filter: "binary(kernel)", build: &["kernel"], names };
+    let tests = GuestTests { filter: "binary(kernel) - test(/^upgrades::/)", build: &["kernel"], names };
     in_guests(kernel, &tests, |_, _| Ok(()))
+}
+
+/// What of these needs the program of the version before.
+pub(super) fn upgrades(kernel: &Kernel, names: &[String]) -> Report {
+    let tests = GuestTests { filter: "binary(kernel) & test(/^upgrades::/)", build: &["kernel"], names };
+    in_guests(kernel, &tests, |_, equipment| {
+        equipment.program("KUBE_IPVS_EARLIER_BIN", earlier::program()?);
+        Ok(())
+    })
 }
 
 /// The programs named `api`: what needs no kernel beside what does.
