@@ -1,10 +1,11 @@
 #!/bin/sh
 # Before a removal, which dpkg calls `remove` and rpm 0. An upgrade restarts the daemon afterwards.
-set -e
 case "$1" in
     remove | 0)
+        systemctl --no-reload disable kube-ipvs.service || true
         if [ -d /run/systemd/system ]; then
-            systemctl --no-reload disable --now kube-ipvs.service
+            systemctl stop kube-ipvs.service || true
         fi
         ;;
 esac
+exit 0

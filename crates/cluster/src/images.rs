@@ -12,8 +12,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use guest::debian_root;
 use guest::go::{clients, cluster, control_plane};
-use guest::image_program::Platform;
 use guest::oci::{Compression, Labels, Layer, Layout};
+use guest::platform::Platform;
 use guest::programs::run;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::image_program::Platform;
+use guest::platform::Platform;
 use guest::programs::run;
 use guest::workspace;
 use serde::{Deserialize, Serialize};

@@ -7,9 +7,16 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-/// tar's options for that. GNU's format: the names of a directory are in the order of their bytes.
-const NEUTRAL: [&str; 6] =
-    ["--format=gnu", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+/// tar's options for that. Everybody may read, whatever the umask was here.
+const NEUTRAL: [&str; 7] = [
+    "--format=gnu",
+    "--sort=name",
+    "--mtime=@0",
+    "--owner=0",
+    "--group=0",
+    "--numeric-owner",
+    "--mode=go+rX,go-w",
+];
 
 /// What is in a directory, without the directory itself, as a tar archive.
 pub fn tar(directory: &Path) -> anyhow::Result<Vec<u8>> {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::cargo_tool::CargoTool;
-use crate::programs::{self, Program};
+use crate::platform::Platform;
 use crate::source::Source;
 use crate::workspace;
 
@@ -16,75 +16,18 @@ const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.
 /// Reads it back, as CycloneDX.
 const TO_CYCLONEDX: CargoTool = CargoTool { name: "auditable2cdx", version: "0.1.0", arguments: &[] };
 
-/// What an image is for. The names are those of container images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Platform {
-    /// x86-64
-    Amd64,
-    /// 64-bit ARM
-    Arm64,
-}
-
-impl Platform {
-    /// Every platform that there is an image for.
-    pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
-
-    /// This machine's.
-    pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
-
-    /// As images have it.
-    pub const fn architecture(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
-
-    /// As Rust has it.
-    pub const fn target(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-unknown-linux-musl",
-            Self::Arm64 => "aarch64-unknown-linux-musl",
-        }
-    }
-
-    /// Compiles the little C there is (in ring), which uses no C library.
-    const fn compiler(self) -> Program {
-        match self {
-            Self::Amd64 => Program { name: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
-            Self::Arm64 => Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
-        }
-    }
-
-    /// From the same package's dependencies.
-    const fn archiver(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-linux-gnu-ar",
-            Self::Arm64 => "aarch64-linux-gnu-ar",
-        }
-    }
-}
-
 /// Builds kube-ipvs for a platform; where it is.
 pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
     let target = platform.target();
-    ensure_standard_library(target)?;
-    programs::ensure(&[platform.compiler()])?;
     eprintln!("xtask: building kube-ipvs for {target}");
-
     let root = workspace::root();
-    let lower = target.replace('-', "_");
-    let upper = lower.to_uppercase();
     let mut command = Command::new(AUDITABLE.installed()?);
     command
         .current_dir(&root)
-        .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs", "--target", target])
-        .env(format!("CC_{lower}"), platform.compiler().name)
-        .env(format!("AR_{lower}"), platform.archiver())
-        // Rust brings musl and a linker for every platform.
-        .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld")
+        .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs"])
         .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?))
         .stdout(std::io::stderr());
+    platform.prepare(&mut command)?;
     if let Some(source) = Source::here() {
         command.env("KUBE_IPVS_REVISION", source.revision());
     }
@@ -125,22 +68,4 @@ fn rust_flags(root: &Path, cargo_home: &Path) -> String {
 fn cargo_home() -> anyhow::Result<PathBuf> {
     let set = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     set.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("neither CARGO_HOME nor HOME is set")
-}
-
-/// Has rustup fetch Rust's standard library for a target, if it is not there.
-fn ensure_standard_library(target: &str) -> anyhow::Result<()> {
-    let mut rustc = Command::new("rustc");
-    rustc.args(["--print", "target-libdir", "--target", target]);
-    let output = rustc.current_dir(workspace::root()).output().context("starting rustc")?;
-    let directory = String::from_utf8(output.stdout).context("what rustc prints")?;
-    if Path::new(directory.trim()).is_dir() {
-        return Ok(());
-    }
-    let Some(rustup) = programs::find("rustup") else {
-        bail!("Rust's standard library for {target} is missing, and there is no rustup to fetch it");
-    };
-    let mut add = Command::new(rustup);
-    let status = add.args(["target", "add", target]).current_dir(workspace::root()).status();
-    ensure!(status.context("starting rustup")?.success(), "rustup target add {target} failed");
-    Ok(())
 }

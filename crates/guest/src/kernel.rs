@@ -9,6 +9,7 @@ use anyhow::bail;
 
 use crate::debian::kernel_package::{self, Packaged};
 use crate::debian::suite::Suite;
+use crate::platform::Platform;
 use crate::programs::{self, Program};
 use crate::{Guest, qemu, uml};
 
@@ -25,6 +26,14 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// The processor that it runs on.
+    pub fn platform(&self) -> Platform {
+        match self {
+            Self::Host | Self::Uml(_) => Platform::HERE,
+            Self::Qemu(package) => package.platform,
+        }
+    }
+
     /// Installs what running on this kernel needs: programs, and the kernel itself. [`Guest::run`]
     /// does this too; calling it first distinguishes "cannot run here" from "failed".
     pub fn prepare(&self) -> anyhow::Result<()> {
@@ -44,9 +53,9 @@ impl Kernel {
         let mut programs = programs::CROSS_CHECKS.to_vec();
         match self {
             Self::Host => {}
-            Self::Qemu(_) => {
+            Self::Qemu(package) => {
                 programs.extend(programs::GUEST_TOOLS);
-                programs.push(programs::QEMU);
+                programs.push(package.platform.qemu());
             }
             Self::Uml(linux) => {
                 programs.extend(programs::GUEST_TOOLS);
@@ -63,11 +72,14 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("the host's kernel"),
-            Self::Qemu(Packaged { suite, name }) => {
-                let name = name.as_deref().unwrap_or("the distribution's kernel");
+            Self::Qemu(Packaged { suite, name, platform }) => {
+                f.write_str(name.as_deref().unwrap_or("the distribution's kernel"))?;
+                if !platform.is_here() {
+                    write!(f, " for {}", platform.architecture())?;
+                }
                 match suite {
-                    Some(suite) => write!(f, "{name} ({suite}) in QEMU"),
-                    None => write!(f, "{name} in QEMU"),
+                    Some(suite) => write!(f, " ({suite}) in QEMU"),
+                    None => f.write_str(" in QEMU"),
                 }
             }
             Self::Uml(Some(linux)) => write!(f, "User Mode Linux ({})", linux.display()),
@@ -115,13 +127,21 @@ impl FromStr for Choice {
 impl KernelArgs {
     /// The requested kernel, or the default for a few commands.
     pub fn choose(&self) -> Kernel {
-        let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone() });
+        self.choose_for(Platform::HERE)
+    }
+
+    /// The same for a processor: another than this machine's is emulated by QEMU, with a kernel of the distribution's
+    /// newest suite unless another one is named.
+    pub fn choose_for(&self, platform: Platform) -> Kernel {
+        let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone(), platform });
         match &self.kernel {
+            Some(Choice::Qemu(Some(suite))) => packaged(Some(suite.clone())),
+            // Nothing else runs programs of another processor.
+            _ if !platform.is_here() => packaged(Some(Suite::Newest)),
             Some(Choice::Host) => Kernel::Host,
             Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
-            Some(Choice::Qemu(suite)) => packaged(suite.clone()),
             None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
-            None => packaged(None),
+            Some(Choice::Qemu(None)) | None => packaged(None),
         }
     }
 

@@ -27,6 +27,7 @@ pub mod earlier;
 pub mod go;
 pub mod image_program;
 pub mod oci;
+pub mod platform;
 pub mod process;
 pub mod programs;
 pub mod source;

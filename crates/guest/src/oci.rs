@@ -33,6 +33,16 @@ pub struct Layer {
     pub size: usize,
 }
 
+/// What is said of an image.
+pub struct Document<'a> {
+    /// Its media type, by which readers find it.
+    pub media_type: &'a str,
+    /// Its text.
+    pub bytes: &'a [u8],
+    /// The type of predicate, if it is an in-toto statement.
+    pub predicate: Option<&'a str>,
+}
+
 /// Whether a layer is compressed: what is downloaded is, and what stays on this machine need not be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -97,17 +107,17 @@ impl Layout {
         Ok(manifest)
     }
 
-    /// A document of this media type about an image, its subject. A registry lists it among the subject's referrers
+    /// A document about an image, its subject. A registry lists it among the subject's referrers
     /// (<https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#listing-referrers>).
     ///
-    /// Put it [beside its subject](Layout::for_platforms): whoever copies that image with all its platforms copies it
+    /// Put it [behind its subject](Layout::for_platforms): whoever copies that image with all its platforms copies it
     /// too. No node takes it for its own image, because its platform is unknown; so Docker's BuildKit does it.
-    pub fn referrer(
-        &self,
-        subject: &Descriptor,
-        media_type: &str,
-        document: &[u8],
-    ) -> anyhow::Result<Descriptor> {
+    pub fn referrer(&self, subject: &Descriptor, document: &Document<'_>) -> anyhow::Result<Descriptor> {
+        let Document { media_type, bytes, predicate } = *document;
+        let mut layer = self.blob(media_type, bytes)?;
+        if let Some(predicate) = predicate {
+            layer.insert("annotations".to_owned(), json!({"in-toto.io/predicate-type": predicate}));
+        }
         let mut subject = subject.clone();
         subject.remove("platform");
         let reference = json!({
@@ -119,7 +129,7 @@ impl Layout {
             "mediaType": MANIFEST,
             "artifactType": media_type,
             "config": self.blob("application/vnd.oci.empty.v1+json", b"{}")?,
-            "layers": [self.blob(media_type, document)?],
+            "layers": [layer],
             "subject": subject,
             "annotations": self.labels,
         });
@@ -219,7 +229,9 @@ mod tests {
             let config = json!({"Entrypoint": ["/usr/bin/program"]});
             let image = |architecture| layout.image(architecture, config.clone(), &[&lower, &upper]).unwrap();
             let (amd64, arm64) = (image("amd64"), image("arm64"));
-            let about = layout.referrer(&amd64, "application/vnd.cyclonedx+json", b"{}").unwrap();
+            let media_type = "application/vnd.cyclonedx+json";
+            let sbom = Document { media_type, bytes: b"{}", predicate: None };
+            let about = layout.referrer(&amd64, &sbom).unwrap();
             let all = layout.for_platforms(&[amd64, arm64, about]).unwrap();
             layout.name(all, "registry.example/program:1");
             layout.write(archive).unwrap();

@@ -66,13 +66,6 @@ pub const GUEST_TOOLS: &[Program] = &[
     program("umount", "mount"),
 ];
 
-/// QEMU for this machine's architecture.
-pub const QEMU: Program = if cfg!(target_arch = "aarch64") {
-    program("qemu-system-aarch64", "qemu-system-arm")
-} else {
-    program("qemu-system-x86_64", "qemu-system-x86")
-};
-
 /// Where an executable is. Looks into the `sbin` directories too, which an ordinary user's PATH
 /// leaves out.
 pub fn find(name: impl AsRef<Path>) -> Option<PathBuf> {

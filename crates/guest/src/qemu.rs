@@ -8,6 +8,7 @@ mod elf;
 mod initramfs;
 mod kvm;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,8 @@ use anyhow::{Context as _, bail};
 
 use crate::debian::kernel_package::{self, KernelPackage, Packaged};
 use crate::debian::modules::{Dependencies, INDEXES};
+use crate::debian::root;
+use crate::platform::Platform;
 use crate::relay::{self, Tap};
 use crate::{Forward, Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
 use initramfs::Tree;
@@ -28,18 +31,39 @@ const INIT: &str = include_str!("qemu/init.sh");
 /// The guest's own address in QEMU's user network.
 const ADDRESS: &str = "10.0.2.15/24";
 
-/// The machine type and the console's device.
-const MACHINE: (&str, &str) =
-    if cfg!(target_arch = "aarch64") { ("virt", "ttyAMA0") } else { ("q35", "ttyS0") };
+/// What QEMU is told of a machine.
+struct Machine {
+    /// Its type.
+    kind: &'static str,
+    /// The console's device.
+    console: &'static str,
+    /// The processor, where it is emulated.
+    emulated: &'static str,
+    /// Kernel parameters for that.
+    parameters: &'static str,
+}
 
-/// The emulated processor, without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with
-/// corrupted lists of the slab allocator, and none without that instruction.
-const EMULATED_CPU: &str = if cfg!(target_arch = "x86_64") { "max,-cx16" } else { "max" };
-
-/// Kernel parameters for it. The kernel counts ticks of the timer to see whether its interrupt arrives; if
-/// the host is busy too few come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in
-/// `arch/x86/kernel/apic/io_apic.c`).
-const EMULATED_PARAMETERS: &str = if cfg!(target_arch = "x86_64") { " no_timer_check" } else { "" };
+const fn machine_of(platform: Platform) -> Machine {
+    match platform {
+        Platform::Amd64 => Machine {
+            kind: "q35",
+            console: "ttyS0",
+            // Without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with corrupted lists of the slab
+            // allocator, and none without that instruction.
+            emulated: "max,-cx16",
+            // The kernel counts ticks of the timer to see whether its interrupt arrives; if the host is busy too few
+            // come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in `arch/x86/kernel/apic/io_apic.c`).
+            parameters: " no_timer_check",
+        },
+        Platform::Arm64 => Machine {
+            kind: "virt",
+            console: "ttyAMA0",
+            // Without signed pointers, whose algorithm takes most of the time where it is emulated.
+            emulated: "max,pauth=off",
+            parameters: "",
+        },
+    }
+}
 
 /// How QEMU runs the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +81,8 @@ pub(crate) fn run(
     tap: Tap<'_>,
 ) -> anyhow::Result<u8> {
     let kernel = kernel_package::ensure(package)?;
-    let accelerator = if kvm::works(&kernel)? { Accelerator::Kvm } else { Accelerator::Tcg };
+    let may_accelerate = package.platform.is_here() && kvm::works(&kernel)?;
+    let accelerator = if may_accelerate { Accelerator::Kvm } else { Accelerator::Tcg };
     boot(guest, &kernel, accelerator, command, tap)
 }
 
@@ -109,25 +134,7 @@ fn tree(
     accelerator: Accelerator,
     command: &[OsString],
 ) -> anyhow::Result<Tree> {
-    let mut tree = Tree::default();
-    for program in programs::GUEST_TOOLS.iter().chain(programs::CROSS_CHECKS) {
-        if let Some(path) = programs::find(program.name) {
-            tree.add(&path)?;
-        }
-    }
-    // sh runs init; the others are loaded by name at run time.
-    let loaded = [
-        "/bin/sh",
-        "/etc/protocols",
-        "/etc/services",
-        "/etc/iproute2",
-        "/usr/share/iproute2",
-        "/etc/ssl/certs/ca-certificates.crt",
-    ];
-    let xtables = format!("/usr/lib/{}-linux-gnu/xtables", std::env::consts::ARCH);
-    for path in loaded.map(Path::new).into_iter().chain([Path::new(&xtables)]).filter(|path| path.exists()) {
-        tree.add(path)?;
-    }
+    let mut tree = userland(guest.kernel.platform())?;
     for path in &guest.files {
         tree.add(path)?;
     }
@@ -153,6 +160,45 @@ fn tree(
     Ok(tree)
 }
 
+/// What a system has: the host's programs, or those of the distribution for another processor.
+fn userland(platform: Platform) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    let programs = programs::GUEST_TOOLS.iter().chain(programs::CROSS_CHECKS);
+    if !platform.is_here() {
+        let mut packages: BTreeSet<&str> = programs.map(|program| program.package).collect();
+        // /bin/sh, which no package depends on.
+        packages.insert("dash");
+        tree.add_root(&root::unpacked(&Vec::from_iter(packages), platform)?)?;
+        // What the packages' scripts would have linked.
+        for name in ["iptables", "ip6tables"] {
+            for what in ["", "-save", "-restore"] {
+                tree.link(&format!("/usr/sbin/{name}{what}"), "xtables-nft-multi");
+            }
+        }
+        tree.link("/usr/bin/nc", "nc.openbsd");
+        return Ok(tree);
+    }
+    for program in programs {
+        if let Some(path) = programs::find(program.name) {
+            tree.add(&path)?;
+        }
+    }
+    // sh runs init; the others are loaded by name at run time.
+    let loaded = [
+        "/bin/sh",
+        "/etc/protocols",
+        "/etc/services",
+        "/etc/iproute2",
+        "/usr/share/iproute2",
+        "/etc/ssl/certs/ca-certificates.crt",
+    ];
+    let xtables = format!("/usr/lib/{}-linux-gnu/xtables", std::env::consts::ARCH);
+    for path in loaded.map(Path::new).into_iter().chain([Path::new(&xtables)]).filter(|path| path.exists()) {
+        tree.add(path)?;
+    }
+    Ok(tree)
+}
+
 fn add_modules(tree: &mut Tree, kernel: &KernelPackage) -> anyhow::Result<()> {
     let place = Path::new("/lib/modules").join(&kernel.release);
     let index = kernel.modules.join("modules.dep");
@@ -171,8 +217,9 @@ fn add_modules(tree: &mut Tree, kernel: &KernelPackage) -> anyhow::Result<()> {
 /// The shell variables init reads.
 fn settings(guest: &Guest) -> anyhow::Result<OsString> {
     let mut settings = OsString::new();
-    for name in ["busybox", "modprobe"] {
-        let path = programs::find(name).with_context(|| format!("{name} is missing"))?;
+    for (name, elsewhere) in [("busybox", "/usr/bin/busybox"), ("modprobe", "/usr/sbin/modprobe")] {
+        let here = || programs::find(name).with_context(|| format!("{name} is missing"));
+        let path = if guest.kernel.platform().is_here() { here()? } else { elsewhere.into() };
         settings.push(name);
         settings.push("=");
         settings.push(script::quoted(path.as_os_str()));
@@ -188,10 +235,11 @@ fn settings(guest: &Guest) -> anyhow::Result<OsString> {
 
 /// QEMU's command line.
 fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job: &Path) -> Command {
-    let (machine, console) = MACHINE;
+    let platform = guest.kernel.platform();
+    let Machine { kind, console, emulated, parameters } = machine_of(platform);
     let (accelerator, cpu, parameters) = match accelerator {
         Accelerator::Kvm => ("kvm", "host", ""),
-        Accelerator::Tcg => ("tcg,thread=multi", EMULATED_CPU, EMULATED_PARAMETERS),
+        Accelerator::Tcg => ("tcg,thread=multi", emulated, parameters),
     };
     // Without printk's timing and with warnings only: each character on an emulated serial line
     // costs thousands of instructions.
@@ -199,9 +247,9 @@ fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job:
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
     let file = |name: &str| job.join(name).into_os_string().to_string_lossy().replace(',', ",,");
 
-    let mut qemu = supervised(programs::QEMU.name, guest.timeout);
+    let mut qemu = supervised(platform.qemu().name, guest.timeout);
     qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-        .args(["-machine", machine, "-accel", accelerator, "-cpu", cpu])
+        .args(["-machine", kind, "-accel", accelerator, "-cpu", cpu])
         .args(["-smp", &processors.to_string(), "-m", &format!("{}M", guest.memory)])
         .arg("-kernel")
         .arg(&kernel.image)
@@ -222,7 +270,7 @@ fn machine(guest: &Guest, kernel: &KernelPackage, accelerator: Accelerator, job:
     }
     match guest.forward {
         Some(forward) => {
-            qemu.args(["-netdev", &user_network(forward), "-device", "virtio-net-pci,netdev=net"])
+            qemu.args(["-netdev", &user_network(forward), "-device", "virtio-net-pci,netdev=net,romfile="])
         }
         None => qemu.args(["-nic", "none"]),
     };

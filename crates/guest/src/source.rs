@@ -21,8 +21,14 @@ pub struct Source {
 impl Source {
     /// Those of this workspace; `None` where git does not know: in an archive, say.
     pub fn here() -> Option<Self> {
-        let commit = git(&["log", "-1", "--format=%H %ct %cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"])?;
-        let changes = git(&["status", "--porcelain"])?;
+        let commit = git(&[
+            "log",
+            "-1",
+            "--no-show-signature",
+            "--format=%H %ct %cd",
+            "--date=format-local:%Y-%m-%dT%H:%M:%SZ",
+        ])?;
+        let changes = git(&["status", "--porcelain", "--untracked-files=all"])?;
         Self::parse(&commit, &changes)
     }
 

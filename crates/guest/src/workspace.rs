@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// The repository's root directory.
@@ -63,28 +63,27 @@ pub fn pure_path() -> anyhow::Result<PathBuf> {
 
 /// Builds one program.
 fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
-    let artifacts = build(args)?;
-    let mut executables = artifacts.iter().filter_map(|artifact| string(artifact, "/executable"));
-    executables
-        .next_back()
-        .map(PathBuf::from)
-        .with_context(|| format!("cargo {} built no program", args.join(" ")))
+    let mut executables = executables(cargo().args(args))?;
+    let (_, last) =
+        executables.pop().with_context(|| format!("cargo {} built no program", args.join(" ")))?;
+    Ok(last)
 }
 
-/// Runs cargo with its diagnostics on stderr; what it says about each artifact.
-fn build(args: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let output = cargo()
-        .args(args)
+/// Runs a cargo that builds, with its diagnostics on stderr: the programs, and the names that they have in Cargo.toml.
+pub(crate) fn executables(cargo: &mut Command) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let output = cargo
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())
         .output()
         .context("starting cargo")?;
-    if !output.status.success() {
-        bail!("cargo {} failed", args.join(" "));
-    }
+    ensure!(output.status.success(), "{cargo:?} failed");
     let lines = output.stdout.split(|&byte| byte == b'\n');
     let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-    Ok(messages.filter(|message| string(message, "/reason") == Some("compiler-artifact")).collect())
+    let artifacts = messages.filter(|message| string(message, "/reason") == Some("compiler-artifact"));
+    let executables = artifacts.filter_map(|artifact| {
+        Some((string(&artifact, "/target/name")?.to_owned(), string(&artifact, "/executable")?.into()))
+    });
+    Ok(executables.collect())
 }
 
 fn string<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {

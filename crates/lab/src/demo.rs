@@ -7,9 +7,12 @@ mod feed;
 mod story;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use guest::image_program;
+use guest::platform::Platform;
 use guest::workspace;
 use guest::{Guest, KernelArgs};
 
@@ -18,6 +21,9 @@ use guest::{Guest, KernelArgs};
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
+    /// The processor; another than this machine's is emulated by QEMU
+    #[arg(long, value_enum, default_value_t = Platform::HERE)]
+    arch: Platform,
     /// Feed the daemon from a real kube-apiserver instead of files
     #[arg(long)]
     api: bool,
@@ -33,15 +39,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // What is missing is reported before anything is built.
-    let kernel = args.kernel.choose();
+    let kernel = args.kernel.choose_for(args.arch);
     kernel.prepare()?;
     eprintln!("xtask: building kube-ipvs");
-    let daemon = workspace::daemon()?;
+    let (daemon, inside) = programs(kernel.platform())?;
     let myself = workspace::myself()?;
     let mut guest = Guest { timeout: Duration::from_secs(600), ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));
-    guest.files = vec![daemon, myself.clone(), workspace::root().join("manifests")];
-    let mut command: Vec<OsString> = vec![myself.clone().into(), "demo".into(), "--inside".into()];
+    guest.files = vec![daemon, inside.clone(), workspace::root().join("manifests")];
+    let mut command: Vec<OsString> = vec![inside.into(), "demo".into(), "--inside".into()];
     // The server, where it runs on the host, lives until the demo has ended.
     let _server = if args.api {
         command.push("--api".into());
@@ -52,4 +58,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     eprintln!("xtask: the demo runs on {}", guest.kernel);
     let code = guest.run(&command)?;
     Ok(ExitCode::from(code))
+}
+
+/// The daemon, and this program, for the processor of the guest.
+fn programs(platform: Platform) -> anyhow::Result<(PathBuf, PathBuf)> {
+    if platform.is_here() {
+        return Ok((workspace::daemon()?, workspace::myself()?));
+    }
+    // Emulated, the optimised one is worth the wait for it.
+    Ok((image_program::build(platform)?, platform.program("kube-ipvs-lab", "lab")?))
 }

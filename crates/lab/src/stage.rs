@@ -23,7 +23,8 @@ use testkit::lab::Lab;
 
 use crate::control_plane;
 use guest::api_server;
-use guest::image_program::{self, Platform};
+use guest::image_program;
+use guest::platform::Platform;
 use guest::workspace;
 use guest::{Guest, Kernel, TIMED_OUT};
 use kernel_state::KernelState;

@@ -1,7 +1,7 @@
 //! `cargo xtask image`: the container image, without a container engine and without a registry.
 //!
-//! The image is one program, linked statically with musl, under two names: there is nothing to take from a
-//! base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
+//! The image is one program, linked statically with musl, under two names, and the licences of what is linked into it:
+//! there is nothing to take from a base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
 //! shell: nothing reads them. The same sources and tools give the same image, byte for byte.
 //!
 //! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM, read
@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use guest::image_program::{self, Platform};
-use guest::oci::{Compression, Descriptor, Labels, Layer, Layout};
+use guest::image_program;
+use guest::oci::{Compression, Descriptor, Document, Labels, Layer, Layout};
+use guest::platform::Platform;
 use guest::source::Source;
 use guest::workspace;
 use serde_json::{Value, json};
 
+use crate::notices;
 use crate::provenance::{self, Subject};
 
 /// Without a host, nodes would look for it in a public registry, where the name is not ours.
@@ -47,26 +49,37 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Builds the programs, and writes an OCI archive for all platforms and the SBOM of each. Returns the files.
 pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<PathBuf>> {
     let source = Source::here();
+    if source.as_ref().is_none_or(|source| !source.is_clean) {
+        eprintln!("xtask: these sources are no commit: the image will not say how it was built");
+    }
     let mut layout = Layout::new(labels(source.as_ref()))?;
-    let (mut images, mut files) = (Vec::new(), Vec::new());
+    let notices = notices::text()?;
+    let (mut images, mut documents, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for &platform in platforms {
         let program = image_program::build(platform)?;
         let sbom = image_program::sbom(&program)?;
         let file = directory.join(format!("kube-ipvs-{VERSION}-{}.cdx.json", platform.architecture()));
         fs::write(&file, &sbom).with_context(|| file.display().to_string())?;
         files.push(file);
-        let layer = layer(&layout, &program)?;
+        let layer = layer(&layout, &program, &notices)?;
         eprintln!("xtask: linux/{}: {:.1} MB compressed", platform.architecture(), megabytes(layer.size));
         let image = layout.image(platform.architecture(), config(), &[&layer])?;
-        images.push(layout.referrer(&image, "application/vnd.cyclonedx+json", &sbom)?);
+        let sbom = Document { media_type: "application/vnd.cyclonedx+json", bytes: &sbom, predicate: None };
+        documents.push(layout.referrer(&image, &sbom)?);
         // Of changed sources nothing can be said.
         if let Some(source) = source.as_ref().filter(|source| source.is_clean) {
             let provenance = provenance(source, platform, &image)?;
-            images.push(layout.referrer(&image, provenance::MEDIA_TYPE, provenance.as_bytes())?);
+            let provenance = Document {
+                media_type: provenance::MEDIA_TYPE,
+                bytes: provenance.as_bytes(),
+                predicate: Some(provenance::PREDICATE),
+            };
+            documents.push(layout.referrer(&image, &provenance)?);
         }
         images.push(image);
     }
-    // One name for all platforms, so that the reader chooses its own.
+    // One name for all platforms, so that the reader chooses its own. What a document is about is there before it.
+    images.append(&mut documents);
     let image = layout.for_platforms(&images)?;
     layout.name(image, &format!("{REPOSITORY}:{VERSION}"));
     let archive = directory.join(format!("kube-ipvs-{VERSION}.oci.tar"));
@@ -75,8 +88,8 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
     Ok(files)
 }
 
-/// The only layer: the program under both its names.
-fn layer(layout: &Layout, program: &Path) -> Result<Layer> {
+/// The only layer: the program under both its names, and the licences of what is linked into it.
+fn layer(layout: &Layout, program: &Path, notices: &str) -> Result<Layer> {
     let root = tempfile::tempdir().context("making a directory for a layer")?;
     let directory = root.path().join("usr/local/bin");
     fs::create_dir_all(&directory).context("making a layer's directories")?;
@@ -88,6 +101,9 @@ fn layer(layout: &Layout, program: &Path) -> Result<Layer> {
     }
     // The name that kubeadm's DaemonSet calls.
     symlink("kube-ipvs", directory.join("kube-proxy")).context("linking kube-proxy")?;
+    let documents = root.path().join("usr/share/doc/kube-ipvs");
+    fs::create_dir_all(&documents).context("making a layer's directories")?;
+    fs::write(documents.join("third-party-notices"), notices).context("writing the licences")?;
     layout.layer(root.path(), Compression::Gzip)
 }
 
@@ -153,7 +169,7 @@ mod tests {
             is_clean: true,
         };
         let mut layout = Layout::new(labels(Some(&source))).unwrap();
-        let layer = layer(&layout, &program).unwrap();
+        let layer = layer(&layout, &program, "notices").unwrap();
         let image = layout.image("amd64", config(), &[&layer]).unwrap();
         layout.name(image, REPOSITORY);
         let archive = files.path().join("image.tar");

@@ -11,6 +11,7 @@ mod fuzz;
 mod gate;
 mod image;
 mod man;
+mod notices;
 mod provenance;
 mod release;
 mod test;

@@ -7,13 +7,16 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use guest::archive::sha256;
-use guest::image_program::Platform;
+use guest::platform::Platform;
 use guest::source::Source;
 use guest::{compiler, workspace};
 use serde_json::{Value, json};
 
 /// The media type of what [`statement`] makes.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.in-toto+json";
+
+/// The type of its predicate.
+pub(crate) const PREDICATE: &str = "https://slsa.dev/provenance/v1";
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
@@ -25,7 +28,7 @@ pub(crate) struct Subject {
     pub(crate) sha256: String,
 }
 
-/// An in-toto statement of these subjects, for one line of a file.
+/// An in-toto statement of these subjects.
 pub(crate) fn statement(
     source: &Source,
     command: &str,
@@ -40,15 +43,20 @@ pub(crate) fn statement(
         .map(|Subject { name, sha256 }| json!({"name": name, "digest": {"sha256": sha256}}))
         .collect();
     let targets: Vec<&str> = platforms.iter().map(|platform| platform.target()).collect();
+    let c_compilers = platforms.iter().map(|platform| platform.c_compiler()).collect::<Result<Vec<_>>>()?;
     let statement = json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subjects,
-        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
                 "buildType": format!("{REPOSITORY}/blob/main/docs/verify.md#what-the-provenance-says"),
                 "externalParameters": {"source": from, "command": command},
-                "internalParameters": {"targets": targets, "compiler": compiler::version()?},
+                "internalParameters": {
+                    "targets": targets,
+                    "compiler": compiler::version()?,
+                    "cCompilers": c_compilers,
+                },
                 "resolvedDependencies": [from, lock_file],
             },
             "runDetails": {"builder": {"id": format!("{REPOSITORY}/blob/main/docs/verify.md#who-builds")}},

@@ -16,9 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use guest::archive::sha256;
-use guest::image_program::Platform;
+use guest::platform::Platform;
 use guest::programs::run as run_program;
 use guest::source::Source;
 use guest::workspace;
@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     chart::write(version, &directory)?;
     manifests::write(version, &directory)?;
+    ensure!(Source::here().as_ref() == Some(&source), "the sources changed while the release was made");
     write_provenance(version, &source, &directory)?;
     let checksums = checksums::write(&directory)?;
     signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
@@ -101,6 +102,6 @@ fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<
     }
     let command = format!("cargo xtask release {version}");
     let statement = provenance::statement(source, &command, &Platform::ALL, &subjects)?;
-    let file = directory.join(format!("kube-ipvs-{version}.intoto.jsonl"));
+    let file = directory.join(format!("kube-ipvs-{version}.provenance.json"));
     fs::write(&file, statement + "\n").with_context(|| file.display().to_string())
 }

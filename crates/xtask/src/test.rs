@@ -9,6 +9,7 @@
 //! - **bench** runs every measurement of `cargo xtask bench` in a tiny size, and counts instructions.
 //! - **faults** runs a little of `cargo xtask chaos` and of `cargo xtask soak`.
 //! - **cluster**, only if it is named: a whole cluster. Its programs take too long to build on an empty machine.
+//! - **arm64**, only if it is named: the demo and tests of what talks to the kernel, on a kernel for 64-bit ARM.
 //! - **release**, only if it is named: `cargo xtask release`, and what it makes. It builds the program three times, and
 //!   once that of the version before, with which the present one goes together.
 //!
@@ -20,6 +21,7 @@
 //! are failures when `REQUIRE_ALL=1` is set, or when nothing else comes of a tier that was named. What the kernel
 //! itself lacks, such as a scheduler, a test prints as `ABSENT: `; this is shown, and is not a failure.
 
+mod arm64;
 mod guests;
 mod junit;
 mod lint;
@@ -41,7 +43,7 @@ use crate::gate;
 /// The command line of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The tier to run; may be given several times [default: all but cluster and release]
+    /// The tier to run; may be given several times [default: all but cluster, arm64 and release]
     #[arg(long = "tier", value_name = "TIER")]
     tiers: Vec<Tier>,
     /// Only the tests whose name contains one of these
@@ -67,6 +69,8 @@ enum Tier {
     Faults,
     /// A whole cluster: it comes up, some of Kubernetes' own tests, a roll-out under load
     Cluster,
+    /// A little of each tier on a kernel for 64-bit ARM
+    Arm64,
     /// What is published: made twice, unpacked, pushed, verified
     Release,
 }
@@ -105,6 +109,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     if args.tiers.contains(&Tier::Cluster) {
         timed("cluster", &whole_cluster::run);
+    }
+    if args.tiers.contains(&Tier::Arm64) {
+        timed("arm64", &|| arm64::run(&args.kernel));
     }
     if args.tiers.contains(&Tier::Release) {
         timed("release", &release::run);

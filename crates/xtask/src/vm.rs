@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use guest::platform::Platform;
 use guest::programs;
 use guest::{Guest, KernelArgs};
 
@@ -15,6 +16,9 @@ use guest::{Guest, KernelArgs};
 pub(crate) struct Args {
     #[command(flatten)]
     kernel: KernelArgs,
+    /// The processor; another than this machine's is emulated by QEMU
+    #[arg(long, value_enum, default_value_t = Platform::HERE)]
+    arch: Platform,
     /// A file or directory the command needs; found at the same path in the guest
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
@@ -46,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         share,
         timeout: Duration::from_secs(args.timeout),
         memory: args.memory,
-        ..Guest::new(args.kernel.choose())
+        ..Guest::new(args.kernel.choose_for(args.arch))
     }
     .run(&args.command)?;
     Ok(ExitCode::from(code))

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 
 use super::suite::{self, Suite};
+use crate::platform::Platform;
 use crate::programs;
 
 /// apt, with the packages of some suites.
@@ -15,8 +16,8 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// With the packages of `suite`, or of those the machine is set up for.
-    pub(crate) fn new(suite: Option<&Suite>) -> anyhow::Result<Self> {
+    /// With the packages of `suite` for a platform, or of those the machine is set up for.
+    pub(crate) fn new(suite: Option<&Suite>, platform: Platform) -> anyhow::Result<Self> {
         if programs::find("apt-get").is_none() {
             bail!(
                 "no apt-get to download a kernel or its source with; use --kernel host or --kernel uml:PATH"
@@ -24,7 +25,7 @@ impl Apt {
         }
         let Some(suite) = suite else { return Ok(Self { private: None }) };
         let directory = tempfile::Builder::new().prefix("kube-ipvs-apt-").tempdir()?;
-        let configuration = suite::fetch(suite, directory.path())?;
+        let configuration = suite::fetch(suite, platform, directory.path())?;
         Ok(Self { private: Some((directory, configuration)) })
     }
 

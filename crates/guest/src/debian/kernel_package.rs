@@ -11,6 +11,7 @@ use super::apt::Apt;
 use super::modules::Dependencies;
 use super::suite::Suite;
 use crate::cache;
+use crate::platform::Platform;
 use crate::programs::{self, run};
 
 /// Which kernel package.
@@ -20,6 +21,8 @@ pub struct Packaged {
     pub suite: Option<Suite>,
     /// The package of this name; `None`: the one made for virtual machines.
     pub name: Option<String>,
+    /// The processor that it is for. If it is not this machine's, there is a suite.
+    pub platform: Platform,
 }
 
 /// An unpacked kernel package.
@@ -34,11 +37,15 @@ pub(crate) struct KernelPackage {
 
 /// The packages that lead to a kernel for virtual machines, best first: Debian's, then Ubuntu's. Names that
 /// the distribution does not have are skipped.
-const CANDIDATES: [&str; 4] = if cfg!(target_arch = "aarch64") {
-    ["linux-image-cloud-arm64", "linux-image-arm64", "linux-image-virtual", "linux-image-generic"]
-} else {
-    ["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"]
-};
+fn candidates(platform: Platform) -> [String; 4] {
+    let architecture = platform.architecture();
+    [
+        format!("linux-image-cloud-{architecture}"),
+        format!("linux-image-{architecture}"),
+        "linux-image-virtual".to_owned(),
+        "linux-image-generic".to_owned(),
+    ]
+}
 
 /// The modules that a test kernel must have.
 const NEEDED: [&str; 6] = ["ip_vs", "dummy", "nf_tables", "veth", "bridge", "br_netfilter"];
@@ -52,19 +59,21 @@ pub(crate) fn ensure(wanted: &Packaged) -> anyhow::Result<KernelPackage> {
     let cache = cache::directory("kernel")?;
     let lock = fs::File::create(cache.join("lock")).context("creating the kernel cache's lock file")?;
     lock.lock().context("waiting for another xtask's download of a kernel")?;
-    let names = wanted.name.as_deref().map_or_else(|| CANDIDATES.to_vec(), |name| vec![name]);
+    let any = || candidates(wanted.platform).to_vec();
+    let names = wanted.name.clone().map_or_else(any, |name| vec![name]);
+    let foreign = if wanted.platform.is_here() { "" } else { wanted.platform.architecture() };
     let link = |name: &str| match &wanted.suite {
         None => cache.join(name),
-        Some(suite) => cache.join(format!("{name}@{suite}")),
+        Some(suite) => cache.join([name, "@", &suite.to_string(), foreign].concat()),
     };
     let mut known = names.iter().map(|name| link(name)).filter(|link| link.exists());
     if let Some(kernel) = known.find_map(|link| open(&link).ok()) {
         return Ok(kernel);
     }
 
-    let apt = Apt::new(wanted.suite.as_ref())?;
+    let apt = Apt::new(wanted.suite.as_ref(), wanted.platform)?;
     let mut failures = Vec::new();
-    for name in names {
+    for name in &names {
         let package = download(&apt, name, &cache).and_then(|place| Ok((open(&cache.join(&place))?, place)));
         match package {
             Ok((kernel, place)) => {

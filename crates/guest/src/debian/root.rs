@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 
 use super::suite::{self, Suite};
 use crate::cache;
+use crate::platform::Platform;
 use crate::programs::{self, Program, run};
 
 const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
@@ -19,23 +20,41 @@ const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share
 ///
 /// Needs root. What was made once is not looked up again; removing the directory makes it of the newest packages.
 pub fn ensure(packages: &[&str]) -> anyhow::Result<PathBuf> {
+    make(packages, Platform::HERE, &["--variant=minbase"])
+}
+
+/// The same for a processor that may be another. The packages are unpacked, and no script of theirs has run: what they
+/// set up, such as the links of alternatives, is not there.
+pub(crate) fn unpacked(packages: &[&str], platform: Platform) -> anyhow::Result<PathBuf> {
+    ensure!(
+        platform.is_here() || suite::has_every_platform()?,
+        "this distribution has packages for {} on other mirrors: not supported",
+        platform.architecture()
+    );
+    make(packages, platform, &["--variant=extract", "--architectures", platform.architecture()])
+}
+
+fn make(packages: &[&str], platform: Platform, variant: &[&str]) -> anyhow::Result<PathBuf> {
     let cache = cache::directory("root")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
     lock.lock().context("waiting for another xtask's download of packages")?;
     let source = suite::source(&Suite::Newest)?;
-    let finished = cache.join(cache::fingerprint(&[&packages.join(","), &source.name]));
+    let listed = packages.join(",");
+    let finished = cache.join(cache::fingerprint(&[&[listed.as_str(), &source.name], variant].concat()));
     if finished.is_dir() {
         return Ok(finished);
     }
     ensure!(programs::is_root(), "making a root file system needs root");
     programs::ensure(&[MMDEBSTRAP])?;
-    eprintln!("xtask: making a root file system of {} (mmdebstrap)", source.name);
+    let architecture = platform.architecture();
+    eprintln!("xtask: making a root file system of {} for {architecture} (mmdebstrap)", source.name);
     let building = cache::workplace(&cache)?;
     let root = building.path().join("root");
     let mut mmdebstrap = Command::new(MMDEBSTRAP.name);
     mmdebstrap
-        .args(["--quiet", "--mode=root", "--variant=minbase", "--format=directory"])
-        .arg(format!("--include={}", packages.join(",")))
+        .args(["--quiet", "--mode=root", "--format=directory"])
+        .args(variant)
+        .arg(format!("--include={listed}"))
         .args(LEFT_OUT.map(|path| format!("--dpkgopt=path-exclude={path}")))
         .args(settings()?.iter().map(|setting| format!("--aptopt={setting}")))
         .arg(&source.name)

@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 
+use crate::platform::Platform;
 use crate::programs;
 
 /// A suite of the distribution's archive.
@@ -58,6 +59,8 @@ struct Distribution {
     newest: &'static str,
     /// Who signs its Release files.
     keyring: &'static str,
+    /// Whether a mirror has the packages for all processors.
+    has_every_platform: bool,
 }
 
 const DISTRIBUTIONS: [Distribution; 2] = [
@@ -66,21 +69,24 @@ const DISTRIBUTIONS: [Distribution; 2] = [
         label: "Debian",
         newest: "testing",
         keyring: "/usr/share/keyrings/debian-archive-keyring.gpg",
+        has_every_platform: true,
     },
     Distribution {
         id: "ubuntu",
         label: "Ubuntu",
         newest: "devel",
         keyring: "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+        has_every_platform: false,
     },
 ];
 
-/// Lets apt, with the configuration file returned, know the packages of `suite` and no others. What it
+/// Lets apt, with the configuration file returned, know the packages of `suite` for a platform and no others. What it
 /// keeps goes into `directory`.
-pub(crate) fn fetch(suite: &Suite, directory: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn fetch(suite: &Suite, platform: Platform, directory: &Path) -> anyhow::Result<PathBuf> {
     let Source { mirror, name, keyring } = source(suite)?;
     let (configuration, source) = (directory.join("apt.conf"), directory.join("suite.sources"));
-    fs::write(&configuration, private(directory, &source)).context("writing apt's configuration")?;
+    fs::write(&configuration, private(directory, &source, platform))
+        .context("writing apt's configuration")?;
     let entry = format!(
         "Types: deb\nURIs: {mirror}\nSuites: {name}\nComponents: main\nSigned-By: {keyring}\n\
          Targets: Packages\nLanguages: none\n",
@@ -106,6 +112,11 @@ pub(crate) struct Source {
     pub(crate) keyring: &'static str,
 }
 
+/// Whether this machine's mirror has packages for other processors too.
+pub(crate) fn has_every_platform() -> anyhow::Result<bool> {
+    Ok(distribution()?.has_every_platform)
+}
+
 /// Where this machine gets the packages of `suite` from.
 pub(crate) fn source(suite: &Suite) -> anyhow::Result<Source> {
     let distribution = distribution()?;
@@ -119,11 +130,15 @@ pub(crate) fn source(suite: &Suite) -> anyhow::Result<Source> {
 
 /// An apt.conf(5) read after the machine's own, whose proxies and the like stay in force. Nothing that is
 /// installed or preferred there counts, and none of its hooks is run.
-fn private(directory: &Path, source: &Path) -> String {
+fn private(directory: &Path, source: &Path, platform: Platform) -> String {
     let (directory, source) = (directory.display(), source.display());
+    let architecture = platform.architecture();
     format!(
         r#"#clear APT::Update;
 #clear APT::Default-Release;
+#clear APT::Architectures;
+APT::Architecture "{architecture}";
+APT::Architectures "{architecture}";
 APT::Sandbox::User "root";
 Dir::Cache "{directory}";
 Dir::Etc::SourceList "{source}";

@@ -74,6 +74,33 @@ impl Tree {
         Ok(())
     }
 
+    /// Adds what is in a root file system that is in a directory, at its own paths.
+    pub(super) fn add_root(&mut self, root: &Path) -> anyhow::Result<()> {
+        self.add_below(root, root)
+    }
+
+    fn add_below(&mut self, root: &Path, directory: &Path) -> anyhow::Result<()> {
+        for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+            let path = entry?.path();
+            let place = Path::new("/").join(path.strip_prefix(root)?);
+            let kind = path.symlink_metadata().with_context(|| path.display().to_string())?.file_type();
+            if kind.is_symlink() {
+                self.nodes.insert(place, Node::Symlink(fs::read_link(&path)?));
+            } else if kind.is_dir() {
+                self.nodes.insert(place, Node::Directory);
+                self.add_below(root, &path)?;
+            } else if kind.is_file() {
+                self.nodes.insert(place, Node::Host(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a symbolic link.
+    pub(super) fn link(&mut self, path: &str, target: &str) {
+        self.nodes.insert(PathBuf::from(path), Node::Symlink(PathBuf::from(target)));
+    }
+
     /// Adds the host's file `source` at another path.
     pub(super) fn add_at(&mut self, path: &Path, source: PathBuf) -> anyhow::Result<()> {
         let place = self.resolve(path)?;

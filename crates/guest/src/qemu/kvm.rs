@@ -11,7 +11,7 @@ use crate::{Guest, Kernel, cache, job_directory};
 /// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
 pub(crate) fn is_accelerated(package: &Packaged) -> bool {
     let attempt = || {
-        if !is_here() {
+        if !package.platform.is_here() || !is_here() {
             return Ok(false);
         }
         Kernel::Qemu(package.clone()).prepare()?;

@@ -18,6 +18,7 @@ use crate::cache;
 use crate::debian::apt::Apt;
 use crate::debian::kernel_package::entries;
 use crate::debian::suite::Suite;
+use crate::platform::Platform;
 use crate::programs::{Program, run};
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
@@ -69,7 +70,7 @@ pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     eprintln!("xtask: --kernel qemu does without, but without KVM tests then take ten times as long");
     let started = Instant::now();
     let building = cache::workplace(&cache)?;
-    let tree = unpacked(&Apt::new(Some(&Suite::Newest))?, building.path())?;
+    let tree = unpacked(&Apt::new(Some(&Suite::Newest), Platform::HERE)?, building.path())?;
     fs::write(tree.join("options"), options())?;
     run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
     check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;

@@ -1,4 +1,4 @@
-//! What goes with a program: manual pages, completions for shells, the licence.
+//! What goes with a program: manual pages, completions for shells, the licences.
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{files, name, open_to_all};
 use crate::man;
+use crate::notices;
 
 /// Where a shell looks for the completions of a program, below `/usr/share`.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -32,6 +33,7 @@ pub(super) fn make() -> Result<TempDir> {
     }
     let licence = fs::read(workspace::root().join("LICENSE")).context("reading LICENSE")?;
     write(&root.path().join("doc/kube-ipvs/copyright"), &licence)?;
+    write(&root.path().join("doc/kube-ipvs/third-party-notices"), notices::text()?.as_bytes())?;
     open_to_all(root.path())?;
     Ok(root)
 }

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::Result;
 use guest::go::nfpm;
-use guest::image_program::{self, Platform};
+use guest::image_program;
+use guest::platform::Platform;
 use guest::programs::run;
 use guest::source::Source;
 use guest::workspace;
@@ -19,12 +20,13 @@ pub(super) fn write(
     directory: &Path,
 ) -> Result<()> {
     let nfpm = nfpm::program()?;
-    for format in ["deb", "rpm"] {
+    let (deb, rpm) = names(version, platform);
+    for (format, name) in [("deb", deb), ("rpm", rpm)] {
         let mut command = Command::new(&nfpm);
         command
             .current_dir(workspace::root().join("packaging"))
             .args(["package", "--config", "nfpm.yaml", "--packager", format, "--target"])
-            .arg(directory)
+            .arg(directory.join(name))
             .env("VERSION", version)
             .env("ARCHITECTURE", platform.architecture())
             .env("PROGRAM", image_program::built(platform))
@@ -33,4 +35,13 @@ pub(super) fn write(
         run(&mut command)?;
     }
     Ok(())
+}
+
+/// The files' names, with the words for the processor that each family has.
+fn names(version: &str, platform: Platform) -> (String, String) {
+    let (deb, rpm) = match platform {
+        Platform::Amd64 => ("amd64", "x86_64"),
+        Platform::Arm64 => ("arm64", "aarch64"),
+    };
+    (format!("kube-ipvs_{version}-1_{deb}.deb"), format!("kube-ipvs-{version}-1.{rpm}.rpm"))
 }

@@ -7,10 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use guest::archive;
-use guest::image_program::{self, Platform};
+use guest::image_program;
+use guest::platform::Platform;
 use guest::programs::run;
-
-use super::open_to_all;
 
 /// Writes `kube-ipvs-VERSION-linux-ARCH.tar.gz`. In it is one directory of that name, laid out as `/usr` is.
 pub(super) fn write(version: &str, platform: Platform, documents: &Path, directory: &Path) -> Result<()> {
@@ -24,7 +23,6 @@ pub(super) fn write(version: &str, platform: Platform, documents: &Path, directo
     // kubectl finds its plugin under this name.
     symlink("kube-ipvs", programs.join("kubectl-ipvs")).context("linking kubectl-ipvs")?;
     run(Command::new("cp").arg("-r").arg(documents).arg(top.join("share")))?;
-    open_to_all(&top)?;
     let file = directory.join(format!("{name}.tar.gz"));
     fs::write(&file, archive::gzip(&archive::tar(root.path())?)?).with_context(|| file.display().to_string())
 }

@@ -14,9 +14,12 @@ pub(super) fn ensure(version: &str, source: &Source) -> Result<()> {
         "there are changes that are not committed, or files that git does not know (git status)"
     );
     names_version("CHANGELOG.md", &read("CHANGELOG.md")?, version)?;
-    let own = env!("CARGO_PKG_VERSION");
+    is_the_version(version, env!("CARGO_PKG_VERSION"), &read("manifests/helm/kube-ipvs/Chart.yaml")?)
+}
+
+/// Fails unless the workspace and the Helm chart have this version.
+fn is_the_version(version: &str, own: &str, chart: &str) -> Result<()> {
     ensure!(version == own, "Cargo.toml has the version {own}, not {version}");
-    let chart = read("manifests/helm/kube-ipvs/Chart.yaml")?;
     for field in ["version", "appVersion"] {
         let line = format!("{field}: {version}");
         ensure!(chart.lines().any(|has| has == line), "manifests/helm/kube-ipvs/Chart.yaml lacks {line:?}");
@@ -58,10 +61,22 @@ mod tests {
     }
 
     #[test]
-    fn changed_sources_and_another_version_are_refused() {
-        let source = |is_clean| Source { commit: String::new(), seconds: 0, time: String::new(), is_clean };
-        let refused = |version, is_clean| ensure(version, &source(is_clean)).unwrap_err().to_string();
-        assert!(refused(env!("CARGO_PKG_VERSION"), false).contains("git status"));
-        assert!(refused("99.0.0", true).contains("99.0.0"));
+    fn changed_sources_are_refused() {
+        let source = Source { commit: String::new(), seconds: 0, time: String::new(), is_clean: false };
+        let refused = ensure(env!("CARGO_PKG_VERSION"), &source).unwrap_err().to_string();
+        assert!(refused.contains("git status"), "{refused}");
+    }
+
+    #[test]
+    fn another_version_of_the_workspace_or_the_chart_is_refused() {
+        let chart = "apiVersion: v2\nversion: 1.2.3\nappVersion: 1.2.3\n";
+        let is = |version, own, chart: &str| {
+            is_the_version(version, own, chart).map_err(|error| error.to_string())
+        };
+        assert_eq!(is("1.2.3", "1.2.3", chart), Ok(()));
+        assert!(is("1.2.3", "1.2.2", chart).unwrap_err().contains("Cargo.toml"));
+        assert!(
+            is("1.2.3", "1.2.3", &chart.replace("appVersion: 1.2.3", "")).unwrap_err().contains("appVersion")
+        );
     }
 }

@@ -11,10 +11,9 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::{self, Program};
+use guest::programs::{self, Program, run as run_program};
 use guest::source::Source;
 use guest::workspace;
-use serde_json::Value;
 
 use super::summary::Report;
 
@@ -56,19 +55,19 @@ fn try_steps(report: &mut Report) -> Result<()> {
     let clone = place.join("clone");
     clones::make(&workspace::root(), &clone)?;
     step("a version that the changelog does not have is refused", &|| {
-        clones::is_refused(&clone, "no section")
+        clones::is_refused(&clone, "99.0.0", "no section")
     })?;
     let commit = clones::name_the_version(&clone)?;
     fs::write(clone.join("new"), "").context("writing a file")?;
-    step("changed sources are refused", &|| clones::is_refused(&clone, "not committed"))?;
+    step("changed sources are refused", &|| clones::is_refused(&clone, VERSION, "not committed"))?;
     fs::remove_file(clone.join("new")).context("removing a file")?;
-    let gate = clone.join("target/gate");
-    fs::create_dir_all(&gate).context("making a directory for the note")?;
-    fs::write(gate.join(commit), "").context("noting that the gate has passed")?;
+    clones::note_gate(&clone, &commit)?;
 
     let release = clone.join(format!("target/release-{VERSION}"));
     let (secret, public) = clones::throw_away_key(&place)?;
-    step("a release is made", &|| clones::release(&clone, &secret))?;
+    step("a release is made", &|| {
+        run_program(clones::xtask(&clone).args(["release", VERSION, "--minisign-key"]).arg(&secret))
+    })?;
     step("every file has its checksum", &|| files::have_checksums(&release))?;
     step("minisign verifies the checksums", &|| files::minisign_verifies(&release, &public))?;
     step("the archive has the program, its manual and its completions", &|| {
@@ -80,7 +79,7 @@ fn try_steps(report: &mut Report) -> Result<()> {
     })?;
     step("Helm renders the chart", &|| files::helm_renders(&release))?;
     step("a registry lists what is said of the image", &|| registry::lists_referrers(&release))?;
-    step("another build is the same, bit for bit", &|| reproduction::is_equal(&clone, &place))?;
+    step("another release is the same, bit for bit", &|| reproduction::is_equal(&clone, &commit, &place))?;
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
 }
 
@@ -90,10 +89,4 @@ fn printed(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
     ensure!(output.status.success(), "{name} failed ({})", output.status);
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// What an index of images refers to.
-fn manifests(index: &str) -> Result<Vec<Value>> {
-    let index: Value = serde_json::from_str(index)?;
-    index.get("manifests").and_then(Value::as_array).cloned().context("an index without manifests")
 }

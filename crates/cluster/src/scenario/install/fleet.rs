@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::image_program::{self, Platform};
+use guest::image_program;
+use guest::platform::Platform;
 
 use crate::kubectl::{self, patiently};
 use crate::state::{self, Cluster, named};

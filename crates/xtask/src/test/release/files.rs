@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::go::clients;
-use guest::image_program::Platform;
+use guest::platform::Platform;
 use guest::programs::run;
 
 use super::{VERSION, printed};

@@ -6,11 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use guest::archive::sha256;
 use guest::go::crane;
-use guest::image_program::Platform;
+use guest::platform::Platform;
 use guest::programs::run;
+use serde_json::Value;
 
-use super::{VERSION, manifests, printed};
+use super::{VERSION, printed};
 
 /// A registry in memory, which ends with this.
 struct Registry(Child);
@@ -41,13 +43,16 @@ pub(super) fn lists_referrers(release: &Path) -> Result<()> {
     }
     let archive = release.join(format!("kube-ipvs-{VERSION}.oci.tar"));
     let mut push = Command::new("skopeo");
-    push.args(["copy", "--quiet", "--all", "--dest-tls-verify=false"]);
+    push.args(["copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"]);
     push.arg(format!("oci-archive:{}", archive.display()));
     run(push.arg(format!("docker://{REGISTRY}/kube-ipvs:{VERSION}")))?;
 
     let mut accept = Command::new("curl");
     accept.args(["-fsS", "-H", "Accept: application/vnd.oci.image.index.v1+json"]);
     let index = printed(accept.arg(format!("http://{REGISTRY}/v2/kube-ipvs/manifests/{VERSION}")))?;
+    let archived = printed(Command::new("tar").arg("-xOf").arg(&archive).arg("index.json"))?;
+    let digest = format!("sha256:{}", sha256(index.as_bytes())?);
+    ensure!(archived.contains(&digest), "the image has another digest than in the archive: {digest}");
     let images: Vec<String> = manifests(&index)?
         .into_iter()
         .filter(|manifest| manifest.pointer("/platform/os") == Some(&"linux".into()))
@@ -61,4 +66,10 @@ pub(super) fn lists_referrers(release: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What an index of images refers to.
+fn manifests(index: &str) -> Result<Vec<Value>> {
+    let index: Value = serde_json::from_str(index)?;
+    index.get("manifests").and_then(Value::as_array).cloned().context("an index without manifests")
 }

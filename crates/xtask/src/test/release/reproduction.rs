@@ -1,4 +1,4 @@
-//! The same commit, built again under other circumstances.
+//! The same commit, released again under other circumstances.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,45 +6,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::image_program::Platform;
 use guest::programs::run;
-use serde_json::Value;
 
+use super::VERSION;
 use super::clones::{self, xtask};
-use super::{VERSION, manifests, printed};
 
-/// Builds this machine's architecture again: in another directory, later, with one process at a time, and with cargo's
-/// sources at another place.
-pub(super) fn is_equal(clone: &Path, place: &Path) -> Result<()> {
+/// With another umask, and another name of the machine.
+const ELSEWHERE: &str = r#"umask 0077; hostname elsewhere; exec "$@""#;
+
+/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at another
+/// place. Fails unless every file has the same checksum.
+pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
     let other = place.join("somewhere/else");
     clones::make(clone, &other)?;
-    let mut build = xtask(&other);
-    build.args(["image", "--platform", Platform::HERE.architecture()]);
-    build.env("CARGO_BUILD_JOBS", "1").env("CARGO_HOME", linked_cargo_home(place)?);
-    run(&mut build)?;
+    clones::note_gate(&other, commit)?;
+    let release = xtask(&other);
+    let mut again = Command::new("unshare");
+    again.args(["--uts", "sh", "-c", ELSEWHERE, "sh"]).arg(release.get_program()).args(release.get_args());
+    again.args(["release", VERSION]).current_dir(&other);
+    again.env("CARGO_BUILD_JOBS", "1").env("CARGO_HOME", linked_cargo_home(place)?);
+    run(&mut again)?;
 
-    let built = |root: &Path| root.join("target").join(Platform::HERE.target()).join("release/kube-ipvs");
-    let programs = [built(clone), built(&other)];
-    let [one, another] =
-        programs.map(|program| fs::read(&program).with_context(|| program.display().to_string()));
-    ensure!(one? == another?, "the programs differ");
-    let archive = format!("kube-ipvs-{VERSION}.oci.tar");
-    let of_release = index_of(&clone.join(format!("target/release-{VERSION}")).join(&archive))?;
-    let of_other = index_of(&other.join("target/image").join(&archive))?;
-    ensure!(!of_other.is_empty(), "the other image is empty");
-    for manifest in of_other {
-        ensure!(of_release.contains(&manifest), "the release lacks {manifest}");
-    }
+    let checksums = |root: &Path| {
+        let file = root.join(format!("target/release-{VERSION}/SHA256SUMS"));
+        fs::read_to_string(&file).with_context(|| file.display().to_string())
+    };
+    let (one, another) = (checksums(clone)?, checksums(&other)?);
+    let different: Vec<&str> =
+        one.lines().filter(|line| !another.lines().any(|other| other == *line)).collect();
+    ensure!(!one.is_empty() && one == another, "not the same in both: {different:#?}");
     Ok(())
-}
-
-/// The manifests of the image in an archive.
-fn index_of(archive: &Path) -> Result<Vec<Value>> {
-    let read = |file: &str| printed(Command::new("tar").arg("-xOf").arg(archive).arg(file));
-    let named = manifests(&read("index.json")?)?;
-    let digest = named.first().and_then(|image| image.get("digest")?.as_str());
-    let digest = digest.with_context(|| format!("{} has no image", archive.display()))?;
-    manifests(&read(&format!("blobs/{}", digest.replace(':', "/")))?)
 }
 
 /// Cargo's home, at another place.

@@ -1,0 +1,136 @@
+//! The processors that kube-ipvs is built for, and building for them on any machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::programs::{self, Program};
+use crate::workspace;
+
+/// A processor's architecture, on Linux. The names are those of container images and of Debian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Platform {
+    /// x86-64
+    Amd64,
+    /// 64-bit ARM
+    Arm64,
+}
+
+impl Default for Platform {
+    fn default() -> Self {
+        Self::HERE
+    }
+}
+
+impl Platform {
+    /// Every platform that there is an image for.
+    pub const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
+
+    /// This machine's.
+    pub const HERE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
+
+    /// As images have it.
+    pub const fn architecture(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Whether it is this machine's.
+    pub fn is_here(self) -> bool {
+        self == Self::HERE
+    }
+
+    /// As Rust has it.
+    pub const fn target(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-musl",
+            Self::Arm64 => "aarch64-unknown-linux-musl",
+        }
+    }
+
+    /// Emulates it, or runs it with KVM.
+    pub(crate) const fn qemu(self) -> Program {
+        match self {
+            Self::Amd64 => Program { name: "qemu-system-x86_64", package: "qemu-system-x86" },
+            Self::Arm64 => Program { name: "qemu-system-aarch64", package: "qemu-system-arm" },
+        }
+    }
+
+    /// Compiles the little C there is (in ring), which uses no C library.
+    const fn compiler(self) -> Program {
+        match self {
+            Self::Amd64 => Program { name: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
+            Self::Arm64 => Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+        }
+    }
+
+    /// From the same package's dependencies.
+    const fn archiver(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-linux-gnu-ar",
+            Self::Arm64 => "aarch64-linux-gnu-ar",
+        }
+    }
+
+    /// What the compiler of C says of its version.
+    pub fn c_compiler(self) -> anyhow::Result<String> {
+        let name = self.compiler().name;
+        let output =
+            Command::new(name).arg("--version").output().with_context(|| format!("starting {name}"))?;
+        let said = String::from_utf8(output.stdout).with_context(|| format!("what {name} prints"))?;
+        Ok(said.lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// Has a cargo build static programs for this platform, whatever machine this is. Gets what is missing for it.
+    pub fn prepare(self, cargo: &mut Command) -> anyhow::Result<()> {
+        let target = self.target();
+        ensure_standard_library(target)?;
+        programs::ensure(&[self.compiler()])?;
+        let lower = target.replace('-', "_");
+        let upper = lower.to_uppercase();
+        cargo
+            .args(["--target", target])
+            .env(format!("CC_{lower}"), self.compiler().name)
+            .env(format!("AR_{lower}"), self.archiver())
+            // Rust brings musl and a linker for every platform.
+            .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld");
+        Ok(())
+    }
+
+    /// Builds a program of the workspace for this platform, as for tests.
+    pub fn program(self, package: &str, program: &str) -> anyhow::Result<PathBuf> {
+        let mut built = self.executables(&["build", "--package", package, "--bin", program])?;
+        let (_, path) = built.pop().with_context(|| format!("cargo built no {program}"))?;
+        Ok(path)
+    }
+
+    /// The same for what a cargo with these arguments builds, with the names that they have in Cargo.toml.
+    pub fn executables(self, arguments: &[&str]) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        let mut cargo = workspace::cargo();
+        // Nobody looks into it with a debugger, and a guest has it all in memory.
+        cargo.args(arguments).arg("--locked").env("CARGO_PROFILE_DEV_DEBUG", "0");
+        self.prepare(&mut cargo)?;
+        workspace::executables(&mut cargo)
+    }
+}
+
+/// Has rustup fetch Rust's standard library for a target, if it is not there.
+fn ensure_standard_library(target: &str) -> anyhow::Result<()> {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", target]);
+    let output = rustc.current_dir(workspace::root()).output().context("starting rustc")?;
+    let directory = String::from_utf8(output.stdout).context("what rustc prints")?;
+    if Path::new(directory.trim()).is_dir() {
+        return Ok(());
+    }
+    let Some(rustup) = programs::find("rustup") else {
+        bail!("Rust's standard library for {target} is missing, and there is no rustup to fetch it");
+    };
+    let mut add = Command::new(rustup);
+    let status = add.args(["target", "add", target]).current_dir(workspace::root()).status();
+    ensure!(status.context("starting rustup")?.success(), "rustup target add {target} failed");
+    Ok(())
+}
