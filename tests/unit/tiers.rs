@@ -37,8 +37,10 @@ fn every_ignored_test_is_in_the_program_of_the_tier_that_it_names() {
         for path in ["src", "tests", "benches"].iter().flat_map(|part| sources(&package.join(part))) {
             let source = fs::read_to_string(&path).unwrap();
             let program = path.strip_prefix(&tests).ok().and_then(|path| path.iter().next());
-            let tier =
-                format!("cargo xtask test --tier {}\"]", program.unwrap_or_default().to_string_lossy());
+            let program = program.unwrap_or_default().to_string_lossy();
+            // A part of the program kernel needs the program of the version before, and so is in another tier.
+            let tier = if path.ends_with("tests/kernel/upgrades.rs") { "release" } else { &program };
+            let tier = format!("cargo xtask test --tier {tier}\"]");
             for line in ignored(&source) {
                 assert!(line.ends_with(&tier), "{}: {line}", path.display());
                 seen += 1;

@@ -43,7 +43,7 @@ pub(crate) fn statement(
         .map(|Subject { name, sha256 }| json!({"name": name, "digest": {"sha256": sha256}}))
         .collect();
     let targets: Vec<&str> = platforms.iter().map(|platform| platform.target()).collect();
-    let c_compilers = platforms.iter().map(|platform| platform.c_compiler()).collect::<Result<Vec<_>>>()?;
+    let c_compilers: Vec<String> = platforms.iter().filter_map(|platform| platform.c_compiler()).collect();
     let statement = json!({
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subjects,
