@@ -8,7 +8,7 @@ use std::io::{BufWriter, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
@@ -218,8 +218,10 @@ fn contents(source: &Path) -> anyhow::Result<(u32, Vec<u8>)> {
 /// does not work out: then the guest gets the file as it is.
 fn stripped(source: &Path) -> Option<Vec<u8>> {
     let copy = tempfile::NamedTempFile::new().ok()?.into_temp_path();
-    let status = Command::new("strip").arg("--strip-debug").arg("-o").arg(&copy).arg(source).status().ok()?;
-    if status.success() { fs::read(&copy).ok() } else { None }
+    let mut strip = Command::new("strip");
+    // It says so of a program for another processor.
+    strip.arg("--strip-debug").arg("-o").arg(&copy).arg(source).stderr(Stdio::null());
+    if strip.status().ok()?.success() { fs::read(&copy).ok() } else { None }
 }
 
 #[cfg(test)]
