@@ -35,7 +35,10 @@ pub(crate) fn run() -> Result<ExitCode> {
         }
     }
     write(&pages.join("SUMMARY.md"), contents.summary().as_bytes())?;
-    fs::copy(root.join("docs/book.toml"), book.join("book.toml")).context("copying docs/book.toml")?;
+    for file in ["book.toml", "book.css"] {
+        fs::copy(root.join("docs").join(file), book.join(file))
+            .with_context(|| format!("copying docs/{file}"))?;
+    }
     run_program(Command::new(MDBOOK.installed()?).arg("build").arg(&book))?;
     let links = site::check(&book.join("html"))?;
     println!("{} pages, {links} links: {}", contents.pages().count(), book.join("html/index.html").display());
