@@ -79,6 +79,11 @@ fn try_steps(report: &mut Report) -> Result<()> {
     })?;
     step("Helm renders the chart", &|| files::helm_renders(&release))?;
     step("a registry lists what is said of the image", &|| registry::lists_referrers(&release))?;
+    step("the crates that are for others can be published", &|| {
+        let mut publish = workspace::cargo();
+        publish.current_dir(&clone).args(["publish", "--dry-run", "--quiet"]);
+        run_program(publish.args(["--package", "kube-ipvs-netlink", "--package", "linux-ipvs"]))
+    })?;
     step("another release is the same, bit for bit", &|| reproduction::is_equal(&clone, &commit, &place))?;
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
 }
