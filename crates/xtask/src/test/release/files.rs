@@ -51,29 +51,50 @@ pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Fails unless both packages of each platform have the same files, the same of which are the operator's to change, and
+/// nobody else may look into the directory with the key.
 pub(super) fn packages_are_alike(release: &Path) -> Result<()> {
     for (deb, rpm) in [("amd64", "x86_64"), ("arm64", "aarch64")] {
         let deb = release.join(format!("kube-ipvs_{VERSION}-1_{deb}.deb"));
         let rpm = release.join(format!("kube-ipvs-{VERSION}-1.{rpm}.rpm"));
-        let files = printed(Command::new("rpm").args(["--query", "--list", "--package"]).arg(rpm))?;
-        let in_rpm: BTreeSet<&str> = files.lines().collect();
-        let list =
-            printed(Command::new("sh").args(["-c", r#"dpkg-deb --fsys-tarfile "$0" | tar -t"#]).arg(deb))?;
-        let in_deb: BTreeSet<String> = list
-            .lines()
-            .filter(|line| !line.ends_with('/'))
-            .map(|line| line.trim_start_matches('.').to_owned())
-            .collect();
-        for file in &in_deb {
-            ensure!(in_rpm.contains(file.as_str()), "only the .deb has {file}");
+        let of_deb = |arguments: &[&str]| printed(Command::new("dpkg-deb").args(arguments).arg(&deb));
+        let of_rpm = |what: &str| printed(Command::new("rpm").args(["--query", what, "--package"]).arg(&rpm));
+
+        let contents = of_deb(&["--contents"])?;
+        let in_deb: BTreeSet<&str> = contents.lines().filter_map(file).collect();
+        let list = of_rpm("--list")?;
+        let in_rpm: BTreeSet<&str> = list.lines().collect();
+        let missing: Vec<_> = in_deb.difference(&in_rpm).collect();
+        ensure!(missing.is_empty(), "only the .deb has {missing:?}");
+        for needed in [
+            "/usr/bin/kube-ipvs",
+            "/usr/lib/systemd/system/kube-ipvs.service",
+            "/usr/share/man/man1/kube-ipvs.1.gz",
+            "/usr/share/doc/kube-ipvs/third-party-notices",
+        ] {
+            ensure!(in_deb.contains(needed), "the packages lack {needed}");
         }
-        for file in
-            ["/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service", "/etc/kube-ipvs/config.conf"]
+        let conffiles = printed(Command::new("dpkg-deb").arg("--info").arg(&deb).arg("conffiles"))?;
+        let configuration = ["/etc/default/kube-ipvs", "/etc/kube-ipvs/config.conf"];
+        for (kind, files) in [("deb", conffiles), ("rpm", of_rpm("--configfiles")?)] {
+            let files: BTreeSet<&str> = files.lines().filter(|line| !line.is_empty()).collect();
+            ensure!(files == BTreeSet::from(configuration), "an upgrade of the {kind} keeps {files:?}");
+        }
+        let verbose = printed(Command::new("rpm").args(["--query", "--list", "-v", "--package"]).arg(&rpm))?;
+        for (mut lines, end) in
+            [(contents.lines(), " ./etc/kube-ipvs/"), (verbose.lines(), " /etc/kube-ipvs")]
         {
-            ensure!(in_deb.contains(file), "the packages lack {file}");
+            let directory = lines.find(|line| line.ends_with(end)).unwrap_or_default();
+            ensure!(directory.starts_with("drwx------ "), "others can read the key: {directory:?}");
         }
     }
     Ok(())
+}
+
+/// The file in a line of `dpkg-deb --contents`; none for a directory.
+fn file(line: &str) -> Option<&str> {
+    let path = line.split_whitespace().nth(5)?.strip_prefix('.')?;
+    (!path.ends_with('/')).then_some(path)
 }
 
 pub(super) fn unit_is_hardened(release: &Path, place: &Path) -> Result<()> {
