@@ -67,6 +67,15 @@ impl Platform {
         }
     }
 
+    /// Options that keep it from looking for a C library. ring gives them itself where the compiler is clang (`build.rs`);
+    /// for x86-64 it wants the headers of one, which a machine that compiles has.
+    const fn compiler_options(self) -> &'static str {
+        match self {
+            Self::Amd64 => "",
+            Self::Arm64 => "-ffreestanding -DRING_CORE_NOSTDLIBINC=1",
+        }
+    }
+
     /// From the same package's dependencies.
     const fn archiver(self) -> &'static str {
         match self {
@@ -91,6 +100,7 @@ impl Platform {
         cargo
             .args(["--target", target])
             .env(format!("CC_{lower}"), self.compiler().name)
+            .env(format!("CFLAGS_{lower}"), self.compiler_options())
             .env(format!("AR_{lower}"), self.archiver())
             // Rust brings musl and a linker for every platform.
             .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld");
