@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::archive;
@@ -22,8 +23,38 @@ pub struct Layout {
 /// What images say of themselves (<https://github.com/opencontainers/image-spec/blob/v1.1.0/annotations.md>).
 pub type Labels = BTreeMap<&'static str, String>;
 
-/// What a layout refers to its files by.
-pub type Descriptor = Map<String, Value>;
+/// What a layout refers to its files by. The fields are in the order in which programs in Go write them: a program that
+/// copies an image reads the index and writes it again, and a registry has the same digest only then.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Descriptor {
+    media_type: String,
+    /// `sha256:` and hexadecimal digits.
+    pub digest: String,
+    size: usize,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    platform: Option<Platform>,
+}
+
+/// Which machines run an image.
+#[derive(Clone, Debug, Serialize)]
+struct Platform {
+    architecture: String,
+    os: &'static str,
+}
+
+/// The list of what is in a layout, or of an image for several platforms.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Index<'a> {
+    schema_version: u8,
+    media_type: &'static str,
+    manifests: &'a [Descriptor],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: &'a Labels,
+}
 
 /// A part of a root file system, which several images may share.
 pub struct Layer {
@@ -103,7 +134,7 @@ impl Layout {
             "annotations": self.labels,
         });
         let mut manifest = self.blob(MANIFEST, manifest.to_string().as_bytes())?;
-        manifest.insert("platform".to_owned(), json!({"architecture": architecture, "os": "linux"}));
+        manifest.platform = Some(Platform { architecture: architecture.to_owned(), os: "linux" });
         Ok(manifest)
     }
 
@@ -116,14 +147,13 @@ impl Layout {
         let Document { media_type, bytes, predicate } = *document;
         let mut layer = self.blob(media_type, bytes)?;
         if let Some(predicate) = predicate {
-            layer.insert("annotations".to_owned(), json!({"in-toto.io/predicate-type": predicate}));
+            layer.annotations = BTreeMap::from([("in-toto.io/predicate-type", predicate.to_owned())]);
         }
-        let mut subject = subject.clone();
-        subject.remove("platform");
-        let reference = json!({
-            "vnd.docker.reference.type": "attestation-manifest",
-            "vnd.docker.reference.digest": subject.get("digest"),
-        });
+        let subject = Descriptor { platform: None, ..subject.clone() };
+        let reference = BTreeMap::from([
+            ("vnd.docker.reference.type", "attestation-manifest".to_owned()),
+            ("vnd.docker.reference.digest", subject.digest.clone()),
+        ]);
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -134,26 +164,20 @@ impl Layout {
             "annotations": self.labels,
         });
         let mut manifest = self.blob(MANIFEST, manifest.to_string().as_bytes())?;
-        manifest.insert("artifactType".to_owned(), json!(media_type));
-        manifest.insert("platform".to_owned(), json!({"architecture": "unknown", "os": "unknown"}));
-        manifest.insert("annotations".to_owned(), reference);
+        manifest.platform = Some(Platform { architecture: "unknown".to_owned(), os: "unknown" });
+        manifest.annotations = reference;
         Ok(manifest)
     }
 
     /// One image for several platforms, of which the reader chooses its own.
     pub fn for_platforms(&self, images: &[Descriptor]) -> anyhow::Result<Descriptor> {
-        let mut index = index(images);
-        set(&mut index, "annotations", json!(self.labels));
-        self.blob(INDEX, index.to_string().as_bytes())
+        self.blob(INDEX, index(images, &self.labels)?.as_bytes())
     }
 
     /// Gives an image a name.
     pub fn name(&mut self, mut image: Descriptor, name: &str) {
-        let names = json!({
-            "org.opencontainers.image.ref.name": name,
-            "io.containerd.image.name": name,
-        });
-        image.insert("annotations".to_owned(), names);
+        let names = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
+        image.annotations = names.into_iter().map(|key| (key, name.to_owned())).collect();
         self.named.push(image);
     }
 
@@ -161,7 +185,7 @@ impl Layout {
     pub fn write(self, to: &Path) -> anyhow::Result<()> {
         let file = |name: &str, text: &str| fs::write(self.directory.path().join(name), text);
         file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#).context("writing oci-layout")?;
-        file("index.json", &index(&self.named).to_string()).context("writing index.json")?;
+        file("index.json", &index(&self.named, &Labels::new())?).context("writing index.json")?;
         let tar = archive::tar(self.directory.path())?;
         fs::write(to, tar).with_context(|| format!("writing {}", to.display()))
     }
@@ -171,9 +195,8 @@ impl Layout {
         let digest = digest(bytes)?;
         let path = self.directory.path().join("blobs").join(digest.replace(':', "/"));
         fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
-        let descriptor =
-            [("mediaType", media_type.into()), ("digest", digest.into()), ("size", bytes.len().into())];
-        Ok(descriptor.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        let media_type = media_type.to_owned();
+        Ok(Descriptor { media_type, digest, size: bytes.len(), annotations: BTreeMap::new(), platform: None })
     }
 }
 
@@ -194,8 +217,9 @@ fn set(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-fn index(images: &[Descriptor]) -> Value {
-    json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": images})
+fn index(manifests: &[Descriptor], annotations: &Labels) -> anyhow::Result<String> {
+    let index = Index { schema_version: 2, media_type: INDEX, manifests, annotations };
+    serde_json::to_string(&index).context("writing an index")
 }
 
 #[cfg(test)]

@@ -131,9 +131,7 @@ fn labels(source: Option<&Source>) -> Labels {
 }
 
 fn provenance(source: &Source, platform: Platform, image: &Descriptor) -> Result<String> {
-    let digest =
-        image.get("digest").and_then(Value::as_str).and_then(|digest| digest.strip_prefix("sha256:"));
-    let sha256 = digest.context("an image without a digest")?.to_owned();
+    let sha256 = image.digest.trim_start_matches("sha256:").to_owned();
     let subject = Subject { name: REPOSITORY.to_owned(), sha256 };
     provenance::statement(source, "cargo xtask image", &[platform], &[subject])
 }
@@ -203,10 +201,12 @@ mod tests {
             time: String::new(),
             is_clean: true,
         };
-        let image = json!({"digest": "sha256:abcd"}).as_object().unwrap().clone();
+        let layout = Layout::new(labels(Some(&source))).unwrap();
+        let image = layout.image("arm64", config(), &[]).unwrap();
         let text = provenance(&source, Platform::Arm64, &image).unwrap();
         let statement: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(statement["subject"][0]["digest"]["sha256"], "abcd");
+        let sha256 = statement["subject"][0]["digest"]["sha256"].as_str().unwrap();
+        assert_eq!(format!("sha256:{sha256}"), image.digest);
         let build = &statement["predicate"]["buildDefinition"];
         assert_eq!(build["externalParameters"]["source"]["digest"]["gitCommit"], source.commit);
         assert_eq!(build["internalParameters"]["targets"][0], "aarch64-unknown-linux-musl");
