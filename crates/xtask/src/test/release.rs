@@ -78,7 +78,9 @@ fn try_steps(report: &mut Report) -> Result<()> {
         files::unit_is_hardened(&release, &place)
     })?;
     step("Helm renders the chart", &|| files::helm_renders(&release))?;
-    step("a registry lists what is said of the image", &|| registry::lists_referrers(&release))?;
+    step("a registry has the image, and what is said of it", &|| {
+        registry::has_what_is_said_of_images(&release)
+    })?;
     step("the crates that are for others can be published", &|| {
         let mut publish = workspace::cargo();
         publish.current_dir(&clone).args(["publish", "--dry-run", "--quiet"]);
