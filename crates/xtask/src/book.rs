@@ -8,7 +8,6 @@ mod links;
 mod site;
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
@@ -16,25 +15,25 @@ use guest::cargo_tool::CargoTool;
 use guest::programs::run as run_program;
 use guest::workspace;
 
+use crate::files;
+
 const MDBOOK: CargoTool = CargoTool { name: "mdbook", version: "0.5.4", arguments: &[] };
 
 /// Makes the site, and follows each of its links.
 pub(crate) fn run() -> Result<ExitCode> {
     let (root, book) = (workspace::root(), workspace::root().join("target/book"));
-    if book.exists() {
-        fs::remove_dir_all(&book).with_context(|| format!("removing {}", book.display()))?;
-    }
+    files::make_anew(&book)?;
     let pages = book.join("pages");
     let contents = contents::of(&root)?;
     for page in contents.pages() {
         let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
-        write(&pages.join(page), links::to_the_site(page, &text, &contents)?.as_bytes())?;
+        files::write(&pages.join(page), links::to_the_site(page, &text, &contents)?.as_bytes())?;
         for picture in links::pictures(page, &text) {
             let bytes = fs::read(root.join(&picture)).with_context(|| picture.clone())?;
-            write(&pages.join(&picture), &bytes)?;
+            files::write(&pages.join(&picture), &bytes)?;
         }
     }
-    write(&pages.join("SUMMARY.md"), contents.summary().as_bytes())?;
+    files::write(&pages.join("SUMMARY.md"), contents.summary().as_bytes())?;
     for file in ["book.toml", "book.css"] {
         fs::copy(root.join("docs").join(file), book.join(file))
             .with_context(|| format!("copying docs/{file}"))?;
@@ -43,12 +42,4 @@ pub(crate) fn run() -> Result<ExitCode> {
     let links = site::check(&book.join("html"))?;
     println!("{} pages, {links} links: {}", contents.pages().count(), book.join("html/index.html").display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes a file, and the directories on its way.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    }
-    fs::write(path, bytes).with_context(|| path.display().to_string())
 }

@@ -7,6 +7,7 @@
 mod api_servers;
 mod book;
 mod elsewhere;
+mod files;
 mod fuzz;
 mod gate;
 mod image;

@@ -23,6 +23,7 @@ use guest::programs::run as run_program;
 use guest::source::Source;
 use guest::workspace;
 
+use crate::files;
 use crate::gate;
 use crate::image;
 use crate::provenance::{self, Subject};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     gate::ensure_passed(&source)?;
 
     let directory = workspace::root().join(format!("target/release-{version}"));
-    make_anew(&directory)?;
+    files::make_anew(&directory)?;
     image::write(&Platform::ALL, &directory)?;
     let documents = documents::make()?;
     for platform in Platform::ALL {
@@ -61,18 +62,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     write_provenance(version, &source, &directory)?;
     let checksums = checksums::write(&directory)?;
     signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
-    for file in files(&directory)? {
+    for file in files::list(&directory)? {
         println!("{}", file.display());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes a directory, without what an earlier run has left there.
-fn make_anew(directory: &Path) -> Result<()> {
-    if directory.exists() {
-        fs::remove_dir_all(directory).with_context(|| format!("removing {}", directory.display()))?;
-    }
-    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))
 }
 
 /// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
@@ -80,25 +73,12 @@ fn open_to_all(directory: &Path) -> Result<()> {
     run_program(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
 }
 
-/// The files of a directory, in the order of their names.
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    files.sort();
-    Ok(files)
-}
-
-/// The last part of a path.
-fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Writes how all that is there so far was built.
 fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<()> {
     let mut subjects = Vec::new();
-    for file in files(directory)? {
+    for file in files::list(directory)? {
         let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
-        subjects.push(Subject { name: name(&file), sha256: sha256(&bytes)? });
+        subjects.push(Subject { name: files::name(&file), sha256: sha256(&bytes)? });
     }
     let command = format!("cargo xtask release {version}");
     let statement = provenance::statement(source, &command, &Platform::ALL, &subjects)?;

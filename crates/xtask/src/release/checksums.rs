@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use guest::archive::sha256;
 
-use super::{files, name};
+use crate::files;
 
 /// Writes `SHA256SUMS` for the files of a directory, as `sha256sum --check` reads it.
 pub(super) fn write(directory: &Path) -> Result<PathBuf> {
     let mut lines = Vec::new();
-    for file in files(directory)? {
+    for file in files::list(directory)? {
         let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
-        lines.push(format!("{}  {}\n", sha256(&bytes)?, name(&file)));
+        lines.push(format!("{}  {}\n", sha256(&bytes)?, files::name(&file)));
     }
     let checksums = directory.join("SHA256SUMS");
     fs::write(&checksums, lines.concat()).with_context(|| checksums.display().to_string())?;

@@ -9,7 +9,8 @@ use guest::archive;
 use guest::workspace;
 use tempfile::TempDir;
 
-use super::{files, name, open_to_all};
+use super::open_to_all;
+use crate::files;
 use crate::man;
 use crate::notices;
 
@@ -41,18 +42,14 @@ pub(super) fn make() -> Result<TempDir> {
 fn manual_pages(directory: &Path) -> Result<()> {
     let plain = tempfile::tempdir().context("making a directory for manual pages")?;
     man::write(plain.path())?;
-    for page in files(plain.path())? {
+    for page in files::list(plain.path())? {
         let text = fs::read(&page).with_context(|| page.display().to_string())?;
-        write(&directory.join(format!("{}.gz", name(&page))), &archive::gzip(&text)?)?;
+        write(&directory.join(format!("{}.gz", files::name(&page))), &archive::gzip(&text)?)?;
     }
     Ok(())
 }
 
-/// Writes a file, and the directories on its way.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     ensure!(!bytes.is_empty(), "{} would be empty", path.display());
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    }
-    fs::write(path, bytes).with_context(|| path.display().to_string())
+    files::write(path, bytes)
 }

@@ -41,10 +41,7 @@ fn try_steps(report: &mut Report) -> Result<()> {
     let source = Source::here().context("git does not know these sources")?;
     ensure!(source.is_clean, "there are changes that are not committed: what is tried is a commit");
     let place = workspace::root().join("target/try-release");
-    if place.exists() {
-        fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))?;
-    }
-    fs::create_dir_all(&place).with_context(|| format!("making {}", place.display()))?;
+    crate::files::make_anew(&place)?;
 
     let mut step = |name: &str, try_out: &dyn Fn() -> Result<()>| {
         println!("--- {name}");
