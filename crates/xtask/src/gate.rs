@@ -1,12 +1,13 @@
 //! Whether every test has passed at a commit: `cargo xtask test` notes it, `cargo xtask release` wants it.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::source::Source;
 use guest::workspace;
+
+use crate::files;
 
 /// Where it is noted: a file for each commit, with the counts of the tests.
 fn note(source: &Source) -> PathBuf {
@@ -19,11 +20,7 @@ pub(crate) fn note_passed(before: Option<&Source>, counts: &str) -> Result<()> {
     else {
         return Ok(());
     };
-    let path = note(source);
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    }
-    fs::write(&path, counts).with_context(|| path.display().to_string())
+    files::write(&note(source), counts.as_bytes())
 }
 
 /// Runs the gate, unless it has passed at this commit.
