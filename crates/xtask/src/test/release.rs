@@ -30,10 +30,7 @@ const PROGRAMS: &[Program] = &[
 
 /// Runs all of it in order, up to the first that fails, whose files stay.
 pub(super) fn run() -> Report {
-    let mut report = Report::default();
-    let done = try_steps(&mut report);
-    report.extend(Report::from_result(done.map(|()| Report::default())));
-    report
+    Report::of_steps(try_steps)
 }
 
 fn try_steps(report: &mut Report) -> Result<()> {

@@ -39,6 +39,14 @@ impl Report {
         result.unwrap_or_else(|error| Self::failure(format!("{error:#}")))
     }
 
+    /// What passed of steps that build on each other, and the one that failed and ended them.
+    pub(super) fn of_steps(steps: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> Self {
+        let mut report = Self::default();
+        let done = steps(&mut report);
+        report.extend(Self::from_result(done.map(|()| Self::default())));
+        report
+    }
+
     /// A failure outside of the tests.
     pub(super) fn failure(what: impl Into<String>) -> Self {
         Self { failed: vec![what.into()], ..Self::default() }

@@ -24,10 +24,7 @@ const RESULTS: &str = "target/e2e/kube-ipvs/results-in-focus.json";
 
 /// Runs all of it in order, up to the first that fails. The cluster of a failure stays, to be looked at.
 pub(super) fn run() -> Report {
-    let mut report = Report::default();
-    let done = try_steps(&mut report);
-    report.extend(Report::from_result(done.map(|()| Report::default())));
-    report
+    Report::of_steps(try_steps)
 }
 
 /// Each step fails if something is not as it should be.
