@@ -83,5 +83,5 @@ fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<
     let command = format!("cargo xtask release {version}");
     let statement = provenance::statement(source, &command, &Platform::ALL, &subjects)?;
     let file = directory.join(format!("kube-ipvs-{version}.provenance.json"));
-    fs::write(&file, statement + "\n").with_context(|| file.display().to_string())
+    files::write(&file, (statement + "\n").as_bytes())
 }

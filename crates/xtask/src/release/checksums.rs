@@ -16,6 +16,6 @@ pub(super) fn write(directory: &Path) -> Result<PathBuf> {
         lines.push(format!("{}  {}\n", sha256(&bytes)?, files::name(&file)));
     }
     let checksums = directory.join("SHA256SUMS");
-    fs::write(&checksums, lines.concat()).with_context(|| checksums.display().to_string())?;
+    files::write(&checksums, lines.concat().as_bytes())?;
     Ok(checksums)
 }

@@ -1,12 +1,13 @@
 //! The manifests for each distribution, as one file for `kubectl apply -f`.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::go::clients;
 use guest::workspace;
+
+use crate::files;
 
 /// The kustomizations, and what the file is for.
 const RENDERED: [(&str, &str); 7] = [
@@ -28,7 +29,7 @@ pub(super) fn write(version: &str, directory: &Path) -> Result<()> {
         let output = command.stderr(Stdio::inherit()).output().context("starting kubectl")?;
         ensure!(output.status.success(), "kubectl kustomize manifests/{kustomization} failed");
         let file = directory.join(format!("kube-ipvs-{version}-{name}.yaml"));
-        fs::write(&file, output.stdout).with_context(|| file.display().to_string())?;
+        files::write(&file, &output.stdout)?;
     }
     Ok(())
 }

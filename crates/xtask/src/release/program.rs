@@ -11,6 +11,8 @@ use guest::image_program;
 use guest::platform::Platform;
 use guest::programs::run;
 
+use crate::files;
+
 /// Writes `kube-ipvs-VERSION-linux-ARCH.tar.gz`. In it is one directory of that name, laid out as `/usr` is.
 pub(super) fn write(version: &str, platform: Platform, documents: &Path, directory: &Path) -> Result<()> {
     let name = format!("kube-ipvs-{version}-linux-{}", platform.architecture());
@@ -24,5 +26,5 @@ pub(super) fn write(version: &str, platform: Platform, documents: &Path, directo
     symlink("kube-ipvs", programs.join("kubectl-ipvs")).context("linking kubectl-ipvs")?;
     run(Command::new("cp").arg("-r").arg(documents).arg(top.join("share")))?;
     let file = directory.join(format!("{name}.tar.gz"));
-    fs::write(&file, archive::gzip(&archive::tar(root.path())?)?).with_context(|| file.display().to_string())
+    files::write(&file, &archive::gzip(&archive::tar(root.path())?)?)
 }
