@@ -50,6 +50,10 @@ man:
 book:
     cargo xtask book
 
+# The pictures of the documents, in docs/pictures.
+pictures *args:
+    cargo xtask pictures "$@"
+
 # What is published of a version, in target/release-VERSION.
 release *args:
     cargo xtask release "$@"

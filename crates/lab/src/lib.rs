@@ -11,6 +11,7 @@ pub mod soak;
 mod control_plane;
 mod demo;
 mod least_squares;
+mod pictures;
 mod scale;
 mod stage;
 
@@ -37,6 +38,8 @@ enum Command {
     Chaos(chaos::Args),
     /// Run an hour of churn under load, in which nothing may be lost or grow.
     Soak(soak::Args),
+    /// Draw the pictures of the documents.
+    Pictures(pictures::Args),
     /// Start an API server for a command.
     ControlPlane(control_plane::Args),
 }
@@ -49,6 +52,7 @@ pub fn run() -> ExitCode {
         Command::Scale(args) => scale::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Pictures(args) => pictures::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
     };
     done.unwrap_or_else(|error| {
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_lab_command_that_a_document_shows_parses() {
-        let ours = ["demo", "bench", "scale", "chaos", "soak"];
+        let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures"];
         let mut seen = 0;
         for Shown { page, mut words } in documents::commands().unwrap() {
             if !ours.contains(&words[0].as_str()) {

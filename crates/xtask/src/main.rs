@@ -58,6 +58,8 @@ enum Command {
     Image(image::Args),
     /// Make the manual pages.
     Man,
+    /// Draw the pictures of the documents.
+    Pictures(elsewhere::Args),
     /// Make a site of the documents.
     Book,
     /// Make everything that is published.
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Man => man::run(),
+        Command::Pictures(args) => elsewhere::lab("pictures", &args),
         Command::Book => book::run(),
         Command::Release(args) => release::run(&args),
     };
