@@ -139,19 +139,23 @@ impl Node {
     }
 
     fn ssh_by(&self, mut ssh: Command, cluster: &Cluster) -> Command {
-        ssh.arg("-i").arg(cluster.disk.join("key"));
-        // Nothing else can be at this address.
-        ssh.args([
-            "-o",
-            "StrictHostKeyChecking=no",
-            "-o",
-            "UserKnownHostsFile=/dev/null",
-            "-o",
-            "LogLevel=ERROR",
-        ]);
-        ssh.args(["-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=15"]);
-        ssh.arg(format!("root@{}", self.ipv4()));
+        ssh.args(Self::ssh_options(cluster)).arg(self.ssh_name());
         ssh
+    }
+
+    /// What ssh and scp need to come in.
+    pub(crate) fn ssh_options(cluster: &Cluster) -> Vec<String> {
+        let key = cluster.disk.join("key").display().to_string();
+        // Nothing else can be at this address.
+        let unknown = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"];
+        let patience = ["ConnectTimeout=5", "ServerAliveInterval=15"];
+        let settings = unknown.into_iter().chain(patience).flat_map(|setting| ["-o", setting]);
+        ["-i", &key].into_iter().chain(settings).map(str::to_owned).collect()
+    }
+
+    /// What they call it, with its user.
+    pub(crate) fn ssh_name(&self) -> String {
+        format!("root@{}", self.ipv4())
     }
 
     /// Whether its guest runs.

@@ -40,6 +40,8 @@ enum Scenario {
     InstallNodeByNode,
     /// The same with the Helm chart
     InstallByHelm,
+    /// The same with the package for Debian, on a node whose proxies are systemd services
+    InstallAsService,
     /// A node is drained, rebooted, and loses power; a new one joins
     Nodes,
     /// The API server is away for five minutes, and then all pods move
@@ -61,7 +63,7 @@ enum Scenario {
 }
 
 impl Scenario {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Rollout,
         Self::RolloutUndrained,
         Self::NameServer,
@@ -75,6 +77,7 @@ impl Scenario {
         Self::InstallByManifests,
         Self::InstallNodeByNode,
         Self::InstallByHelm,
+        Self::InstallAsService,
         Self::DirectReturn,
         Self::DirectReturnCost,
     ];
@@ -92,7 +95,8 @@ impl Scenario {
             Self::InstallByPatch
             | Self::InstallByManifests
             | Self::InstallNodeByNode
-            | Self::InstallByHelm => proxy == Proxy::KubeProxyIpvs,
+            | Self::InstallByHelm
+            | Self::InstallAsService => proxy == Proxy::KubeProxyIpvs,
         }
     }
 }
@@ -144,6 +148,7 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
         Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),
         Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
+        Scenario::InstallAsService => install::as_service::there_and_back(&cluster),
         Scenario::Nodes => nodes::come_and_go(&cluster),
         Scenario::NameServer => name_server::rolls(&cluster),
         Scenario::DirectReturn => direct_return::outlives_its_entrance(&cluster),

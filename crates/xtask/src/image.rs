@@ -21,26 +21,18 @@ use guest::workspace;
 use serde_json::{Value, json};
 
 use crate::notices;
+use crate::platforms::Platforms;
 use crate::provenance::{self, Subject};
 
 /// Without a host, nodes would look for it in a public registry, where the name is not ours.
 const REPOSITORY: &str = "registry.example/kube-ipvs";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The command line of `cargo xtask image`.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Build for this platform alone; may be given several times
-    #[arg(long = "platform", value_name = "ARCH", value_enum)]
-    platforms: Vec<Platform>,
-}
-
 /// Builds the image in target/image.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let platforms = if args.platforms.is_empty() { &Platform::ALL } else { args.platforms.as_slice() };
+pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     let directory = workspace::root().join("target/image");
     fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-    for file in write(platforms, &directory)? {
+    for file in write(platforms.chosen(), &directory)? {
         println!("{}", file.display());
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
-//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `man`, `book`,
-//! `release`; `demo`, `bench`, `scale`, `chaos` and `soak`, which the program `lab` does; `cluster` and `e2e`, which the
-//! program `cluster` does.
+//! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `package`, `man`,
+//! `book`, `release`; `demo`, `bench`, `scale`, `chaos`, `soak` and `pictures`, which the program `lab` does; `cluster` and
+//! `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
@@ -13,9 +13,12 @@ mod gate;
 mod image;
 mod man;
 mod notices;
+mod package;
+mod platforms;
 mod provenance;
 mod release;
 mod test;
+mod usr_share;
 mod vm;
 
 use std::process::ExitCode;
@@ -55,7 +58,9 @@ enum Command {
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
     /// Build the container image and its SBOM.
-    Image(image::Args),
+    Image(platforms::Platforms),
+    /// Build packages for Debian and Fedora and their kin.
+    Package(platforms::Platforms),
     /// Make the manual pages.
     Man,
     /// Draw the pictures of the documents.
@@ -79,7 +84,8 @@ fn main() -> ExitCode {
         Command::Test(args) => Ok(test::run(&args)),
         Command::ApiServers(args) => api_servers::run(&args),
         Command::Vm(args) => vm::run(&args),
-        Command::Image(args) => image::run(&args),
+        Command::Image(platforms) => image::run(&platforms),
+        Command::Package(platforms) => package::run(&platforms),
         Command::Man => man::run(),
         Command::Pictures(args) => elsewhere::lab("pictures", &args),
         Command::Book => book::run(),

@@ -5,28 +5,27 @@
 
 mod chart;
 mod checksums;
-mod documents;
 mod manifests;
-mod package;
 mod program;
 mod readiness;
 mod signature;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::archive::sha256;
 use guest::platform::Platform;
-use guest::programs::run as run_program;
 use guest::source::Source;
 use guest::workspace;
 
 use crate::files;
 use crate::gate;
 use crate::image;
+use crate::package;
 use crate::provenance::{self, Subject};
+use crate::usr_share;
 
 /// The command line of `cargo xtask release`.
 #[derive(clap::Args)]
@@ -51,10 +50,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let directory = workspace::root().join(format!("target/release-{version}"));
     files::make_anew(&directory)?;
     image::write(&Platform::ALL, &directory)?;
-    let documents = documents::make()?;
+    let usr_share = usr_share::make()?;
     for platform in Platform::ALL {
-        program::write(version, platform, documents.path(), &directory)?;
-        package::write(version, platform, &source, documents.path(), &directory)?;
+        program::write(version, platform, usr_share.path(), &directory)?;
+        package::write(version, platform, &source, usr_share.path(), &directory)?;
     }
     chart::write(version, &directory)?;
     manifests::write(version, &directory)?;
@@ -66,11 +65,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("{}", file.display());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
-fn open_to_all(directory: &Path) -> Result<()> {
-    run_program(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
 }
 
 /// Writes how all that is there so far was built.

@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 15] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -29,7 +29,12 @@ pub(crate) const ELSEWHERE: [(&str, &str); 15] = [
     ("tar", "reads a release"),
     ("podman", "pulls images from a registry"),
     ("crictl", "asks a container runtime"),
-    ("ssh", "reads a distribution's file on a node; tests/unit/config_convert.rs converts such files"),
+    (
+        "ssh",
+        "asks another machine: crates/cluster/src/scenario/install/as_service.rs does. tests/unit/config_convert.rs \
+         converts a distribution's files",
+    ),
+    ("scp", "writes to another machine, as ssh"),
     ("nsenter", "enters the container of the daemon, which has none on the node of the examples"),
 ];
 

@@ -1,5 +1,6 @@
 //! kube-ipvs comes into the cluster and leaves it, each way that the documents have, by their own commands.
 
+pub(super) mod as_service;
 mod back;
 pub(super) mod by_helm;
 pub(super) mod by_manifests;

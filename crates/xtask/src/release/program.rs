@@ -14,7 +14,7 @@ use guest::programs::run;
 use crate::files;
 
 /// Writes `kube-ipvs-VERSION-linux-ARCH.tar.gz`. In it is one directory of that name, laid out as `/usr` is.
-pub(super) fn write(version: &str, platform: Platform, documents: &Path, directory: &Path) -> Result<()> {
+pub(super) fn write(version: &str, platform: Platform, usr_share: &Path, directory: &Path) -> Result<()> {
     let name = format!("kube-ipvs-{version}-linux-{}", platform.architecture());
     let root = tempfile::tempdir().context("making a directory for an archive")?;
     let top = root.path().join(&name);
@@ -24,7 +24,7 @@ pub(super) fn write(version: &str, platform: Platform, documents: &Path, directo
     fs::copy(image_program::built(platform), &program).context("copying kube-ipvs")?;
     // kubectl finds its plugin under this name.
     symlink("kube-ipvs", programs.join("kubectl-ipvs")).context("linking kubectl-ipvs")?;
-    run(Command::new("cp").arg("-r").arg(documents).arg(top.join("share")))?;
+    run(Command::new("cp").arg("-r").arg(usr_share).arg(top.join("share")))?;
     let file = directory.join(format!("{name}.tar.gz"));
     files::write(&file, &archive::gzip(&archive::tar(root.path())?)?)
 }

@@ -49,12 +49,14 @@ fn is_for_all_nodes(command: &str) -> bool {
     command.contains("manifests/cleanup") && command.contains("while read")
 }
 
-fn wait_for_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
+/// Waits until it has synced in both families.
+pub(super) fn wait_for_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
     let has = "for save in iptables-save ip6tables-save; do $save -t nat | grep -q KUBE-POSTROUTING || exit 1; done";
     patiently(Duration::from_secs(120), || node.run(cluster, has).map(drop))
 }
 
-fn expect_no_tables(cluster: &Cluster, node: &Node) -> Result<()> {
+/// Fails if the node has tables of ours.
+pub(super) fn expect_no_tables(cluster: &Cluster, node: &Node) -> Result<()> {
     let tables = node.run(cluster, "nft list tables")?;
     ensure!(!tables.contains("kube-ipvs"), "{} still has our tables: {tables}", node.name);
     Ok(())

@@ -1,22 +1,45 @@
-//! Packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of packaging/nfpm.yaml.
+//! `cargo xtask package`: packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of
+//! packaging/nfpm.yaml.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use guest::go::nfpm;
 use guest::image_program;
 use guest::platform::Platform;
-use guest::programs::run;
+use guest::programs;
 use guest::source::Source;
 use guest::workspace;
 
+use crate::files;
+use crate::platforms::Platforms;
+use crate::usr_share;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Builds the packages in target/package.
+pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
+    let source = Source::here().context("git does not know these sources, and packages have their time")?;
+    let directory = workspace::root().join("target/package");
+    files::make_anew(&directory)?;
+    let usr_share = usr_share::make()?;
+    for &platform in platforms.chosen() {
+        image_program::build(platform)?;
+        write(VERSION, platform, &source, usr_share.path(), &directory)?;
+    }
+    for file in files::list(&directory)? {
+        println!("{}", file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Writes the `.deb` and the `.rpm` of a platform, under the names that both families give such files.
-pub(super) fn write(
+pub(crate) fn write(
     version: &str,
     platform: Platform,
     source: &Source,
-    documents: &Path,
+    usr_share: &Path,
     directory: &Path,
 ) -> Result<()> {
     let nfpm = nfpm::program()?;
@@ -30,9 +53,9 @@ pub(super) fn write(
             .env("VERSION", version)
             .env("ARCHITECTURE", platform.architecture())
             .env("PROGRAM", image_program::built(platform))
-            .env("DOCUMENTS", documents)
+            .env("USR_SHARE", usr_share)
             .env("SOURCE_DATE_EPOCH", source.seconds.to_string());
-        run(&mut command)?;
+        programs::run(&mut command)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What goes with a program: manual pages, completions for shells, the licences.
+//! What is below `/usr/share` beside a program: manual pages, completions for shells, the licences.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::archive;
+use guest::programs::run;
 use guest::workspace;
 use tempfile::TempDir;
 
-use super::open_to_all;
 use crate::files;
 use crate::man;
 use crate::notices;
@@ -22,7 +22,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// A directory with all of them, as they are below `/usr/share`.
-pub(super) fn make() -> Result<TempDir> {
+pub(crate) fn make() -> Result<TempDir> {
     let root = tempfile::tempdir().context("making a directory for documents")?;
     manual_pages(&root.path().join("man/man1"))?;
     let program = workspace::daemon()?;
@@ -37,6 +37,11 @@ pub(super) fn make() -> Result<TempDir> {
     write(&root.path().join("doc/kube-ipvs/third-party-notices"), notices::text()?.as_bytes())?;
     open_to_all(root.path())?;
     Ok(root)
+}
+
+/// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
+fn open_to_all(directory: &Path) -> Result<()> {
+    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
 }
 
 fn manual_pages(directory: &Path) -> Result<()> {

@@ -1,0 +1,119 @@
+//! As a systemd service, from the package for Debian: on one node, whose kube-proxy is a service too, as docs/install.md has
+//! it. The package is installed again, as an upgrade is; the node is rebooted; and kube-proxy comes back.
+
+mod kube_proxy;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use guest::platform::Platform;
+use guest::programs;
+use guest::workspace;
+
+use super::{UnderLoad, back, expect_good, kube_proxy_rules};
+use crate::documents;
+use crate::kubectl::patiently;
+use crate::node::Node;
+use crate::scenario::nodes;
+use crate::state::Cluster;
+use crate::web::{End, Web};
+
+/// `CAP_NET_ADMIN` and `CAP_NET_RAW`, which the unit leaves, as `/proc/PID/status` has them.
+const CAPABILITIES: &str = "0000000000003000";
+
+/// All of it, and the node is as before.
+pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
+    let mut package = workspace::cargo();
+    package.args(["xtask", "package", "--platform", Platform::HERE.architecture()]);
+    programs::run(&mut package).context("cargo xtask package")?;
+    let node = cluster.first_worker()?;
+    kube_proxy::becomes_a_service(cluster, node)?;
+    let tried = change_and_go_back(cluster, node);
+    // Others begin with the DaemonSet on every node.
+    tried.and(kube_proxy::is_a_pod_again(cluster, node))
+}
+
+fn change_and_go_back(cluster: &Cluster, node: &Node) -> Result<()> {
+    let commands = commands(cluster, node)?;
+    let first_of_the_way_back = commands.iter().position(|command| command.contains("disable kube-ipvs"));
+    let (change, go_back) =
+        commands.split_at(first_of_the_way_back.context("install.md has no way back for a service")?);
+    let under_load = UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? };
+    under_load.during(cluster, || {
+        change.iter().try_for_each(|command| typed(command))?;
+        check(cluster, node)?;
+        let install = change.iter().find(|command| command.contains(" install ./")).context("no package")?;
+        typed(&install.replace(" install ./", " install --reinstall ./"))?;
+        check(cluster, node)
+    })?;
+    is_confined(cluster, node)?;
+    reboot(cluster, &under_load.web, node)?;
+    under_load.during(cluster, || {
+        for command in go_back {
+            typed(command)?;
+            if command.contains("enable --now kube-proxy") {
+                back::wait_for_kube_proxy(cluster, node)?;
+            }
+            if command.contains("cleanup") {
+                back::expect_no_tables(cluster, node)?;
+            }
+        }
+        Ok(())
+    })?;
+    node.run(cluster, "! ls /usr/bin/kube-ipvs /usr/lib/systemd/system/kube-ipvs.service 2>/dev/null")
+        .map(drop)
+}
+
+/// What docs/install.md has, for this node, without the questions of apt-get.
+fn commands(cluster: &Cluster, node: &Node) -> Result<Vec<String>> {
+    let (options, name) = (Node::ssh_options(cluster).join(" "), node.ssh_name());
+    let words = [
+        ("ssh NODE", &*format!("ssh {options} {name}")),
+        ("scp ", &*format!("scp -q {options} ")),
+        ("NODE:", &*format!("{name}:")),
+        ("amd64", Platform::HERE.architecture()),
+        ("apt-get ", "apt-get --yes -qq "),
+    ];
+    documents::commands("install.md", "As a systemd service", &words)
+}
+
+fn typed(command: &str) -> Result<()> {
+    documents::run(&workspace::root(), command).map(drop)
+}
+
+/// "Check a node" of docs/install.md, on the node itself.
+fn check(cluster: &Cluster, node: &Node) -> Result<()> {
+    patiently(Duration::from_secs(60), || node.run(cluster, "curl -sf http://127.0.0.1:10256/readyz"))?;
+    for command in
+        documents::commands("install.md", "Check a node", &[("default/web", "default/kubernetes")])?
+    {
+        if let Some(words) = command.strip_prefix("kube-ipvs ") {
+            expect_good(words, &node.run(cluster, &command)?)?;
+        }
+    }
+    patiently(Duration::from_secs(30), || {
+        let left = kube_proxy_rules(cluster, node)?;
+        ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
+        Ok(())
+    })
+}
+
+/// The daemon has no more than the unit says, although it is root's.
+fn is_confined(cluster: &Cluster, node: &Node) -> Result<()> {
+    let status =
+        node.run(cluster, "cat /proc/$(systemctl show --property=MainPID --value kube-ipvs)/status")?;
+    for expected in [&*format!("CapEff:\t{CAPABILITIES}"), "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        ensure!(status.lines().any(|line| line == expected), "not {expected:?}: {status}");
+    }
+    let log = node.run(cluster, "journalctl --quiet --unit=kube-ipvs --priority=err")?;
+    ensure!(log.is_empty(), "{log}");
+    Ok(())
+}
+
+/// The service starts with the node, after which the lock below /run is another file.
+fn reboot(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+    node.shut_down(cluster)?;
+    nodes::boot(cluster, node)?;
+    nodes::answers(cluster, web, node)?;
+    check(cluster, node)
+}
