@@ -9,6 +9,7 @@ pub mod api_servers;
 pub mod clients;
 pub mod cluster;
 pub mod control_plane;
+pub mod cosign;
 pub mod crane;
 pub mod nfpm;
 pub mod prometheus;
@@ -277,6 +278,7 @@ mod tests {
             cluster::MODULE,
             cluster::COREDNS,
             cluster::FLANNEL,
+            cosign::MODULE,
             crane::MODULE,
             nfpm::MODULE,
             prometheus::MODULE,

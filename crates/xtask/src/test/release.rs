@@ -4,6 +4,7 @@
 
 mod clones;
 mod files;
+mod keys;
 mod registry;
 mod reproduction;
 
@@ -16,6 +17,7 @@ use guest::source::Source;
 use guest::workspace;
 
 use super::summary::Report;
+use keys::Keys;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -58,12 +60,15 @@ fn try_steps(report: &mut Report) -> Result<()> {
     clones::note_gate(&clone, &commit)?;
 
     let release = clone.join(format!("target/release-{VERSION}"));
-    let (secret, public) = clones::throw_away_key(&place)?;
+    let keys = Keys::make(&place)?;
     step("a release is made", &|| {
-        run_program(clones::xtask(&clone).args(["release", VERSION, "--minisign-key"]).arg(&secret))
+        let mut release = clones::xtask(&clone);
+        release.args(["release", VERSION]);
+        run_program(&mut keys.sign(release)?)
     })?;
     step("every file has its checksum", &|| files::have_checksums(&release))?;
-    step("minisign verifies the checksums", &|| files::minisign_verifies(&release, &public))?;
+    step("minisign verifies the checksums", &|| keys.minisign_verifies(&release))?;
+    step("cosign verifies the checksums", &|| keys.cosign_verifies(&release))?;
     step("the archive has the program, its manual and its completions", &|| {
         files::archive_is_whole(&release, &place)
     })?;

@@ -1,7 +1,7 @@
 //! Clones of this commit, in which there is a release.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -42,14 +42,6 @@ pub(super) fn is_refused(clone: &Path, version: &str, reason: &str) -> Result<()
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!output.status.success() && said.contains(reason), "{said}");
     Ok(())
-}
-
-/// A key for minisign without a password: the file with the secret one, and the public one.
-pub(super) fn throw_away_key(place: &Path) -> Result<(PathBuf, String)> {
-    let (secret, public) = (place.join("minisign.key"), place.join("minisign.pub"));
-    run(Command::new("minisign").args(["-G", "-W", "-s"]).arg(&secret).arg("-p").arg(&public))?;
-    let text = fs::read_to_string(&public).context("reading the public key")?;
-    Ok((secret, text.lines().last().unwrap_or_default().to_owned()))
 }
 
 /// Notes that the gate has passed at a commit.

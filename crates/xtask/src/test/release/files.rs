@@ -1,11 +1,10 @@
 //! What an operator downloads.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use guest::go::clients;
 use guest::platform::Platform;
 use guest::programs::run;
@@ -15,22 +14,6 @@ use super::{VERSION, printed};
 /// Fails unless each file is what `SHA256SUMS` says.
 pub(super) fn have_checksums(release: &Path) -> Result<()> {
     run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(release))
-}
-
-pub(super) fn minisign_verifies(release: &Path, public_key: &str) -> Result<()> {
-    let verify = ["-V", "-q", "-P", public_key, "-m", "SHA256SUMS"];
-    run(Command::new("minisign").args(verify).current_dir(release))?;
-    let changed = release.with_file_name("changed");
-    fs::copy(release.join("SHA256SUMS"), &changed).context("copying SHA256SUMS")?;
-    fs::write(&changed, "0  other\n").context("changing SHA256SUMS")?;
-    let mut verify = Command::new("minisign");
-    verify
-        .args(["-V", "-q", "-P", public_key, "-x"])
-        .arg(release.join("SHA256SUMS.minisig"))
-        .arg("-m")
-        .arg(changed);
-    ensure!(!verify.output()?.status.success(), "minisign takes another text for the signed one");
-    Ok(())
 }
 
 pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
