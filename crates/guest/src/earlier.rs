@@ -12,9 +12,9 @@ use crate::{cache, workspace};
 /// What stands for it until there is a tag: a commit of the days before the API server was asked for protobuf.
 const UNTIL_THERE_IS_A_TAG: &str = "24c03c91f26459a45568e5c66c24934e793099ca";
 
-/// Where it is: built once, of the newest tag before this commit.
+/// Where it is, built once.
 pub fn program() -> anyhow::Result<PathBuf> {
-    let version = tag().unwrap_or_else(|| UNTIL_THERE_IS_A_TAG.to_owned());
+    let version = version();
     let cache = cache::directory("earlier")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
     lock.lock().context("waiting for another xtask's build")?;
@@ -40,7 +40,11 @@ pub fn program() -> anyhow::Result<PathBuf> {
     Ok(finished)
 }
 
-/// The newest tag of a version before this commit.
+/// What git knows it by: the newest tag before this commit.
+pub fn version() -> String {
+    tag().unwrap_or_else(|| UNTIL_THERE_IS_A_TAG.to_owned())
+}
+
 fn tag() -> Option<String> {
     let mut describe = Command::new("git");
     describe.arg("-C").arg(workspace::root()).args([

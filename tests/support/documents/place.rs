@@ -25,7 +25,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
     ("oras", "asks a registry"),
     ("sha256sum", "checks a release: crates/xtask/src/test/release"),
     ("minisign", "checks a release: crates/xtask/src/test/release"),
-    ("cosign", "checks a release by a key that was not made yet"),
+    ("cosign", "checks a release: crates/xtask/src/test/release"),
     ("tar", "reads a release"),
     ("podman", "pulls images from a registry"),
     ("crictl", "asks a container runtime"),

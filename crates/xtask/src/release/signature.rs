@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 /// Signs the file with the keys that were named.
 pub(super) fn write(checksums: &Path, cosign_key: Option<&str>, minisign_key: Option<&Path>) -> Result<()> {
     if let Some(key) = cosign_key {
-        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts.
+        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. cosign 3.1 would rather have
+        // a file that names no log, but asks for the public authority's keys then.
         let mut cosign = Command::new("cosign");
         cosign.args([
             "sign-blob",

@@ -57,7 +57,7 @@ impl Keys {
         only_what_was_signed(release, |text| {
             let mut verify = with_cosign("cosign")?;
             verify.arg("verify-blob").arg("--key").arg(&self.cosign_public);
-            verify.args(["--bundle", "SHA256SUMS.cosign.bundle", "--private-infrastructure"]).arg(text);
+            verify.args(["--bundle", "SHA256SUMS.cosign.bundle", "--insecure-ignore-tlog"]).arg(text);
             Ok(verify)
         })
     }
