@@ -42,6 +42,10 @@ vm *args:
 image *args:
     cargo xtask image "$@"
 
+# Packages for Debian, Fedora and their kin, in target/package.
+package *args:
+    cargo xtask package "$@"
+
 # The manual pages, in target/man.
 man:
     cargo xtask man

@@ -95,7 +95,7 @@ fn for_all_nodes(configuration: &mut KubeProxyConfiguration, origin: Origin) -> 
     let name = std::mem::take(&mut configuration.hostname_override);
     if !name.is_empty() {
         notes.push(format!(
-            "hostnameOverride: {name} is left out: the DaemonSet gives each node its own name"
+            "hostnameOverride: {name} is left out: our DaemonSet gives each node its own name; a service needs --hostname-override"
         ));
     }
     let kubeconfig =

@@ -153,7 +153,7 @@ impl Node {
         ["-i", &key].into_iter().chain(settings).map(str::to_owned).collect()
     }
 
-    /// What they call it, with its user.
+    /// The node as ssh and scp are given it, with its user.
     pub(crate) fn ssh_name(&self) -> String {
         format!("root@{}", self.ipv4())
     }

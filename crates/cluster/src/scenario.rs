@@ -40,7 +40,7 @@ enum Scenario {
     InstallNodeByNode,
     /// The same with the Helm chart
     InstallByHelm,
-    /// The same with the package for Debian, on a node whose proxies are systemd services
+    /// From kube-proxy to kube-ipvs and back on a node where both are systemd services, by the package for Debian
     InstallAsService,
     /// A node is drained, rebooted, and loses power; a new one joins
     Nodes,

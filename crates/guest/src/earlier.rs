@@ -12,7 +12,7 @@ use crate::{cache, workspace};
 /// What stands for it until there is a tag: a commit of the days before the API server was asked for protobuf.
 const UNTIL_THERE_IS_A_TAG: &str = "24c03c91f26459a45568e5c66c24934e793099ca";
 
-/// Where it is, built once.
+/// Where the program of the version before is, built once.
 pub fn program() -> anyhow::Result<PathBuf> {
     let version = version();
     let cache = cache::directory("earlier")?;
@@ -40,7 +40,7 @@ pub fn program() -> anyhow::Result<PathBuf> {
     Ok(finished)
 }
 
-/// What git knows it by: the newest tag before this commit.
+/// What git knows the version before by: the newest tag before this commit.
 pub fn version() -> String {
     tag().unwrap_or_else(|| UNTIL_THERE_IS_A_TAG.to_owned())
 }

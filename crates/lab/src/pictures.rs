@@ -9,9 +9,7 @@ mod svg;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,8 +18,7 @@ use guest::programs::{self, Program};
 use guest::workspace;
 use guest::{Guest, KernelArgs};
 
-/// The way of a packet, in Graphviz' language, and what draws it.
-const PACKET: &str = include_str!("pictures/packet.dot");
+/// What draws the way of a packet.
 const GRAPHVIZ: Program = Program { name: "dot", package: "graphviz" };
 
 /// The command line of `cargo xtask pictures`.
@@ -52,20 +49,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let _api_server = api_server::equip(&mut guest, &myself)?;
     let command: [OsString; 3] = [myself.into(), "pictures".into(), "--inside".into()];
     ensure!(guest.run(&command)? == 0, "the terminals were not drawn");
-    way_of_a_packet(&directory.join("packet.svg"))?;
+    let mut dot = Command::new(GRAPHVIZ.name);
+    dot.arg("-Tsvg").arg("-o").arg(directory.join("packet.svg"));
+    programs::run(dot.arg(workspace::root().join("crates/lab/src/pictures/packet.dot")))?;
     for picture in fs::read_dir(&directory).context("reading docs/pictures")? {
         println!("{}", picture?.path().display());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn way_of_a_packet(picture: &Path) -> Result<()> {
-    let mut dot = Command::new(GRAPHVIZ.name);
-    dot.arg("-Tsvg").arg("-o").arg(picture).stdin(Stdio::piped());
-    let mut child = dot.spawn().context("starting dot")?;
-    let mut stdin = child.stdin.take().context("dot without input")?;
-    stdin.write_all(PACKET.as_bytes()).context("writing to dot")?;
-    drop(stdin);
-    ensure!(child.wait().context("waiting for dot")?.success(), "dot failed");
-    Ok(())
 }

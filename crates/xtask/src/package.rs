@@ -24,9 +24,12 @@ pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     let directory = workspace::root().join("target/package");
     files::make_anew(&directory)?;
     let usr_share = usr_share::make()?;
+    // Of two builds the later one is the newer one, and a release is newer than both.
+    let release = format!("0.{}", source.time.replace(|letter: char| !letter.is_ascii_digit(), ""));
+    let version = Version { version: VERSION, release: &release };
     for &platform in platforms.chosen() {
         image_program::build(platform)?;
-        write(VERSION, platform, &source, usr_share.path(), &directory)?;
+        write(version, platform, &source, usr_share.path(), &directory)?;
     }
     for file in files::list(&directory)? {
         println!("{}", file.display());
@@ -34,9 +37,23 @@ pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A version, and which package of it this is: `0.1.0-1` is the first.
+#[derive(Clone, Copy)]
+pub(crate) struct Version<'a> {
+    version: &'a str,
+    release: &'a str,
+}
+
+impl<'a> Version<'a> {
+    /// The first package of a version that is released.
+    pub(crate) fn released(version: &'a str) -> Self {
+        Self { version, release: "1" }
+    }
+}
+
 /// Writes the `.deb` and the `.rpm` of a platform, under the names that both families give such files.
 pub(crate) fn write(
-    version: &str,
+    version: Version<'_>,
     platform: Platform,
     source: &Source,
     usr_share: &Path,
@@ -50,7 +67,8 @@ pub(crate) fn write(
             .current_dir(workspace::root().join("packaging"))
             .args(["package", "--config", "nfpm.yaml", "--packager", format, "--target"])
             .arg(directory.join(name))
-            .env("VERSION", version)
+            .env("VERSION", version.version)
+            .env("RELEASE", version.release)
             .env("ARCHITECTURE", platform.architecture())
             .env("PROGRAM", image_program::built(platform))
             .env("USR_SHARE", usr_share)
@@ -61,10 +79,10 @@ pub(crate) fn write(
 }
 
 /// The files' names, with the words for the processor that each family has.
-fn names(version: &str, platform: Platform) -> (String, String) {
+fn names(Version { version, release }: Version<'_>, platform: Platform) -> (String, String) {
     let (deb, rpm) = match platform {
         Platform::Amd64 => ("amd64", "x86_64"),
         Platform::Arm64 => ("arm64", "aarch64"),
     };
-    (format!("kube-ipvs_{version}-1_{deb}.deb"), format!("kube-ipvs-{version}-1.{rpm}.rpm"))
+    (format!("kube-ipvs_{version}-{release}_{deb}.deb"), format!("kube-ipvs-{version}-{release}.{rpm}.rpm"))
 }

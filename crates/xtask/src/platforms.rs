@@ -11,7 +11,7 @@ pub(crate) struct Platforms {
 }
 
 impl Platforms {
-    /// Those, or all.
+    /// The platforms that were chosen, or all.
     pub(crate) fn chosen(&self) -> &[Platform] {
         if self.platforms.is_empty() { &Platform::ALL } else { &self.platforms }
     }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let usr_share = usr_share::make()?;
     for platform in Platform::ALL {
         program::write(version, platform, usr_share.path(), &directory)?;
-        package::write(version, platform, &source, usr_share.path(), &directory)?;
+        package::write(package::Version::released(version), platform, &source, usr_share.path(), &directory)?;
     }
     chart::write(version, &directory)?;
     manifests::write(version, &directory)?;

@@ -130,7 +130,9 @@ fn no_field(flag: &str) -> Option<&'static str> {
     match flag {
         // Parts of an address.
         "healthz-port" | "metrics-port" => None,
-        "hostname-override" => Some("left out: the DaemonSet gives each node its own name"),
+        "hostname-override" => {
+            Some("left out: our DaemonSet gives each node its own name; a service needs --hostname-override")
+        }
         "master" => Some("set it as server in manifests/base/kubeconfig.conf"),
         "boot-id-file" | "machine-id-file" => Some("no effect here: no such id is needed"),
         "cleanup" | "init-only" | "write-config-to" => Some("left out: it is no configuration"),

@@ -249,7 +249,7 @@ fn flags_that_no_file_can_say_are_named() {
         converted.notes(),
         [
             "--master: set it as server in manifests/base/kubeconfig.conf",
-            "--hostname-override: left out: the DaemonSet gives each node its own name",
+            "--hostname-override: left out: our DaemonSet gives each node its own name; a service needs --hostname-override",
             "--machine-id-file: no effect here: no such id is needed",
             "--cleanup: left out: it is no configuration",
             "--drain-timeout: no file can say it: keep it as a flag",

@@ -77,6 +77,11 @@ fn check(cluster: &Cluster, node: &Node, app: &str, tag: &str) -> Result<()> {
             None => drop(documents::run(&workspace::root(), &command)?),
         }
     }
+    expect_nothing_of_kube_proxy(cluster, node)
+}
+
+/// Fails unless the node soon has nothing of kube-proxy in nf_tables and iptables.
+fn expect_nothing_of_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
     patiently(Duration::from_secs(30), || {
         let left = kube_proxy_rules(cluster, node)?;
         ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);

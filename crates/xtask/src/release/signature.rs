@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 /// Signs the file with the keys that were named.
 pub(super) fn write(checksums: &Path, cosign_key: Option<&str>, minisign_key: Option<&Path>) -> Result<()> {
     if let Some(key) = cosign_key {
-        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. cosign 3.1 would rather have
-        // a file that names no log, but asks for the public authority's keys then.
+        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. Instead of these flags cosign
+        // 3.1 wants a configuration that names no log; with one it asks the network for the public authority's keys.
         let mut cosign = Command::new("cosign");
         cosign.args([
             "sign-blob",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::cosign;
+use guest::go;
 use guest::programs::run;
 
 /// A pair for each program, without passwords.
@@ -18,12 +18,12 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Makes them in a directory.
+    /// Makes the pairs in a directory.
     pub(super) fn make(directory: &Path) -> Result<Self> {
         let (secret, public) = (directory.join("minisign.key"), directory.join("minisign.pub"));
         run(Command::new("minisign").args(["-G", "-W", "-s"]).arg(&secret).arg("-p").arg(&public))?;
         let text = fs::read_to_string(&public).context("reading minisign's public key")?;
-        let mut generate = with_cosign("cosign")?;
+        let mut generate = cosign()?;
         run(generate.args(["generate-key-pair", "--output-key-prefix=cosign"]).current_dir(directory))?;
         Ok(Self {
             minisign_secret: secret,
@@ -33,15 +33,15 @@ impl Keys {
         })
     }
 
-    /// Has `cargo xtask release` sign by them.
-    pub(super) fn sign(&self, mut release: Command) -> Result<Command> {
+    /// `cargo xtask release`, which signs by these keys.
+    pub(super) fn with_keys(&self, mut release: Command) -> Result<Command> {
         release.arg("--minisign-key").arg(&self.minisign_secret);
         release.arg("--cosign-key").arg(&self.cosign_secret);
         set_up_for_cosign(&mut release)?;
         Ok(release)
     }
 
-    /// As docs/verify.md has it.
+    /// Fails unless minisign takes the checksums, and nothing else, for what was signed.
     pub(super) fn minisign_verifies(&self, release: &Path) -> Result<()> {
         only_what_was_signed(release, |text| {
             let mut verify = Command::new("minisign");
@@ -52,10 +52,10 @@ impl Keys {
         })
     }
 
-    /// As docs/verify.md has it.
+    /// The same for cosign.
     pub(super) fn cosign_verifies(&self, release: &Path) -> Result<()> {
         only_what_was_signed(release, |text| {
-            let mut verify = with_cosign("cosign")?;
+            let mut verify = cosign()?;
             verify.arg("verify-blob").arg("--key").arg(&self.cosign_public);
             verify.args(["--bundle", "SHA256SUMS.cosign.bundle", "--insecure-ignore-tlog"]).arg(text);
             Ok(verify)
@@ -73,16 +73,16 @@ fn only_what_was_signed(release: &Path, verify: impl Fn(&Path) -> Result<Command
     Ok(())
 }
 
-fn with_cosign(program: &str) -> Result<Command> {
-    let mut command = Command::new(program);
-    set_up_for_cosign(&mut command)?;
-    Ok(command)
+fn cosign() -> Result<Command> {
+    let mut cosign = Command::new("cosign");
+    set_up_for_cosign(&mut cosign)?;
+    Ok(cosign)
 }
 
-/// Lets it be found, and not ask for a password.
+/// Lets a command find cosign, which asks for no password then.
 fn set_up_for_cosign(command: &mut Command) -> Result<()> {
     let others = env::var_os("PATH").unwrap_or_default();
-    let path = [cosign::directory()?].into_iter().chain(env::split_paths(&others));
+    let path = [go::cosign::directory()?].into_iter().chain(env::split_paths(&others));
     command.env("PATH", env::join_paths(path)?).env("COSIGN_PASSWORD", "");
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! kube-proxy on one node, as a hand-made cluster has it: a systemd service, with the configuration of the others.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use guest::go::control_plane;
 use guest::programs;
 use serde_json::{Value, json};
 
 use super::back;
-use crate::kubectl;
+use crate::kubectl::{self, patiently};
 use crate::network;
 use crate::node::Node;
 use crate::proxy;
@@ -49,15 +51,27 @@ pub(super) fn becomes_a_service(cluster: &Cluster, node: &Node) -> Result<()> {
         ]}],
     }}});
     choose_nodes(&elsewhere)?;
-    node.run(cluster, "systemctl daemon-reload && systemctl enable --now kube-proxy 2>&1")?;
-    back::wait_for_kube_proxy(cluster, node)
+    // Only a flag says how the node is called then, until it is rebooted.
+    let host_name = "hostname elsewhere";
+    node.run(
+        cluster,
+        &format!("{host_name}; systemctl daemon-reload && systemctl enable --now kube-proxy 2>&1"),
+    )?;
+    serves(cluster, node)
 }
 
-/// The service goes from the node, and the pod returns.
+/// The service goes from the node, with whatever a failure has left, and the pod returns.
 pub(super) fn is_a_pod_again(cluster: &Cluster, node: &Node) -> Result<()> {
-    let stop = "systemctl disable --now kube-proxy 2>&1; systemctl disable --now kube-ipvs 2>&1";
-    node.run(cluster, &format!("{stop}; rm -rf {DIRECTORY} {PROGRAM} {UNIT} && systemctl daemon-reload"))?;
+    let stop = "systemctl disable --now kube-proxy kube-ipvs; kube-ipvs cleanup --keep-ipvs; apt-get --yes purge kube-ipvs";
+    let forget = format!("rm -rf {DIRECTORY} {PROGRAM} {UNIT} /etc/kube-ipvs /etc/default/kube-ipvs");
+    node.run(cluster, &format!("{{ {stop}; }} >/dev/null 2>&1; {forget} && systemctl daemon-reload"))?;
     choose_nodes(&Value::Null)?;
+    serves(cluster, node)
+}
+
+/// Waits until kube-proxy answers, and has synced in both families.
+fn serves(cluster: &Cluster, node: &Node) -> Result<()> {
+    patiently(Duration::from_secs(60), || node.run(cluster, "curl -sf http://127.0.0.1:10256/healthz"))?;
     back::wait_for_kube_proxy(cluster, node)
 }
 
