@@ -9,6 +9,7 @@ pub mod chaos;
 pub mod soak;
 
 mod control_plane;
+mod dashboard;
 mod demo;
 mod least_squares;
 mod pictures;
@@ -40,6 +41,8 @@ enum Command {
     Soak(soak::Args),
     /// Draw the pictures of the documents.
     Pictures(pictures::Args),
+    /// Make the picture of the Grafana dashboard.
+    Dashboard(dashboard::Args),
     /// Start an API server for a command.
     ControlPlane(control_plane::Args),
 }
@@ -53,6 +56,7 @@ pub fn run() -> ExitCode {
         Command::Chaos(args) => chaos::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Pictures(args) => pictures::run(&args),
+        Command::Dashboard(args) => dashboard::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
     };
     done.unwrap_or_else(|error| {
@@ -69,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_lab_command_that_a_document_shows_parses() {
-        let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures"];
+        let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures", "dashboard"];
         let mut seen = 0;
         for Shown { page, mut words } in documents::commands().unwrap() {
             if !ours.contains(&words[0].as_str()) {

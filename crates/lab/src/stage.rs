@@ -1,5 +1,5 @@
 //! A node with the real program on it, fed by a real API server, in a guest: where [`crate::soak`] and
-//! [`crate::chaos`] happen.
+//! [`crate::chaos`] happen, and what is recorded for [`crate::dashboard`].
 
 pub(crate) mod kernel_state;
 pub(crate) mod objects;
@@ -49,11 +49,17 @@ pub(crate) struct Programs {
 impl Programs {
     /// kube-ipvs as it is in the container image.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            myself: workspace::myself()?,
-            kube_ipvs: image_program::build(Platform::HERE)?,
-            kube_proxy: guest::go::control_plane::kube_proxy()?,
-        })
+        Self::with(image_program::build(Platform::HERE)?)
+    }
+
+    /// kube-ipvs as it is in the tests, which is there sooner.
+    pub(crate) fn unoptimised() -> Result<Self> {
+        Self::with(workspace::daemon()?)
+    }
+
+    fn with(kube_ipvs: PathBuf) -> Result<Self> {
+        let kube_proxy = guest::go::control_plane::kube_proxy()?;
+        Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy })
     }
 
     /// Runs this same program in a guest, with a command that does there what the plan says. It may write to
@@ -170,7 +176,25 @@ pub(crate) fn has_synced(daemon: &Daemon, lab: &Lab) -> Result<()> {
     })
 }
 
-fn connected_lab(server: &ControlPlane, pods: u8) -> Result<Lab> {
+/// Keeps a node from the API server: connections break, new ones are refused.
+pub(crate) fn cut_off(lab: &Lab, server: &ControlPlane) -> Result<()> {
+    let server = server.address()?;
+    let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
+    let nft = |command: &str| lab.node.run("nft", &[command]).map(drop);
+    nft("add table ip outage")?;
+    nft("add chain ip outage out { type filter hook output priority -300; }")?;
+    ["sport", "dport"].into_iter().try_for_each(|end| {
+        nft(&format!("add rule ip outage out {connection} tcp {end} {} reject with tcp reset", server.port()))
+    })
+}
+
+/// Ends that.
+pub(crate) fn reconnect(lab: &Lab) -> Result<()> {
+    lab.node.run("nft", &["delete table ip outage"]).map(drop)
+}
+
+/// A node with its pods, from which the API server can be reached.
+pub(crate) fn connected_lab(server: &ControlPlane, pods: u8) -> Result<Lab> {
     let lab = Lab::new(pods, objects::POD_PORT)?;
     lab.node.reach(server.address()?)?;
     Ok(lab)

@@ -1,5 +1,5 @@
-//! What programs of their own do: `cargo xtask demo`, `bench`, `scale`, `chaos`, `soak` and `pictures` the program
-//! `lab`, `cargo xtask cluster` and `e2e` the program `cluster`. They are built, and do it.
+//! What programs of their own do: `cargo xtask demo`, `bench`, `scale`, `chaos`, `soak`, `pictures` and `dashboard` the
+//! program `lab`, `cargo xtask cluster` and `e2e` the program `cluster`. They are built, and do it.
 //!
 //! They need most of the workspace or a Kubernetes client. What starts the tests does not wait for them.
 

@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `package`, `man`,
-//! `book`, `release`; `demo`, `bench`, `scale`, `chaos`, `soak` and `pictures`, which the program `lab` does; `cluster` and
-//! `e2e`, which the program `cluster` does.
+//! `book`, `release`; `demo`, `bench`, `scale`, `chaos`, `soak`, `pictures` and `dashboard`, which the program `lab`
+//! does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
@@ -45,6 +45,8 @@ enum Command {
     Chaos(elsewhere::Args),
     /// Run an hour of churn under load, in which nothing may be lost or grow.
     Soak(elsewhere::Args),
+    /// Make the picture of the Grafana dashboard.
+    Dashboard(elsewhere::Args),
     /// Start a whole Kubernetes cluster on this machine, look into it, stop it.
     Cluster(elsewhere::Args),
     /// Run Kubernetes' own tests in it.
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Scale(args) => elsewhere::lab("scale", &args),
         Command::Chaos(args) => elsewhere::lab("chaos", &args),
         Command::Soak(args) => elsewhere::lab("soak", &args),
+        Command::Dashboard(args) => elsewhere::lab("dashboard", &args),
         Command::Cluster(args) => elsewhere::cluster(&[], &args),
         Command::E2e(args) => elsewhere::cluster(&["e2e"], &args),
         Command::Fuzz(args) => fuzz::run(&args),

@@ -222,22 +222,12 @@ impl<'a> Scene<'a> {
         signal("-CONT").map(drop)
     }
 
-    /// Keeps the node from the API server: connections break, new ones are refused.
     pub(super) fn cut_off(&self) -> Result<()> {
-        let server = self.server.address()?;
-        let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
-        self.nft("add table ip outage")?;
-        self.nft("add chain ip outage out { type filter hook output priority -300; }")?;
-        ["sport", "dport"].into_iter().try_for_each(|end| {
-            self.nft(&format!(
-                "add rule ip outage out {connection} tcp {end} {} reject with tcp reset",
-                server.port()
-            ))
-        })
+        stage::cut_off(self.lab, self.server)
     }
 
     pub(super) fn reconnect(&self) -> Result<()> {
-        self.nft("delete table ip outage")
+        stage::reconnect(self.lab)
     }
 }
 

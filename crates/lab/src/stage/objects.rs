@@ -99,17 +99,18 @@ pub(crate) fn service(name: &str, ports: &[u16], dual: bool) -> Value {
 }
 
 /// The same Service with external addresses that are answered directly.
-pub(crate) fn answered_directly(mut service: Value) -> Value {
-    let fields = [
-        ("/metadata", "annotations", json!({"kube-ipvs.io/forwarding-method": "tunnel"})),
-        ("/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"])),
-    ];
-    for (object, field, value) in fields {
-        if let Some(object) = service.pointer_mut(object).and_then(Value::as_object_mut) {
-            object.insert(field.to_owned(), value);
-        }
+pub(crate) fn answered_directly(service: Value) -> Value {
+    let annotations = json!({"kube-ipvs.io/forwarding-method": "tunnel"});
+    let service = with(service, "/metadata", "annotations", annotations);
+    with(service, "/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"]))
+}
+
+/// The same object with this field, in the part of it that a JSON pointer names.
+pub(crate) fn with(mut object: Value, part: &str, field: &str, value: Value) -> Value {
+    if let Some(part) = object.pointer_mut(part).and_then(Value::as_object_mut) {
+        part.insert(field.to_owned(), value);
     }
-    service
+    object
 }
 
 /// A slice of IPv4 of this Service.
