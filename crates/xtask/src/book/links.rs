@@ -77,13 +77,13 @@ mod tests {
     #[test]
     fn links_to_pages_stay_and_others_lead_to_the_repository() {
         let contents = contents::of(&workspace::root()).unwrap();
-        let text = "[a](faq.md#x) [b](../Cargo.toml) [c](#here) [d](https://example.com) ![e](dashboard.png)\n\
+        let text = "[a](faq.md#x) [b](../Cargo.toml) [c](#here) [d](https://example.com) ![e](pictures/a.png)\n\
                     ```text\n[f](../Cargo.toml)\n```\n[g](../LICENSE)";
         let expected = text
             .replace("[b](../Cargo.toml)", &format!("[b]({REPOSITORY}/blob/main/Cargo.toml)"))
             .replace("../LICENSE", &format!("{REPOSITORY}/blob/main/LICENSE"));
         assert_eq!(to_the_site("docs/install.md", text, &contents).unwrap(), expected);
-        assert_eq!(pictures("docs/install.md", text), ["docs/dashboard.png"]);
+        assert_eq!(pictures("docs/install.md", text), ["docs/pictures/a.png"]);
         assert!(to_the_site("docs/install.md", "[a](../nowhere.rs)", &contents).is_err());
     }
 }
