@@ -35,21 +35,26 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 
 fn change_and_go_back(cluster: &Cluster, node: &Node) -> Result<()> {
     let commands = commands(cluster, node)?;
-    let first_of_the_way_back = commands.iter().position(|command| command.contains("disable kube-ipvs"));
-    let (change, go_back) =
-        commands.split_at(first_of_the_way_back.context("install.md has no way back for a service")?);
+    let before = |words: &str| {
+        let found = commands.iter().position(|command| command.contains(words));
+        found.with_context(|| format!("install.md has no {words:?} for a service"))
+    };
+    let (prepare, rest) = commands.split_at(before("disable kube-proxy")?);
+    let (change, go_back) = rest.split_at(before("disable kube-ipvs")? - prepare.len());
+    // Nothing of a proxy changes yet, and dpkg keeps a small node busy.
+    typed(prepare)?;
     let under_load = UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? };
     under_load.during(cluster, || {
-        change.iter().try_for_each(|command| typed(command))?;
+        typed(change)?;
         check(cluster, node)?;
         // dpkg does the same as for a newer one.
-        let install = change.iter().find(|command| command.contains(" install ./")).context("no package")?;
-        typed(&install.replace(" install ./", " install --reinstall ./"))?;
+        let install = prepare.iter().find(|command| command.contains(" install ./")).context("no package")?;
+        typed(&[install.replace(" install ./", " install --reinstall ./")])?;
         check(cluster, node)
     })?;
     is_confined(cluster, node)?;
     reboot(cluster, &under_load.web, node)?;
-    under_load.during(cluster, || go_back.iter().try_for_each(|command| typed(command)))?;
+    under_load.during(cluster, || typed(go_back))?;
     back::expect_no_tables(cluster, node)?;
     let look = "! find /etc /usr -name '*kube*ipvs*' | grep .";
     node.run(cluster, look).map(drop).context("something of the package stays")
@@ -77,8 +82,8 @@ fn package() -> Result<String> {
     names.find(|name| name.contains(".deb")).context("no package for Debian")
 }
 
-fn typed(command: &str) -> Result<()> {
-    documents::run(&workspace::root(), command).map(drop)
+fn typed(commands: &[String]) -> Result<()> {
+    commands.iter().try_for_each(|command| documents::run(&workspace::root(), command).map(drop))
 }
 
 /// "Check a node" of docs/install.md, on the node itself.
