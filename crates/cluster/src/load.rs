@@ -20,8 +20,8 @@ use crate::kubectl::patiently;
 /// How long opening a connection, and an answer over it, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long proxies may take to know of the Service.
-const PROXIES_FOLLOW: Duration = Duration::from_secs(30);
+/// How long it may take until the first request is answered: proxies may not know of the pods yet.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
 
 /// An answer that took longer than this is slow: the first packet of its connection was sent twice, after a second.
 const SLOW: Duration = Duration::from_millis(900);
@@ -80,9 +80,8 @@ impl Outcome {
 
 /// Asks until stdin ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // The pods are ready, and proxies may not know it yet.
     let first = || connect(args.target).and_then(|mut one| ask(&mut one, "close"));
-    patiently(PROXIES_FOLLOW, first).context("before anything happened")?;
+    patiently(FIRST_ANSWER, first).context("before anything happened")?;
     let asking = Asking::default();
     let all_held = Barrier::new(usize::try_from(args.held)? + 1);
     let started = Instant::now();
