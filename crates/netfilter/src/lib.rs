@@ -28,7 +28,7 @@
 //! Where a Service asks for direct return there are a few sets, rules and chains more
 //! (`table/ruleset/direct_return.rs`), and they go with the last one.
 //!
-//! `Ruleset` (feature `client`) prints the tables as `nft list ruleset` does.
+//! `Ruleset` (feature `client`) prints the tables as `nft --numeric-priority list ruleset` does.
 //!
 //! Beside the tables there is `conntrack` (feature `client`), whose entries of UDP flows can outlive their
 //! Service.

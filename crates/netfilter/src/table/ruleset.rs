@@ -25,7 +25,7 @@ use crate::{
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
 /// Services: what changes with them is in the sets.
 ///
-/// `Display` prints it, without elements, exactly as `nft list ruleset` does (except that nft 1.0.6
+/// `Display` prints it, without elements, exactly as `nft --numeric-priority list ruleset` does (except that nft 1.0.6
 /// prints the test of mark bit 31 as a prefix).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {

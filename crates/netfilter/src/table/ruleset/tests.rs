@@ -109,7 +109,7 @@ fn the_ipv4_table() {
     	}
 
     	chain nat-prerouting {
-    		type nat hook prerouting priority dstnat - 1; policy accept;
+    		type nat hook prerouting priority -101; policy accept;
     		ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #926abb8d"
     		ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
@@ -129,13 +129,13 @@ fn the_ipv4_table() {
     	}
 
     	chain nat-postrouting {
-    		type nat hook postrouting priority srcnat - 1; policy accept;
+    		type nat hook postrouting priority 99; policy accept;
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
     		ip daddr . meta l4proto . th dport . ip saddr @hairpin masquerade comment "a pod that reached itself #c116a90f"
     	}
 
     	chain filter-input {
-    		type filter hook input priority filter; policy accept;
+    		type filter hook input priority 0; policy accept;
     		ip daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #82fe846b"
     		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
@@ -226,7 +226,7 @@ fn the_ipv6_table() {
     	}
 
     	chain nat-prerouting {
-    		type nat hook prerouting priority dstnat - 1; policy accept;
+    		type nat hook prerouting priority -101; policy accept;
     		ip6 saddr fd00:10:244::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #29222579"
     		ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     		ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
@@ -246,13 +246,13 @@ fn the_ipv6_table() {
     	}
 
     	chain nat-postrouting {
-    		type nat hook postrouting priority srcnat - 1; policy accept;
+    		type nat hook postrouting priority 99; policy accept;
     		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
     		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin masquerade comment "a pod that reached itself #fb071a1e"
     	}
 
     	chain filter-input {
-    		type filter hook input priority filter; policy accept;
+    		type filter hook input priority 0; policy accept;
     		ip6 daddr . meta l4proto . th dport @restricted jump from-outside comment "only some clients may reach this #423c3965"
     		ct state new jump new-flows comment "new flows #e2368f3c"
     	}
@@ -269,13 +269,13 @@ fn the_ipv6_table() {
 fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_own() {
     let policy = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
     ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
     ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     ip6 saddr fd00::/56 ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #63899bff"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
@@ -304,14 +304,14 @@ fn only_where_pods_of_this_node_are_known_others_are_kept_away_without_a_local_e
 fn masquerade_all_asks_for_no_source() {
     let policy = Policy { masquerade_all: true, ..by_source() };
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "masquerade all flows to a ClusterIP #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
     ip daddr . meta l4proto . th dport @external-local dnat to ip daddr comment "no hostPort of another table takes this #d86f32ce"
     ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "masquerade all flows to a ClusterIP #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
     ip6 daddr . meta l4proto . th dport @external-local dnat to ip6 daddr comment "no hostPort of another table takes this #7d99c004"
@@ -323,7 +323,7 @@ fn masquerade_all_asks_for_no_source() {
 fn pods_behind_a_bridge() {
     let policy = policy(LocalTraffic::Bridge("cbr0".into()));
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     iifname "cbr0" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #eafaa8a4"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
@@ -331,7 +331,7 @@ fn pods_behind_a_bridge() {
     ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     "##);
     assert_snapshot!(prerouting_of(&policy, Family::V6), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     iifname "cbr0" ip6 daddr . meta l4proto . th dport @cluster-ips dnat to ip6 daddr comment "who is local keeps its address #c681bbfe"
     ip6 daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "flows to a ClusterIP from elsewhere #bbca4815"
     ip6 daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip6 daddr comment "all flows to an external address #799683ec"
@@ -344,7 +344,7 @@ fn pods_behind_a_bridge() {
 fn pods_behind_interfaces_with_a_common_prefix() {
     let policy = policy(LocalTraffic::InterfacePrefix("veth".into()));
     assert_snapshot!(prerouting_of(&policy, Family::V4), @r##"
-    type nat hook prerouting priority dstnat - 1; policy accept;
+    type nat hook prerouting priority -101; policy accept;
     iifname "veth*" ip daddr . meta l4proto . th dport @cluster-ips dnat to ip daddr comment "who is local keeps its address #3bffe006"
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00004000 dnat to ip daddr comment "flows to a ClusterIP from elsewhere #9facb527"
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00004000 dnat to ip daddr comment "all flows to an external address #be91be2e"
@@ -363,7 +363,7 @@ fn as_kube_proxy_does_only_health_checks_are_marked_for_the_hosts_firewall() {
     }
 
     	chain accept-input {
-    		type filter hook input priority mangle + 1; policy accept;
+    		type filter hook input priority -149; policy accept;
     		meta l4proto . th dport @health-check-ports meta mark set meta mark | 0x00001000 comment "load balancers ask after health #c79d6859"
     	}
 
@@ -384,7 +384,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     }
 
     	chain accept-input {
-    		type filter hook input priority mangle + 1; policy accept;
+    		type filter hook input priority -149; policy accept;
     		ip daddr @vips meta mark set meta mark | 0x00001000 comment "to a VIP #a1745406"
     		ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00001000 comment "to a NodePort #428acfe7"
     		ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00001000 comment "to a NodePort with the policy Local #5c659ce7"
@@ -400,7 +400,7 @@ fn for_the_hosts_firewall_packets_are_marked_and_cleared_in_the_same_hook() {
     	}
 
     	chain accept-forward {
-    		type filter hook forward priority mangle + 1; policy accept;
+    		type filter hook forward priority -149; policy accept;
     		ct state established,related meta mark set meta mark | 0x00001000 comment "what comes back #ca313efd"
     	}
 
@@ -508,11 +508,11 @@ fn direct_return_adds_sets_rules_and_chains_and_changes_nothing_else() {
     	meta l4proto ipencap ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #b2df667a"
     }
     chain tunnel-left {
-    	type filter hook prerouting priority mangle; policy accept;
+    	type filter hook prerouting priority -150; policy accept;
     	iifname "kube-ipvs-tun4" ct state invalid,untracked counter packets 0 bytes 0 drop comment "what belongs to nothing leaves no tunnel #7c516807"
     }
     chain tunnel-postrouting {
-    	type filter hook postrouting priority mangle; policy accept;
+    	type filter hook postrouting priority -150; policy accept;
     	tcp flags syn ct direction reply tcp option maxseg size set ct original ip daddr . meta l4proto . ct original proto-dst map @max-segment-sizes comment "requests must fit into a tunnel #92ef17c0"
     	meta l4proto ipencap ip daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #675513af"
     }
@@ -567,11 +567,11 @@ fn direct_return_adds_the_same_in_ipv6() {
     	meta l4proto ipv6 ip6 saddr fd00:10:244::/56 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #9670803d"
     }
     chain tunnel-left {
-    	type filter hook prerouting priority mangle; policy accept;
+    	type filter hook prerouting priority -150; policy accept;
     	iifname "kube-ipvs-tun6" ct state invalid,untracked counter packets 0 bytes 0 drop comment "what belongs to nothing leaves no tunnel #2f4dcb69"
     }
     chain tunnel-postrouting {
-    	type filter hook postrouting priority mangle; policy accept;
+    	type filter hook postrouting priority -150; policy accept;
     	tcp flags syn ct direction reply tcp option maxseg size set ct original ip6 daddr . meta l4proto . ct original proto-dst map @max-segment-sizes comment "requests must fit into a tunnel #f958acfc"
     	meta l4proto ipv6 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #0283aa56"
     }
@@ -674,10 +674,10 @@ fn installing_where_nothing_is() {
     add chain ip kube-ipvs new-flows
     add chain ip kube-ipvs vip-ports
     add chain ip kube-ipvs local-clients
-    add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority dstnat - 1; policy accept; }
+    add chain ip kube-ipvs nat-prerouting { type nat hook prerouting priority -101; policy accept; }
     add chain ip kube-ipvs nat-output { type nat hook output priority -101; policy accept; }
-    add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority srcnat - 1; policy accept; }
-    add chain ip kube-ipvs filter-input { type filter hook input priority filter; policy accept; }
+    add chain ip kube-ipvs nat-postrouting { type nat hook postrouting priority 99; policy accept; }
+    add chain ip kube-ipvs filter-input { type filter hook input priority 0; policy accept; }
     add chain ip kube-ipvs filter-output { type filter hook output priority -102; policy accept; }
     "##);
     assert!(transaction.ends_with(&all_rules()), "rules last, when every chain that they jump to exists");
@@ -762,8 +762,8 @@ fn direct_return_comes_and_goes_while_everything_else_stays() {
     add set ip kube-ipvs tunnel-senders { type ipv4_addr; }
     add chain ip kube-ipvs tunnel-senders-only
     add chain ip kube-ipvs tunnel-prerouting { type filter hook prerouting priority -390; policy accept; }
-    add chain ip kube-ipvs tunnel-left { type filter hook prerouting priority mangle; policy accept; }
-    add chain ip kube-ipvs tunnel-postrouting { type filter hook postrouting priority mangle; policy accept; }
+    add chain ip kube-ipvs tunnel-left { type filter hook prerouting priority -150; policy accept; }
+    add chain ip kube-ipvs tunnel-postrouting { type filter hook postrouting priority -150; policy accept; }
     "##);
     assert_snapshot!(change(&extended, &usual), @r##"
     flush table ip kube-ipvs

@@ -52,18 +52,18 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();
             netfilter.apply(&INSTALL).unwrap();
             let expected = Family::BOTH.map(|family| Ruleset::new(&policy, family).to_string());
-            assert_eq!(run("nft list ruleset"), expected.concat(), "{policy:?}");
+            assert_eq!(run("nft --numeric-priority list ruleset"), expected.concat(), "{policy:?}");
             assert_eq!(netfilter.observe().unwrap(), both(&[]), "{policy:?}");
 
             netfilter.apply(&Family::BOTH.map(Operation::AddDirectReturn)).unwrap();
             let extended =
                 Family::BOTH.map(|family| Ruleset::with_direct_return(&policy, family).to_string());
-            assert_eq!(run("nft list ruleset"), extended.concat(), "{policy:?}");
+            assert_eq!(run("nft --numeric-priority list ruleset"), extended.concat(), "{policy:?}");
             let with = Observed { direct_return: BTreeSet::from(Family::BOTH), ..both(&[]) };
             assert_eq!(netfilter.observe().unwrap(), with, "{policy:?}");
 
             netfilter.apply(&Family::BOTH.map(Operation::RemoveDirectReturn)).unwrap();
-            assert_eq!(run("nft list ruleset"), expected.concat(), "{policy:?}");
+            assert_eq!(run("nft --numeric-priority list ruleset"), expected.concat(), "{policy:?}");
             assert_eq!(netfilter.observe().unwrap(), both(&[]), "{policy:?}");
         });
     }
