@@ -10,7 +10,7 @@ use crate::state::Cluster;
 use crate::web::{Address, Client, Web};
 
 /// How many requests a second there are from all of them together.
-const RATE: u32 = 200;
+pub(crate) const RATE: u32 = 200;
 
 /// How long they go on after what happened: some of what breaks is noticed later.
 const AFTERWARDS: Duration = Duration::from_secs(5);
@@ -32,6 +32,11 @@ impl Clients {
     /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections. Together they
     /// meet the proxy of every node, and that on a node asks by IPv6.
     pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
+        Self::start_at_rate(cluster, web, RATE, held)
+    }
+
+    /// The same, with so many requests a second from all of them together.
+    pub(crate) fn start_at_rate(cluster: &Cluster, web: &Web<'_>, rate: u32, held: u32) -> Result<Self> {
         let (node, control_plane) = (cluster.first_worker()?, cluster.control_plane()?);
         let kinds = [
             ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),
@@ -39,7 +44,7 @@ impl Clients {
             ("outside, NodePort", Client::Outside, Address::NodePort(control_plane)),
             ("outside, load balancer", Client::Outside, Address::LoadBalancer),
         ];
-        let rate = RATE / 4;
+        let rate = rate / 4;
         let start = |(name, client, address)| Ok((name, web.ask(client, address, rate, held)?));
         kinds.into_iter().map(start).collect::<Result<_>>().map(Self)
     }

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use guest::workspace;
 use serde_json::Value;
 
-use super::clients::Clients;
+use super::clients::{Clients, RATE};
 use crate::documents;
 use crate::kubectl::{self, patiently};
 use crate::node::Node;
@@ -25,7 +25,7 @@ use crate::proxy::{self, REGISTRY};
 use crate::state::Cluster;
 use crate::web::{End, Web};
 
-/// How many connections each client holds meanwhile.
+/// How many connections each client holds, where nothing else is said.
 const HELD: u32 = 25;
 
 /// The image's tag in the documents, and one that stands for the next version.
@@ -35,11 +35,19 @@ const NEXT_TAG: &str = "0.1.1-next";
 /// An application, whose clients lose nothing.
 struct UnderLoad<'a> {
     web: Web<'a>,
+    /// How many requests a second they make together.
+    rate: u32,
+    /// How many connections each of them holds meanwhile.
+    held: u32,
 }
 
-impl UnderLoad<'_> {
+impl<'a> UnderLoad<'a> {
+    fn new(web: Web<'a>) -> Self {
+        Self { web, rate: RATE, held: HELD }
+    }
+
     fn during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let clients = Clients::start(cluster, &self.web, HELD)?;
+        let clients = Clients::start_at_rate(cluster, &self.web, self.rate, self.held)?;
         let done = work();
         let outcomes = clients.end();
         // What went wrong with the work explains what became of the requests.
@@ -62,7 +70,7 @@ fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
             &format!("ctr --namespace k8s.io images tag --force {} {next} >/dev/null", proxy::IMAGE),
         )?;
     }
-    Ok(UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? })
+    Ok(UnderLoad::new(Web::deploy(cluster, 4, End::Drained)?))
 }
 
 /// "Check a node" of docs/install.md, in its pod, which is ready and has the image of this tag: all that it says is

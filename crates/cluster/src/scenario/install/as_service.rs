@@ -22,6 +22,12 @@ use crate::web::{End, Web};
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW`, which the unit leaves, as `/proc/PID/status` has them.
 const CAPABILITIES: &str = "0000000000003000";
 
+/// A node has one processor here, for which services outbid pods: by systemd's weights of 100 and 39, because a kubelet
+/// gives pods 39 for each processor. While dpkg, ssh and the daemon's start want all of it, pods keep up with a load like
+/// this, and not with that of the other scenarios, of which they alone take a fifth of the processor.
+const RATE: u32 = 40;
+const HELD: u32 = 10;
+
 /// All of it, and the node is as before.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let mut package = workspace::cargo();
@@ -43,7 +49,7 @@ fn change_and_go_back(cluster: &Cluster, node: &Node) -> Result<()> {
     let (change, go_back) = rest.split_at(before("disable kube-ipvs")? - prepare.len());
     // Nothing of a proxy changes yet, and dpkg keeps a small node busy.
     typed(prepare)?;
-    let under_load = UnderLoad { web: Web::deploy(cluster, 4, End::Drained)? };
+    let under_load = UnderLoad { web: Web::deploy(cluster, 4, End::Drained)?, rate: RATE, held: HELD };
     under_load.during(cluster, || {
         typed(change)?;
         check(cluster, node)?;
