@@ -14,7 +14,7 @@ const UNTIL_THERE_IS_A_TAG: &str = "24c03c91f26459a45568e5c66c24934e793099ca";
 
 /// Where the program of the version before is, built once.
 pub fn program() -> anyhow::Result<PathBuf> {
-    let version = version();
+    let version = version()?;
     let cache = cache::directory("earlier")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
     lock.lock().context("waiting for another xtask's build")?;
@@ -40,9 +40,17 @@ pub fn program() -> anyhow::Result<PathBuf> {
     Ok(finished)
 }
 
-/// What git knows the version before by: the newest tag before this commit.
-pub fn version() -> String {
-    tag().unwrap_or_else(|| UNTIL_THERE_IS_A_TAG.to_owned())
+/// What git knows the version before by: the newest tag before this commit. A clone that lacks it has no stand-in.
+pub fn version() -> anyhow::Result<String> {
+    if let Some(tag) = tag() {
+        return Ok(tag);
+    }
+    let changelog =
+        fs::read_to_string(workspace::root().join("CHANGELOG.md")).context("reading CHANGELOG.md")?;
+    // The first may be what is being released.
+    let released = changelog.lines().filter(|line| line.starts_with("## [")).nth(1);
+    ensure!(released.is_none(), "this clone has no tag of a version before: git fetch --tags --unshallow");
+    Ok(UNTIL_THERE_IS_A_TAG.to_owned())
 }
 
 fn tag() -> Option<String> {
@@ -52,6 +60,8 @@ fn tag() -> Option<String> {
         "--tags",
         "--abbrev=0",
         "--match=v*",
+        // No version before another one, such as a release candidate.
+        "--exclude=*-*",
         "HEAD^",
     ]);
     let output = describe.output().ok()?;

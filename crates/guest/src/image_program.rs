@@ -24,7 +24,9 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
     let mut command = Command::new(AUDITABLE.installed()?);
     command
         .current_dir(&root)
-        .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs"])
+        .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs", "--target-dir"])
+        // Whatever the environment says: an older program may be there.
+        .arg(target_directory())
         .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?))
         .stdout(std::io::stderr());
     platform.prepare(&mut command)?;
@@ -38,7 +40,11 @@ pub fn build(platform: Platform) -> anyhow::Result<PathBuf> {
 
 /// Where it is after that.
 pub fn built(platform: Platform) -> PathBuf {
-    workspace::root().join("target").join(platform.target()).join("release/kube-ipvs")
+    target_directory().join(platform.target()).join("release/kube-ipvs")
+}
+
+fn target_directory() -> PathBuf {
+    workspace::root().join("target")
 }
 
 /// The dependencies that a program was built from, as a CycloneDX document. The same program gives the same one.

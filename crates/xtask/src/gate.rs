@@ -1,5 +1,7 @@
 //! Whether every test has passed at a commit: `cargo xtask test` notes it, `cargo xtask release` wants it.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,6 +14,16 @@ use crate::files;
 /// Where it is noted: a file for each commit, with the counts of the tests.
 fn note(source: &Source) -> PathBuf {
     workspace::root().join("target/gate").join(&source.commit)
+}
+
+/// Takes back what was noted of these sources before, because every test runs once more.
+pub(crate) fn withdraw(source: Option<&Source>) -> Result<()> {
+    match source.map(|source| fs::remove_file(note(source))) {
+        Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+            Err(error).context("removing the gate's note")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Notes that all tests have passed, of the sources that were there `before`. Of changed ones nothing is noted.

@@ -79,6 +79,12 @@ enum Tier {
 /// asked for by name could not run at all.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let before = Source::here();
+    let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");
+    let is_gate = strict && args.tiers.is_empty() && args.names.is_empty();
+    if is_gate && let Err(error) = gate::withdraw(before.as_ref()) {
+        eprintln!("xtask: {error:#}");
+        return ExitCode::FAILURE;
+    }
     let wants = |tier| args.tiers.is_empty() || args.tiers.contains(&tier);
     let mut summary = Summary::default();
     let mut timed = |name, tier: &dyn Fn() -> Report| {
@@ -121,15 +127,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         timed("upgrades", &|| tiers::upgrades(&kernel(), &args.names));
     }
     print!("\n{summary}");
-    let strict = std::env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");
     if !summary.succeeded(strict, !args.tiers.is_empty()) {
         return ExitCode::FAILURE;
     }
-    if strict
-        && args.tiers.is_empty()
-        && args.names.is_empty()
-        && let Err(error) = gate::note_passed(before.as_ref(), &summary.to_string())
-    {
+    if is_gate && let Err(error) = gate::note_passed(before.as_ref(), &summary.to_string()) {
         eprintln!("xtask: that everything passed cannot be noted: {error:#}");
     }
     ExitCode::SUCCESS

@@ -29,8 +29,9 @@ pub(crate) fn make() -> Result<TempDir> {
     for (shell, place) in COMPLETIONS {
         let mut command = Command::new(&program);
         command.args(["completion", shell]).stderr(Stdio::inherit());
-        let script = command.output().context("starting kube-ipvs")?.stdout;
-        write(&root.path().join(place), &script)?;
+        let output = command.output().context("starting kube-ipvs")?;
+        ensure!(output.status.success(), "kube-ipvs completion {shell} failed ({})", output.status);
+        write(&root.path().join(place), &output.stdout)?;
     }
     let licence = fs::read(workspace::root().join("LICENSE")).context("reading LICENSE")?;
     write(&root.path().join("doc/kube-ipvs/copyright"), &licence)?;

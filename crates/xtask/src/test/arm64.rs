@@ -114,7 +114,8 @@ fn results(said: &str, programs: usize) -> Report {
     let sums =
         said.split("test result: ").skip(1).filter_map(|sums| sums.split_once(". ")?.1.split_once(" passed"));
     let passed: Vec<usize> = sums.filter_map(|(passed, _)| passed.parse().ok()).collect();
-    report.passed = passed.iter().sum();
+    // A test that could not do what it is for has passed for libtest.
+    report.passed = passed.iter().sum::<usize>().saturating_sub(report.skipped.len());
     if passed.len() != programs || passed.contains(&0) {
         report.failed.push(format!("{programs} test programs, of which these had so many tests: {passed:?}"));
     }

@@ -6,6 +6,7 @@ mod clones;
 mod crates;
 mod files;
 mod keys;
+mod listing;
 mod registry;
 mod reproduction;
 
@@ -67,7 +68,10 @@ fn try_steps(report: &mut Report) -> Result<()> {
         release.args(["release", VERSION]);
         run_program(&mut keys.with_keys(release)?)
     })?;
-    step("every file has its checksum", &|| files::have_checksums(&release))?;
+    step("every file is there and has its checksum, and no other", &|| listing::is_whole(&release))?;
+    step("archives and packages have the program of their platform", &|| {
+        listing::programs_are_of_their_platforms(&release)
+    })?;
     step("minisign verifies the checksums", &|| keys.minisign_verifies(&release))?;
     step("cosign verifies the checksums", &|| keys.cosign_verifies(&release))?;
     step("the archive has the program, its manual and its completions", &|| {

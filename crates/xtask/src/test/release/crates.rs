@@ -22,6 +22,6 @@ pub(super) fn can_be_published(clone: &Path) -> Result<()> {
 /// Fails if they changed more since the version before than their own versions say.
 pub(super) fn keep_what_they_promise(clone: &Path) -> Result<()> {
     let mut check = Command::new(SEMVER_CHECKS.installed()?);
-    check.current_dir(clone).args(["semver-checks", "--baseline-rev", &earlier::version()]).args(PACKAGES);
+    check.current_dir(clone).args(["semver-checks", "--baseline-rev", &earlier::version()?]).args(PACKAGES);
     run(&mut check)
 }
