@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use guest::go::clients;
 use guest::platform::Platform;
 use guest::programs::run;
@@ -79,6 +79,12 @@ pub(super) fn unit_is_hardened(release: &Path, place: &Path) -> Result<()> {
     let deb = release.join(format!("kube-ipvs_{VERSION}-1_{}.deb", Platform::HERE.architecture()));
     let root = place.join("root");
     run(Command::new("dpkg-deb").arg("--extract").arg(deb).arg(&root))?;
+    let unit = root.join("usr/lib/systemd/system/kube-ipvs.service");
+    let verified =
+        Command::new("systemd-analyze").arg("verify").arg(unit).output().context("systemd-analyze")?;
+    // It complains in any case, because what the unit starts is not installed here.
+    let said = String::from_utf8_lossy(&verified.stderr);
+    ensure!(!said.contains(", ignoring"), "systemd does not understand the unit: {said}");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--threshold=30", "--no-pager"]);
     // 0 is a process without any right, 100 one with all: kubelet's has 96.
