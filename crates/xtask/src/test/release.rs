@@ -93,10 +93,15 @@ fn try_steps(report: &mut Report) -> Result<()> {
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
 }
 
-/// What a program prints.
+/// The text that a program prints.
 fn printed(command: &mut Command) -> Result<String> {
+    Ok(String::from_utf8(bytes(command)?)?)
+}
+
+/// What a program prints.
+fn bytes(command: &mut Command) -> Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
     ensure!(output.status.success(), "{name} failed ({})", output.status);
-    Ok(String::from_utf8(output.stdout)?)
+    Ok(output.stdout)
 }

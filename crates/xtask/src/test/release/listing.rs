@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::platform::Platform;
 use guest::programs::run;
 use serde_json::Value;
 
-use super::VERSION;
+use super::{VERSION, bytes};
 use crate::files;
 
 /// The files of docs/verify.md, with `VERSION` in place of the version.
@@ -83,11 +83,4 @@ pub(super) fn programs_are_of_their_platforms(release: &Path) -> Result<()> {
 
 fn named(file: &str) -> String {
     file.replace("VERSION", VERSION)
-}
-
-/// What a program prints, which is no text.
-fn bytes(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.stderr(Stdio::inherit()).output().context("unpacking")?;
-    ensure!(output.status.success() && !output.stdout.is_empty(), "nothing is unpacked ({})", output.status);
-    Ok(output.stdout)
 }
