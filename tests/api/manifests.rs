@@ -531,7 +531,7 @@ const KUBEADM: [&str; 8] = [
     "addon",
     "kube-proxy",
     "--print-manifest",
-    "--kubernetes-version=v1.36.4",
+    "--kubernetes-version=v1.37.2",
     "--apiserver-advertise-address=192.0.2.1",
     "--pod-network-cidr=10.244.0.0/16",
 ];

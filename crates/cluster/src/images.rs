@@ -44,7 +44,7 @@ const TOOLS: &[&str] = &[
 const USERS: &str = "user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\n";
 const GROUPS: &str = "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n";
 
-/// The release of Kubernetes, such as `v1.36.4`.
+/// The release of Kubernetes, such as `v1.37.2`.
 pub(crate) fn kubernetes_version() -> Result<String> {
     control_plane::MODULE.version("k8s.io/kubernetes")
 }
@@ -102,22 +102,22 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
     }
 
     let with_agnhost = [&tools_layer, &agnhost_layer];
-    for tag in ["2.63.0", "2.55"] {
+    for tag in ["2.66.1", "2.55"] {
         let call = Call { entrypoint: &["/agnhost"], command: &["pause"] };
         images.add(&format!("{TESTS}/agnhost:{tag}"), &with_agnhost, &call)?;
     }
-    for tag in ["1.15-4", "1.27-0"] {
+    for tag in ["1.27.0-2", "1.28.0-2"] {
         let call = Call::of(&["/agnhost", "netexec", "--http-port=80"]);
         images.add(&format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
     }
     let shell = Call { entrypoint: &[], command: &["sh"] };
-    for name in ["busybox:1.36.1-1", "busybox:1.37.0-1", "glibc-dns-testing:2.0.0"] {
+    for name in ["busybox:1.36.1-1", "busybox:1.37.0-2", "glibc-dns-testing:2.1.1"] {
         images.add(&format!("{TESTS}/{name}"), &[&tools_layer], &shell)?;
     }
-    images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.6", &[&tools_layer], &shell)?;
+    images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.9", &[&tools_layer], &shell)?;
     let regression = "regression-issue-74839";
     let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
-    images.add(&format!("{TESTS}/{regression}:1.4"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
+    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
     let flannel = cluster::FLANNEL.built()?;
     let plugin = images.layer(|root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
     let daemon = images.layer(|root| {

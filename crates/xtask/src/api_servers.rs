@@ -1,9 +1,9 @@
-//! `cargo xtask api-servers`: the tier api with kube-apiservers of other versions, one after the other. Each is built
-//! from source once, which takes minutes: it is for before a release.
+//! `cargo xtask api-servers`: the tier api with kube-apiservers of other versions, one after the other, or the tier peer
+//! with another kube-proxy too. Each is built from source once, which takes minutes: it is for before a release.
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use guest::go::api_servers::{ALL, ApiServer};
 
 /// The command line of `cargo xtask api-servers`.
@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Only the tests whose name contains one of these
     #[arg(long = "test", value_name = "NAME")]
     names: Vec<String>,
+    /// The tests of the tier peer instead, beside the kube-proxy of that version: of 1.36 there is one
+    #[arg(long)]
+    peer: bool,
 }
 
 fn minor_versions() -> Vec<&'static str> {
@@ -23,13 +26,16 @@ fn minor_versions() -> Vec<&'static str> {
 
 /// Runs the tests with each, and then prints which versions passed. Fails if one did not.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let is_chosen =
-        |server: &&ApiServer| args.versions.is_empty() || args.versions.iter().any(|it| it == server.minor());
+    let is_chosen = |server: &&ApiServer| match &*args.versions {
+        [] => !args.peer || server.has_kube_proxy(),
+        versions => versions.iter().any(|it| it == server.minor()),
+    };
     let mut outcomes = Vec::new();
     for server in ALL.iter().filter(is_chosen) {
         let version = server.version()?;
+        ensure!(!args.peer || server.has_kube_proxy(), "tests/api-servers has no kube-proxy {version}");
         println!("\n=== kube-apiserver {version}");
-        outcomes.push((version, tested(server, &args.names)?));
+        outcomes.push((version, tested(server, args)?));
     }
     println!();
     for (version, passed) in &outcomes {
@@ -40,11 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Whether the tests pass with it.
-fn tested(server: &ApiServer, names: &[String]) -> Result<bool> {
+fn tested(server: &ApiServer, args: &Args) -> Result<bool> {
     let assets = server.assets()?;
     let status = Command::new(std::env::current_exe().context("the path of this program")?)
-        .args(["test", "--tier", "api"])
-        .args(names)
+        .args(["test", "--tier", if args.peer { "peer" } else { "api" }])
+        .args(&args.names)
         .env("KUBEBUILDER_ASSETS", assets.path())
         .status()
         .context("starting cargo xtask test")?;

@@ -1,4 +1,4 @@
-//! API servers of other versions of Kubernetes than the tests usually have.
+//! API servers of other versions of Kubernetes than the tests usually have, and the kube-proxy of one.
 //!
 //! Each version is a Go module of its own in `tests/api-servers`: in one, all would have the newest of what they need.
 
@@ -7,23 +7,23 @@ use std::os::unix::fs::symlink;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::Module;
-use super::control_plane::{self, APISERVER, ETCD};
+use super::control_plane::{self, APISERVER, ETCD, KUBE_PROXY};
+use super::{Module, Program};
 
 /// An API server of one version.
 pub struct ApiServer(pub(super) Module);
 
-/// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the newest.
+/// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the one before that of the
+/// other tests, with its kube-proxy.
 pub const ALL: [ApiServer; 5] = [
-    from_module("api-servers/1.24"),
-    from_module("api-servers/1.28"),
-    from_module("api-servers/1.31"),
-    from_module("api-servers/1.33"),
-    from_module("api-servers/1.37"),
+    from_module("api-servers/1.24", &[APISERVER]),
+    from_module("api-servers/1.28", &[APISERVER]),
+    from_module("api-servers/1.31", &[APISERVER]),
+    from_module("api-servers/1.33", &[APISERVER]),
+    from_module("api-servers/1.36", &[APISERVER, KUBE_PROXY]),
 ];
 
-const fn from_module(name: &'static str) -> ApiServer {
-    let programs = &[(APISERVER, "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes")];
+const fn from_module(name: &'static str, programs: &'static [Program]) -> ApiServer {
     ApiServer(Module { name, tags: "", cgo: false, programs })
 }
 
@@ -38,11 +38,19 @@ impl ApiServer {
         self.0.version("k8s.io/kubernetes")
     }
 
-    /// A directory for `KUBEBUILDER_ASSETS`: this kube-apiserver, built from source, and the etcd of the other tests.
+    /// Whether the kube-proxy of this version is built too.
+    pub fn has_kube_proxy(&self) -> bool {
+        self.0.programs.contains(&KUBE_PROXY)
+    }
+
+    /// A directory for `KUBEBUILDER_ASSETS`: what there is of this version, built from source, and the etcd of the other
+    /// tests.
     pub fn assets(&self) -> Result<TempDir> {
         let directory = tempfile::tempdir().context("making a directory")?;
-        for (program, built) in [(APISERVER, self.0.built()?), (ETCD, control_plane::MODULE.built()?)] {
-            symlink(built.join(program), directory.path().join(program)).context("making a link")?;
+        let (these, others) = (self.0.built()?, control_plane::MODULE.built()?);
+        let programs = self.0.programs.iter().map(|program| (&these, program));
+        for (built, (name, ..)) in programs.chain([(&others, &ETCD)]) {
+            symlink(built.join(name), directory.path().join(name)).context("making a link")?;
         }
         Ok(directory)
     }
