@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kubernetes::{api::Watches, directory};
+use kubernetes::{
+    api::{self, Watches},
+    directory,
+};
 use service::Change;
 use tracing::info;
 
@@ -51,7 +54,7 @@ impl Source {
     pub(crate) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
         match self {
             Self::Api(server) => {
-                let (outbox, publisher) = events::queue(server.client.clone(), node_name);
+                let (outbox, publisher) = events::queue(api::for_single_objects(&server.client), node_name);
                 tokio::spawn(publisher.run());
                 Some(outbox)
             }
@@ -91,9 +94,7 @@ impl Source {
         send: impl Fn(Change),
     ) -> anyhow::Error {
         match self {
-            Self::Api(server) => {
-                match kubernetes::api::watch(server.client.clone(), node_name, watches, send).await {}
-            }
+            Self::Api(server) => match api::watch(server.client.clone(), node_name, watches, send).await {},
             Self::Directory { path, problems } => follow_directory(path, problems, node_name, send).await,
         }
     }
@@ -106,7 +107,7 @@ impl Source {
         send: impl Fn(Change),
     ) -> Infallible {
         match self {
-            Self::Api(server) => kubernetes::api::watch_peers(&server.client, node_name, watches, send).await,
+            Self::Api(server) => api::watch_peers(&server.client, node_name, watches, send).await,
             Self::Directory { .. } => future::pending().await,
         }
     }
@@ -119,9 +120,7 @@ impl Source {
         send: impl Fn(Change),
     ) -> anyhow::Error {
         match self {
-            Self::Api(server) => {
-                match kubernetes::api::watch_node(&server.client, node_name, watches, send).await {}
-            }
+            Self::Api(server) => match api::watch_node(&server.client, node_name, watches, send).await {},
             // A few local files.
             Self::Directory { path, problems } => follow_directory(path, problems, node_name, send).await,
         }

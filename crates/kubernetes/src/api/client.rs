@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::Request;
+use http_body_util::Limited;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -13,10 +15,12 @@ use kube::{
     client::{Body, ClientBuilder, ConfigExt as _},
 };
 use tower::{
-    BoxError,
+    BoxError, service_fn,
     util::{MapErrLayer, option_layer},
 };
 use tower_http::decompression::DecompressionLayer;
+
+use super::encoding::LONGEST;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -71,4 +75,15 @@ pub fn client(config: &Config) -> Result<Client, ClientError> {
         .with_layer(&option_layer(config.auth_layer()?))
         .with_layer(&config.extra_headers_layer()?);
     Ok(client.build())
+}
+
+/// The same client for requests about single objects, whose answers kube keeps whole: one of more than 16 MiB,
+/// uncompressed, is an error.
+pub fn for_single_objects(client: &Client) -> Client {
+    let (inner, namespace) = (client.clone(), client.default_namespace().to_owned());
+    let send = move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move { inner.send(request).await.map(|answer| answer.map(|body| Limited::new(body, LONGEST))) }
+    };
+    Client::new(service_fn(send), namespace)
 }

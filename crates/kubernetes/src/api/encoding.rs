@@ -1,6 +1,7 @@
 //! What the API server's answers are written in: protobuf, or JSON where it does not have that, or somebody in between.
 
 pub(super) mod json;
+pub(super) mod json_list;
 pub(super) mod list_decoder;
 pub(super) mod protobuf;
 
@@ -9,8 +10,9 @@ use std::io;
 use http::{HeaderMap, header::CONTENT_TYPE};
 use prost::DecodeError;
 
-/// The longest object or event in bytes: etcd takes no object of more than 1.5 MiB, and JSON makes it longer.
-pub(super) const LONGEST: usize = 64 << 20;
+/// The longest object or event in bytes. The API server takes no request of more than 3 MiB (`MaxRequestBodyBytes` in
+/// apiserver/pkg/server/config.go), and etcd no object of more than 1.5 MiB; JSON makes it longer.
+pub(super) const LONGEST: usize = 16 << 20;
 
 /// The media type of Kubernetes' protobuf.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -55,6 +57,9 @@ pub(super) enum Unreadable {
     /// An event of a type that nobody knows.
     #[error("an event of the type {0:?}")]
     EventType(String),
+    /// The text of a list is JSON of something else, or none.
+    #[error("no list in JSON")]
+    NoList,
     /// A list ended before it was complete.
     #[error("the list ended before it was complete")]
     Incomplete,

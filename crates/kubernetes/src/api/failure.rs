@@ -1,11 +1,15 @@
 //! Why a list or a watch stopped, and what that means for the next attempt.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
+use hyper_util::client::legacy;
 use kube::core::{Status, request};
 use service::one_line;
 
 use super::encoding::Unreadable;
+
+/// How many characters of what a server says are repeated in the log and in `status`.
+const LONGEST_MESSAGE: usize = 1000;
 
 /// Why a list or a watch stopped.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,9 @@ pub(super) enum Failure {
     /// A list came without a version to watch from.
     #[error("the list has no resource version")]
     NoVersion,
+    /// A list of more objects than any cluster has.
+    #[error("a list of more than {0} objects")]
+    TooMany(usize),
     /// The list is empty, and the one before was not.
     #[error("the list is empty; it must say so twice")]
     SuddenlyEmpty,
@@ -48,14 +55,36 @@ impl Failure {
     /// Whether it is useless to watch on from the same version.
     ///
     /// A version can be too old (410, in either form) or, after a restore of the server's storage, too
-    /// new for ever (504). After a lost connection, a restart or under load, watching on spares the
-    /// server a list from every node at once.
+    /// new for ever (504), or no part of a URL. After a lost connection, a restart or under load, watching on spares
+    /// the server a list from every node at once; what goes on for longer may be due to the version all the same
+    /// ([`Self::may_be_due_to_the_version`]).
     pub(super) fn needs_a_new_list(&self) -> bool {
         match self {
             Self::Refused(status) => self.is_too_new() || (status.code < 500 && status.code != 429),
             Self::InStream(status) => status.code != 429,
             // An event that cannot be read was missed.
             Self::Unreadable(unreadable) => !matches!(unreadable, Unreadable::Connection(_)),
+            Self::NoRequest(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a watch from another version might succeed: the server was reached, and did not say that it is too busy.
+    /// client-go watches on in these two cases alone (`isWatchErrorRetriable` in tools/cache/reflector.go).
+    pub(super) fn may_be_due_to_the_version(&self) -> bool {
+        match self {
+            Self::Request(error) => !is_out_of_reach(error),
+            Self::Refused(status) | Self::InStream(status) => status.code != 429,
+            _ => true,
+        }
+    }
+
+    /// Whether a list that must not be older than a version is refused because of that version: 400 and 422 say that it
+    /// is invalid, 410 that it is gone.
+    pub(super) fn refuses_version(&self) -> bool {
+        match self {
+            Self::NoRequest(_) => true,
+            Self::Refused(status) => matches!(status.code, 400 | 410 | 422),
             _ => false,
         }
     }
@@ -73,9 +102,16 @@ impl Failure {
     }
 }
 
+/// Whether there was no connection to the server.
+fn is_out_of_reach(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(legacy::Error::is_connect) || error.source().is_some_and(is_out_of_reach)
+}
+
 fn status(status: &Status) -> String {
     let text = [&status.message, &status.reason].into_iter().find(|text| !text.is_empty());
-    format!("{} ({})", text.map_or("no reason given", String::as_str), status.code)
+    let text = text.map_or("no reason given", String::as_str);
+    let end = text.char_indices().nth(LONGEST_MESSAGE).and_then(|(end, _)| text.get(..end));
+    format!("{}{} ({})", end.unwrap_or(text), if end.is_some() { "..." } else { "" }, status.code)
 }
 
 /// The error with its causes. A connection that fails says why only in the last cause.

@@ -25,7 +25,7 @@ use service::{Change, EndpointSlice, Node, Peer, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
 
-pub use self::client::{ClientError, client};
+pub use self::client::{ClientError, client, for_single_objects};
 pub use self::watches::{PastFailure, Watch, WatchState, Watches};
 
 use self::reflector::{Fields, Reflector, Selectors};

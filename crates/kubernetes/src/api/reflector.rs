@@ -45,6 +45,9 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// nothing changes the server sends its first event, a bookmark, after a minute.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
+/// The most objects of a list: five times those of the largest cluster that is tested (docs/performance.md).
+const MOST_OBJECTS: usize = if cfg!(test) { 5_000 } else { 500_000 };
+
 /// The selectors for the objects that the server is to send.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selectors {
@@ -124,7 +127,12 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         loop {
             let failure = match self.list_all().await {
                 Ok(version) => self.follow(version).await,
-                Err(failure) => failure,
+                Err(failure) => {
+                    if failure.refuses_version() && self.recency != Recency::Any {
+                        self.recency = Recency::Latest;
+                    }
+                    failure
+                }
             };
             if failure.is_too_new() {
                 self.recency = Recency::Latest;
@@ -174,7 +182,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             ..ListParams::default()
         };
         let mut parts = answer(list::<T>(&self.requests, &params)).await?;
-        let (mut listing, mut version) = (self.begin_list(), String::new());
+        let (mut listing, mut version, mut objects) = (self.begin_list(), String::new(), 0);
         loop {
             // A clock for each of ten thousand objects would take longer than to read them.
             let part = match parts.next().now_or_never() {
@@ -182,7 +190,11 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
                 None => answer(async { parts.next().await.transpose() }).await?,
             };
             match part {
-                Some(Part::Object(view)) => self.gather(view, &mut listing),
+                Some(Part::Object(_)) if objects == MOST_OBJECTS => return Err(Failure::TooMany(objects)),
+                Some(Part::Object(view)) => {
+                    objects += 1;
+                    self.gather(view, &mut listing);
+                }
                 Some(Part::Version(of_list)) => version = of_list,
                 None => break,
             }
@@ -199,7 +211,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             };
             match watched {
                 Ok(()) => {}
-                Err(failure) if failure.needs_a_new_list() => {
+                Err(failure) if self.retry.gives_watch_up(&failure) => {
                     self.recency = Recency::NotOlderThan(version);
                     return failure;
                 }

@@ -2,17 +2,22 @@
 
 use std::{error::Error, io};
 
-use futures::{Stream, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, Request, header};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body, core::Status};
 use prost::bytes::Bytes;
+use service::one_line;
+use tokio::io::AsyncReadExt as _;
 use tokio_util::io::StreamReader;
 
 use super::{
     encoding::{Encoding, json, protobuf},
     failure::Failure,
 };
+
+/// The longest refusal in bytes. A Status has some hundred; somebody on the way may have written anything.
+const LONGEST_REFUSAL: u64 = 64 << 10;
 
 /// Asks the API server, and takes what it answers as long as it is no refusal.
 #[derive(Clone)]
@@ -49,30 +54,52 @@ impl Requests {
 }
 
 impl Answer {
-    /// All of the body.
-    pub(super) async fn whole(self) -> Result<Bytes, Failure> {
-        Ok(self.body.collect().await?.to_bytes())
-    }
-
     /// The body as it comes in.
     pub(super) fn reader(self) -> StreamReader<impl Stream<Item = io::Result<Bytes>>, Bytes> {
         StreamReader::new(self.body.into_data_stream().map_err(broken))
     }
 
-    /// A refusal is a status in the encoding that was asked for; somebody on the way may have written anything.
+    /// The body as it comes in, of which more than so many bytes, uncompressed, are an error.
+    pub(super) fn bounded_reader(
+        self,
+        most: u64,
+        what: &'static str,
+    ) -> StreamReader<impl Stream<Item = io::Result<Bytes>>, Bytes> {
+        let mut left = most;
+        StreamReader::new(self.body.into_data_stream().map(move |bytes| {
+            let bytes = bytes.map_err(broken)?;
+            let taken = u64::try_from(bytes.len()).ok().and_then(|length| left.checked_sub(length));
+            left = taken.ok_or_else(|| io::Error::other(TooLong { what, most }))?;
+            Ok(bytes)
+        }))
+    }
+
+    /// A refusal is a status in the encoding that was asked for.
     async fn into_refusal(self, code: u16) -> Failure {
         let encoding = self.encoding;
-        let text = match self.whole().await {
-            Ok(text) => text,
-            Err(failure) => return failure,
+        let mut text = Vec::new();
+        let status = match self.bounded_reader(LONGEST_REFUSAL, "an answer").read_to_end(&mut text).await {
+            Ok(_) => {
+                let unknown = |_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code);
+                let status = match encoding {
+                    Encoding::Protobuf => protobuf::status(Bytes::copy_from_slice(&text)),
+                    Encoding::Json => json::status(&text),
+                };
+                status.unwrap_or_else(unknown)
+            }
+            Err(error) => Status::failure(&one_line(&error), "").with_code(code),
         };
-        let status = match encoding {
-            Encoding::Protobuf => protobuf::status(text.clone()),
-            Encoding::Json => json::status(&text),
-        };
-        let unknown = |_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code);
-        Failure::Refused(Box::new(status.unwrap_or_else(unknown)))
+        Failure::Refused(Box::new(status))
     }
+}
+
+/// A body without a reasonable end.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} of more than {} KiB", most >> 10)]
+struct TooLong {
+    what: &'static str,
+    /// Bytes.
+    most: u64,
 }
 
 /// A connection that was closed in the middle of a body ends it, as a server that stops closes all its watches.

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     convert::Infallible,
-    future, mem,
+    future, iter, mem,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,9 +19,12 @@ use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::{Value, json};
 use testkit::{log::Log, protobuf};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    io::AsyncReadExt as _,
+    time::{Instant, timeout},
+};
 
-use super::*;
+use super::{request::Requests, *};
 
 /// One answer: a status, and the body in JSON.
 type Answer = (u16, String);
@@ -352,11 +355,11 @@ fn half() -> Answer {
 async fn of_a_first_list_that_breaks_off_only_the_next_try_says_the_end() {
     let script = || Script::new("services", [half(), many()]);
     let (listed, kept) = (|count| ("listed", count), ("kept", 250));
-    // What comes in protobuf is passed on while it comes.
-    let changes = script().in_protobuf().play().await;
-    assert_eq!(counts(&changes), [listed(100), listed(100), listed(100), listed(50), kept]);
-    let changes = script().play().await;
-    assert_eq!(counts(&changes), [listed(100), listed(100), listed(50), kept]);
+    // What comes is passed on while it comes.
+    for script in [script(), script().in_protobuf()] {
+        let changes = script.play().await;
+        assert_eq!(counts(&changes), [listed(100), listed(100), listed(100), listed(50), kept]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -411,45 +414,130 @@ async fn a_version_from_the_future_leads_to_a_list_of_what_there_is_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_in_trouble_leaves_the_old_state_and_is_not_asked_for_a_list() {
+async fn a_server_in_trouble_for_a_moment_leaves_the_old_state_and_is_not_asked_for_a_list() {
     let script = Script::new(
         "services",
         [
             list(3, [service("a", 1)]),
             refusal(503),
-            refusal(500),
             refusal(429),
             (502, "<html>bad gateway</html>".to_owned()),
             events([added("b", 4)]),
+            refusal(500),
+            refusal(429),
+            refusal(500),
+            events([added("c", 5)]),
         ],
     );
-    assert_eq!(short(&script.play().await), ["=a", "+b:4"]);
-    for request in &script.requests("services")[1..6] {
-        assert_eq!(parameter(request, "resourceVersion").as_deref(), Some("3"));
+    assert_eq!(short(&script.play().await), ["=a", "+b:4", "+c:5"]);
+    let versions: Vec<_> =
+        script.requests("services")[1..9].iter().map(|uri| parameter(uri, "resourceVersion")).collect();
+    let (three, four) = (Some("3".to_owned()), Some("4".to_owned()));
+    assert_eq!(versions, [&three, &three, &three, &three, &four, &four, &four, &four].map(Clone::clone));
+    for request in &script.requests("services")[1..9] {
+        assert_eq!(parameter(request, "watch").as_deref(), Some("true"), "{request}");
         assert_eq!(parameter(request, "sendInitialEvents"), None);
+    }
+}
+
+/// How a watch may be refused for ever.
+fn refused_for_whatever_reason() -> Vec<(&'static str, Answer)> {
+    vec![
+        ("an error of the server's", refusal(500)),
+        ("a server that is not ready", refusal(503)),
+        ("a time that is over", (504, status(504, "the time is over").to_string())),
+        ("somebody in between", (502, "<html>bad gateway</html>".to_owned())),
+        ("a watch that ends at once", events([])),
+        ("no answer", silence()),
+        ("half an event", (200, added("b", 4) + BROKEN)),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_for_whatever_reason_leads_to_a_list_after_three_attempts() {
+    for (what, refused) in refused_for_whatever_reason() {
+        let then = [refused.clone(), refused.clone(), refused, list(9, [service("b", 2)])];
+        let script = Script::default();
+        let answers = [&[list(3, [service("a", 1)])][..], &then, &[events([added("c", 10)])]].concat();
+        script.0.lock().unwrap().answers.insert("services", answers.into());
+        assert_eq!(short(&script.play().await), ["=a", "=b", "+c:10"], "{what}");
+        let requests = script.timed_requests("services");
+        let (at, uri) = &requests[4];
+        assert_eq!(parameter(uri, "resourceVersionMatch").as_deref(), Some("NotOlderThan"), "{what}");
+        if !matches!(what, "no answer" | "a watch that ends at once") {
+            let waited = (*at - requests[1].0).as_secs_f64();
+            assert!((3.1..7.0).contains(&waited), "{what}: {waited} s");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_too_busy_is_not_asked_for_a_list() {
+    let busy = vec![refusal(429); 12];
+    let answers = [vec![list(3, [service("a", 1)])], busy, vec![events([added("b", 4)])]].concat();
+    let script = Script::default();
+    script.0.lock().unwrap().answers.insert("services", answers.into());
+    assert_eq!(short(&script.play_for(Duration::from_secs(1200)).await), ["=a", "+b:4"]);
+}
+
+#[tokio::test]
+async fn a_server_without_a_connection_is_not_asked_for_a_list() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = kube::Config::new(format!("http://{closed}").parse().unwrap());
+    let failure = Requests::new(client(&config).unwrap()).send(Request::new(Vec::new())).await.err().unwrap();
+    assert!(!failure.may_be_due_to_the_version(), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lists_and_refuses_each_watch_is_asked_for_fewer_and_fewer_lists() {
+    for refused in [refusal(500), refusal(410)] {
+        let refusals = if refused.0 == 410 { vec![refused] } else { vec![refused; 3] };
+        let round = [vec![list(3, [service("a", 1)])], refusals].concat();
+        let answers = iter::repeat_n(round, 200).flatten().collect();
+        let script = Script::default().with_node();
+        script.0.lock().unwrap().answers.insert("services", answers);
+        script.play_for(Duration::from_secs(3600)).await;
+        let requests = script.timed_requests("services");
+        let begin = requests[0].0;
+        let lists: Vec<_> = requests
+            .iter()
+            .filter(|(_, uri)| parameter(uri, "watch").is_none())
+            .map(|(at, _)| (*at - begin).as_secs())
+            .collect();
+        let in_a_minute = lists.iter().filter(|at| **at < 60).count();
+        assert!((2..=7).contains(&in_a_minute), "{lists:?}");
+        assert!((10..130).contains(&lists.len()), "{} in an hour: {lists:?}", lists.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_no_list_is_given_for_either_leads_to_a_list_of_what_there_is_now() {
+    let endless = "9".repeat(70_000);
+    let bookmark = |version: &str| {
+        let mut bookmark = service("x", 1);
+        bookmark["metadata"] = json!({"resourceVersion": version});
+        event("BOOKMARK", &bookmark)
+    };
+    // It does not fit into a URL; the server says that it is none.
+    for (version, refusals) in [(&*endless, vec![]), ("none", vec![refusal(422), refusal(422)])] {
+        let first = vec![list(3, [service("a", 1)]), events([bookmark(version)])];
+        let answers = [first, refusals, vec![list(9, [service("b", 2)])]].concat();
+        let script = Script::default();
+        script.0.lock().unwrap().answers.insert("services", answers.into());
+        assert_eq!(short(&script.play_for(Duration::from_secs(60)).await), ["=a", "=b"]);
+        let lists: Vec<_> = script.requests("services");
+        let last = lists.iter().rfind(|uri| parameter(uri, "watch").is_none()).unwrap();
+        assert_eq!(parameter(last, "resourceVersion"), None);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_it_goes_on_refusing() {
-    let script = Script::new(
-        "services",
-        [
-            list(3, [service("a", 1)]),
-            refusal(503),
-            refusal(503),
-            refusal(503),
-            refusal(503),
-            refusal(503),
-            refusal(503),
-            refusal(503),
-            refusal(410),
-            refusal(410),
-            refusal(410),
-            refusal(410),
-            list(9, [service("b", 2)]),
-        ],
-    );
+    let away = vec![refusal(429); 7];
+    let back = vec![refusal(410); 4];
+    let script = Script::default();
+    let answers = [vec![list(3, [service("a", 1)])], away, back, vec![list(9, [service("b", 2)])]].concat();
+    script.0.lock().unwrap().answers.insert("services", answers.into());
     assert_eq!(short(&script.play().await), ["=a", "=b"]);
     let requests = script.timed_requests("services");
     let pauses: Vec<_> = requests[1..].windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64()).collect();
@@ -460,15 +548,110 @@ async fn a_server_that_is_back_is_asked_for_a_list_at_once_and_after_pauses_if_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_longer_than_any_answer_is_an_error_with_its_size_and_asked_for_again() {
+    // Uncompressed, and in pieces, as it comes out of a few kilobytes of gzip.
+    let piece = Bytes::from(vec![b' '; 1 << 20]);
+    for (code, begin, most, log) in [
+        (503, "", 1, "an answer of more than 64 KiB (503)"),
+        (200, "{\"items\":[\"", 16, "an object of more than 16 MiB"),
+    ] {
+        let read = Arc::new(Mutex::new(0));
+        let (counted, piece) = (Arc::clone(&read), piece.clone());
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (read, piece) = (Arc::clone(&counted), piece.clone());
+            async move {
+                if !request.uri().path().ends_with("/nodes") {
+                    return future::pending().await;
+                }
+                *read.lock().unwrap() = 0;
+                let pieces = stream::repeat(piece).inspect(move |_| *read.lock().unwrap() += 1);
+                let body = stream::once(async move { Bytes::from_static(begin.as_bytes()) }).chain(pieces);
+                let body = StreamBody::new(body.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let (logged, watches) = (Log::start().unwrap(), Watches::default());
+        let watching = watch(Client::new(server, "default"), "n1", &watches, |_| {});
+        assert!(timeout(Duration::from_secs(10), watching).await.is_err());
+        let pieces = *read.lock().unwrap();
+        assert!((most..most + 3).contains(&pieces), "{pieces} MiB were read of {log}");
+        let lines = logged.lines().unwrap();
+        let warnings = lines.iter().filter(|line| line.starts_with("WARN") && line.contains(log));
+        assert_eq!(warnings.count(), 1, "{lines:#?}");
+        assert!(watches.troubles()[0].contains(log), "{:?}", watches.troubles());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_more_objects_than_any_cluster_has_is_an_error() {
+    let tiny = br#"{"metadata":{"name":"a"}},"#.repeat(1 << 10);
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let tiny = Bytes::from(tiny.clone());
+        async move {
+            if !request.uri().path().ends_with("/nodes") {
+                return future::pending().await;
+            }
+            let begin = stream::once(async { Bytes::from_static(b"{\"items\":[") });
+            let body = begin.chain(stream::repeat(tiny)).map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+            Ok::<_, Infallible>(Response::new(StreamBody::new(body)))
+        }
+    });
+    let watches = Watches::default();
+    let watching = watch(Client::new(server, "default"), "n1", &watches, |_| {});
+    assert!(timeout(Duration::from_secs(1), watching).await.is_err());
+    let troubles = watches.troubles();
+    assert!(troubles[0].contains("a list of more than 5000 objects"), "{troubles:?}");
+}
+
+#[tokio::test]
+async fn an_answer_may_be_as_long_as_it_may_be_and_no_longer() {
+    let read = async |length: usize| {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            let pieces = vec![b' '; length].chunks(7).map(Bytes::copy_from_slice).collect::<Vec<_>>();
+            let pieces = stream::iter(pieces).map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+            Ok::<_, Infallible>(Response::new(StreamBody::new(pieces)))
+        });
+        let requests = Requests::new(Client::new(server, "default"));
+        let answer = requests.send(Request::new(Vec::new())).await.unwrap();
+        let mut text = Vec::new();
+        answer.bounded_reader(2 << 10, "a list").read_to_end(&mut text).await.map(|_| text.len())
+    };
+    assert_eq!(read(2 << 10).await.unwrap(), 2 << 10);
+    assert_eq!(read((2 << 10) + 1).await.unwrap_err().to_string(), "a list of more than 2 KiB");
+}
+
+#[tokio::test]
+async fn an_answer_about_one_object_is_bounded_too() {
+    let server = tower::service_fn(|_: Request<Body>| async {
+        let endless = stream::repeat(Bytes::from(vec![b' '; 1 << 20]));
+        let body = StreamBody::new(endless.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    let client = for_single_objects(&Client::new(server, "default"));
+    let request = Request::get("/api/v1/namespaces/default").body(Vec::new()).unwrap();
+    let error = client.request::<Value>(request).await.unwrap_err();
+    assert!(service::one_line(&error).contains("length limit exceeded"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_refusal_is_shortened() {
+    let watches = Watches::default();
+    let long = (503, status(503, &"é".repeat(30_000)).to_string());
+    Script::new("nodes", [long]).play_to(&watches, Duration::from_secs(5)).await;
+    let troubles = watches.troubles();
+    assert!(troubles[0].contains("é... (503)") && troubles[0].len() < 2200, "{troubles:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn watch_that_keeps_closing_at_once_is_reopened_after_a_pause() {
     let empty = || events([]);
     let script =
         Script::new("services", [list(3, [service("a", 1)]), empty(), empty(), empty(), empty(), empty()])
             .with_node();
-    // Five pauses take at least 0.8 + 1.6 + 3.2 + 6.4 + 12.8 s.
+    // Two pauses take at least 0.8 + 1.6 s, and those before the lists that follow 0.8 + 1.6 + 3.2 s.
     assert_eq!(short(&script.play_for(Duration::from_secs(20)).await), ["n1 in z1 at 192.0.2.1", "=a"]);
     let requests = script.requests("services");
-    assert!((3..7).contains(&requests.len()), "{requests:?}");
+    assert!((3..9).contains(&requests.len()), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]

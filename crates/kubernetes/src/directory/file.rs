@@ -1,6 +1,10 @@
 //! One file of manifests: its documents, and the objects in them.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,10 +27,18 @@ pub(super) struct Manifests {
     pub(super) skipped: Vec<String>,
 }
 
+/// The longest file in bytes: as long as the longest list of an API server.
+const LONGEST: u64 = 1 << 30;
+
 /// Reads the file's text; `None` if there is no such file any more.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
+    let mut text = Vec::new();
+    match File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text)) {
+        Ok(length) if u64::try_from(length).is_ok_and(|length| length > LONGEST) => {
+            let source = io::Error::other(format!("it is longer than {} MiB", LONGEST >> 20));
+            Err(Error::ReadFile { path: path.to_owned(), source })
+        }
+        Ok(_) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::ReadFile { path: path.to_owned(), source }),
     }

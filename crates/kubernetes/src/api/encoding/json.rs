@@ -1,12 +1,9 @@
-//! Kubernetes' JSON: an event of a watch is a line, a list is one object.
+//! Kubernetes' JSON: events of a watch, of which each is a line, and statuses.
 
-use kube::core::{ObjectList, Status, WatchEvent};
+use kube::core::{Status, WatchEvent};
 
 use super::Unreadable;
-use crate::{
-    api::{events::Event, list::Part},
-    objects::{Kind, View},
-};
+use crate::{api::events::Event, objects::Kind};
 
 /// Reads an event of a watch; what is no event may be the status of an error.
 pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<Event<T>, Unreadable> {
@@ -24,11 +21,4 @@ pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<Event<T>, Unreadable>
 /// Reads the answer to a request that was refused.
 pub(in crate::api) fn status(text: &[u8]) -> Result<Status, Unreadable> {
     Ok(serde_json::from_slice(text)?)
-}
-
-/// Reads a list.
-pub(in crate::api) fn list<T: Kind>(text: &[u8]) -> Result<Vec<Part<T>>, Unreadable> {
-    let ObjectList::<View<T>> { metadata, items, .. } = serde_json::from_slice(text)?;
-    let version = Part::Version(metadata.resource_version.unwrap_or_default());
-    Ok(items.into_iter().map(Part::Object).chain([version]).collect())
 }
