@@ -1,8 +1,8 @@
 //! Carrying out a plan.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
-use ipvs::{Command, Protocol};
+use ipvs::{Command, FailedRequest, Protocol};
 use netfilter::{
     Element,
     Operation::{AddDirectReturn, AddElement},
@@ -63,9 +63,7 @@ impl Executor<'_> {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
-                // The image has the virtual server, and another program has removed it.
-                self.outcome.doubtful |=
-                    failed.iter().any(|failure| failure.error.errno() == Errno::ESRCH as i32);
+                self.outcome.doubtful |= contradicts_image(&commands, &failed);
                 let lacking = failed.iter().filter(|failure| failure.error.errno() == Errno::ENOENT as i32);
                 let lacking = lacking.filter_map(|failure| assigned_scheduler(commands.get(failure.index)?));
                 self.outcome.lacking.extend(lacking);
@@ -221,6 +219,18 @@ impl Executor<'_> {
         *self.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() += 1;
         self.outcome.failures.push((operation.clone(), cause));
     }
+}
+
+/// Whether a virtual server is missing (ESRCH) that should be there: the image has it, or it was just added, and another
+/// program has removed it. Behind an addition that the kernel refuses, the real servers are refused too, and the image is
+/// right.
+fn contradicts_image(commands: &[Command], failed: &[FailedRequest]) -> bool {
+    let command = |failure: &FailedRequest| commands.get(failure.index);
+    let is_addition = |command: &&Command| matches!(command, Command::AddVirtualServer(_));
+    let not_added: HashSet<_> =
+        failed.iter().filter_map(command).filter(is_addition).map(Command::virtual_server).collect();
+    let orphans = failed.iter().filter(|failure| failure.error.errno() == Errno::ESRCH as i32);
+    orphans.filter_map(command).any(|command| !not_added.contains(&command.virtual_server()))
 }
 
 fn adds_direct_return(change: &netfilter::Operation) -> bool {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::common::{AT_ONCE, LONG, Running, Setup, at, endpoint, service, slice};
 use ipvs::{Family, Protocol::Tcp, Scheduler, VirtualServerId};
 use netlink::Errno;
-use reconciler::Timing;
+use reconciler::{SyncStatus, Timing, Trigger};
 use service::Change;
 use testkit::FakeKernel;
 
@@ -90,6 +90,37 @@ fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
     let other = VirtualServerId::Address(at("10.96.0.11", Tcp));
     kernel.state().virtual_servers.remove(&other).unwrap();
     running.kernel_where(|state| state.virtual_servers.contains_key(&other));
+}
+
+#[test]
+fn a_virtual_server_that_stays_refused_puts_nothing_else_in_doubt() {
+    let kernel = FakeKernel::new();
+    kernel.state().missing_schedulers.insert(Scheduler::RR);
+    let running = Running::on(&kernel);
+    running.lists(vec![], vec![]);
+    kernel.heal();
+    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])));
+    running.tell(Change::ApplyService(service("web", "10.96.0.10", Tcp)));
+    let is_retry = |status: &SyncStatus| {
+        status.last_sync.as_ref().is_some_and(|sync| sync.report.trigger == Trigger::Retry)
+    };
+    let report = running.status_where(is_retry).last_sync.unwrap().report;
+    // The virtual server, its two real servers and the VIP.
+    assert_eq!((report.failed, report.full), (4, false), "{report:?}");
+    assert_eq!(kernel.state().full_reads, 0);
+}
+
+#[test]
+fn a_virtual_server_that_another_program_removed_is_made_again_with_all_its_real_servers() {
+    let running = Running::serving_web();
+    let kernel = &running.kernel;
+    kernel.heal();
+    let web = VirtualServerId::Address(at("10.96.0.10", Tcp));
+    kernel.state().virtual_servers.remove(&web).unwrap();
+    let endpoints = ["10.244.0.1", "10.244.0.2", "10.244.0.3"];
+    running.tell(Change::ApplySlice(slice("web", Tcp, &endpoints)));
+    running.kernel_where(|state| state.virtual_servers.get(&web).is_some_and(|(_, reals)| reals.len() == 3));
+    assert_eq!(kernel.state().full_reads, 1, "the image was wrong");
 }
 
 #[test]
