@@ -12,8 +12,8 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// run in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between two syncs that change schedulers. Meanwhile packets that found no scheduler are sent again,
-/// and other changes are served.
+/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile packets that found
+/// no scheduler are sent again, and other changes are served.
 const CONTINUE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The times that decide when to sync, and how long a real server may drain.

@@ -26,7 +26,10 @@ use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
 
 pub(crate) use self::{converge::SyncResult, diff_key::DiffKey, outcome::PlanOutcome};
 
-use self::{deep_verify::DeepVerify, reading::Reread};
+use self::{
+    deep_verify::{Adopted, DeepVerify},
+    reading::Reread,
+};
 use crate::{
     ForeignVirtualServers, Trigger,
     follow::{
@@ -44,6 +47,8 @@ pub(crate) struct Reconciler {
     image: Option<Observed>,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
+    /// Which virtual servers the syncs after the start verify in every detail.
+    adopted: Adopted,
     /// The keys that changed since the last sync, and those whose operations failed in it.
     touched: Touched,
     /// Where the image may be wrong since the last sync.
@@ -91,6 +96,7 @@ impl Reconciler {
             ownership,
             image: None,
             deep_verify: DeepVerify::default(),
+            adopted: Adopted::default(),
             touched: Touched::default(),
             reread: Reread::default(),
             draining,
@@ -179,7 +185,7 @@ impl Reconciler {
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         // The kernel reports changed addresses as well, and a sync follows.
         let mut touched = Touched::default();
-        let read = self.read_anew(true, &mut touched);
+        let read = self.read_anew(false, &mut touched);
         self.touched.merge(touched);
         let mut observed = read?;
         for (of, server) in self.draining.expired(Instant::now()) {

@@ -24,13 +24,13 @@ pub enum Trigger {
     Forced,
     /// Draining real servers were due for a check.
     Drain,
-    /// The previous sync deferred changes of schedulers.
+    /// The previous sync deferred changes of schedulers, or the verification of what the start has adopted.
     Continue,
 }
 
 impl Trigger {
-    /// Whether the sync reads the kernel's whole state anew. A periodic sync compares the image with the kernel;
-    /// the other syncs trust the image.
+    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync compares the
+    /// image with the kernel; the other syncs trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }

@@ -24,8 +24,7 @@ impl Observed {
     ///
     /// The connections of real servers are not read, so departing ones have to be read again
     /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds read, and a bypassed real
-    /// server is taken for a masqueraded one, until [`verify`](Self::verify) reads the
-    /// virtual server by netlink.
+    /// server is taken for a masqueraded one, until the virtual server is read by netlink.
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, AdoptError> {
         let mut shown = FxHashMap::default();
         let read = kernel.ipvs.for_each_summary(&mut |server| {

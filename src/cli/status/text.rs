@@ -244,7 +244,7 @@ fn cause(trigger: Trigger) -> &'static str {
         Trigger::Retry => "after a failure",
         Trigger::Forced => "on request",
         Trigger::Drain => "for draining real servers",
-        Trigger::Continue => "for more schedulers",
+        Trigger::Continue => "to go on",
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct SyncResult {
     /// The foreign virtual servers that were removed.
     pub(crate) removed_foreign: ForeignVirtualServers,
     pub(crate) stats: SyncStats,
-    /// Whether deferred work can be done now, or the kernel must be read anew.
+    /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
     pub(crate) unfinished: bool,
 }
 
@@ -117,7 +117,9 @@ impl Reconciler {
         outcome.extend(self.recheck(&(&needs_recheck(&plan, full) - &self.touched.virtual_servers)));
         self.learn_from(&outcome);
         // After a failure the retry comes anyway, though later.
-        let unfinished = self.can_go_on(&deferred, &outcome) || probe.doubtful && outcome.failures.is_empty();
+        let unfinished = self.can_go_on(&deferred, &outcome)
+            || probe.doubtful && outcome.failures.is_empty()
+            || !self.adopted.is_empty();
         self.deferred = deferred.len();
         self.touched.virtual_servers.extend(deferred);
         self.note_draining(compare_all, &compared.virtual_servers);

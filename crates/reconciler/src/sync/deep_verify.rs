@@ -1,4 +1,4 @@
-//! Which virtual servers a periodic sync verifies in every detail.
+//! Which virtual servers a sync verifies in every detail.
 
 use std::hash::BuildHasher as _;
 
@@ -9,10 +9,14 @@ use rustc_hash::FxBuildHasher;
 /// period of 30 seconds.
 ///
 /// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet scheduling
-/// for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose. For real
-/// servers the first reading misses some of it too, and it is then reported as a repair. One part costs little beside
-/// the rest of the sync; all at once would block the writer.
+/// for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose, and an operator
+/// can ask for a comparison of everything (`kube-ipvs diff`, `kube-ipvs resync`). One part costs little beside the rest of
+/// the sync; all at once would block the writer.
 const PARTS: u64 = 120;
+
+/// How many adopted virtual servers one sync verifies. With five real servers each they take 30 ms
+/// (docs/performance.md), for which a change can wait.
+const ADOPTED_PER_SYNC: usize = 1_000;
 
 /// Selects one part of the virtual servers for each periodic sync, by a hash of their addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +39,28 @@ impl DeepVerify {
     /// Whether a virtual server is in this part.
     pub(crate) fn contains(self, address: &ServiceAddress) -> bool {
         FxBuildHasher.hash_one(address) % PARTS == self.part
+    }
+}
+
+/// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier daemon, or
+/// an operator meanwhile, may have left in them what a summary does not show.
+#[derive(Debug, Default)]
+pub(crate) struct Adopted(Vec<ServiceAddress>);
+
+impl Adopted {
+    /// Starts with these.
+    pub(crate) fn new(virtual_servers: Vec<ServiceAddress>) -> Self {
+        Self(virtual_servers)
+    }
+
+    /// Takes those that one sync verifies.
+    pub(crate) fn take_some(&mut self) -> Vec<ServiceAddress> {
+        self.0.split_off(self.0.len().saturating_sub(ADOPTED_PER_SYNC))
+    }
+
+    /// Whether all are verified.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

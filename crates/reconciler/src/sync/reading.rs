@@ -9,7 +9,7 @@ use watcher::{
     AdoptError, Drift, Observed, ReadError, VerifyError, VirtualServerImage, Whole, departing_real_servers,
 };
 
-use super::Reconciler;
+use super::{Reconciler, deep_verify::Adopted};
 use crate::Trigger;
 
 /// The parts of the kernel that must be read again because the kernel reported a change.
@@ -84,13 +84,19 @@ impl Reconciler {
             touched.merge(self.update_node_addresses(&image));
         }
         self.count_connections(&mut image, touched.virtual_servers.iter().copied())?;
+        // Touched, so that what the start has missed does not count as a change of another program.
+        for of in self.adopted.take_some() {
+            image.refresh_real_servers(&mut self.kernel, of)?;
+            touched.virtual_servers.insert(of);
+        }
         // After a verification a comparison of everything can find only a fault in what is kept here, which would
         // last for ever otherwise.
         Ok(Snapshot { image, full, compare_all: full && self.deep_verify.is_first(), drift })
     }
 
     fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
-        let image = self.read_anew(trigger.reads_everything(), touched)?;
+        self.adopted = Adopted::default();
+        let image = self.read_anew(trigger == Trigger::Start, touched)?;
         if !mem::replace(&mut self.has_adopted_tunnels, true) {
             touched.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
         }
@@ -108,7 +114,8 @@ impl Reconciler {
         if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
             self.count_connections(&mut image, all.iter().copied())?;
-            self.read_what_a_summary_lacks(&mut image, all)?;
+            self.read_what_a_summary_lacks(&mut image, all.iter().copied())?;
+            self.adopted = Adopted::new(all);
         }
         Ok(image)
     }

@@ -221,22 +221,30 @@ fn difference_that_a_summary_lacks_is_found_by_the_deep_verification() {
 }
 
 #[test]
-fn a_forced_sync_reads_real_servers_as_text_and_finds_what_others_changed_at_once() {
-    let running = served();
-    let read = |running: &Running| {
-        let state = running.kernel.state();
-        (state.summary_reads, state.real_server_reads)
-    };
-    let (texts, real_servers_before) = read(&running);
-    running.handle.resync().unwrap();
-    assert_eq!(read(&running), (texts + 1, real_servers_before));
-    {
-        let mut state = running.kernel.state();
-        real_servers(&mut state).get_mut(&real("10.244.0.1")).unwrap().config.weight = 7;
-        state.virtual_servers.get_mut(&web()).unwrap().0.flags |= ServiceFlags::SCHEDULER_2;
+fn an_operator_who_asks_learns_of_all_that_others_changed_also_of_what_a_summary_lacks() {
+    let changes: [fn(&mut RealServer); 3] = [
+        |server| server.weight = 7,
+        |server| (server.upper_threshold, server.lower_threshold) = (1, 1),
+        |server| server.forwarding = Forwarding::Bypass,
+    ];
+    for change in changes {
+        let running = Running::serving_web();
+        {
+            let mut state = running.kernel.state();
+            change(&mut real_servers(&mut state).get_mut(&real("10.244.0.1")).unwrap().config);
+            state.virtual_servers.get_mut(&web()).unwrap().0.flags |= ServiceFlags::SCHEDULER_2;
+        }
+        let repairs = owned(&[
+            "edit virtual server TCP 10.96.0.10:80 rr",
+            "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1",
+        ]);
+        let difference: Vec<_> =
+            running.handle.compare().unwrap().operations().map(|it| it.to_string()).collect();
+        assert_eq!(difference, repairs);
+        let report = running.handle.resync().unwrap();
+        assert_eq!((report.done, report.failed, report.repairs), (2, 0, repairs));
+        assert!(running.handle.compare().unwrap().is_empty());
     }
-    let report = running.handle.resync().unwrap();
-    assert_eq!((report.done, report.failed, report.repairs.len()), (2, 0, 2), "{report:?}");
 }
 
 #[test]

@@ -57,8 +57,8 @@ fn one_refused_virtual_server_does_not_stop_the_others() {
     running.lists(vec![], vec![slice("a", Tcp, &["10.244.0.1"]), slice("b", Tcp, &["10.244.0.2"])]);
     let kernel = &running.kernel;
     kernel.heal();
-    // Four reads, and of each Service three elements come before the first virtual server.
-    kernel.fail_call(10, Errno::ENOMEM);
+    // Three reads, and of each Service three elements come before the first virtual server.
+    kernel.fail_call(9, Errno::ENOMEM);
     running.tell(Change::ReplaceServices(vec![
         service("a", "10.96.0.10", Tcp),
         service("b", "10.96.0.11", Tcp),

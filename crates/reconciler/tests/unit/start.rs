@@ -1,6 +1,6 @@
 //! A start over what an earlier daemon has left.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, num::NonZero};
+use std::{collections::BTreeMap, net::Ipv4Addr, num::NonZero, time::Duration};
 
 use crate::common::{Running, active_connections, at, real, service, slice};
 use ipvs::{
@@ -8,6 +8,7 @@ use ipvs::{
     ServiceFlags, VirtualServer,
 };
 use netfilter::Element;
+use reconciler::Trigger;
 use service::{Change, EndpointSlice, Service, ServiceKind, ServicePort};
 use testkit::{
     FakeKernel,
@@ -111,6 +112,44 @@ fn every_change_made_meanwhile_is_repaired() {
     for change in changes {
         assert_eq!(written(|state| change(&mut web(state).0)), "edit virtual server TCP 10.96.0.10:80 rr\n");
     }
+}
+
+#[test]
+fn what_a_summary_lacks_is_put_right_soon_after_the_start_and_is_no_repair() {
+    let changes: [fn(&mut RealServer); 2] = [
+        |server| (server.upper_threshold, server.lower_threshold) = (1, 1),
+        |server| server.forwarding = Forwarding::Bypass,
+    ];
+    for change in changes {
+        let kernel = left();
+        change(&mut web(&mut kernel.state()).1.get_mut(&real("10.244.0.1")).unwrap().config);
+        let running = start(&kernel, &["10.244.0.1", "10.244.0.2"]);
+        assert_eq!(kernel.writes(), "", "the first sync does not wait for it");
+        let edit = "edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1\n";
+        running.kernel_where(|state| !state.writes.is_empty());
+        assert_eq!(kernel.writes(), edit);
+        let report = running.status_where(|it| it.last_change.is_some()).last_change.unwrap().report;
+        assert_eq!((report.trigger, report.done, report.repairs.len()), (Trigger::Continue, 1, 0));
+    }
+}
+
+#[test]
+fn all_that_was_adopted_is_verified_a_part_at_a_time_and_once() {
+    let (kernel, (services, slices)) = (FakeKernel::new(), many());
+    let start = || {
+        let running = Running::on(&kernel);
+        running.lists(services.clone(), slices.clone());
+        running
+    };
+    drop(start());
+    kernel.heal();
+    let running = start();
+    // The one without endpoints is read as well.
+    running.kernel_where(|state| state.real_server_reads == 3_001);
+    let last = running.status_where(|it| it.last_sync.as_ref().is_some_and(|it| !it.report.full));
+    assert_eq!(last.last_sync.unwrap().report.trigger, Trigger::Continue);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((kernel.writes().as_str(), kernel.state().real_server_reads), ("", 3_001));
 }
 
 fn web(state: &mut State) -> &mut (VirtualServer, BTreeMap<RealServerAddress, ObservedRealServer>) {
