@@ -52,7 +52,7 @@ pub(super) fn open(
     let tcp_timeout = Duration::from_secs(ipvs.timeouts()?.tcp.into());
     let binding = vip_binding(settings.vip_binding)?;
     let kernel = Kernel {
-        ipvs: Box::new(ipvs),
+        ipvs: Box::new(ipvs.on_reload(init::after_reload(settings))),
         netfilter: Box::new(netfilter),
         dummy_interface: Box::new(kube_ipvs0::open(binding, policy.gue)?),
     };

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Family, KernelIpvs};
 use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
-use service::ForwardingMethod;
+use service::{ForwardingMethod, one_line};
+use tracing::warn;
 
 use super::{requirements, sysctl::Sysctl};
 use crate::config::Settings;
@@ -30,6 +31,26 @@ pub struct Prepared {
     pub netfilter: KernelNetfilter,
     /// The optional features missing for a family's table.
     pub lacks: BTreeMap<Family, Vec<Feature>>,
+}
+
+/// Prepares IPVS again after the module was unloaded and loaded again: its parameters and timeouts were lost with it. What
+/// cannot be set is logged, and traffic goes on without.
+pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) + Send + use<> {
+    let timeouts = settings.ipvs_timeouts;
+    let is_tunnelled = settings.external_forwarding_method == ForwardingMethod::Tunnel;
+    move |ipvs| {
+        warn!(
+            "the module ip_vs was unloaded and loaded again, with its connections: IPVS is prepared and filled again"
+        );
+        let sysctl = Sysctl::default();
+        sysctl.prepare_ipvs_again();
+        if is_tunnelled {
+            sysctl.prepare_direct_return();
+        }
+        if let Err(error) = requirements::ipvs_timeouts(ipvs, timeouts) {
+            warn!("{}", one_line(&error));
+        }
+    }
 }
 
 /// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need.

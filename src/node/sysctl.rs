@@ -1,6 +1,7 @@
 //! The kernel parameters that IPVS mode needs, and those that it is asked to set.
 //!
-//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
+//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays. Only when ip_vs
+//! was unloaded and loaded again, which makes new ones, IPVS' own are set again.
 
 mod cpus;
 
@@ -190,6 +191,17 @@ impl Sysctl {
         Ok(())
     }
 
+    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was unloaded. What
+    /// an administrator has changed went too.
+    pub(crate) fn prepare_ipvs_again(&self) {
+        let of_ipvs = needed(self.kernel().ok()).filter(|it| it.key.starts_with("net.ipv4.vs."));
+        for Wanted { key, value, .. } in of_ipvs {
+            if let Err(error) = self.set(key, value) {
+                warn!("{}", one_line(&error));
+            }
+        }
+    }
+
     /// Sets the parameters that direct return needs, as far as they can be set.
     pub(crate) fn prepare_direct_return(&self) -> PutBack {
         let mut changed = Vec::new();
@@ -366,6 +378,17 @@ mod tests {
         assert_eq!(value(root.path(), "net/ipv4/ip_forward"), "1\n", "written although it was right");
         assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "0\n", "not asked for");
         assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), "1\n", "mended in 5.9");
+    }
+
+    #[test]
+    fn after_a_reload_all_of_ipvs_that_can_be_set_is_set_and_nothing_else() {
+        let root = tree();
+        fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
+        fs::write(file(root.path(), "net/ipv4/ip_forward"), "0\n").unwrap();
+        Sysctl::at(root.path()).prepare_ipvs_again();
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_nodest_conn"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/vs/expire_quiescent_template"), "1");
+        assert_eq!(value(root.path(), "net/ipv4/ip_forward"), "0\n", "an administrator has changed it");
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
+    /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was there before.
+    /// Some of the commands may have been executed since: read back and compare.
+    #[error("the module ip_vs was unloaded and loaded again: IPVS had nothing left, and is read anew")]
+    Reloaded,
     /// Some other failure of the exchange. Commands may have been executed: read back and compare.
     #[error("cannot {operation}")]
     Netlink {

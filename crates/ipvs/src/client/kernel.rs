@@ -1,9 +1,11 @@
 //! The real kernel.
 
 use std::{
-    fs::File,
+    fmt,
+    fs::{File, metadata},
     io::{self, BufReader, Seek},
     num::NonZeroU32,
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
@@ -28,6 +30,9 @@ use crate::{
 /// The summary of the table in this thread's network namespace, not the process's.
 const PROC_NET_IP_VS: &str = "/proc/thread-self/net/ip_vs";
 
+/// The network namespace of this thread: the inode says which.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
+
 /// How many commands are encoded before they are sent: about one datagram. The buffer stays in the
 /// processor's cache and its size does not grow with the number of commands.
 const CHUNK: usize = 1024;
@@ -40,6 +45,10 @@ const READ_AT_ONCE: usize = 64 << 10;
 ///
 /// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a second
 /// client speeds nothing up.
+///
+/// The module ip_vs may be unloaded and loaded again, which leaves nothing of the table and gives IPVS another number
+/// among the families of generic netlink. The client then finds it again, and loads the module if need be: requests are
+/// repeated, but for commands ([`Error::Reloaded`]).
 ///
 /// ```no_run
 /// use ipvs::{KernelIpvs, Timeouts};
@@ -56,11 +65,26 @@ pub struct KernelIpvs {
     short_dumps: Socket,
     /// Stays in its network namespace, as the sockets do. `None` where there is no such file.
     summary: Option<File>,
+    /// The inode of that namespace, if it is known.
+    namespace: Option<u64>,
     /// How many ticks of the kernel's clock a second has, if that is known.
     hertz: Option<NonZeroU32>,
-    requests: Requests,
+    pub(super) requests: Requests,
     /// Kept between calls for its memory.
     batch: Batch,
+    on_reload: OnReload,
+}
+
+/// What is called once the module has been loaded again.
+#[derive(Default)]
+struct OnReload(Option<Prepare>);
+
+type Prepare = Box<dyn FnMut(&mut KernelIpvs) + Send>;
+
+impl fmt::Debug for OnReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnReload").finish_non_exhaustive()
+    }
 }
 
 impl KernelIpvs {
@@ -76,8 +100,24 @@ impl KernelIpvs {
         let family = bulk.generic_family(FAMILY).map_err(cannot)?;
         // Not before the module has been loaded, which the line before sees to.
         let summary = File::open(PROC_NET_IP_VS).ok();
-        let requests = Requests { family };
-        Ok(Self { bulk, short_dumps, summary, hertz: hertz(), requests, batch: Batch::default() })
+        Ok(Self {
+            bulk,
+            short_dumps,
+            summary,
+            namespace: namespace(),
+            hertz: hertz(),
+            requests: Requests { family },
+            batch: Batch::default(),
+            on_reload: OnReload::default(),
+        })
+    }
+
+    /// Calls `prepare` each time the module ip_vs turns out to have been unloaded and loaded again: the timeouts and
+    /// `net.ipv4.vs.*` are the kernel's own then.
+    #[must_use]
+    pub fn on_reload(mut self, prepare: impl FnMut(&mut Self) + Send + 'static) -> Self {
+        self.on_reload = OnReload(Some(Box::new(prepare)));
+        self
     }
 
     /// Reads the connection timeouts (`IPVS_CMD_GET_CONFIG`).
@@ -90,9 +130,7 @@ impl KernelIpvs {
     ///
     /// The kernel refuses values above `i32::MAX` clock ticks (about 24 days at 1000 Hz) with EINVAL.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
-        self.batch.clear();
-        self.requests.timeouts(&mut self.batch, timeouts);
-        self.execute("set the IPVS timeouts")
+        self.execute("set the IPVS timeouts", |requests, batch| requests.timeouts(batch, timeouts))
     }
 
     /// Reads the version and the size of the connection table (`IPVS_CMD_GET_INFO`).
@@ -103,19 +141,52 @@ impl KernelIpvs {
     /// Sets the counters of a virtual server and its real servers to zero; without an `id`, those of all
     /// (`IPVS_CMD_ZERO`). A virtual server that does not exist is an error (ESRCH).
     pub fn zero(&mut self, id: Option<VirtualServerId>) -> Result<(), Error> {
-        self.batch.clear();
-        match id {
-            Some(id) => self.requests.about(&mut self.batch, command::ZERO, &id),
-            None => self.requests.about_all(&mut self.batch, command::ZERO),
-        }
-        self.execute("zero counters")
+        self.execute("zero counters", |requests, batch| match id {
+            Some(id) => requests.about(batch, command::ZERO, &id),
+            None => requests.about_all(batch, command::ZERO),
+        })
     }
 
     /// Removes every virtual server of the network namespace, also those of other programs (`IPVS_CMD_FLUSH`).
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.batch.clear();
-        self.requests.about_all(&mut self.batch, command::FLUSH);
-        self.execute("remove all virtual servers")
+        self.execute("remove all virtual servers", |requests, batch| {
+            requests.about_all(batch, command::FLUSH);
+        })
+    }
+
+    /// Makes an exchange, and once more if the module was loaded again: the kernel has not seen the first.
+    fn exchange<T>(
+        &mut self,
+        operation: &'static str,
+        exchange: impl Fn(&mut Self) -> Result<T, netlink::Error>,
+    ) -> Result<T, Error> {
+        let mut outcome = exchange(self);
+        if let Err(error) = &outcome
+            && error.errno() == Some(Errno::ENOENT)
+            && self.reopen()?
+        {
+            outcome = exchange(self);
+        }
+        outcome.map_err(Error::during(operation))
+    }
+
+    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be called after an
+    /// ENOENT: so the kernel answers requests to a family that it does not have (`genl_rcv_msg` in
+    /// net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines and real servers that it lacks.
+    fn reopen(&mut self) -> Result<bool, Error> {
+        let family = self.bulk.generic_family(FAMILY).map_err(Error::during("open IPVS again"))?;
+        if family == self.requests.family {
+            return Ok(false);
+        }
+        self.requests.family = family;
+        // A file of a module that was unloaded cannot be read any more (`proc_reg_read` in fs/proc/inode.c).
+        let is_here = self.namespace.is_some() && self.namespace == namespace();
+        self.summary = if is_here { File::open(PROC_NET_IP_VS).ok() } else { None };
+        if let Some(mut prepare) = self.on_reload.0.take() {
+            prepare(self);
+            self.on_reload.0 = Some(prepare);
+        }
+        Ok(true)
     }
 
     /// Executes changes in order; returns those that were refused, by position.
@@ -132,11 +203,23 @@ impl KernelIpvs {
         if refused.iter().any(|failure| failure.error.errno == Errno::EPERM) {
             return Err(Error::NotPermitted { operation: OPERATION });
         }
+        if refused.iter().any(|failure| failure.error.errno == Errno::ENOENT) && self.reopen()? {
+            return Err(Error::Reloaded);
+        }
         Ok(refused)
     }
 
-    fn execute(&mut self, operation: &'static str) -> Result<(), Error> {
-        self.bulk.execute(&mut self.batch).map_err(Error::during(operation))
+    /// Executes one request that `encode` makes.
+    fn execute(
+        &mut self,
+        operation: &'static str,
+        encode: impl Fn(Requests, &mut Batch),
+    ) -> Result<(), Error> {
+        self.exchange(operation, |client| {
+            client.batch.clear();
+            encode(client.requests, &mut client.batch);
+            client.bulk.execute(&mut client.batch)
+        })
     }
 
     fn get<T>(
@@ -145,45 +228,48 @@ impl KernelIpvs {
         command: u8,
         decode: fn(&[u8]) -> Result<T, netlink::Error>,
     ) -> Result<T, Error> {
-        self.batch.clear();
-        self.requests.about_all(&mut self.batch, command);
-        self.bulk
-            .get(&mut self.batch, |reply| decode(reply.generic()?.1))
-            .and_then(|found| {
-                let nothing =
-                    || netlink::Error::Malformed { what: "an acknowledgement without an answer".into() };
-                found.into_iter().next().ok_or_else(nothing)
-            })
-            .map_err(Error::during(operation))
+        self.exchange(operation, |client| {
+            client.batch.clear();
+            client.requests.about_all(&mut client.batch, command);
+            let found = client.bulk.get(&mut client.batch, |reply| decode(reply.generic()?.1))?;
+            let nothing =
+                || netlink::Error::Malformed { what: "an acknowledgement without an answer".into() };
+            found.into_iter().next().ok_or_else(nothing)
+        })
     }
 }
 
 impl Ipvs for KernelIpvs {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error> {
-        self.batch.clear();
-        self.requests.about_all(&mut self.batch, command::GET_SERVICE);
-        let entries = self.bulk.dump(&mut self.batch, |reply| Ok(entry(reply, decode::virtual_server)));
-        Ok(entries.map_err(Error::during("read virtual servers"))?.into_iter().flatten().collect())
+        let entries = self.exchange("read virtual servers", |client| {
+            client.batch.clear();
+            client.requests.about_all(&mut client.batch, command::GET_SERVICE);
+            client.bulk.dump(&mut client.batch, |reply| Ok(entry(reply, decode::virtual_server)))
+        })?;
+        Ok(entries.into_iter().flatten().collect())
     }
 
     fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, Error> {
-        self.batch.clear();
-        self.requests.about(&mut self.batch, command::GET_SERVICE, &id);
-        match self.bulk.get(&mut self.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
-            Ok(found) => Ok(found.into_iter().next()),
-            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
-            Err(error) => Err(Error::during("read a virtual server")(error)),
-        }
+        self.exchange("read a virtual server", |client| {
+            client.batch.clear();
+            client.requests.about(&mut client.batch, command::GET_SERVICE, &id);
+            match client.bulk.get(&mut client.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
+                Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
+                found => Ok(found?.into_iter().next()),
+            }
+        })
     }
 
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error> {
-        self.batch.clear();
-        self.requests.about(&mut self.batch, command::GET_DEST, &of);
         let family = of.family();
-        let entries = self.short_dumps.dump(&mut self.batch, |reply| {
-            Ok(entry(reply, |attributes| decode::real_server(attributes, family)))
-        });
-        Ok(entries.map_err(Error::during("read real servers"))?.into_iter().flatten().collect())
+        let entries = self.exchange("read real servers", |client| {
+            client.batch.clear();
+            client.requests.about(&mut client.batch, command::GET_DEST, &of);
+            client.short_dumps.dump(&mut client.batch, |reply| {
+                Ok(entry(reply, |attributes| decode::real_server(attributes, family)))
+            })
+        })?;
+        Ok(entries.into_iter().flatten().collect())
     }
 
     fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
@@ -223,6 +309,10 @@ impl Ipvs for KernelIpvs {
         failed.sort_by_key(|failed| failed.index);
         Ok(failed.into_iter().map(FailedRequest::from_netlink).collect())
     }
+}
+
+fn namespace() -> Option<u64> {
+    metadata(NAMESPACE).ok().map(|namespace| namespace.ino())
 }
 
 /// `CONFIG_HZ`: this clock goes on with each tick (`posix_get_coarse_res` in kernel/time/posix-timers.c).

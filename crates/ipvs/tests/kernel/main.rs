@@ -14,5 +14,7 @@ mod attributes;
 mod listing;
 mod outcomes;
 mod proc_net;
+#[cfg(feature = "wire")]
+mod reload;
 mod support;
 mod whole_table;
