@@ -5,6 +5,10 @@ mod explanation;
 mod parts;
 mod unknown_name;
 
+use std::collections::BTreeSet;
+
+use ipvs::ServiceAddress;
+
 pub use endpoint_reason::{EndpointReason, HintsIgnored};
 pub use explanation::{
     EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
@@ -32,16 +36,37 @@ impl State {
         if not_served == Some(NotServed::Unknown) {
             problems.extend(unknown_name(service, || self.inputs().services()));
         }
+        let parts = decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default();
+        problems.extend(self.endpoints_at_services(&parts));
         Explanation {
             service: service.clone(),
             not_served,
             balancing: decisions.and_then(ExplainedBalancing::from_decisions),
-            parts: decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default(),
+            parts,
             unused_slices: decisions.map(|it| names(it.unused_slices())).unwrap_or_default(),
             refused: desired.map(|it| it.refused().to_vec()).unwrap_or_default(),
             health_check: desired.and_then(DesiredService::health_check),
             problems,
         }
+    }
+
+    /// The endpoints in use that are themselves an address of a Service. IPVS balances a packet once
+    /// (`ipvs_property` in net/netfilter/ipvs/ip_vs_core.c), so it gets no further than to this node.
+    fn endpoints_at_services(&self, parts: &[ExplainedPart]) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for part in parts {
+            for ExplainedEndpoint { address, slice, reason, .. } in &part.endpoints {
+                let at = ServiceAddress { protocol: part.protocol, ip: address.ip, port: address.port };
+                let is_served = self.wants_vip(&at.ip) || self.virtual_server(&at).is_some();
+                if *reason == EndpointReason::Used && is_served {
+                    found.insert(format!(
+                        "{slice}: {address} is an address of a Service, and no endpoint answers there: IPVS balances a \
+                         packet once"
+                    ));
+                }
+            }
+        }
+        found
     }
 }
 

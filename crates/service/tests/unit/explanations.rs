@@ -269,3 +269,18 @@ fn problems_are_explained_with_the_object_that_has_them() {
         "spec.externalIPs: 127.0.0.1 is not served: it is a loopback address"
     );
 }
+
+#[test]
+fn an_endpoint_that_is_an_address_of_a_service_is_a_problem() {
+    let others = ready("10.96.0.2");
+    let state = state_of(
+        &[web(), service("other", "10.96.0.2")],
+        &[slice("web-1", "web", &[ready("10.1.0.1"), others, ready("10.96.0.1"), unready("10.96.0.2")])],
+    );
+    let problem = |ip: &str| {
+        format!(
+            "default/web-1: {ip}:8080 is an address of a Service, and no endpoint answers there: IPVS balances a packet once"
+        )
+    };
+    assert_eq!(explained(&state).problems, [problem("10.96.0.1"), problem("10.96.0.2")]);
+}
