@@ -3,7 +3,9 @@
 use std::{
     fs,
     net::IpAddr,
+    path::Path,
     process::Stdio,
+    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -14,7 +16,7 @@ use testkit::{
     lab::Host,
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, tcp};
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
     let cluster = Cluster::start(2, arguments);
@@ -646,4 +648,86 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
     let log = cluster.daemon().log();
     assert!(log.contains("a virtual server that no Service made is removed: TCP 192.0.2.7:6443"), "{log}");
     assert!(log.contains("--foreign-virtual-servers=keep"), "{log}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn own_virtual_servers_are_not_kept_although_our_tables_were_flushed_without_a_daemon() {
+    const OTHERS: &str = "192.0.2.7:6443";
+    const PROBE: &str = "198.51.100.0:20000";
+    for binding in ["--vip-binding=address", "--vip-binding=route"] {
+        let mut cluster = Cluster::without_daemon(1);
+        let run = |cluster: &Cluster, program: &str, arguments: &[&str]| {
+            cluster.lab.node.run(program, arguments).unwrap()
+        };
+        run(&cluster, "ipvsadm", &["-A", "-t", OTHERS, "-s", "rr"]);
+        let keep = [NO_PERIOD, "--foreign-virtual-servers=keep", binding];
+        cluster.restart(&keep);
+        let web = Service::tcp(V4).endpoints([1]);
+        cluster.apply(&web);
+        cluster.stop();
+        run(&cluster, "nft", &["flush", "ruleset"]);
+        run(&cluster, "ipvsadm", &["-A", "-t", PROBE, "-s", "rr"]);
+        cluster.delete(&web);
+        cluster.restart(&keep);
+        eventually("only what is of others is left", || {
+            let table = run(&cluster, "ipvsadm", &["-Ln"]);
+            anyhow::ensure!(table.matches("TCP ").count() == 1 && table.contains(OTHERS), "{table}");
+            Ok(())
+        })
+        .unwrap();
+        assert!(cluster.daemon().ask(&cluster.lab.node, "diff").unwrap().is_empty());
+        let status = cluster.daemon().status(&cluster.lab.node).unwrap();
+        assert_eq!(status["kept_foreign"]["count"], 1, "{status}");
+    }
+}
+
+/// Unloads ip_vs with all that holds on to it, and loads it again; not where it is built in, or others use it.
+fn reload_ip_vs(cluster: &Cluster) -> bool {
+    if !Path::new("/sys/module/ip_vs/initstate").exists() {
+        println!("ABSENT: ip_vs as a module");
+        return false;
+    }
+    let unload = || -> anyhow::Result<()> {
+        cluster.lab.node.run("ipvsadm", &["-C"])?;
+        for holder in fs::read_dir("/sys/module/ip_vs/holders")? {
+            cluster.lab.node.run("rmmod", &[&holder?.file_name().to_string_lossy()])?;
+        }
+        cluster.lab.node.run("rmmod", &["ip_vs"]).map(drop)
+    };
+    let unloaded = (0..20).any(|_| {
+        sleep(Duration::from_millis(100));
+        unload().is_ok()
+    });
+    if !unloaded {
+        println!("ABSENT: an ip_vs that nothing else uses");
+        return false;
+    }
+    cluster.lab.node.run("modprobe", &["ip_vs"]).unwrap();
+    true
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn ip_vs_that_was_unloaded_and_loaded_again_is_prepared_and_filled_again() {
+    let (cluster, web) = served(&[NO_PERIOD]);
+    let is_right = || -> anyhow::Result<()> {
+        let table = cluster.lab.node.run("ipvsadm", &["-Ln"])?;
+        anyhow::ensure!(table.contains("10.96.0.10:80"), "{table}");
+        let conntrack = cluster.lab.node.run("cat", &["/proc/sys/net/ipv4/vs/conntrack"])?;
+        anyhow::ensure!(conntrack.trim() == "1", "conntrack = {conntrack}");
+        cluster.lab.client.ask(web.address()).map(drop)
+    };
+    if !reload_ip_vs(&cluster) {
+        return;
+    }
+    // What is to be deleted is missing, what is to be added is refused: neither is believed.
+    cluster.apply(&Service::tcp(V4).endpoints([2]));
+    eventually("a change finds it", is_right).unwrap();
+    assert!(reload_ip_vs(&cluster));
+    cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+    is_right().unwrap();
+    cluster.serves(tcp(V4, 80), &[2]);
+    let log = cluster.daemon().log();
+    assert_eq!(log.matches("ip_vs was unloaded and loaded again, with its connections").count(), 2, "{log}");
 }

@@ -316,7 +316,7 @@ impl Comparison<'_> {
             }
             (None, Some(_)) if self.ours.may_remove(address, self.observed) => {
                 differences.obsolete_virtual_servers.push(*address);
-                if is_foreign(address, &self.observed.netfilter) {
+                if is_foreign(address, self.observed) {
                     differences.foreign.insert(*address);
                 }
             }

@@ -20,7 +20,7 @@ pub use diff::{Scope, Whole, departing_real_servers, diff};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError};
 pub use operation_kind::OperationKind;
-pub use ownership::{Foreign, Ownership, is_foreign};
+pub use ownership::{Foreign, Ownership, has_element, is_foreign};
 pub use plan::{Batch, Operation, Plan};
 pub use real_servers::{RealServerImage, RealServerImages};
 pub use verify::{Drift, VerifyError};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use ipvs::{Family, ServiceAddress};
+use ipvs::{Family, PROBE_ADDRESS, ServiceAddress};
 use netfilter::Element;
 use service::{Explanation, ObjectName, State};
 
@@ -30,12 +30,27 @@ pub enum Foreign {
     Keep,
 }
 
-/// Whether somebody else made a virtual server that no Service wants. For one of ours there is an element in our tables,
-/// which is added before it and removed after it. So what kube-proxy has left of a Service that was deleted since counts
-/// as foreign too.
-pub fn is_foreign(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
+/// Whether our tables have an element for a virtual server: each of ours has one, which is added before it and removed
+/// after it.
+pub fn has_element(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
     let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal, Element::DirectReturn];
-    !of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
+    of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
+}
+
+/// Whether another program made a virtual server that no Service wants. The one by which a scheduler was probed has no
+/// element, and is ours.
+pub fn is_foreign(address: &ServiceAddress, observed: &Observed) -> bool {
+    *address != PROBE_ADDRESS
+        && !has_element(address, &observed.netfilter)
+        && !outlived_its_table(address, observed)
+}
+
+/// Whether a virtual server is at an address of kube-ipvs0, or of our routes, while its element may be gone with our table.
+/// At other addresses, such as the node's own, nothing but an element tells whose it is.
+fn outlived_its_table(address: &ServiceAddress, observed: &Observed) -> bool {
+    let links = &observed.dummy_interface;
+    let is_bound = links.bound.contains(&address.ip) || links.stale_bindings.contains(&address.ip);
+    is_bound && !observed.netfilter.installed.contains(&Family::from(address.ip))
 }
 
 impl Ownership {
@@ -60,7 +75,7 @@ impl Ownership {
     pub(crate) fn may_remove(&self, address: &ServiceAddress, observed: &Observed) -> bool {
         self.serves(&address.ip)
             && !self.exclude.iter().any(|range| range.contains(&address.ip))
-            && (self.foreign == Foreign::Delete || !is_foreign(address, &observed.netfilter))
+            && (self.foreign == Foreign::Delete || !is_foreign(address, observed))
     }
 
     /// The foreign virtual servers that are left alone, in no particular order: those that are kept, and those in the
@@ -72,7 +87,7 @@ impl Ownership {
     ) -> impl Iterator<Item = &'a ServiceAddress> {
         observed.virtual_servers.keys().filter(|address| {
             desired.virtual_server(address).is_none()
-                && is_foreign(address, &observed.netfilter)
+                && is_foreign(address, observed)
                 && !self.may_remove(address, observed)
         })
     }

@@ -9,7 +9,7 @@ use ipvs::{
 };
 use serde::Serialize;
 use service::ObjectName;
-use watcher::is_foreign;
+use watcher::has_element;
 
 use super::{
     super::{Format, output::print_as},
@@ -67,7 +67,7 @@ impl Servers {
     /// The same for programs, which also hear whose each virtual server is.
     pub(in crate::cli) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
         let foreign = |id| match id {
-            VirtualServerId::Address(address) => is_foreign(&address, our_tables),
+            VirtualServerId::Address(address) => !has_element(&address, our_tables),
             VirtualServerId::Mark { .. } => true,
         };
         let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {

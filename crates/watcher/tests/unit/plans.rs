@@ -9,8 +9,8 @@ use std::{
 use crate::common::*;
 use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
 use ipvs::{
-    Command, Family, Forwarding, Protocol, RealServer, Scheduler, ServiceAddress, ServiceFlags, Tunnel,
-    VirtualServer, VirtualServerId,
+    Command, Family, Forwarding, PROBE_ADDRESS, Protocol, RealServer, Scheduler, ServiceAddress,
+    ServiceFlags, Tunnel, VirtualServer, VirtualServerId,
 };
 use netfilter::{
     AllowedSource, ClusterIpFor, Element, MaxSegmentSize,
@@ -31,7 +31,7 @@ fn is_kept(id: VirtualServerId, ours: &Ownership, before: &FakeKernel) -> bool {
     match id {
         VirtualServerId::Mark { .. } => true,
         VirtualServerId::Address(at) => {
-            let is_foreign = is_foreign(&at, &read(before).netfilter);
+            let is_foreign = is_foreign(&at, &read(before));
             !ours.families.contains(&id.family())
                 || ours.exclude.iter().any(|range| range.contains(&at.ip))
                 || ours.foreign == Foreign::Keep && is_foreign
@@ -257,10 +257,11 @@ proptest! {
         let repair = diff(&state, &observed, Scope::Touched(&touched, whole), &ours);
         let mut whole: Plan = full(&state, &observed, &ours);
         // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
+        // So is theirs at an address that somebody else binds while our table is gone.
         let was_kept = |operation: &Operation| match operation {
             Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(at))) => {
                 ours.foreign == Foreign::Keep
-                    && is_foreign(at, &settled.netfilter)
+                    && is_foreign(at, &settled)
                     && !touched.virtual_servers.contains(at)
             }
             _ => false,
@@ -654,6 +655,29 @@ fn plan_marks_virtual_servers_that_no_service_made_and_none_that_a_deleted_servi
             "delete virtual server TCP 192.0.2.7:6443 (foreign)",
             "delete virtual server TCP 198.51.100.7:80 (foreign)",
         ]
+    );
+}
+
+#[test]
+fn own_virtual_server_is_not_kept_although_its_table_is_gone() {
+    let (desired, fake) = (state(&[]), beside_others());
+    {
+        let mut kernel = fake.state();
+        kernel.tables.clear();
+        kernel.elements.clear();
+        kernel.virtual_servers.insert(
+            PROBE_ADDRESS.into(),
+            (VirtualServer::new(PROBE_ADDRESS, Scheduler::RR), BTreeMap::new()),
+        );
+    }
+    let keeping = Ownership { foreign: Foreign::Keep, ..both_families() };
+    let observed = read(&fake);
+    assert_eq!(keeping.kept(&desired, &observed).count(), 2);
+    let plan = full(&desired, &observed, &keeping);
+    let deletes = |line: &&str| line.starts_with("delete virtual server");
+    assert_eq!(
+        plan.to_string().lines().filter(deletes).collect::<Vec<_>>(),
+        ["delete virtual server TCP 10.96.0.11:80", "delete virtual server TCP 198.51.100.0:20000",]
     );
 }
 
