@@ -652,7 +652,7 @@ fn virtual_servers_of_others_are_named_before_they_go_or_kept_if_that_is_wanted(
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn own_virtual_servers_are_not_kept_although_our_tables_were_flushed_without_a_daemon() {
+fn own_virtual_servers_are_not_kept_after_our_tables_were_flushed_without_a_daemon() {
     const OTHERS: &str = "192.0.2.7:6443";
     const PROBE: &str = "198.51.100.0:20000";
     for binding in ["--vip-binding=address", "--vip-binding=route"] {
@@ -691,7 +691,8 @@ fn reload_ip_vs(cluster: &Cluster) -> bool {
     let unload = || -> anyhow::Result<()> {
         cluster.lab.node.run("ipvsadm", &["-C"])?;
         for holder in fs::read_dir("/sys/module/ip_vs/holders")? {
-            cluster.lab.node.run("rmmod", &[&holder?.file_name().to_string_lossy()])?;
+            let holder = holder?.file_name();
+            cluster.lab.node.run("rmmod", &[&*holder.to_string_lossy()])?;
         }
         cluster.lab.node.run("rmmod", &["ip_vs"]).map(drop)
     };

@@ -221,7 +221,7 @@ fn difference_that_a_summary_lacks_is_found_by_the_deep_verification() {
 }
 
 #[test]
-fn an_operator_who_asks_learns_of_all_that_others_changed_also_of_what_a_summary_lacks() {
+fn an_operator_who_asks_learns_of_all_changes_also_of_what_a_summary_lacks() {
     let changes: [fn(&mut RealServer); 3] = [
         |server| server.weight = 7,
         |server| (server.upper_threshold, server.lower_threshold) = (1, 1),

@@ -111,7 +111,7 @@ fn a_virtual_server_that_stays_refused_puts_nothing_else_in_doubt() {
 }
 
 #[test]
-fn a_virtual_server_that_another_program_removed_is_made_again_with_all_its_real_servers() {
+fn a_virtual_server_that_another_program_removed_is_made_again_as_a_whole() {
     let running = Running::serving_web();
     let kernel = &running.kernel;
     kernel.heal();
