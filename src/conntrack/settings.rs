@@ -1,7 +1,5 @@
 //! The size of conntrack's table, and its timeouts.
 
-use tracing::warn;
-
 use crate::{
     config::ConntrackSettings,
     node::sysctl::{Change, Error, Sysctl},
@@ -19,7 +17,7 @@ const MAX_BY_PROCESSORS: u32 = 1 << 20;
 /// The most entries that a bucket has on average, as kube-proxy has it.
 const ENTRIES_PER_BUCKET: u32 = 4;
 
-/// How many entries conntrack's table is to hold after a start, and what decides that.
+/// How many entries conntrack's table is to hold at least after a start, and what decides that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableSize {
     /// Not set by us: `maxPerCore` is 0, and `min` is ignored.
@@ -49,13 +47,7 @@ impl TableSize {
         }
     }
 
-    /// By which fields of the configuration, or which flags, a table with room for so many entries stays as it is.
-    /// `None` where it is not made smaller.
-    pub(crate) fn settings_to_keep(self, found: u32) -> Option<[String; 2]> {
-        self.entries().filter(|entries| found > *entries).and_then(|_| self.settings_for(found))
-    }
-
-    /// With which fields of the configuration, or which flags, the table has so many entries after the next start.
+    /// With which fields of the configuration, or which flags, the table has so many entries at least after a start.
     /// `None` where no setting counts.
     pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
         let (field, flag) = (format!("conntrack.min: {entries}"), format!("--conntrack-min={entries}"));
@@ -85,13 +77,6 @@ impl Sysctl {
     pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
         for change in self.conntrack_changes(settings)? {
             self.set_if_allowed(change.key, &change.wanted)?;
-            // Lowered as upstream does it. An administrator who raised it, perhaps for want of room, must learn of it.
-            if let Some([fields, _]) = self.lowers_table(&change, settings)
-                && self.read(MAX)? != change.found
-            {
-                let Change { key, found, wanted } = change;
-                warn!("{key} was lowered from {found} to {wanted}: by {fields} it stays larger");
-            }
         }
         Ok(())
     }
@@ -106,10 +91,8 @@ impl Sysctl {
         ];
         let mut changes = Vec::new();
         if let Some(entries) = self.table_size(settings).entries() {
-            changes.extend(self.change(MAX, entries.to_string())?);
-            let buckets = entries / ENTRIES_PER_BUCKET;
-            let more = |change: &Change| !change.found.parse().is_ok_and(|found: u32| found >= buckets);
-            changes.extend(self.change(BUCKETS, buckets.to_string())?.filter(more));
+            changes.extend(self.raise(MAX, entries)?);
+            changes.extend(self.raise(BUCKETS, entries / ENTRIES_PER_BUCKET)?);
         }
         for (key, seconds) in timeouts.into_iter().filter(|(_, seconds)| *seconds > 0) {
             changes.extend(self.change(key, seconds.to_string())?);
@@ -120,10 +103,11 @@ impl Sysctl {
         Ok(changes)
     }
 
-    /// By which fields or flags the table keeps its size, if this change makes it smaller.
-    pub(crate) fn lowers_table(&self, change: &Change, settings: &ConntrackSettings) -> Option<[String; 2]> {
-        let found = change.found.parse().ok().filter(|_| change.key == MAX)?;
-        self.table_size(settings).settings_to_keep(found)
+    /// The change of a parameter that is to be so much at least. A larger one stays: an administrator wants that room
+    /// (kubernetes#141943).
+    fn raise(&self, key: &'static str, least: u32) -> Result<Option<Change>, Error> {
+        let is_less = |change: &Change| !change.found.parse().is_ok_and(|found: u32| found >= least);
+        Ok(self.change(key, least.to_string())?.filter(is_less))
     }
 }
 
@@ -222,39 +206,37 @@ mod tests {
     }
 
     #[test]
-    fn more_buckets_than_needed_stay() {
-        let root = tree("0-3\n");
-        let settings = ConntrackSettings { max_per_core: 32_768, ..NOTHING };
-        Sysctl::at(root.path()).set_conntrack(&ConntrackSettings { min: 131_072, ..settings }).unwrap();
-        let now = values(root.path());
-        assert_eq!([&now[0], &now[1]], ["131072", "65536\n"], "the maximum is lowered, as upstream does it");
-    }
-
-    /// What is logged on a machine with these processors where the table has room for so many.
-    fn logged(processors: &str, found: &str) -> Vec<String> {
-        let root = tree(processors);
-        fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), found).unwrap();
-        let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, ..NOTHING };
-        testkit::log::logged(|| Sysctl::at(root.path()).set_conntrack(&settings).unwrap()).unwrap()
+    fn a_table_that_is_larger_than_asked_for_stays() {
+        for (processors, found) in [("0-3\n", ["262144\n", "65536\n"]), ("0-63\n", ["2097152\n", "524288\n"])]
+        {
+            let root = tree(processors);
+            let settings = ConntrackSettings { max_per_core: 32_768, min: 131_072, ..NOTHING };
+            let directory = root.path().join("proc/sys/net/netfilter");
+            fs::write(directory.join("nf_conntrack_max"), found[0]).unwrap();
+            fs::write(directory.join("nf_conntrack_buckets"), found[1]).unwrap();
+            let sysctl = Sysctl::at(root.path());
+            assert_eq!(sysctl.conntrack_changes(&settings).unwrap(), [], "{processors}");
+            sysctl.set_conntrack(&settings).unwrap();
+            assert_eq!(values(root.path())[..2], found, "{processors}");
+        }
     }
 
     #[test]
-    fn a_table_that_becomes_smaller_is_a_warning() {
-        let warned = |processors, found| -> Vec<_> {
-            let log = logged(processors, found);
-            log.into_iter().filter_map(|line| Some(line.strip_prefix("WARN ")?.to_owned())).collect()
-        };
-        let lowered = "net.netfilter.nf_conntrack_max was lowered from";
-        assert_eq!(
-            warned("0-3", "300000\n"),
-            [format!("{lowered} 300000 to 131072: by conntrack.min: 300000 it stays larger")]
-        );
-        let by = "conntrack.maxPerCore: 1 and conntrack.min: 2097152";
-        assert_eq!(
-            warned("0-32", "2097152\n"),
-            [format!("{lowered} 2097152 to 1048576: by {by} it stays larger")]
-        );
-        assert_eq!(warned("0-3", "100000\n"), [""; 0]);
+    fn buckets_follow_what_is_asked_for_though_the_table_is_larger() {
+        let root = tree("0-15\n");
+        fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), "2097152\n").unwrap();
+        let settings = ConntrackSettings { max_per_core: 32_768, ..NOTHING };
+        Sysctl::at(root.path()).set_conntrack(&settings).unwrap();
+        assert_eq!(values(root.path())[..2], ["2097152\n", "131072"], "as upstream has it");
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_read_as_a_number_is_set() {
+        let root = tree("0-7\n");
+        fs::write(root.path().join("proc/sys/net/netfilter/nf_conntrack_max"), "-1\n").unwrap();
+        let settings = ConntrackSettings { max_per_core: 32_768, ..NOTHING };
+        Sysctl::at(root.path()).set_conntrack(&settings).unwrap();
+        assert_eq!(values(root.path())[0], "500000");
     }
 
     #[test]

@@ -25,18 +25,15 @@ pub(crate) fn check(count: u32, most: u32, size: TableSize) -> Option<Advice> {
     })
 }
 
-/// How to give the table so many entries, now and after the next start.
+/// How to give the table so many entries, now and after the node's next start. No start of ours makes it smaller.
 fn remedy(entries: u32, size: TableSize) -> String {
-    let at_once = format!("sysctl -w {MOST}={entries} on the node");
+    let on_node = format!("sysctl -w {MOST}={entries} on the node, and the same in its /etc/sysctl.d");
     match size.settings_for(entries) {
-        // With a configuration file the flag has no effect. A daemon that starts first would lower the limit again.
-        Some([fields, flags]) => format!(
-            "first {fields} in the KubeProxyConfiguration, or {flags} where there is no file; at once also {at_once}; \
-             then, where an init container sets it, delete the pod"
-        ),
-        None => format!(
-            "{at_once}, and the same in its /etc/sysctl.d: with conntrack.maxPerCore: 0 it is left alone"
-        ),
+        // With a configuration file the flag has no effect.
+        Some([fields, flags]) => {
+            format!("{on_node} or {fields} in the KubeProxyConfiguration ({flags} where there is no file)")
+        }
+        None => on_node,
     }
 }
 
@@ -51,9 +48,8 @@ mod tests {
         assert_eq!(advice.severity, Severity::Warning);
         assert_eq!(
             advice.remedy,
-            "first conntrack.min: 524288 in the KubeProxyConfiguration, or --conntrack-min=524288 where there is no \
-             file; at once also sysctl -w net.netfilter.nf_conntrack_max=524288 on the node; then, where an init \
-             container sets it, delete the pod"
+            "sysctl -w net.netfilter.nf_conntrack_max=524288 on the node, and the same in its /etc/sysctl.d or \
+             conntrack.min: 524288 in the KubeProxyConfiguration (--conntrack-min=524288 where there is no file)"
         );
         assert_eq!(check(250_000, 262_144, size), Some(advice), "the same advice, whatever the count");
     }
@@ -63,14 +59,13 @@ mod tests {
         let remedy = |size| check(1_048_576, 1_048_576, size).unwrap().remedy;
         assert_eq!(
             remedy(TableSize::Capped),
-            "first conntrack.maxPerCore: 1 and conntrack.min: 2097152 in the KubeProxyConfiguration, or \
-             --conntrack-max-per-core=1 --conntrack-min=2097152 where there is no file; at once also sysctl -w \
-             net.netfilter.nf_conntrack_max=2097152 on the node; then, where an init container sets it, delete the pod"
+            "sysctl -w net.netfilter.nf_conntrack_max=2097152 on the node, and the same in its /etc/sysctl.d or \
+             conntrack.maxPerCore: 1 and conntrack.min: 2097152 in the KubeProxyConfiguration \
+             (--conntrack-max-per-core=1 --conntrack-min=2097152 where there is no file)"
         );
         assert_eq!(
             remedy(TableSize::Host),
-            "sysctl -w net.netfilter.nf_conntrack_max=2097152 on the node, and the same in its /etc/sysctl.d: with \
-             conntrack.maxPerCore: 0 it is left alone"
+            "sysctl -w net.netfilter.nf_conntrack_max=2097152 on the node, and the same in its /etc/sysctl.d"
         );
     }
 

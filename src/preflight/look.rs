@@ -15,7 +15,7 @@ use super::{
     Finding, Verdict, arp, firewall,
     kernel::{self, DirectReturnFacts, KernelFacts, SchedulerFacts},
     modules::{Modules, Presence},
-    parameters::{self, Parameter},
+    parameters,
     plan::{self, Wanted},
     ports::{self, WantedPort},
     proxy::{self, Proxies},
@@ -273,13 +273,9 @@ impl<'a> Look<'a> {
             let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
             self.findings.push(Finding::note("net.ipv4.vs", what));
         }
-        let parameters = changes.iter().map(|change| Parameter {
-            lowered_but_for: sysctl.lowers_table(change, &settings.conntrack),
-            change: change.clone(),
-        });
         let timeouts = seen.ipvs.as_mut().and_then(|(ipvs, _)| self.kept("IPVS", ipvs.timeouts()));
         let timeouts = timeouts.and_then(|found| requirements::different(found, settings.ipvs_timeouts));
-        self.findings.extend(parameters::check(parameters.collect(), timeouts));
+        self.findings.extend(parameters::check(&changes, timeouts));
         changes
     }
 

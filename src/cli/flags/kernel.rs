@@ -8,7 +8,7 @@ use crate::config::{GoDuration, file::defaults, switch};
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct KernelFlags {
-    /// Connections that conntrack may hold, per CPU, up to 1048576 in all; 0 leaves the kernel's limit
+    /// Connections that conntrack may hold at least, per CPU, up to 1048576 in all; 0 leaves the kernel's limit
     #[arg(long, value_name = "COUNT", default_value_t = defaults::MAX_PER_CORE, allow_negative_numbers = true)]
     pub conntrack_max_per_core: i32,
 
