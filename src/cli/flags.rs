@@ -96,7 +96,7 @@ pub struct Flags {
           action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
     pub masquerade_all: bool,
 
-    /// Serve NodePorts at addresses in these ranges only; primary: at the node IPs only
+    /// Serve NodePorts at addresses in these ranges only; primary among them: at the node IPs
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
 

@@ -102,9 +102,14 @@ impl Settings {
             let idle: Vec<_> = idle.iter().map(|field| spoken(origin, field)).collect();
             warnings.push(format!("accepted without effect: {}", idle.join(", ")));
         }
+        let option = origin.option("nodePortAddresses");
+        if node_port_addresses.asks_for_loopback() {
+            warnings.push(format!(
+                "{option}: loopback addresses (localhost) have no effect here: NodePorts are never served there"
+            ));
+        }
         if let Some(family) = Family::BOTH.into_iter().find(|family| node_port_addresses.leaves_out(*family))
         {
-            let option = origin.option("nodePortAddresses");
             warnings.push(format!(
                 "{option}: no range is {family}, so NodePorts are served at every {family} address of this node"
             ));

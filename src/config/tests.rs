@@ -40,7 +40,7 @@ fn with_file(fields: &str, arguments: &[&str]) -> Result<Settings, Error> {
 }
 
 fn ranges(cidrs: &[&str]) -> NodePortAddresses {
-    NodePortAddresses::Ranges(cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect())
+    NodePortAddresses { primary: false, ranges: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect() }
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn without_flags_upstream_s_defaults_hold() {
             mark: 0x4000,
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
             host_firewall: HostFirewall::AsKubeProxy,
-            node_port_addresses: NodePortAddresses::All,
+            node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
             external_ips: ExternalIps::NoNodeIps,
             drain_timeout: None,
@@ -277,7 +277,7 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
     assert_eq!(settings.node_name, "node", "the flag goes before the file");
     assert_eq!(settings.scheduler, Scheduler::RR);
     assert!(!settings.masquerade_all);
-    assert_eq!(settings.node_port_addresses, NodePortAddresses::Primary);
+    assert_eq!(settings.node_port_addresses, NodePortAddresses { primary: true, ranges: Vec::new() });
     assert_eq!(settings.bind_address, Some("2001:db8::1".parse().unwrap()));
     assert_eq!(settings.external_ips, ExternalIps::Off);
     let master = Some("http://m".to_owned());
@@ -295,13 +295,46 @@ fn node_ports_are_served_at_all_addresses_at_the_node_ips_or_in_ranges() {
     let of_file =
         |value: &str| with_file(&format!("nodePortAddresses: {value}"), &[]).unwrap().node_port_addresses;
     for all in [of_flag(""), of_file("[]"), of_file("null")] {
-        assert_eq!(all, NodePortAddresses::All);
+        assert_eq!(all, NodePortAddresses::default());
     }
     for primary in [of_flag("primary"), of_file("[primary]")] {
-        assert_eq!(primary, NodePortAddresses::Primary);
+        assert_eq!(primary, NodePortAddresses { primary: true, ranges: Vec::new() });
     }
     for given in [of_flag("10.1.2.3/8,::/0"), of_file("[10.0.0.0/8, \"::/0\"]")] {
         assert_eq!(given, ranges(&["10.0.0.0/8", "::/0"]));
+    }
+}
+
+#[test]
+fn keywords_for_node_ports_stand_beside_each_other_and_beside_ranges() {
+    let of_flag = |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).node_port_addresses;
+    let of_file =
+        |value: &str| with_file(&format!("nodePortAddresses: [{value}]"), &[]).unwrap().node_port_addresses;
+    let loopback = ["127.0.0.0/8", "::1/128"];
+    for (value, primary, cidrs) in [
+        ("localhost", false, &loopback[..]),
+        ("all", false, &["0.0.0.0/0", "::/0"]),
+        ("primary,localhost", true, &loopback),
+        ("localhost,10.0.0.0/8,primary", true, &["127.0.0.0/8", "::1/128", "10.0.0.0/8"]),
+        ("primary,10.0.0.0/8", true, &["10.0.0.0/8"]),
+        ("10.0.0.0/8,all", false, &["10.0.0.0/8", "0.0.0.0/0", "::/0"]),
+        ("10.0.0.0/8,10.0.0.0/8", false, &["10.0.0.0/8", "10.0.0.0/8"]),
+    ] {
+        let expected = NodePortAddresses { primary, ..ranges(cidrs) };
+        assert_eq!(of_flag(value), expected, "{value}");
+        assert_eq!(of_file(value), expected, "{value}");
+    }
+}
+
+#[test]
+fn loopback_addresses_that_are_asked_for_are_a_warning() {
+    for loopback in ["localhost", "primary,localhost", "127.0.0.0/8,::1/128", "all,127.0.0.1/32"] {
+        assert_eq!(
+            settings(&[&format!("--nodeport-addresses={loopback}")]).warnings,
+            ["--nodeport-addresses: loopback addresses (localhost) have no effect here: \
+                 NodePorts are never served there"],
+            "{loopback}"
+        );
     }
 }
 
@@ -322,7 +355,7 @@ fn ranges_of_one_family_leave_the_other_everywhere_and_a_warning_says_so() {
         ),
         "{warning}"
     );
-    for whole in ["", "primary", "10.0.0.0/8,fd00::/8"] {
+    for whole in ["", "primary", "all", "primary,10.0.0.0/8", "10.0.0.0/8,fd00::/8"] {
         let warnings = settings(&[&format!("--nodeport-addresses={whole}")]).warnings;
         assert_eq!(warnings, [""; 0], "{whole}");
     }

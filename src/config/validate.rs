@@ -1,6 +1,6 @@
 //! One rule per option.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::{InvalidScheduler, Scheduler};
@@ -31,9 +31,9 @@ pub enum Problem {
     /// Two address ranges of one family.
     #[error("{0:?} has more than one CIDR of a family")]
     CidrsOfOneFamily(String),
-    /// The word for the node's own addresses among ranges.
-    #[error("nothing may stand beside {PRIMARY:?}")]
-    PrimaryAndRanges,
+    /// A keyword twice.
+    #[error("{0:?} is there twice")]
+    Twice(String),
     /// No address.
     #[error("{0:?} is no IP address")]
     Address(String),
@@ -185,19 +185,27 @@ pub(super) fn cidrs(texts: &[String]) -> Result<Vec<IpNet>, Problem> {
         .collect()
 }
 
-/// What stands for the primary addresses of this node in place of ranges.
-const PRIMARY: &str = "primary";
-
+/// Ranges and keywords, in any mixture. But for `primary`, whose addresses may change, keywords become ranges as with
+/// upstream (`expandNodePortAddressKeywords` in cmd/kube-proxy/app/server.go).
 pub(super) fn node_port_addresses(texts: &[String]) -> Result<NodePortAddresses, Problem> {
-    let is_primary = |text: &String| text.trim() == PRIMARY;
-    match texts {
-        [only] if is_primary(only) => Ok(NodePortAddresses::Primary),
-        texts if texts.iter().any(is_primary) => Err(Problem::PrimaryAndRanges),
-        texts => Ok(match cidrs(texts)? {
-            ranges if ranges.is_empty() => NodePortAddresses::All,
-            ranges => NodePortAddresses::Ranges(ranges),
-        }),
+    let mut keywords = BTreeSet::new();
+    let mut ranges = Vec::new();
+    for text in texts.iter().map(|text| text.trim()) {
+        let stands_for: &[&str] = match text {
+            "primary" => &[],
+            "localhost" => &["127.0.0.0/8", "::1/128"],
+            "all" => &["0.0.0.0/0", "::/0"],
+            range => {
+                ranges.push(range.to_owned());
+                continue;
+            }
+        };
+        if !keywords.insert(text) {
+            return Err(Problem::Twice(text.to_owned()));
+        }
+        ranges.extend(stands_for.iter().map(ToString::to_string));
     }
+    Ok(NodePortAddresses { primary: keywords.contains("primary"), ranges: cidrs(&ranges)? })
 }
 
 /// The address to bind to; `None` for all addresses and for no address.

@@ -36,6 +36,7 @@ scripts! {
     load_balancer
     node_port
     node_port_addresses
+    node_port_addresses_keywords
     node_port_addresses_primary
     not_served
     protocols
@@ -61,6 +62,12 @@ fn all() -> Vec<Script> {
 fn play(name: &str) {
     let Some(mut stage) = Stage::new().unwrap() else { return };
     let script = all().into_iter().find(|script| script.name == name).unwrap();
+    if let Some(since) = script.since
+        && testkit::kube_proxy::version().unwrap() < since
+    {
+        println!("ABSENT: this kube-proxy is before {}.{}", since.0, since.1);
+        return;
+    }
     if let Err(error) = stage.play(&script) {
         panic!("{error:#}");
     }

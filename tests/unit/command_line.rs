@@ -155,8 +155,8 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
              invalid digit found in string",
         ),
         (
-            &["--nodeport-addresses=primary,10.0.0.0/8"],
-            "kube-ipvs: --nodeport-addresses: nothing may stand beside \"primary\"",
+            &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
+            "kube-ipvs: --nodeport-addresses: \"primary\" is there twice",
         ),
         (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is no IP address"),
         (

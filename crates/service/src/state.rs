@@ -253,10 +253,12 @@ impl State {
         self.reports.without_local_endpoint.count(&case)
     }
 
-    /// Whether a Service has a NodePort while none of this node's addresses serves any. If none does, every Service is
-    /// looked at.
+    /// Whether a Service has a NodePort while none of this node's addresses serves any, though they are asked for
+    /// elsewhere than at loopback. If none does, every Service is looked at.
     pub fn node_ports_are_nowhere(&self) -> bool {
-        self.node_port_addresses().is_empty() && self.inputs.has_node_ports()
+        self.node_port_addresses().is_empty()
+            && !self.inputs.options().node_port_addresses.is_loopback_alone()
+            && self.inputs.has_node_ports()
     }
 
     /// Those of this node's addresses at which NodePorts are served, sorted. None, if the options name an

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File, Permissions},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     thread,
 };
 
@@ -145,6 +145,17 @@ impl Drop for KubeProxy {
 /// The binary, which `KUBE_PROXY_BIN` names.
 pub fn binary() -> Option<PathBuf> {
     env::var_os("KUBE_PROXY_BIN").map(PathBuf::from)
+}
+
+/// Its version, major and minor.
+pub fn version() -> Result<(u32, u32)> {
+    let binary = binary().context("KUBE_PROXY_BIN is not set")?;
+    let output = Command::new(binary).arg("--version").output().context("starting kube-proxy")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let numbers = said.trim().trim_start_matches("Kubernetes v").split_once('.');
+    let (major, rest) = numbers.with_context(|| format!("its version is {said:?}"))?;
+    let minor = rest.split('.').next().unwrap_or_default();
+    Ok((major.parse()?, minor.parse()?))
 }
 
 /// The API server for a test beside kube-proxy. `None`, printed as a skip, if either of them is missing.

@@ -67,7 +67,7 @@ pub(super) fn read(
     let (mut config, mut kept) = (None, Vec::new());
     for flag in split(words, &command).map_err(wrong)? {
         let Some(long) = definition(&command, &flag.name).and_then(Arg::get_long) else {
-            notes.push(format!("--{}: no effect here: kube-proxy 1.36 has no such flag", flag.name));
+            notes.push(format!("--{}: no effect here: kube-proxy 1.37 has no such flag", flag.name));
             continue;
         };
         match no_field(long) {

@@ -178,6 +178,7 @@ fn a_file_in_another_mode_keeps_what_that_mode_reads() {
     for (given, expected) in [
         ("", "nodePortAddresses:\n- primary"),
         ("nodePortAddresses: [10.0.0.0/8]", "nodePortAddresses:\n- 10.0.0.0/8"),
+        ("nodePortAddresses: [primary, localhost]", "nodePortAddresses:\n- primary\n- localhost"),
         (
             "nodePortAddresses: [primary]\nnftables: {masqueradeAll: true, masqueradeBit: 1, minSyncPeriod: 5s}",
             "iptables:\n  masqueradeAll: true\n  masqueradeBit: 1\nipvs:\n  minSyncPeriod: 5s\nnodePortAddresses:\n- primary",
@@ -217,6 +218,13 @@ fn flags_in_another_mode_keep_what_that_mode_takes_of_them() {
             "--iptables-sync-period: 1m0s is written as ipvs.syncPeriod",
         ]
     );
+    assert_eq!(
+        of_flags(&["--proxy-mode=nftables", "--nodeport-addresses=primary,localhost"]).notes(),
+        [
+            "--proxy-mode: nftables becomes ipvs: docs/migration.md#from-iptables-or-nftables-mode",
+            "--nodeport-addresses: loopback addresses (localhost) have no effect here: NodePorts are never served there",
+        ]
+    );
     let without_localhost = of_flags(&["--iptables-localhost-nodeports=false"]);
     assert_eq!(without_localhost.notes().len(), 1, "{without_localhost:?}");
 }
@@ -254,7 +262,7 @@ fn flags_that_no_file_can_say_are_named() {
             "--cleanup: left out: it is no configuration",
             "--drain-timeout: no file can say it: keep it as a flag",
             "--bind-address=$(POD_IP): left out: the file is for all nodes, and each has another value",
-            "--udp-timeout: no effect here: kube-proxy 1.36 has no such flag",
+            "--udp-timeout: no effect here: kube-proxy 1.37 has no such flag",
             "--healthz-bind-address: a file cannot say that nothing listens: it is 0.0.0.0:10256",
         ]
     );

@@ -31,6 +31,10 @@ fn node_addresses(here: BTreeSet<IpAddr>) -> Change {
     Change::NodeAddresses { here, lost: BTreeSet::new() }
 }
 
+fn in_range(range: &str) -> NodePortAddresses {
+    NodePortAddresses { primary: false, ranges: vec![range.parse().unwrap()] }
+}
+
 /// The servers, and a writer thread whose syncs write nothing.
 struct Node {
     state: State,
@@ -57,7 +61,7 @@ impl Node {
     }
 
     fn everywhere() -> Self {
-        Self::new(NodePortAddresses::All, None)
+        Self::new(NodePortAddresses::default(), None)
     }
 
     fn change(&mut self, changes: impl IntoIterator<Item = Change>) {
@@ -230,7 +234,7 @@ async fn one_service_can_take_over_the_port_of_another_in_one_sync() {
 
 #[tokio::test]
 async fn node_port_addresses_say_where_it_listens_and_are_followed() {
-    let ranges = NodePortAddresses::Ranges(vec!["127.0.0.2/31".parse().unwrap()]);
+    let ranges = in_range("127.0.0.2/31");
     let (mut node, port) = (Node::new(ranges, None), free_port());
     node.change([
         node_addresses([HERE, ALSO_HERE].into()),
@@ -292,7 +296,7 @@ async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let server = ApiServer::taking();
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
-    let ranges = NodePortAddresses::Ranges(vec!["127.0.0.0/8".parse().unwrap()]);
+    let ranges = in_range("127.0.0.0/8");
     let mut node = Node::new(ranges, Some(outbox));
     let taken = TcpListener::bind((HERE, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();

@@ -14,6 +14,8 @@ use super::{manifest, tables::Difference};
 pub(crate) struct Script {
     /// The file's name, without the extension.
     pub(crate) name: String,
+    /// The first minor version of kube-proxy that knows what the script is about, if not all do.
+    pub(crate) since: Option<(u32, u32)>,
     /// What both proxies are started with, beside what they always are.
     pub(crate) flags: Vec<String>,
     /// Whether there is an IPv6 address in it.
@@ -113,12 +115,18 @@ impl Script {
     /// Reads a script: sentences at the margin, below each what is done, indented.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
         let ipv6 = text.contains("::");
-        let mut script = Self { name: name.to_owned(), flags: Vec::new(), ipv6, steps: Vec::new() };
+        let mut script =
+            Self { name: name.to_owned(), since: None, flags: Vec::new(), ipv6, steps: Vec::new() };
         let mut lines = Lines::from_text(text);
         while let Some(line) = lines.next() {
             if let Some(flags) = line.text.strip_prefix("flags: ").filter(|_| line.indentation == 0) {
                 ensure!(script.steps.is_empty(), "line {}: flags come before the first step", line.number);
                 script.flags.extend(flags.split_whitespace().map(str::to_owned));
+                continue;
+            }
+            if let Some(version) = line.text.strip_prefix("since: ").filter(|_| line.indentation == 0) {
+                let (major, minor) = version.split_once('.').context("since: MAJOR.MINOR")?;
+                script.since = Some((major.parse()?, minor.parse()?));
                 continue;
             }
             ensure!(line.indentation == 0, "line {}: a step begins with a sentence", line.number);

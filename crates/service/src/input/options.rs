@@ -16,7 +16,7 @@ pub struct Options {
     pub scheduler: Scheduler,
     /// At which of the node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
-    /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::Primary`] asks
+    /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::primary`] asks
     /// for them. A single address: `0.0.0.0` and `::` are none.
     pub bind_address: Option<IpAddr>,
     /// Which of `spec.externalIPs` are served.
@@ -43,7 +43,7 @@ impl Options {
         Self {
             node_name: node_name.into(),
             scheduler: Scheduler::RR,
-            node_port_addresses: NodePortAddresses::All,
+            node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
             external_ips: ExternalIps::NoNodeIps,
             forwarding_method: ForwardingMethod::default(),
@@ -66,39 +66,49 @@ pub enum ExternalIps {
     In(Vec<IpNet>),
 }
 
-/// At which of the node's addresses NodePorts are served (`nodePortAddresses`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodePortAddresses {
-    /// At all of them.
-    All,
-    /// At the primary node IP of each family, if an interface of the node has it. In a family without, at
-    /// no address.
-    Primary,
-    /// At those in these ranges. A family without any range is served at all its addresses, as
-    /// upstream does it.
-    Ranges(Vec<IpNet>),
+/// At which of the node's addresses NodePorts are served (`nodePortAddresses`). By default at all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePortAddresses {
+    /// At the primary node IP of each family, if an interface of the node has it. A family without node IP is then
+    /// served in the ranges alone.
+    pub primary: bool,
+    /// At those in these ranges. A family without any range is served at all its addresses, as upstream does it,
+    /// unless the primary ones are asked for.
+    pub ranges: Vec<IpNet>,
 }
 
 impl NodePortAddresses {
-    /// Whether every address of a family is meant: all are, or no range is of this family, or one is the whole of it.
+    /// Whether every address of a family is meant: neither its primary one nor a range of it is asked for, or one range
+    /// is the whole of it.
     pub fn is_everywhere(&self, family: Family) -> bool {
-        match self {
-            Self::All => true,
-            Self::Primary => false,
-            Self::Ranges(ranges) => {
-                self.leaves_out(family)
-                    || ranges
-                        .iter()
-                        .any(|range| Family::from(range.addr()) == family && range.prefix_len() == 0)
-            }
-        }
+        self.of_family(family).any(|range| range.prefix_len() == 0)
+            || (!self.primary && self.of_family(family).next().is_none())
     }
 
-    /// Whether there are ranges and none is of this family.
+    /// Whether there are ranges, none is of this family, and nothing else limits it.
     pub fn leaves_out(&self, family: Family) -> bool {
-        match self {
-            Self::All | Self::Primary => false,
-            Self::Ranges(ranges) => ranges.iter().all(|range| Family::from(range.addr()) != family),
-        }
+        !self.primary && !self.ranges.is_empty() && self.of_family(family).next().is_none()
+    }
+
+    /// Whether one of the ranges is in the node's loopback addresses, at which NodePorts are never served.
+    pub fn asks_for_loopback(&self) -> bool {
+        self.ranges.iter().any(is_loopback)
+    }
+
+    /// Whether all that is asked for is loopback addresses, so that NodePorts are served nowhere.
+    pub fn is_loopback_alone(&self) -> bool {
+        !self.primary && !self.ranges.is_empty() && self.ranges.iter().all(is_loopback)
+    }
+
+    fn of_family(&self, family: Family) -> impl Iterator<Item = &IpNet> {
+        self.ranges.iter().filter(move |range| Family::from(range.addr()) == family)
+    }
+}
+
+/// Whether a range has no address but loopback ones.
+fn is_loopback(range: &IpNet) -> bool {
+    match range {
+        IpNet::V4(range) => range.addr().is_loopback() && range.prefix_len() >= 8,
+        IpNet::V6(range) => range.addr().is_loopback() && range.prefix_len() == 128,
     }
 }

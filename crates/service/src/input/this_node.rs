@@ -8,7 +8,7 @@ use std::{
 
 use ipvs::{Family, Scheduler};
 
-use super::{Absence, Node, NodePortAddresses, Options, Peers};
+use super::{Absence, Node, Options, Peers};
 
 /// This node, as far as Services depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,13 +160,12 @@ fn node_port_addresses(
     addresses: &BTreeSet<IpAddr>,
     options: &Options,
 ) -> Box<[IpAddr]> {
-    let served = |ip: &IpAddr| match &options.node_port_addresses {
-        NodePortAddresses::All => true,
-        NodePortAddresses::Primary => primary(Family::from(*ip), node_ips, options) == Some(*ip),
-        NodePortAddresses::Ranges(ranges) => {
-            options.node_port_addresses.is_everywhere(Family::from(*ip))
-                || ranges.iter().any(|range| range.contains(ip))
-        }
+    let asked_for = &options.node_port_addresses;
+    let served = |ip: &IpAddr| {
+        let family = Family::from(*ip);
+        asked_for.is_everywhere(family)
+            || asked_for.ranges.iter().any(|range| range.contains(ip))
+            || (asked_for.primary && primary(family, node_ips, options) == Some(*ip))
     };
     addresses.iter().filter(|ip| served(ip)).copied().collect()
 }

@@ -281,8 +281,9 @@ fn any_external_ips() -> impl Strategy<Value = ExternalIps> {
 
 fn any_options() -> impl Strategy<Value = Options> {
     let node_port_addresses = vec![
-        NodePortAddresses::All,
-        NodePortAddresses::Primary,
+        NodePortAddresses::default(),
+        NodePortAddresses { primary: true, ranges: Vec::new() },
+        NodePortAddresses { primary: true, ..in_ranges(&["192.0.2.1/32"]) },
         in_ranges(&["192.0.2.1/32"]),
         in_ranges(&["192.0.2.0/24", "2001:db8::/64"]),
     ];

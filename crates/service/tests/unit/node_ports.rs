@@ -49,7 +49,7 @@ fn ranges(ranges: &[&str]) -> Options {
 
 fn primary(bind_address: Option<&str>) -> Options {
     Options {
-        node_port_addresses: NodePortAddresses::Primary,
+        node_port_addresses: NodePortAddresses { primary: true, ranges: Vec::new() },
         bind_address: bind_address.map(ip),
         ..options()
     }
@@ -206,8 +206,7 @@ fn a_family_without_a_primary_address_has_no_node_ports() {
 
 #[test]
 fn a_node_that_loses_its_ips_keeps_its_primary_addresses() {
-    let options = Options { node_port_addresses: NodePortAddresses::Primary, ..options() };
-    let mut state = State::new(options);
+    let mut state = State::new(primary(None));
     state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
     state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.2"]), ..Node::default() }));
     state.apply(Change::ApplyNode(Node::default()));
@@ -228,6 +227,53 @@ fn the_bind_address_goes_before_the_node_ips_of_its_family() {
 fn a_primary_address_that_no_interface_has_is_not_served() {
     assert_eq!(served(primary(None), &["198.51.100.1", "10.0.0.1", "2001:db8::1"]), [ALL_V6[0]]);
     assert_eq!(served(primary(Some("127.0.0.1")), &["10.0.0.1", "2001:db8::1"]), [ALL_V6[0]]);
+}
+
+#[test]
+fn primary_beside_ranges_adds_the_node_ips_and_limits_a_family_without_a_range() {
+    let options = |asked_for: &[&str]| Options {
+        node_port_addresses: NodePortAddresses { primary: true, ..in_ranges(asked_for) },
+        ..options()
+    };
+    let node_ips = &["192.0.2.1", "2001:db8::1"];
+    assert_eq!(
+        served(options(&["10.0.0.0/8"]), node_ips),
+        ["TCP 10.0.0.1:30080", "TCP 192.0.2.1:30080", ALL_V6[0]]
+    );
+    assert_eq!(served(options(&["fd99::/64"]), &["192.0.2.1"]), ["TCP 192.0.2.1:30080", ALL_V6[1]]);
+    assert_eq!(
+        served(options(&["10.0.0.0/8"]), &["192.0.2.1"]),
+        ["TCP 10.0.0.1:30080", "TCP 192.0.2.1:30080"],
+        "without a node IP of the family, none of its addresses"
+    );
+    assert_eq!(served(options(&["::/0"]), &["192.0.2.1"]), ["TCP 192.0.2.1:30080", ALL_V6[0], ALL_V6[1]]);
+}
+
+#[test]
+fn loopback_ranges_add_nothing_and_limit_both_families() {
+    const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+    assert!(served(ranges(&LOOPBACK), &["192.0.2.1", "2001:db8::1"]).is_empty());
+    let both = Options {
+        node_port_addresses: NodePortAddresses { primary: true, ..in_ranges(&LOOPBACK) },
+        ..options()
+    };
+    assert_eq!(served(both, &["192.0.2.1"]), ["TCP 192.0.2.1:30080"]);
+    assert_eq!(served(ranges(&["127.0.0.0/8", "::1/128", "10.0.0.0/8"]), &[]), ["TCP 10.0.0.1:30080"]);
+}
+
+#[test]
+fn that_no_node_port_is_served_is_a_problem_unless_loopback_alone_is_asked_for() {
+    let nowhere = |asked_for: &[&str]| {
+        let web = node_port_service("web", &["10.96.0.1"], 30080);
+        let mut state = state_with(ranges(asked_for), &[web], &[]);
+        state.apply(node_addresses(&ADDRESSES));
+        state.node_ports_are_nowhere()
+    };
+    assert!(nowhere(&["172.16.0.0/12", "fd77::/64"]));
+    assert!(nowhere(&["172.16.0.0/12", "::1/128"]));
+    assert!(!nowhere(&["127.0.0.0/8", "::1/128"]));
+    assert!(!nowhere(&["127.0.0.1/32"]), "IPv6 is open");
+    assert!(!nowhere(&[]));
 }
 
 #[test]

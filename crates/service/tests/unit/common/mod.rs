@@ -23,7 +23,7 @@ pub(crate) fn options() -> Options {
 
 /// NodePorts at these addresses of the node.
 pub(crate) fn in_ranges(ranges: &[&str]) -> NodePortAddresses {
-    NodePortAddresses::Ranges(ranges.iter().map(|range| range.parse().unwrap()).collect())
+    NodePortAddresses { primary: false, ranges: ranges.iter().map(|range| range.parse().unwrap()).collect() }
 }
 
 /// A State before any list has come.
