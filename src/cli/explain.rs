@@ -44,9 +44,9 @@ mod tests {
 
     use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
-        AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
+        AddressKind, AddressRefusal, Change, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
         ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
-        RefusedAddress, SpecialAddress, TrafficPolicy,
+        Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
     };
 
     use super::{super::documented::assert_documented, in_kernel::Found, *};
@@ -93,6 +93,7 @@ mod tests {
             service: "default/web".parse().unwrap(),
             not_served: None,
             balancing: Some(balancing()),
+            session_affinity: Some(60),
             parts: vec![part],
             unused_slices: vec![slice],
             refused: vec![RefusedAddress { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
@@ -103,5 +104,27 @@ mod tests {
         let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
         let server = VirtualServer { address, found: Some(found) };
         assert_documented("explain", &Answer { explanation, kernel: Some(vec![server]) });
+    }
+
+    #[test]
+    fn an_affinity_that_ipvs_does_not_keep_so_short_is_explained_and_no_other() {
+        let text = |affinity: Option<u32>| {
+            let mut state = State::new(Options::new("node"));
+            state.apply(Change::ReplaceSlices(Vec::new()));
+            state.apply(Change::ApplyService(Service {
+                cluster_ips: vec![[10, 96, 0, 10].into()],
+                session_affinity: affinity,
+                ..Service::new(ObjectName::new("default", "web"))
+            }));
+            let explanation = state.explain(&ObjectName::new("default", "web"));
+            assert_eq!(explanation.session_affinity, affinity);
+            Answer { explanation, kernel: None }.to_string()
+        };
+        let said = "session affinity of 119 s: IPVS keeps a client of TCP at its endpoint for 120 s at least after \
+                    its last connection\n";
+        assert!(text(Some(119)).contains(said), "{}", text(Some(119)));
+        for other in [Some(120), Some(10_800), None] {
+            assert!(!text(other).contains("affinity"), "{}", text(other));
+        }
     }
 }

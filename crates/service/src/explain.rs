@@ -12,6 +12,7 @@ use ipvs::ServiceAddress;
 pub use endpoint_reason::{EndpointReason, HintsIgnored};
 pub use explanation::{
     EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
+    LEAST_AFFINITY,
 };
 
 use self::{parts::parts, unknown_name::unknown_name};
@@ -42,6 +43,7 @@ impl State {
             service: service.clone(),
             not_served,
             balancing: decisions.and_then(ExplainedBalancing::from_decisions),
+            session_affinity: decisions.and_then(|it| it.inputs.service.session_affinity),
             parts,
             unused_slices: decisions.map(|it| names(it.unused_slices())).unwrap_or_default(),
             refused: desired.map(|it| it.refused().to_vec()).unwrap_or_default(),

@@ -47,7 +47,7 @@ pub use compute::{
 };
 pub use explain::{
     EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
-    Explanation, HintsIgnored,
+    Explanation, HintsIgnored, LEAST_AFFINITY,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, ForwardingMethod,

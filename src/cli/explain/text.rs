@@ -8,7 +8,7 @@ use std::{
 use ipvs::{RealServerAddress, Scheduler, ServiceAddress};
 use service::{
     AddressKind, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress, ExplainedBalancing,
-    ExplainedPart, Explanation, Traffic, TrafficPolicy,
+    ExplainedPart, Explanation, LEAST_AFFINITY, Traffic, TrafficPolicy,
 };
 
 use super::{
@@ -22,6 +22,7 @@ impl fmt::Display for Answer {
             service,
             not_served,
             balancing,
+            session_affinity,
             parts,
             unused_slices,
             refused,
@@ -35,6 +36,13 @@ impl fmt::Display for Answer {
         }
         if let Some(balancing) = balancing {
             writeln!(f, "{}", Balancing(balancing))?;
+        }
+        if let Some(seconds) = session_affinity.filter(|seconds| *seconds < LEAST_AFFINITY) {
+            writeln!(
+                f,
+                "session affinity of {seconds} s: IPVS keeps a client of TCP at its endpoint for {LEAST_AFFINITY} s at \
+                 least after its last connection"
+            )?;
         }
         for part in parts {
             writeln!(f, "\n{}", Heading(part))?;

@@ -11,6 +11,10 @@ use crate::{
     input::{ObjectName, TrafficPolicy, Weight},
 };
 
+/// The least session affinity, in seconds, that a client of TCP has, whatever a Service asks for: `TIME_WAIT` of
+/// `tcp_timeouts` in ip_vs_proto_tcp.c. `ip_vs_conn_expire` keeps the client's template while that controls a connection.
+pub const LEAST_AFFINITY: u32 = 120;
+
 /// How one Service is served on this node, and which field of which object decides that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -20,6 +24,12 @@ pub struct Explanation {
     pub not_served: Option<NotServed>,
     /// How its connections are balanced, if its annotations ask for anything and it is served.
     pub balancing: Option<ExplainedBalancing>,
+    /// For how many seconds after its last connection a client keeps its endpoint, as `sessionAffinity: ClientIP` asks,
+    /// if it is served. IPVS does not forget a client before its connections, and a TCP connection that the client has
+    /// closed is one for two minutes ([`LEAST_AFFINITY`]).
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub session_affinity: Option<u32>,
     /// Its addresses with their endpoints: one part for each port, family and selection of endpoints.
     pub parts: Vec<ExplainedPart>,
     /// Slices of a family in which the Service has no ClusterIP: nothing of them is used.
