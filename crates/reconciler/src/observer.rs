@@ -63,11 +63,12 @@ impl ObjectKind {
             | Change::UnpackingPeers(_)
             | Change::TunnelledBefore(_)
             | Change::LinkMtu(_)
+            | Change::ApiServer(_)
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),
             Change::ReplacePeers(peers) | Change::InitApplyPeers(peers) => (Self::Peers, peers.len()),
-            Change::InitDonePeers(_) | Change::ForgetPeers => (Self::Peers, 0),
+            Change::InitDonePeers(_) | Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
             Change::ApplyPeer(_) | Change::DeletePeer(_) => (Self::Peers, 1),
         }
     }

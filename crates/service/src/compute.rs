@@ -11,6 +11,7 @@
 //! ```
 
 mod address_kind;
+mod address_owner;
 mod balancing;
 mod collect;
 mod decisions;
@@ -30,6 +31,7 @@ mod traffic;
 mod urgency;
 
 pub use address_kind::AddressKind;
+pub use address_owner::AddressOwner;
 pub use desired_service::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
 pub use direct_return::{DirectReturnParts, Entrance};
 pub use endpoint_selection::{EndpointScope, EndpointSelection};

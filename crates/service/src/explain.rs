@@ -1,5 +1,6 @@
 //! Why a Service is served on this node as it is: the decisions about it, in words and values.
 
+mod address;
 mod endpoint_reason;
 mod explanation;
 mod parts;
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 
 use ipvs::ServiceAddress;
 
+pub use address::{AddressExplanation, AddressUse};
 pub use endpoint_reason::{EndpointReason, HintsIgnored};
 pub use explanation::{
     EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,

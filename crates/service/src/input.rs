@@ -3,9 +3,9 @@
 //! The objects are plain values, already decoded, with what the data plane needs and nothing else. Elements that could
 //! not be decoded are left out of them, and reported in their `problems`.
 
+mod address_book;
 mod balancing;
 mod change;
-mod cluster_ips;
 mod compact_slice;
 mod endpoint_slice;
 mod forwarding_method;
@@ -30,7 +30,7 @@ pub use peers::{Peer, Unpacking, UnpackingPeers};
 pub use problem::Problem;
 pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 
-pub(crate) use cluster_ips::ClusterIps;
+pub(crate) use address_book::{AddressBook, EndpointOwner};
 pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
 pub(crate) use peers::Peers;
 pub(crate) use service_inputs::ServiceInputs;

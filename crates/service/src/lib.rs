@@ -23,8 +23,8 @@
 //!
 //! What holds in it:
 //!
-//! - A [`DesiredService`] is a function of one Service, its slices, this node and the [`Options`], and of whether other
-//!   Services have its external addresses as ClusterIPs. So a change costs what its Service costs, and ten thousand
+//! - A [`DesiredService`] is a function of one Service, its slices, this node and the [`Options`], and of who else has
+//!   its addresses ([`AddressOwner`]). So a change costs what its Service costs, and ten thousand
 //!   other Services do not matter.
 //! - What one Service may ask for is bounded, whatever others ask for: a few kilobytes of it multiply to more than a
 //!   kernel takes in a minute.
@@ -40,14 +40,14 @@ pub mod seconds;
 mod state;
 
 pub use compute::{
-    AddressKind, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts, EndpointScope,
+    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts, EndpointScope,
     EndpointSelection, Entrance, HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, MasqueradeSet, NotServed, RefusedAddress,
     SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
-    EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
-    Explanation, HintsIgnored, LEAST_AFFINITY,
+    AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,
+    ExplainedEndpoint, ExplainedPart, Explanation, HintsIgnored, LEAST_AFFINITY,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, ForwardingMethod,

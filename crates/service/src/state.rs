@@ -99,9 +99,21 @@ impl State {
         &self.inputs
     }
 
-    /// Whether both lists have arrived. Until then the desired state is incomplete and must not be acted on.
+    /// Whether both lists have arrived, and with them what is known of the other nodes, if any address depends on that.
+    /// Until then the desired state is incomplete and must not be acted on. Once it is complete it stays so.
     pub fn synced(&self) -> bool {
+        self.inputs.complete()
+    }
+
+    /// Whether the lists of Services and EndpointSlices have arrived.
+    pub fn listed(&self) -> bool {
         self.inputs.listed()
+    }
+
+    /// Whether anything depends on the addresses of other nodes: an external address, which must not be one of theirs, or
+    /// a tunnel, which leads to one.
+    pub fn needs_nodes(&self) -> bool {
+        self.inputs.addresses().has_external_addresses() || !self.unpacking().is_empty()
     }
 
     /// The virtual server at an address, of the Service that holds it.

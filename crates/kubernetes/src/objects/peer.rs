@@ -38,10 +38,12 @@ impl Kind for Peer {
         let metadata = Metadata::read(raw.metadata, &mut problems);
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
         let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
+        let pod_cidrs = pod_cidrs(spec, &mut problems);
         let peer = Self {
             name: (metadata.name.name()).into(),
             ips: ips(status.addresses, &mut problems),
-            overlay_ips: pod_cidrs(spec, &mut problems).into_iter().flat_map(overlay_ips).collect(),
+            overlay_ips: pod_cidrs.iter().copied().flat_map(overlay_ips).collect(),
+            pod_cidrs,
             problems: problems.into_vec(),
         };
         metadata.view(Decoded::Object(peer))
@@ -95,6 +97,7 @@ mod tests {
             name: "node-b".into(),
             ips: all(&["192.0.2.2", "2001:db8::2", "203.0.113.2"]),
             overlay_ips: all(&["10.244.3.0", "10.244.3.1", "fd00:10:244:3::", "fd00:10:244:3::1"]),
+            pod_cidrs: ["10.244.3.0/24", "fd00:10:244:3::/64"].map(|range| range.parse().unwrap()).into(),
             problems: Vec::new(),
         };
         assert_eq!(view.decoded, Decoded::Object(expected));

@@ -50,6 +50,7 @@ fn peers() -> Change {
         name: "node-b".into(),
         ips,
         overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     }])
 }

@@ -56,7 +56,7 @@ impl Collected {
                 shared = real_servers.into();
             }
             for frontend in group.frontends {
-                self.bound.extend(frontend.bound_ip(decisions.inputs.node));
+                self.bound.extend(frontend.bound_ip(decisions.inputs));
                 let balancing = decisions.balancing_at(frontend.direct_return);
                 let timeout = decisions.affinity_timeout(frontend);
                 let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
@@ -77,7 +77,7 @@ impl Collected {
     }
 
     fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
-        let Decisions { inputs, external, sources, over_quota, without_direct_return, .. } = decisions;
+        let Decisions { inputs, external, sources, over_quota, without_direct_return, api_servers, .. } = decisions;
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
         let health_check_ports =
@@ -96,6 +96,7 @@ impl Collected {
             refused: sorted_once(external.refused),
             problems: problems
                 .into_iter()
+                .chain(api_servers)
                 .chain(over_quota)
                 .chain(without_direct_return)
                 .chain(sources.problem)

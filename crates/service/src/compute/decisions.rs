@@ -24,6 +24,8 @@ pub(crate) struct Decisions<'a> {
     pub(crate) sources: SourceRanges,
     /// What does not fit into the quota of a Service, in words.
     pub(crate) over_quota: Vec<String>,
+    /// Where it is not served because an API server listens there, in words.
+    pub(crate) api_servers: Vec<String>,
     /// Every address at which a port is served, in the order of [`frontends`].
     frontends: Vec<Frontend<'a>>,
 }
@@ -37,7 +39,12 @@ impl<'a> Decisions<'a> {
         let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
         let directly = direct_balancing.as_ref().unwrap_or(&balancing);
         let mut quota = Quota::new(inputs.slices, costlier(balancing.scheduler, directly.scheduler));
-        let frontends = frontends(inputs, &external, &direct_return, &mut quota);
+        let mut frontends = frontends(inputs, &external, &direct_return, &mut quota);
+        let api_servers = frontends.extract_if(.., |frontend| frontend.hides_api_server(inputs.node));
+        let api_servers = api_servers.map(|Frontend { address, kind, .. }| {
+            format!("{}: {address} is not served: the API server listens there", kind.field())
+        });
+        let api_servers = api_servers.collect();
         let sources = SourceRanges::new(inputs, &frontends);
         Self {
             inputs,
@@ -47,6 +54,7 @@ impl<'a> Decisions<'a> {
             without_direct_return: direct_return.problems,
             sources,
             over_quota: quota.problems,
+            api_servers,
             frontends,
         }
     }

@@ -5,8 +5,8 @@ use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::AddressKind;
-use crate::input::{ClusterIps, ExternalIps, Options, Service, ServiceInputs, ThisNode};
+use super::{AddressKind, AddressOwner};
+use crate::input::{ExternalIps, Options, Service, ServiceInputs};
 
 /// The external addresses of a Service, in the families that it has.
 #[derive(Debug, Default)]
@@ -40,8 +40,16 @@ pub enum AddressRefusal {
     ClusterIp,
     /// It is outside of the ranges that the operator allows.
     NotAllowed,
-    /// It is one of this node's IPs, and the operator has not allowed it.
+    /// A node has it, this one or another, and the operator has not allowed it.
     NodeIp,
+    /// The API server has it, likewise.
+    ApiServer,
+    /// An endpoint has it, likewise.
+    Endpoint,
+    /// It is in the range of a node's pods, likewise.
+    PodRange,
+    /// A Service of another namespace has it as external address, likewise.
+    OtherNamespace,
 }
 
 /// Addresses that mean something else to every host. The API server refuses most of them in a `spec`, but not in a
@@ -69,20 +77,19 @@ impl ExternalAddresses {
 
     /// Sorts a Service's external addresses into those that are served on this node and those that are not.
     pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
-        let ServiceInputs { service, node, options, cluster_ips, .. } = inputs;
+        let ServiceInputs { service, options, .. } = inputs;
         let mut addresses = Self::default();
-        let everywhere = |ip| refused_everywhere(ip, service, cluster_ips);
         for ip in service.in_its_families(service.possible_external_ips(options)) {
-            match everywhere(ip).or_else(|| refused_as_external_ip(ip, node, options)) {
+            match refused_everywhere(ip, inputs).or_else(|| refused_as_external_ip(ip, inputs)) {
                 None => addresses.external_ips.push(ip),
                 Some(why) => {
                     addresses.refused.push(RefusedAddress { ip, kind: AddressKind::ExternalIp, why });
                 }
             }
         }
-        // These come from a controller, which may give the node's own: k3s' ServiceLB does.
+        // These come from a controller, which may give those of nodes: k3s' ServiceLB does.
         for ip in service.in_its_families(&service.load_balancer_ips) {
-            match everywhere(ip) {
+            match refused_everywhere(ip, inputs) {
                 None => addresses.load_balancer_ips.push(ip),
                 Some(why) => {
                     addresses.refused.push(RefusedAddress { ip, kind: AddressKind::LoadBalancer, why });
@@ -101,20 +108,34 @@ impl Service {
 }
 
 /// Why no Service may have an external address, under any option.
-fn refused_everywhere(ip: IpAddr, service: &Service, cluster_ips: &ClusterIps) -> Option<AddressRefusal> {
-    let is_anothers = cluster_ips.contains(&ip) && !service.cluster_ips.contains(&ip);
+fn refused_everywhere(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<AddressRefusal> {
+    let is_anothers = inputs.addresses.is_cluster_ip(&ip) && !inputs.service.cluster_ips.contains(&ip);
     SpecialAddress::from_ip(ip)
         .map(AddressRefusal::Special)
         .or(is_anothers.then_some(AddressRefusal::ClusterIp))
 }
 
 /// Why an address is not served as external IP, though it could be a load balancer's.
-fn refused_as_external_ip(ip: IpAddr, node: &ThisNode, options: &Options) -> Option<AddressRefusal> {
+fn refused_as_external_ip(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<AddressRefusal> {
+    let ServiceInputs { service, options, addresses, .. } = inputs;
     match &options.external_ips {
         ExternalIps::In(ranges) => {
             (!ranges.iter().any(|range| range.contains(&ip))).then_some(AddressRefusal::NotAllowed)
         }
-        ExternalIps::NoNodeIps => node.ips().contains(&ip).then_some(AddressRefusal::NodeIp),
+        ExternalIps::Unowned => match AddressOwner::of(ip, inputs) {
+            AddressOwner::ThisNode | AddressOwner::OtherNode => Some(AddressRefusal::NodeIp),
+            AddressOwner::ApiServer => Some(AddressRefusal::ApiServer),
+            AddressOwner::Endpoint if addresses.is_endpoint_of_older(&ip, service) => {
+                Some(AddressRefusal::Endpoint)
+            }
+            AddressOwner::PodRange => Some(AddressRefusal::PodRange),
+            // An interface of this node has it besides, as keepalived or kube-vip give it.
+            _ => {
+                let first = addresses.namespace_of(&ip);
+                let is_others = first.is_some_and(|namespace| namespace != service.name.namespace());
+                is_others.then_some(AddressRefusal::OtherNamespace)
+            }
+        },
         ExternalIps::Off => Some(AddressRefusal::NotAllowed),
     }
 }
@@ -154,6 +175,14 @@ impl fmt::Display for AddressRefusal {
             Self::ClusterIp => f.write_str("another Service's ClusterIP"),
             Self::NotAllowed => f.write_str("not in --external-ip-policy"),
             Self::NodeIp => f.write_str("a node's IP, which --external-ip-policy does not allow"),
+            Self::ApiServer => f.write_str("the API server's, which --external-ip-policy does not allow"),
+            Self::Endpoint => f.write_str("an endpoint's, which --external-ip-policy does not allow"),
+            Self::PodRange => {
+                f.write_str("in the range of a node's pods, which --external-ip-policy does not allow")
+            }
+            Self::OtherNamespace => f.write_str(
+                "an external address of another namespace, and --external-ip-policy does not allow to share it",
+            ),
         }
     }
 }

@@ -1,11 +1,9 @@
 //! The addresses at which the ports of a Service are served: its frontends.
 
-use std::net::IpAddr;
-
 use ipvs::{Family, Protocol, ServiceAddress};
 
 use super::{AddressKind, DirectReturn, ExternalAddresses, MasqueradeSet, Quota, Traffic};
-use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
+use crate::input::{ServiceInputs, ServicePort, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -73,19 +71,6 @@ impl Frontend<'_> {
 
     pub(crate) fn traffic(&self) -> Traffic {
         self.kind.traffic()
-    }
-
-    /// The address, if it must be made local to this node. A ClusterIP always; an external address unless an
-    /// interface of the node has it already; a NodePort's never: an interface has it, or had it a moment ago and
-    /// another node may have it by now.
-    pub(crate) fn bound_ip(&self, node: &ThisNode) -> Option<IpAddr> {
-        let ip = self.address.ip;
-        let is_bound = match self.kind {
-            AddressKind::ClusterIp => true,
-            AddressKind::NodePort => false,
-            AddressKind::LoadBalancer | AddressKind::ExternalIp => !node.has(&ip),
-        };
-        is_bound.then_some(ip)
     }
 
     /// Which of its flows are masqueraded. With the external policy Local the endpoints see

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
 };
 
 use ipvs::{Family, Scheduler, Tunnel};
@@ -62,6 +62,10 @@ pub enum Change {
     DeletePeer(ObjectName),
     /// Nothing is known of the other nodes any more.
     ForgetPeers,
+    /// The other nodes cannot be listed. External addresses no longer wait for that.
+    PeersUnavailable,
+    /// All addresses at which this node asks the API server.
+    ApiServer(BTreeSet<SocketAddr>),
     /// All other nodes that unpack what comes through a tunnel.
     UnpackingPeers(UnpackingPeers),
     /// The endpoints to which the kernel tunnels at the start of the daemon. That holds for those whose nodes have not

@@ -29,6 +29,11 @@ pub struct Options {
     pub knows_pods: BTreeSet<Family>,
     /// Whether other nodes can ask this one what it unpacks.
     pub answers_peers: bool,
+    /// The ranges of the pods of all nodes (`clusterCIDR`).
+    pub pod_ranges: Vec<IpNet>,
+    /// Whether the other nodes of the cluster are listed where an external address depends on them. Until they are, none
+    /// is bound.
+    pub watches_nodes: bool,
 }
 
 impl Options {
@@ -38,31 +43,34 @@ impl Options {
     }
 
     /// The defaults of every option that has one, for the node of this name: rr, NodePorts at all addresses,
-    /// external IPs but for the node's own, no tunnels.
+    /// external IPs that belong to nothing else, no tunnels, no
+    /// watch of the other nodes.
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
             node_name: node_name.into(),
             scheduler: Scheduler::RR,
             node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
-            external_ips: ExternalIps::NoNodeIps,
+            external_ips: ExternalIps::Unowned,
             forwarding_method: ForwardingMethod::default(),
             tunnel: Tunnel::default(),
             knows_pods: BTreeSet::new(),
             answers_peers: true,
+            pod_ranges: Vec::new(),
+            watches_nodes: false,
         }
     }
 }
 
-/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never a [`SpecialAddress`](crate::SpecialAddress), and
-/// never another Service's ClusterIP.
+/// Which of `spec.externalIPs` are served (CVE-2020-8554). Never a [`SpecialAddress`](crate::SpecialAddress), never
+/// another Service's ClusterIP, and never the address and port of an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalIps {
     /// None: the feature gate `AllowServiceExternalIPs` is off.
     Off,
-    /// All but the IPs of this node, which its own programs have.
-    NoNodeIps,
-    /// Those in these ranges and no others, the IPs of this node too: the operator has allowed them.
+    /// Those that belong to nothing else: to no node, API server, pod, endpoint, or Service of another namespace.
+    Unowned,
+    /// Those in these ranges and no others, whatever they belong to: the operator has allowed them.
     In(Vec<IpNet>),
 }
 

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
 use ipvs::{Family, Tunnel, TunnelKind};
 
 /// Another node of the cluster, as far as tunnels depend on it.
@@ -17,6 +18,8 @@ pub struct Peer {
     pub ips: Vec<IpAddr>,
     /// The addresses that it may have in an overlay, from which it may send too.
     pub overlay_ips: Vec<IpAddr>,
+    /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
+    pub pod_cidrs: Vec<IpNet>,
     /// What was wrong with its Node, in words, each naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }
@@ -39,8 +42,12 @@ pub(crate) struct Peers {
     by_name: BTreeMap<Arc<str>, Addresses>,
     ips: BTreeSet<IpAddr>,
     overlay_ips: BTreeSet<IpAddr>,
+    /// The ranges of their pods, by the first address. Ranges of different nodes do not overlap.
+    pod_cidrs: BTreeMap<IpAddr, IpNet>,
     /// Whether all of them were listed.
     listed: bool,
+    /// They cannot be listed, and nothing waits for them any more.
+    unavailable: bool,
     unpacking: UnpackingPeers,
     /// The endpoints to which an earlier daemon has tunnelled.
     tunnelled_before: BTreeMap<IpAddr, Tunnel>,
@@ -51,6 +58,7 @@ pub(crate) struct Peers {
 struct Addresses {
     ips: Vec<IpAddr>,
     overlay_ips: Vec<IpAddr>,
+    pod_cidrs: Vec<IpNet>,
 }
 
 impl Peers {
@@ -68,8 +76,8 @@ impl Peers {
     pub(crate) fn with(&self, peers: impl IntoIterator<Item = Peer>) -> Self {
         let mut all = self.clone();
         all.by_name.extend(peers.into_iter().map(|peer| {
-            let Peer { name, ips, overlay_ips, .. } = peer;
-            (name, Addresses { ips, overlay_ips })
+            let Peer { name, ips, overlay_ips, pod_cidrs, problems: _ } = peer;
+            (name, Addresses { ips, overlay_ips, pod_cidrs })
         }));
         all.with_all_ips()
     }
@@ -84,7 +92,9 @@ impl Peers {
     /// Whether nothing is new about a node.
     pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
         let known = self.by_name.get(&peer.name);
-        known.is_some_and(|known| known.ips == peer.ips && known.overlay_ips == peer.overlay_ips)
+        known.is_some_and(|known| {
+            known.ips == peer.ips && known.overlay_ips == peer.overlay_ips && known.pod_cidrs == peer.pod_cidrs
+        })
     }
 
     /// Whether all endpoints are reached as with the other.
@@ -105,6 +115,8 @@ impl Peers {
     fn with_all_ips(mut self) -> Self {
         self.ips = self.by_name.values().flat_map(|it| &it.ips).copied().collect();
         self.overlay_ips = self.by_name.values().flat_map(|it| &it.overlay_ips).copied().collect();
+        let ranges = self.by_name.values().flat_map(|it| &it.pod_cidrs);
+        self.pod_cidrs = ranges.map(|range| (range.network(), *range)).collect();
         self
     }
 
@@ -128,14 +140,30 @@ impl Peers {
         self.listed
     }
 
+    /// With no hope that they will be listed soon.
+    pub(crate) fn unavailable(&self) -> Self {
+        Self { unavailable: true, ..self.clone() }
+    }
+
+    /// Whether their addresses are known, or nothing waits for them any more.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.listed || self.unavailable
+    }
+
+    /// Whether an address is in the range of the pods of one of them.
+    pub(crate) fn have_pods_in(&self, ip: &IpAddr) -> bool {
+        let nearest = self.pod_cidrs.range(..=ip).next_back();
+        nearest.is_some_and(|(_, range)| range.contains(ip))
+    }
+
     /// Whether one of them has this address.
     pub(crate) fn has(&self, ip: &IpAddr) -> bool {
         self.ips.contains(ip)
     }
 
-    /// Whether they have the same addresses as the others.
+    /// Whether they have the same addresses as the others, and their pods the same ranges.
     pub(crate) fn have_ips_like(&self, other: &Self) -> bool {
-        self.ips == other.ips
+        self.ips == other.ips && self.pod_cidrs == other.pod_cidrs
     }
 
     /// Whether one of them may send from this address.

@@ -2,7 +2,7 @@
 
 use ipvs::Family;
 
-use super::{ClusterIps, CompactSlice, Options, Service, ThisNode};
+use super::{AddressBook, CompactSlice, Options, Service, ThisNode};
 
 /// The inputs of one Service. Its desired state is a function of them and of nothing else.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct ServiceInputs<'a> {
     pub(crate) node: &'a ThisNode,
     /// The configuration.
     pub(crate) options: &'a Options,
-    /// The ClusterIPs of all Services.
-    pub(crate) cluster_ips: &'a ClusterIps,
+    /// The addresses of all Services and endpoints.
+    pub(crate) addresses: &'a AddressBook,
 }
 
 impl<'a> ServiceInputs<'a> {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
@@ -17,6 +17,12 @@ pub(crate) struct ThisNode {
     addresses: BTreeSet<IpAddr>,
     /// The addresses that it had a moment ago.
     lost: BTreeSet<IpAddr>,
+    /// Those of its addresses that another proxy has bound for a Service.
+    foreign_vips: BTreeSet<IpAddr>,
+    /// Where this node asks the API server.
+    api_server: BTreeSet<SocketAddr>,
+    /// Where API servers listen: the endpoints of the Service `default/kubernetes`.
+    api_endpoints: BTreeSet<SocketAddr>,
     node_port_addresses: Box<[IpAddr]>,
     /// The same, and the lost addresses that would be among them.
     node_port_ips: Box<[IpAddr]>,
@@ -33,8 +39,9 @@ impl ThisNode {
     /// Determines again where NodePorts are served.
     fn with_node_ports_placed(mut self, options: &Options) -> Self {
         let placed = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
-        let either = &self.addresses | &self.lost;
-        (self.node_port_addresses, self.node_port_ips) = (placed(&self.addresses), placed(&either));
+        let own = &self.addresses - &self.foreign_vips;
+        let either = &own | &self.lost;
+        (self.node_port_addresses, self.node_port_ips) = (placed(&own), placed(&either));
         self
     }
 
@@ -56,6 +63,29 @@ impl ThisNode {
         options: &Options,
     ) -> Self {
         Self { addresses, lost, ..self.clone() }.with_node_ports_placed(options)
+    }
+
+    /// This node where another proxy has bound these VIPs: ClusterIPs that an interface has, though they are none of the
+    /// Node's IPs. kube-router leaves them on its `kube-dummy-if`.
+    pub(crate) fn with_foreign_vips(
+        &self,
+        is_cluster_ip: impl Fn(&IpAddr) -> bool,
+        options: &Options,
+    ) -> Option<Self> {
+        let is_foreign = |ip: &&IpAddr| is_cluster_ip(ip) && !self.node.ips.contains(ip);
+        let foreign_vips = self.addresses.iter().filter(is_foreign).copied().collect();
+        let changed = foreign_vips != self.foreign_vips;
+        changed.then(|| Self { foreign_vips, ..self.clone() }.with_node_ports_placed(options))
+    }
+
+    /// This node asking the API server at these addresses.
+    pub(crate) fn with_api_server(&self, api_server: BTreeSet<SocketAddr>) -> Self {
+        Self { api_server, ..self.clone() }
+    }
+
+    /// This node in a cluster whose API servers listen there.
+    pub(crate) fn with_api_endpoints(&self, api_endpoints: BTreeSet<SocketAddr>) -> Self {
+        Self { api_endpoints, ..self.clone() }
     }
 
     /// This node without these schedulers.
@@ -129,6 +159,62 @@ impl ThisNode {
     /// Whether an interface of its own has this address.
     pub(crate) fn has(&self, ip: &IpAddr) -> bool {
         self.addresses.contains(ip)
+    }
+
+    /// Whether one of these addresses and any port is where this node asks the API server.
+    pub(crate) fn asks_api_server_at(&self, ip: &IpAddr) -> bool {
+        self.api_server.iter().any(|at| at.ip() == *ip)
+    }
+
+    /// Whether it asks the API server at this address and port.
+    pub(crate) fn asks_api_server_at_port(&self, at: SocketAddr) -> bool {
+        self.api_server.contains(&at)
+    }
+
+    /// Whether an API server listens at this address, at any port.
+    pub(crate) fn has_api_endpoint_at(&self, ip: &IpAddr) -> bool {
+        self.api_endpoints.iter().any(|at| at.ip() == *ip)
+    }
+
+    /// Whether an API server listens at this address and port.
+    pub(crate) fn is_api_endpoint(&self, at: SocketAddr) -> bool {
+        self.api_endpoints.contains(&at)
+    }
+
+    /// Whether an address is in a range of pods, of this node or another one.
+    pub(crate) fn is_in_pod_range(&self, ip: &IpAddr, options: &Options) -> bool {
+        let of_options = options.pod_ranges.iter().chain(&self.node.pod_cidrs);
+        self.peers.have_pods_in(ip) || of_options.into_iter().any(|range| range.contains(ip))
+    }
+
+    /// Whether it is known which addresses other nodes have, as far as that will be known soon.
+    pub(crate) fn knows_nodes(&self, options: &Options) -> bool {
+        !options.watches_nodes || self.peers.are_settled()
+    }
+
+    /// Whether an address has the same owner as with the other, and may be bound if it may be with that.
+    pub(crate) fn sees_alike(&self, other: &Self, ip: &IpAddr, options: &Options) -> bool {
+        let seen = |node: &Self| {
+            (
+                node.has(ip),
+                node.node.ips.contains(ip),
+                node.peers.has(ip),
+                node.asks_api_server_at(ip),
+                node.has_api_endpoint_at(ip),
+                node.is_in_pod_range(ip, options),
+                node.knows_nodes(options),
+            )
+        };
+        seen(self) == seen(other)
+    }
+
+    /// Whether all addresses have the same owners as with the other.
+    pub(crate) fn sees_all_alike(&self, other: &Self) -> bool {
+        self.has_nodes_like(other)
+            && self.node.pod_cidrs == other.node.pod_cidrs
+            && self.api_server == other.api_server
+            && self.api_endpoints == other.api_endpoints
+            && self.peers.are_settled() == other.peers.are_settled()
     }
 
     /// Whether this node or another one has this address, so that what is sent there is not for a pod alone.

@@ -1,6 +1,10 @@
 //! The latest inputs of all Services.
 
-use std::{collections::BTreeSet, mem};
+use std::{
+    collections::BTreeSet,
+    mem,
+    net::{IpAddr, SocketAddr},
+};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -8,10 +12,13 @@ use super::{Computed, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
     input::{
-        Change, ClusterIps, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
+        AddressBook, Change, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
         Service, ServiceInputs, ThisNode,
     },
 };
+
+/// The namespace and name of the Service by which pods reach the API server.
+const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// The options, and the latest Services, slices and node.
 #[derive(Debug)]
@@ -22,9 +29,11 @@ pub(crate) struct Inputs {
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     node: ThisNode,
-    cluster_ips: ClusterIps,
+    addresses: AddressBook,
     services_listed: bool,
     slices_listed: bool,
+    /// Whether everything has been known once.
+    complete: bool,
     interned: Interners,
 }
 
@@ -36,9 +45,10 @@ impl Inputs {
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
             node: ThisNode::default(),
-            cluster_ips: ClusterIps::default(),
+            addresses: AddressBook::default(),
             services_listed: false,
             slices_listed: false,
+            complete: false,
             interned: Interners::default(),
         }
     }
@@ -47,6 +57,7 @@ impl Inputs {
 /// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
+        let is_about_node = matches!(change, Change::ApplyNode(_) | Change::NodeAddresses { .. });
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::InitApplyServices(services) => self.put_services(services),
@@ -57,7 +68,7 @@ impl Inputs {
             Change::InitApplySlices(slices) => self.put_slices(slices),
             Change::InitDoneSlices(names) => self.keep_slices(&names),
             Change::ApplySlice(slice) => self.put_slice(slice),
-            Change::DeleteSlice(name) => self.remove_slice(&name).into_iter().collect(),
+            Change::DeleteSlice(name) => self.remove_slice(&name),
             Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
             Change::DeleteNode => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
@@ -74,6 +85,8 @@ impl Inputs {
             Change::ApplyPeer(peer) => self.put_peers(self.node.peers().with([peer])),
             Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name())),
             Change::ForgetPeers => self.put_peers(Peers::default()),
+            Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
+            Change::ApiServer(addresses) => self.put_node(self.node.with_api_server(addresses)),
             Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
             Change::TunnelledBefore(endpoints) => {
                 self.put_peers(self.node.peers().tunnelled_before(endpoints))
@@ -83,7 +96,24 @@ impl Inputs {
             Change::TunnelsInUse(families) => self.put_node(self.node.with_tunnels_in_use(families)),
             Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
         };
-        changed.extend(self.cluster_ips.affected());
+        let uncounted = self.addresses.uncounted();
+        if !uncounted.is_empty() {
+            let entries = self.services.iter().filter_map(|(_, entry)| Some((entry, entry.owner()?)));
+            let all = entries.flat_map(|(entry, owner)| {
+                let found = entry.endpoint_ips().filter(|ip| uncounted.contains(ip));
+                found.map(move |ip| (*ip, owner.clone()))
+            });
+            self.addresses.count_new(&uncounted, all);
+        }
+        changed.extend(self.addresses.affected());
+        if is_about_node || self.addresses.changed_cluster_ips().iter().any(|ip| self.node.has(ip)) {
+            let is_cluster_ip = |ip: &IpAddr| self.addresses.is_cluster_ip(ip);
+            if let Some(node) = self.node.with_foreign_vips(is_cluster_ip, &self.options) {
+                changed.extend(self.put_node(node));
+            }
+        }
+        let needs_nodes = self.addresses.has_external_addresses();
+        self.complete |= self.listed() && (!needs_nodes || self.node.knows_nodes(&self.options));
         changed
     }
 
@@ -120,14 +150,19 @@ impl Inputs {
         if entry.service.as_ref() == Some(&service) {
             return None;
         }
-        self.cluster_ips.replace(entry.service.as_ref(), Some(&service));
+        self.addresses.replace(entry.service.as_ref(), Some(&service));
+        let before = entry.owner();
         entry.service = Some(service);
+        entry.recount_endpoints(before, &mut self.addresses);
         Some(name)
     }
 
     fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
-        let service = self.services.get_mut(name)?.service.take()?;
-        self.cluster_ips.replace(Some(&service), None);
+        let entry = self.services.get_mut(name)?;
+        let before = entry.owner();
+        let service = entry.service.take()?;
+        entry.recount_endpoints(before, &mut self.addresses);
+        self.addresses.replace(Some(&service), None);
         Some(service.name)
     }
 
@@ -144,7 +179,7 @@ impl Inputs {
 
     fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
         let gone: Vec<_> = self.owners.keys().filter(|name| !names.contains(name)).cloned().collect();
-        let mut changed: BTreeSet<_> = gone.iter().filter_map(|name| self.remove_slice(name)).collect();
+        let mut changed: BTreeSet<_> = gone.iter().flat_map(|name| self.remove_slice(name)).collect();
         if !mem::replace(&mut self.slices_listed, true) {
             // The Services that have waited for slices have none.
             let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
@@ -162,16 +197,47 @@ impl Inputs {
             changed.extend(self.remove_slice(&slice.name));
         }
         self.owners.entry(slice.name.clone()).or_insert_with(|| service.clone());
-        if self.services.entry(service.clone()).or_default().put_slice(slice) {
+        let entry = self.services.entry(service.clone()).or_default();
+        if entry.slice(&slice.name) != Some(&slice) {
+            let owner = entry.owner();
+            if let Some(owner) = &owner {
+                self.addresses.add_endpoints(&slice, owner);
+            }
+            if let (Some(before), Some(owner)) = (entry.put_slice(slice), &owner) {
+                self.addresses.remove_endpoints(&before, owner);
+            }
+            changed.extend(self.put_api_endpoints(&service));
             changed.insert(service);
         }
         changed
     }
 
-    fn remove_slice(&mut self, name: &ObjectName) -> Option<ObjectName> {
-        let service = self.owners.remove(name)?;
-        self.services.get_mut(&service)?.remove_slice(name);
-        Some(service)
+    fn remove_slice(&mut self, name: &ObjectName) -> BTreeSet<ObjectName> {
+        let mut changed = BTreeSet::new();
+        if let Some(service) = self.owners.remove(name)
+            && let Some(entry) = self.services.get_mut(&service)
+            && let Some(before) = entry.remove_slice(name)
+        {
+            if let Some(owner) = entry.owner() {
+                self.addresses.remove_endpoints(&before, &owner);
+            }
+            changed = self.put_api_endpoints(&service);
+            changed.insert(service);
+        }
+        changed
+    }
+
+    /// API servers listen where the Service by which pods reach them has endpoints.
+    fn put_api_endpoints(&mut self, of: &ObjectName) -> BTreeSet<ObjectName> {
+        if of.parts() != API_SERVER {
+            return BTreeSet::new();
+        }
+        let slices = self.services.get(of).map_or(&[][..], |entry| entry.slices());
+        let endpoints = slices.iter().flat_map(|slice| {
+            let ports = slice.ports.iter().map(|port| port.port);
+            ports.flat_map(|port| slice.endpoints.iter().map(move |it| SocketAddr::new(it.address, port)))
+        });
+        self.put_node(self.node.with_api_endpoints(endpoints.collect()))
     }
 
     fn put_node(&mut self, node: ThisNode) -> BTreeSet<ObjectName> {
@@ -198,6 +264,16 @@ impl Inputs {
     /// Whether both lists have arrived.
     pub(crate) fn listed(&self) -> bool {
         self.services_listed && self.slices_listed
+    }
+
+    /// Whether both have, and once also the other nodes, if an external address depends on them.
+    pub(crate) fn complete(&self) -> bool {
+        self.complete
+    }
+
+    /// What is known of the addresses of Services and endpoints.
+    pub(crate) fn addresses(&self) -> &AddressBook {
+        &self.addresses
     }
 
     /// What a Service asks for, as computed last.
@@ -231,7 +307,7 @@ impl Inputs {
             slices: entry.slices(),
             node: &self.node,
             options: &self.options,
-            cluster_ips: &self.cluster_ips,
+            addresses: &self.addresses,
         }))
     }
 

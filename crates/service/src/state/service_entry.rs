@@ -1,6 +1,6 @@
 //! One Service with its slices.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use ipvs::ServiceAddress;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Claim;
 use crate::{
     compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
-    input::{CompactSlice, ForwardingMethod, ObjectName, Options, Problem, Service, ServiceInputs, ThisNode},
+    input::{AddressBook, CompactSlice, EndpointOwner, ForwardingMethod, ObjectName, Options, Problem, Service, ServiceInputs, ThisNode},
 };
 
 /// A Service and its slices, in whichever order they arrive, and what they ask for.
@@ -39,26 +39,48 @@ impl ServiceEntry {
         &self.slices
     }
 
-    /// Inserts or replaces a slice. Returns whether that changes anything.
-    pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> bool {
+    /// The slice of this name.
+    pub(crate) fn slice(&self, name: &ObjectName) -> Option<&CompactSlice> {
+        let at = self.slices.binary_search_by(|known| known.name.cmp(name));
+        at.ok().and_then(|at| self.slices.get(at))
+    }
+
+    /// Inserts or replaces a slice. Returns the one that it replaces.
+    pub(crate) fn put_slice(&mut self, slice: CompactSlice) -> Option<CompactSlice> {
         match self.slices.binary_search_by(|known| known.name.cmp(&slice.name)) {
-            Ok(at) => match self.slices.get_mut(at) {
-                Some(known) if *known != slice => {
-                    *known = slice;
-                    true
-                }
-                _ => false,
-            },
+            Ok(at) => self.slices.get_mut(at).map(|known| mem::replace(known, slice)),
             Err(at) => {
                 self.slices.insert(at, slice);
-                true
+                None
             }
         }
     }
 
-    /// Removes a slice.
-    pub(crate) fn remove_slice(&mut self, name: &ObjectName) {
-        self.slices.retain(|slice| slice.name != *name);
+    /// Removes a slice and returns it.
+    pub(crate) fn remove_slice(&mut self, name: &ObjectName) -> Option<CompactSlice> {
+        let at = self.slices.binary_search_by(|known| known.name.cmp(name)).ok()?;
+        Some(self.slices.remove(at))
+    }
+
+    /// Whose its endpoints are; nobody's while only slices are known.
+    pub(crate) fn owner(&self) -> Option<EndpointOwner> {
+        self.service.as_ref().map(|service| (service.created, service.name.clone()))
+    }
+
+    /// Counts its endpoints again, if they were another owner's.
+    pub(crate) fn recount_endpoints(&self, before: Option<EndpointOwner>, addresses: &mut AddressBook) {
+        let now = self.owner();
+        if now == before {
+            return;
+        }
+        for slice in &self.slices {
+            if let Some(now) = &now {
+                addresses.add_endpoints(slice, now);
+            }
+            if let Some(before) = &before {
+                addresses.remove_endpoints(slice, before);
+            }
+        }
     }
 
     /// Whether a change of this node can change what the Service asks for. Most Services have no hints for zones, no
@@ -72,13 +94,15 @@ impl ServiceEntry {
             && options.forwarding_method_of(service) == ForwardingMethod::Tunnel;
         let nodes = !before.has_nodes_like(now);
         let is_a_nodes_no_longer = |ip: &IpAddr| before.is_a_nodes(ip) != now.is_a_nodes(ip);
-        let mut maybe_vips = service.external_ips.iter().chain(&service.load_balancer_ips);
+        let addresses = service.external_ips.iter().chain(&service.load_balancer_ips);
+        let mut addresses = addresses.chain(&service.cluster_ips);
+        let owners = !before.sees_all_alike(now);
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
             || node_ports && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
             || node_ips && self.has_external_addresses()
             || nodes && self.has_external_addresses() && self.endpoint_ips().any(is_a_nodes_no_longer)
-            || maybe_vips.any(|ip| before.has(ip) != now.has(ip))
+            || owners && addresses.any(|ip| !before.sees_alike(now, ip, options))
             || direct_return
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
@@ -94,7 +118,8 @@ impl ServiceEntry {
         services.any(|it| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty())
     }
 
-    fn endpoint_ips(&self) -> impl Iterator<Item = &IpAddr> {
+    /// The addresses of all endpoints.
+    pub(crate) fn endpoint_ips(&self) -> impl Iterator<Item = &IpAddr> {
         self.slices.iter().flat_map(|slice| &slice.endpoints).map(|endpoint| &endpoint.address)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     num::NonZero,
     sync::Arc,
 };
@@ -19,7 +19,7 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    Absence, AddressKind, Balancing, Change, Endpoint, EndpointReason, EndpointSlice, ExternalIps,
+    Absence, AddressKind, AddressOwner, Balancing, Change, Endpoint, EndpointReason, EndpointSlice, ExternalIps,
     ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer, Service, ServiceKind, ServicePort,
     State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
@@ -33,7 +33,10 @@ struct Inputs {
     addresses: BTreeSet<IpAddr>,
     lost_addresses: BTreeSet<IpAddr>,
     missing_schedulers: BTreeMap<Scheduler, Absence>,
+    api_server: BTreeSet<SocketAddr>,
     peers: BTreeMap<Arc<str>, Peer>,
+    peers_listed: bool,
+    peers_unavailable: bool,
     unpacking: UnpackingPeers,
     tunnelled_before: BTreeMap<IpAddr, Tunnel>,
     link_mtu: Option<u32>,
@@ -86,7 +89,10 @@ impl Inputs {
             Change::DeleteNode => {}
             Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
+            Change::ApiServer(addresses) => self.api_server = addresses,
+            Change::PeersUnavailable => self.peers_unavailable = true,
             Change::ReplacePeers(list) => {
+                self.peers_listed = true;
                 self.peers = list.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
             }
             Change::ApplyPeer(peer) => drop(self.peers.insert(peer.name.clone(), peer)),
@@ -94,11 +100,13 @@ impl Inputs {
                 self.peers.extend(list.into_iter().map(|peer| (peer.name.clone(), peer)));
             }
             Change::InitDonePeers(names) => {
+                self.peers_listed = true;
                 self.peers.retain(|name, _| names.contains(&ObjectName::new("", &**name)));
             }
             Change::DeletePeer(gone) => drop(self.peers.remove(gone.name())),
             Change::ForgetPeers => {
                 self.peers.clear();
+                (self.peers_listed, self.peers_unavailable) = (false, false);
                 self.unpacking.clear();
                 self.tunnelled_before.clear();
             }
@@ -118,6 +126,7 @@ impl Inputs {
             Change::ApplyNode(self.node.clone()),
             Change::NodeAddresses { here: self.addresses.clone(), lost: self.lost_addresses.clone() },
             Change::MissingSchedulers(self.missing_schedulers.clone()),
+            Change::ApiServer(self.api_server.clone()),
             Change::UnpackingPeers(self.unpacking.clone()),
             Change::TunnelledBefore(self.tunnelled_before.clone()),
             Change::MissingTunnels(self.missing_tunnels.clone()),
@@ -125,7 +134,10 @@ impl Inputs {
         ];
         let peers = self.peers.values().cloned().map(Change::ApplyPeer);
         let mtu = self.link_mtu.map(Change::LinkMtu);
-        services.chain(slices).chain(node).chain(peers).chain(mtu).collect()
+        let names = self.peers.keys().map(|name| ObjectName::new("", &**name)).collect();
+        let listed = self.peers_listed.then_some(Change::InitDonePeers(names));
+        let unavailable = self.peers_unavailable.then_some(Change::PeersUnavailable);
+        services.chain(slices).chain(node).chain(peers).chain(mtu).chain(listed).chain(unavailable).collect()
     }
 }
 
@@ -231,10 +243,12 @@ fn any_unpacking() -> impl Strategy<Value = Unpacking> {
 
 fn any_peer() -> impl Strategy<Value = Peer> {
     let names = select(&["node-b", "node-c"][..]);
-    (names, any_ips(2), any_ips(1)).prop_map(|(name, ips, overlay_ips)| Peer {
+    let pods = vec(select(&["10.1.0.0/24", "198.51.100.0/24"][..]), 0..2);
+    (names, any_ips(2), any_ips(1), pods).prop_map(|(name, ips, overlay_ips, pods)| Peer {
         name: name.into(),
         ips,
         overlay_ips,
+        pod_cidrs: pods.iter().map(|range| range.parse().unwrap()).collect(),
         problems: Vec::new(),
     })
 }
@@ -273,7 +287,7 @@ fn any_external_ips() -> impl Strategy<Value = ExternalIps> {
     let only = |ranges: &[&str]| ExternalIps::In(ranges.iter().map(|range| range.parse().unwrap()).collect());
     select(vec![
         ExternalIps::Off,
-        ExternalIps::NoNodeIps,
+        ExternalIps::Unowned,
         only(&["192.0.2.1/32"]),
         only(&["0.0.0.0/0", "2001:db8::/64"]),
     ])
@@ -293,10 +307,11 @@ fn any_options() -> impl Strategy<Value = Options> {
         any_families(),
         any_tunnel(),
         prop_oneof![4 => Just(true), 1 => Just(false)],
+        any::<bool>(),
     );
     (select(node_port_addresses), bind_address, any_external_ips(), direct_return).prop_map(
         |(node_port_addresses, bind_address, external_ips, direct_return)| {
-            let (forwarding_method, knows_pods, tunnel, answers_peers) = direct_return;
+            let (forwarding_method, knows_pods, tunnel, answers_peers, watches_nodes) = direct_return;
             Options {
                 node_port_addresses,
                 bind_address: bind_address.map(ip),
@@ -305,6 +320,7 @@ fn any_options() -> impl Strategy<Value = Options> {
                 knows_pods,
                 tunnel,
                 answers_peers,
+                watches_nodes,
                 ..options()
             }
         },
@@ -372,6 +388,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         }),
         1 => vec(any_peer(), 0..3).prop_map(Change::ReplacePeers),
         1 => Just(Change::ForgetPeers),
+        1 => Just(Change::PeersUnavailable),
+        1 => any_ips(1).prop_map(|ips| {
+            Change::ApiServer(ips.into_iter().map(|ip| SocketAddr::new(ip, 6443)).collect())
+        }),
         2 => any_peer().prop_map(Change::ApplyPeer),
         1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
         1 => subsequence(vec!["node-b", "node-c"], 0..=2).prop_map(|kept| {
@@ -387,6 +407,15 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => any_families().prop_map(Change::TunnelsInUse),
         1 => btree_map(any_scheduler(), select(&[Absence::Lacking, Absence::NotLoaded][..]), 0..2).prop_map(Change::MissingSchedulers),
     ]
+}
+
+/// Whether something else than a Service has the address, so that it is not bound.
+fn is_elsewhere(state: &State, ip: IpAddr) -> bool {
+    let owner = state.explain_address(ip).owner;
+    matches!(
+        owner,
+        AddressOwner::Special(_) | AddressOwner::OtherNode | AddressOwner::ApiServer | AddressOwner::PodRange
+    )
 }
 
 fn includes(touched: &Touched, keys: &Touched) -> bool {
@@ -451,6 +480,8 @@ proptest! {
                     | Change::ApplyPeer(_)
                     | Change::DeletePeer(_)
                     | Change::ForgetPeers
+                    | Change::PeersUnavailable
+                    | Change::ApiServer(_)
                     | Change::UnpackingPeers(_)
                     | Change::TunnelledBefore(_)
                     | Change::LinkMtu(_)
@@ -483,7 +514,10 @@ proptest! {
         let wanted = wanted(&state);
         for (at, server) in &wanted.virtual_servers {
             let went = server.kind == AddressKind::NodePort && inputs.lost_addresses.contains(&at.ip);
-            let is_local = state.wants_vip(&at.ip) || inputs.addresses.contains(&at.ip);
+            let is_elsewhere = server.kind != AddressKind::NodePort && is_elsewhere(&state, at.ip)
+                || options.watches_nodes && !(inputs.peers_listed || inputs.peers_unavailable);
+            let is_local =
+                state.wants_vip(&at.ip) || inputs.addresses.contains(&at.ip) || is_elsewhere;
             prop_assert!(is_local || went, "{} is not local", at);
             let addresses: Vec<_> = server.real_servers.iter().map(|real| real.address).collect();
             prop_assert!(addresses.is_sorted_by(|a, b| a < b), "{:?}", addresses);

@@ -45,6 +45,7 @@ fn among_peers(options: Options, service: Service) -> State {
         name: name.into(),
         ips: ips(&[ip]),
         overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     };
     state.apply(Change::ReplacePeers(vec![peer("node-b", "192.0.2.2"), peer("node-c", "192.0.2.3")]));
@@ -166,6 +167,7 @@ fn a_new_node_is_let_in_and_one_that_has_gone_is_not() {
         name: "node-d".into(),
         ips: ips(&["192.0.2.4", "2001:db8::4"]),
         overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     };
     let touched = state.apply(Change::ApplyPeer(joined));
@@ -348,6 +350,7 @@ fn endpoints_on_the_network_of_their_node_are_masqueraded_and_no_exits() {
         name: "node-d".into(),
         ips: ips(&["10.1.0.1"]),
         overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     };
     let touched = state.apply(Change::ApplyPeer(joins));
@@ -373,6 +376,7 @@ fn nodes_are_let_in_by_their_addresses_in_an_overlay_too() {
         name: "node-d".into(),
         ips: ips(&["192.0.2.4"]),
         overlay_ips: ips(&["10.1.4.0"]),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     };
     let touched = state.apply(Change::ApplyPeer(joins));
@@ -388,6 +392,7 @@ fn who_may_send_is_known_once_all_nodes_were_listed() {
         name: "node-b".into(),
         ips: ips(&["192.0.2.2"]),
         overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
         problems: Vec::new(),
     };
     state.apply(Change::InitApplyPeers(vec![peer()]));
