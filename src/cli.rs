@@ -26,7 +26,7 @@ mod version;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use service::{ObjectName, one_line};
+use service::one_line;
 
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
@@ -66,11 +66,11 @@ enum Command {
     List(list::List),
     /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
     Diff(Question),
-    /// Print where a Service is served, and why each endpoint is used or not
+    /// Print where a Service is served, and why each endpoint is used or not; or whose an address is
     Explain {
-        /// The Service
-        #[arg(value_name = "NAMESPACE/NAME")]
-        service: ObjectName,
+        /// The Service, or an address with or without a port
+        #[arg(value_name = "NAMESPACE/NAME|IP[:PORT]")]
+        subject: explain::Subject,
         #[command(flatten)]
         question: Question,
     },
@@ -129,7 +129,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => Ok(diff::diff(&question)),
-        Some(Command::Explain { service, question }) => explain::explain(&service, &question),
+        Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),

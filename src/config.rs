@@ -66,6 +66,8 @@ pub struct Settings {
     pub mark: u32,
     /// How pods of this node, whose flows to a ClusterIP are not masqueraded otherwise, are recognised.
     pub local_mode: LocalMode,
+    /// The ranges of the pods of all nodes, as far as they are configured.
+    pub pod_ranges: Vec<IpNet>,
     /// What becomes of our traffic in the host's own firewall.
     pub host_firewall: HostFirewall,
     /// At which of this node's addresses NodePorts are served.
@@ -242,6 +244,8 @@ impl Settings {
             tunnel: self.tunnel(),
             knows_pods,
             answers_peers: self.port_for_peers().is_some(),
+            pod_ranges: self.pod_ranges.clone(),
+            watches_nodes: true,
         }
     }
 

@@ -43,6 +43,7 @@ use crate::{
     },
     signals::TerminationSignals,
     source::{Source, known_node::KnownNode},
+    source::nodes::OtherNodes,
     takeover::{
         another_proxy::AnotherProxy,
         leftovers::{self, NodeRules},
@@ -143,6 +144,7 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let settings = self.settings;
         requirements::scheduler(&mut ipvs, settings.scheduler)?;
+        kernel::way_to_api_server::clear(&mut ipvs, &self.source.api_server_addresses().await);
         let families = families::families();
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
@@ -207,6 +209,7 @@ impl Daemon<'_> {
             rules_in_place,
             first_sync_ended,
             peers_to_ask,
+            nodes_needed,
             tunnel_packets,
         } = listeners;
         let kernel = kernel_calls.counted(kernel);
@@ -247,6 +250,7 @@ impl Daemon<'_> {
         };
         // Without the writer thread the daemon ends, so a failed send needs no handling.
         let on_change = |change| {
+            nodes_needed.on_change(&change);
             guard.on_change(&change);
             health.on_change(&change);
             problems.node.on_change(&change);
@@ -254,16 +258,23 @@ impl Daemon<'_> {
         };
 
         let direct_return = DirectReturn {
-            source,
             node_name: &settings.node_name,
-            watches: &problems.watches,
             health_port: settings.port_for_peers(),
             filtered: filtered_tunnels,
             packets: tunnel_packets,
             send: &on_change,
         };
+        let nodes = OtherNodes {
+            source,
+            node_name: &settings.node_name,
+            watches: &problems.watches,
+            first_sync_ended: first_sync_ended.clone(),
+            send: &on_change,
+        };
         let end = select! {
             end = end => end,
+            never = nodes.follow(nodes_needed.receiver()) => match never {},
+            never = source.follow_api_server(&on_change) => match never {},
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},

@@ -1,5 +1,4 @@
-//! What direct return needs beside the kernel's state: the other nodes of the cluster, and which of them unpack what is
-//! sent to their pods.
+//! What direct return needs beside the kernel's state: which of the other nodes unpack what is sent to their pods.
 //!
 //! A node says so at `/healthz`, once it has everything in place. Until then, and where nobody answers so, its pods are
 //! reached without a tunnel: so nodes with and without direct return, and of different versions, get on with each other.
@@ -13,7 +12,6 @@ mod received;
 
 use std::{collections::BTreeMap, convert::Infallible, future};
 
-use kubernetes::api::Watches;
 use service::{Change, UnpackingPeers};
 use tokio::{select, sync::watch};
 
@@ -25,14 +23,11 @@ pub(crate) use self::{
 };
 use crate::{
     node::{advice::FilteredTunnels, sysctl::Sysctl},
-    source::Source,
 };
 
-/// Follows the other nodes while any Service is answered directly.
+/// Asks the other nodes while any Service is answered directly.
 pub(crate) struct DirectReturn<'a, F> {
-    pub(crate) source: &'a Source,
     pub(crate) node_name: &'a str,
-    pub(crate) watches: &'a Watches,
     /// The port at which nodes answer about their health; `None`, if others cannot ask there.
     pub(crate) health_port: Option<u16>,
     pub(crate) filtered: FilteredTunnels,
@@ -51,7 +46,6 @@ impl<F: Fn(Change)> DirectReturn<'_, F> {
             let parameters = Sysctl::default().prepare_direct_return();
             let asking = Asking::new(self.health_port, self.node_name, &self.filtered, &self.packets, send);
             select! {
-                never = self.source.follow_peers(self.node_name, self.watches, send) => match never {},
                 never = asking.follow(peers.clone()) => match never {},
                 never = self.packets.keep_up_to_date() => match never {},
                 () = ended(peers.clone()) => {}
@@ -59,9 +53,6 @@ impl<F: Fn(Change)> DirectReturn<'_, F> {
             parameters.put_back();
             self.filtered.clear();
             self.packets.clear();
-            if matches!(self.source, Source::Api(_)) {
-                send(Change::ForgetPeers);
-            }
             send(Change::UnpackingPeers(UnpackingPeers::new()));
             send(Change::TunnelledBefore(BTreeMap::new()));
         }

@@ -1,12 +1,16 @@
 //! The source of Services: an API server, or a directory of manifests.
 
 pub mod api_server;
+pub(crate) mod nodes;
 pub(crate) mod known_node;
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     future,
+    net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use kubernetes::{
@@ -14,6 +18,7 @@ use kubernetes::{
     directory,
 };
 use service::Change;
+use tokio::time::sleep;
 use tracing::info;
 
 use crate::{
@@ -21,6 +26,9 @@ use crate::{
     events,
     serve::health::UnknownNode,
 };
+
+/// How often the API server's name is resolved.
+const RESOLVED_AGAIN: Duration = Duration::from_secs(30);
 
 /// A source that was found usable.
 pub(crate) enum Source {
@@ -109,6 +117,27 @@ impl Source {
         match self {
             Self::Api(server) => api::watch_peers(&server.client, node_name, watches, send).await,
             Self::Directory { .. } => future::pending().await,
+        }
+    }
+
+    /// The addresses at which the API server is asked now; none if its name cannot be resolved.
+    pub(crate) async fn api_server_addresses(&self) -> BTreeSet<SocketAddr> {
+        match self {
+            Self::Api(server) => server.addresses().await,
+            Self::Directory { .. } => BTreeSet::new(),
+        }
+    }
+
+    /// Passes on these addresses, for ever: a name may come to mean others.
+    pub(crate) async fn follow_api_server(&self, send: impl Fn(Change)) -> Infallible {
+        let mut known = BTreeSet::new();
+        loop {
+            let now = self.api_server_addresses().await;
+            if !now.is_empty() && now != known {
+                known.clone_from(&now);
+                send(Change::ApiServer(now));
+            }
+            sleep(RESOLVED_AGAIN).await;
         }
     }
 

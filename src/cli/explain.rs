@@ -1,12 +1,17 @@
 //! `kube-ipvs explain`.
 
+mod address;
 mod in_kernel;
 mod text;
 
-use std::process::ExitCode;
+use std::{
+    net::{IpAddr, SocketAddr},
+    process::ExitCode,
+    str::FromStr,
+};
 
 use serde::{Deserialize, Serialize};
-use service::{Explanation, NotServed, ObjectName, one_line};
+use service::{Explanation, InvalidName, NotServed, ObjectName, one_line};
 
 pub(super) use self::in_kernel::VirtualServer;
 use super::{output::print_as, question::Question};
@@ -21,8 +26,35 @@ pub(super) struct Answer {
     pub(super) kernel: Option<Vec<VirtualServer>>,
 }
 
-/// Prints where a Service is served, and why each endpoint is used or not. An unknown Service is a failure.
-pub(super) fn explain(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
+/// What is asked about.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    Service(ObjectName),
+    Address(IpAddr),
+}
+
+impl FromStr for Subject {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let with_port = || text.parse::<SocketAddr>().map(|at| at.ip());
+        match text.parse::<IpAddr>().or_else(|_| with_port()) {
+            Ok(ip) => Ok(Self::Address(ip)),
+            Err(_) => text.parse().map(Self::Service),
+        }
+    }
+}
+
+/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is a
+/// failure.
+pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<ExitCode> {
+    match subject {
+        Subject::Service(service) => explain_service(service, question),
+        Subject::Address(ip) => address::explain(*ip, question),
+    }
+}
+
+fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
     let request = Request::Explain { service: service.clone() };
     let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
     let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
@@ -76,6 +108,7 @@ mod tests {
                 kind: AddressKind::LoadBalancer,
                 policy: TrafficPolicy::Cluster,
                 vip: true,
+                owner: None,
                 held_by: Some("default/older".parse().unwrap()),
                 allowed_sources: Some(vec![([192, 0, 2, 0].into(), [192, 0, 2, 255].into())]),
             }],

@@ -128,6 +128,7 @@ impl Settings {
                 validate::mark(iptables.masquerade_bit.unwrap_or(defaults::MASQUERADE_BIT)),
             )?,
             local_mode: validate::local_mode(&configuration, origin)?,
+            pod_ranges: validate::pod_ranges(&configuration, origin)?,
             host_firewall: flags.host_firewall,
             node_port_addresses,
             bind_address: origin.check("bindAddress", validate::bind_address(&configuration.bind_address))?,
@@ -201,7 +202,7 @@ fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result
     if !configuration.feature_gates.external_ips() {
         return Ok(ExternalIps::Off);
     }
-    Ok(if ranges.is_empty() { ExternalIps::NoNodeIps } else { ExternalIps::In(ranges) })
+    Ok(if ranges.is_empty() { ExternalIps::Unowned } else { ExternalIps::In(ranges) })
 }
 
 fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {

@@ -59,10 +59,11 @@ fn without_flags_upstream_s_defaults_hold() {
             masquerade_all: false,
             mark: 0x4000,
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
+            pod_ranges: Vec::new(),
             host_firewall: HostFirewall::AsKubeProxy,
             node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
-            external_ips: ExternalIps::NoNodeIps,
+            external_ips: ExternalIps::Unowned,
             drain_timeout: None,
             vip_binding: VipBinding::Address,
             external_forwarding_method: ForwardingMethod::Masquerade,
@@ -396,7 +397,7 @@ fn external_ips_exclude_node_ips_by_default_and_their_flag_counts_beside_a_file(
         of_flags
     };
     for usual in [&[][..], &["--external-ip-policy="]] {
-        assert_eq!(external_ips(usual), ExternalIps::NoNodeIps);
+        assert_eq!(external_ips(usual), ExternalIps::Unowned);
     }
     let given = ["--external-ip-policy=203.0.113.7/24,::/0", "--external-ip-policy=192.0.2.1/32"];
     let ranges = ["203.0.113.0/24", "::/0", "192.0.2.1/32"].map(|range| range.parse().unwrap());

@@ -240,6 +240,17 @@ pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin)
     Ok(LocalMode::Fixed(traffic))
 }
 
+/// The ranges of the pods of all nodes. They are checked only where pods are recognised by them, as in upstream:
+/// elsewhere what is no range is left out.
+pub(super) fn pod_ranges(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<Vec<IpNet>, Error> {
+    let list = &configuration.cluster_cidr;
+    if configuration.detect_local_mode == "ClusterCIDR" {
+        let (v4, v6) = origin.check("clusterCIDR", cidr_per_family(list))?;
+        return Ok(v4.map(IpNet::V4).into_iter().chain(v6.map(IpNet::V6)).collect());
+    }
+    Ok(list.split(',').filter_map(|range| range.trim().parse().ok()).collect())
+}
+
 /// A list of at most one range of each family.
 fn cidr_per_family(list: &str) -> Result<(Option<Ipv4Net>, Option<Ipv6Net>), Problem> {
     let mut families = (None, None);

@@ -38,6 +38,10 @@ impl RequestHandler for ControlHandler {
                 put_first(self.problems.about_source(), &mut explanation.problems);
                 Response::Explanation(Box::new(explanation))
             }),
+            Request::ExplainAddress { ip } => self
+                .handle
+                .explain_address(ip)
+                .map(|explanation| Response::AddressExplanation(Box::new(explanation))),
             Request::Holders => {
                 self.handle.virtual_server_owners().map(Response::Holders).map_err(Into::into)
             }

@@ -4,6 +4,7 @@ pub(super) mod first_sync;
 pub(super) mod kube_ipvs0;
 pub(super) mod nf_tables;
 pub(super) mod subscription;
+pub(super) mod way_to_api_server;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -13,6 +13,7 @@ use crate::{
     config::Settings,
     conntrack::CleanupMetrics,
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
+    source::nodes::NodesNeeded,
     events::{ForeignEvents, Outbox, RepairEvents},
     serve::{
         health::Health,
@@ -39,6 +40,8 @@ pub(super) struct Observers {
     pub(super) first_sync_ended: watch::Receiver<bool>,
     /// The nodes to ask whether they unpack what is sent to their pods.
     pub(super) peers_to_ask: watch::Receiver<PeersToAsk>,
+    /// Whether anything depends on the addresses of the other nodes.
+    pub(super) nodes_needed: NodesNeeded,
     /// What goes through tunnels, for the metrics.
     pub(super) tunnel_packets: TunnelPackets,
 }
@@ -65,6 +68,7 @@ impl Observers {
         let advice = advice.clone();
         let metrics = Metrics::new(families, started, health, gates, api_server, root);
         let (peers, peers_to_ask) = PeersObserver::new();
+        let nodes_needed = NodesNeeded::default();
         let tunnel_packets = TunnelPackets::default();
         let metrics = metrics.with_advice(move || advice.all());
         let packets = tunnel_packets.clone();
@@ -72,6 +76,7 @@ impl Observers {
         let (first, rules_in_place) = RulesInPlace::new();
         let (write, first_sync_ended) = FirstSyncEnd::new();
         let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write), Box::new(peers)];
+        observers.push(Box::new(nodes_needed.clone()));
         observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
             observers.push(Box::new(RepairEvents(outbox.clone())));
@@ -89,6 +94,7 @@ impl Observers {
             rules_in_place,
             first_sync_ended,
             peers_to_ask,
+            nodes_needed,
             tunnel_packets,
         };
         Ok((listeners, Arc::new(pages.context("the configuration cannot be shown")?)))

@@ -173,9 +173,11 @@ impl RequestHandler for WaitingHandler {
             Request::BugReport => Response::BugReport(Box::new(BugReport::new(&self.pages))),
             Request::LogLevel { set } => log_level(&self.log_level, set.as_ref()),
             Request::Version => Response::Version(Build::this()),
-            Request::Diff | Request::Explain { .. } | Request::Holders | Request::Resync => {
-                Response::Error(problems.join("; "))
-            }
+            Request::Diff
+            | Request::Explain { .. }
+            | Request::ExplainAddress { .. }
+            | Request::Holders
+            | Request::Resync => Response::Error(problems.join("; ")),
             Request::Status => {
                 let daemon = self.identity.now();
                 let sync_state_age = daemon.uptime;

@@ -1,13 +1,13 @@
 //! Answers `diff`, `explain` and `preflight` without a daemon, from the source and the kernel. Changes nothing.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs};
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
-use service::{Change, Explanation, ObjectName, State};
+use service::{AddressExplanation, Change, Explanation, ObjectName, State};
 use tokio::{
     runtime::Builder,
     select,
@@ -102,6 +102,11 @@ impl<'a> WithoutDaemon<'a> {
         explanation
     }
 
+    /// Explains whose an address would be.
+    pub fn explain_address(&self, ip: IpAddr) -> AddressExplanation {
+        self.source_state.state.explain_address(ip)
+    }
+
     /// Warns of a scheduler that was not tried: only a daemon tries whether the kernel has it. A scheduler in use
     /// exists.
     fn untried(&self, explanation: &Explanation) -> Option<String> {
@@ -123,7 +128,7 @@ impl<'a> WithoutDaemon<'a> {
         // Manifests need no Node.
         let has_none = !self.source_state.node && matches!(self.settings.source, config::Source::Api { .. });
         let without_peers = || {
-            let what = "the other Nodes could not be listed: what direct return needs of them is not known";
+            let what = "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return needs of them";
             (!self.source_state.knows_peers).then(|| what.to_owned())
         };
         has_none.then(|| no_node(&self.settings.node_name)).or_else(without_peers)
@@ -159,7 +164,7 @@ struct SourceState {
 }
 
 impl SourceState {
-    /// Follows the source until all lists are complete. The other nodes are listed only if a Service is answered directly.
+    /// Follows the source until all lists are complete. The other nodes are listed only if a Service depends on them.
     async fn all(settings: &Settings, links: dummy_interface::Observed) -> anyhow::Result<Self> {
         let source = Source::open(settings).await?;
         let watches = Watches::default();
@@ -167,12 +172,16 @@ impl SourceState {
         let on_change = |change| _ = send.send(change);
         let lists = async {
             let mut source_state = Self::at(links, settings);
-            source_state.follow(&mut changes, |state, _| state.synced()).await;
-            if !source_state.state.unpacking().is_empty() && matches!(source, Source::Api(_)) {
+            source_state.state.apply(Change::ApiServer(source.api_server_addresses().await));
+            source_state.follow(&mut changes, |state, _| state.listed()).await;
+            if source_state.state.needs_nodes() && matches!(source, Source::Api(_)) {
                 select! {
                     () = source_state.follow(&mut changes, |_, peers_are_listed| peers_are_listed) => {}
                     never = source.follow_peers(&settings.node_name, &watches, on_change) => match never {},
-                    () = sleep(PEERS_PATIENCE) => source_state.knows_peers = false,
+                    () = sleep(PEERS_PATIENCE) => {
+                        source_state.knows_peers = false;
+                        source_state.state.apply(Change::PeersUnavailable);
+                    }
                 }
             }
             source_state

@@ -7,10 +7,12 @@ mod client;
 mod server;
 mod status;
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use reconciler::{SyncReport, VirtualServerOwner};
-use service::{Explanation, ObjectName};
+use service::{AddressExplanation, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{logging::Level, version::Build};
@@ -35,6 +37,11 @@ pub enum Request {
     Explain {
         /// The Service.
         service: ObjectName,
+    },
+    /// Explain whose an address is.
+    ExplainAddress {
+        /// The address.
+        ip: IpAddr,
     },
     /// Return the level of the log, after changing it if a new one is given.
     LogLevel {
@@ -93,6 +100,8 @@ pub enum Response {
     Difference(Difference),
     /// To [`Request::Explain`].
     Explanation(Box<Explanation>),
+    /// To [`Request::ExplainAddress`].
+    AddressExplanation(Box<AddressExplanation>),
     /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
     LogLevel(String),
     /// To [`Request::Holders`], in no particular order.

@@ -1,6 +1,11 @@
 //! The client of the API server.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow, ensure};
 use http::Uri;
@@ -9,12 +14,17 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
+use tokio::{net::lookup_host, time::timeout};
+use tracing::debug;
+
 use crate::config::file::yaml;
 
 /// An API server, and the way to it.
 pub struct Server {
     /// Its host and port.
     pub address: String,
+    host: String,
+    port: u16,
     /// Nothing has been sent yet.
     pub client: Client,
 }
@@ -40,8 +50,29 @@ pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
     let port = config.cluster_url.port_u16();
     let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
     let client = kubernetes::api::client(&config).context("the API server cannot be talked to")?;
-    Ok(Server { address, client })
+    let is_plain = config.cluster_url.scheme_str() == Some("http");
+    let port = port.unwrap_or(if is_plain { 80 } else { 443 });
+    // An IPv6 address has brackets in a URL.
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Server { address, host, port, client })
 }
+
+impl Server {
+    /// The addresses that its host has now; none if a name cannot be resolved.
+    pub(crate) async fn addresses(&self) -> BTreeSet<SocketAddr> {
+        match timeout(RESOLVER_PATIENCE, lookup_host((&*self.host, self.port))).await {
+            Ok(Ok(addresses)) => addresses.collect(),
+            Ok(Err(error)) => {
+                debug!("the API server's name {} cannot be resolved: {error}", self.host);
+                BTreeSet::new()
+            }
+            Err(_) => BTreeSet::new(),
+        }
+    }
+}
+
+/// For how long a start waits for the address of the API server's name.
+const RESOLVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A kubeconfig's, directed to the `master` if there is one.
 fn directed(mut config: Config, master: Option<&str>) -> anyhow::Result<Config> {

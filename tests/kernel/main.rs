@@ -13,6 +13,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod address_owners;
 mod addresses;
 mod advice;
 mod balancing;

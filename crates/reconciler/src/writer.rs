@@ -148,6 +148,10 @@ impl Writer {
                 drop(answer.send(Ok(explanation)));
             }
             Input::Explain(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
+            Input::ExplainAddress(ip, answer) if self.is_listed() => {
+                drop(answer.send(Ok(self.reconciler.state().explain_address(ip))));
+            }
+            Input::ExplainAddress(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
             Input::NodeUsage(answer) if self.history.has_synced() => {
                 drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
             }

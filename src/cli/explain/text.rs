@@ -86,6 +86,9 @@ impl Answer {
         if let Some(balancing) = &part.direct_return {
             let _ = write!(words, ", answered directly, {}", Balancing(balancing));
         }
+        if let Some(owner) = &at.owner {
+            let _ = write!(words, ", not bound: it is {owner}");
+        }
         if let Some(holder) = &at.held_by {
             let _ = write!(words, ", but {holder} has it: its claim comes first");
         }

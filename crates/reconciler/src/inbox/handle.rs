@@ -1,10 +1,13 @@
 //! How the other threads reach the writer thread.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{
+    net::IpAddr,
+    sync::mpsc::{Receiver, Sender, channel},
+};
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport};
-use service::{Change, Explanation, ObjectName};
+use service::{AddressExplanation, Change, Explanation, ObjectName};
 use watcher::Plan;
 
 use crate::{
@@ -25,6 +28,8 @@ pub(crate) enum Input {
     Compare(Sender<Result<Plan, Unanswered>>),
     /// Say why a Service is served as it is.
     Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
+    /// Say whose an address is.
+    ExplainAddress(IpAddr, Sender<Result<AddressExplanation, Unanswered>>),
     /// Say what Services use of the node, once the first sync has ended.
     NodeUsage(Sender<NodeUsage>),
     /// Say which Service has each virtual server.
@@ -101,6 +106,11 @@ impl Handle {
         self.ask(|answer| Input::Explain(service, answer))?
     }
 
+    /// Whose an address is on this node, and what is done with it. Blocks while a sync is running.
+    pub fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
+        self.ask(|answer| Input::ExplainAddress(ip, answer))?
+    }
+
     /// How things stand. Blocks while a sync is running.
     pub fn status(&self) -> Result<SyncStatus, Stopped> {
         self.ask(Input::Status)
@@ -153,8 +163,6 @@ impl Handle {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
 
     #[test]

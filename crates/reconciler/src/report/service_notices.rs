@@ -85,9 +85,14 @@ fn each<'a, T: Ord + Clone + 'a>(
 
 fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
-        Unserved::Named(address, holder) => format!(
-            "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
-        ),
+        Unserved::Named(address, holder) => {
+            // Who reads Events of one namespace need not know what others have.
+            let holder = match holder.namespace() == service.namespace() {
+                true => holder.to_string(),
+                false => "a Service of another namespace".to_owned(),
+            };
+            format!("{address} belongs to {holder}, whose claim comes first; it is not served for this Service")
+        }
         Unserved::More(more) => format!(
             "addresses and ports that belong to others, whose claims come first, and that are not named: {more}"
         ),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EndpointReason, HintsIgnored};
 use crate::{
-    compute::{AddressKind, EndpointSelection, HealthCheck, NotServed, RefusedAddress},
+    compute::{AddressKind, AddressOwner, EndpointSelection, HealthCheck, NotServed, RefusedAddress},
     input::{ObjectName, TrafficPolicy, Weight},
 };
 
@@ -82,8 +82,12 @@ pub struct ExplainedAddress {
     pub kind: AddressKind,
     /// The policy that counts there: `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy`.
     pub policy: TrafficPolicy,
-    /// Whether the address is bound to kube-ipvs0; otherwise an interface of the node has it.
+    /// Whether the address is bound to this node as a VIP.
     pub vip: bool,
+    /// Whose the address is besides; `None`: nothing else has it.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub owner: Option<AddressOwner>,
     /// Another Service, which has it because its claim comes first.
     pub held_by: Option<ObjectName>,
     /// The ranges of clients that are let in, first and last; `None`: everybody.

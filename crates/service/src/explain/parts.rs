@@ -7,7 +7,7 @@ use super::{
     names,
 };
 use crate::{
-    compute::{Decisions, DesiredService, Frontend, PolicyGroup, PortEndpoint, PortGroup},
+    compute::{AddressKind, AddressOwner, Decisions, DesiredService, Frontend, PolicyGroup, PortEndpoint, PortGroup},
     input::{ObjectName, Traits},
     state::State,
 };
@@ -28,6 +28,7 @@ pub(super) fn parts(
                 kind: frontend.kind,
                 policy: policies.policy,
                 vip: vips.contains(&frontend.address.ip),
+                owner: owner(decisions, frontend),
                 held_by: other_holder(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),
             });
@@ -71,6 +72,15 @@ fn part(
         endpoints: endpoints(group, policies),
         slices_without_port: names(group.slices_without_port()),
     }
+}
+
+/// Whose an address is besides, if that is why it is not bound.
+fn owner(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<AddressOwner> {
+    let is_bound = || frontend.bound_ip(decisions.inputs).is_some();
+    if frontend.kind == AddressKind::NodePort || is_bound() {
+        return None;
+    }
+    Some(AddressOwner::of(frontend.address.ip, decisions.inputs)).filter(|owner| *owner != AddressOwner::Nobody)
 }
 
 /// The Service that has the address of a frontend, if it is another one.

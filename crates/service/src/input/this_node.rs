@@ -194,18 +194,21 @@ impl ThisNode {
 
     /// Whether an address has the same owner as with the other, and may be bound if it may be with that.
     pub(crate) fn sees_alike(&self, other: &Self, ip: &IpAddr, options: &Options) -> bool {
-        let seen = |node: &Self| {
-            (
+        let seen = |node: &Self| -> [bool; 5] {
+            [
                 node.has(ip),
                 node.node.ips.contains(ip),
                 node.peers.has(ip),
-                node.asks_api_server_at(ip),
-                node.has_api_endpoint_at(ip),
                 node.is_in_pod_range(ip, options),
                 node.knows_nodes(options),
-            )
+            ]
+        };
+        let ports = |all: &BTreeSet<SocketAddr>| -> Vec<u16> {
+            all.iter().filter(|at| at.ip() == *ip).map(SocketAddr::port).collect()
         };
         seen(self) == seen(other)
+            && ports(&self.api_server) == ports(&other.api_server)
+            && ports(&self.api_endpoints) == ports(&other.api_endpoints)
     }
 
     /// Whether all addresses have the same owners as with the other.

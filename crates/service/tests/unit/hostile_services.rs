@@ -69,11 +69,6 @@ fn with(service: Service) -> State {
     state_after(options(), [Change::ApplyService(service)])
 }
 
-fn allowing(ranges: &[&str]) -> Options {
-    let ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
-    Options { external_ips: ExternalIps::In(ranges), ..options() }
-}
-
 /// What is refused, in words.
 fn refused(state: &State) -> Vec<String> {
     let of_service = |(service, all): (_, &[service::RefusedAddress])| {

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod address_owners;
 mod any_order_of_events;
 mod balancing;
 mod changes;

@@ -10,7 +10,7 @@ use std::{
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
+    Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
     RefusedAddress, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
 };
 
@@ -19,6 +19,11 @@ pub(crate) const NODE: &str = "node-a";
 
 pub(crate) fn options() -> Options {
     Options::new(NODE)
+}
+
+pub(crate) fn allowing(ranges: &[&str]) -> Options {
+    let ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
+    Options { external_ips: ExternalIps::In(ranges), ..options() }
 }
 
 /// NodePorts at these addresses of the node.

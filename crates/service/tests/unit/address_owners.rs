@@ -1,0 +1,177 @@
+//! Addresses that belong to something else than the Service that asks for them.
+
+use std::net::SocketAddr;
+
+use crate::common::*;
+use service::{AddressOwner, AddressRefusal, Change, Node, ObjectName, Options, Peer, Service, ServiceKind, State};
+
+const TAKEN: &str = "198.51.100.1";
+
+/// A Service that asks for an address, created at this time.
+fn asking(text: &str, cluster_ip: &str, external_ip: &str, created: i64) -> Service {
+    Service { external_ips: ips(&[external_ip]), created: Some(created), ..service(text, cluster_ip) }
+}
+
+fn balanced(text: &str, cluster_ip: &str, at: &str, created: i64) -> Service {
+    Service {
+        kind: ServiceKind::LoadBalancer,
+        load_balancer_ips: ips(&[at]),
+        created: Some(created),
+        ..service(text, cluster_ip)
+    }
+}
+
+fn peer(name: &str, ip: &str, pods: &[&str]) -> Peer {
+    Peer {
+        name: name.into(),
+        ips: ips(&[ip]),
+        overlay_ips: Vec::new(),
+        pod_cidrs: pods.iter().map(|range| range.parse().unwrap()).collect(),
+        problems: Vec::new(),
+    }
+}
+
+fn refusals(state: &State, text: &str) -> Vec<AddressRefusal> {
+    state.desired(&name(text)).unwrap().refused().iter().map(|refused| refused.why).collect()
+}
+
+fn is_served(state: &State, text: &str) -> bool {
+    state.desired(&name(text)).unwrap().virtual_servers.iter().any(|server| server.address.ip == ip(TAKEN))
+}
+
+#[test]
+fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it() {
+    let node = Node { pod_cidrs: vec!["198.51.100.0/25".parse().unwrap()], ..Node::default() };
+    let api = SocketAddr::new(ip(TAKEN), 6443);
+    for (change, why, owner) in [
+        (Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]), AddressRefusal::NodeIp, AddressOwner::OtherNode),
+        (Change::ApiServer([api].into()), AddressRefusal::ApiServer, AddressOwner::ApiServer),
+        (Change::ApplyNode(node), AddressRefusal::PodRange, AddressOwner::PodRange),
+        (
+            Change::ReplacePeers(vec![peer("node-b", "192.0.2.2", &["198.51.100.0/24"])]),
+            AddressRefusal::PodRange,
+            AddressOwner::PodRange,
+        ),
+    ] {
+        for (options, allowed) in [(options(), false), (allowing(&["198.51.100.0/24"]), true)] {
+            let mut state = state_with(options, &[asking("web", "10.96.0.1", TAKEN, 1)], &[]);
+            assert!(state.wants_vip(&ip(TAKEN)), "nothing else has it");
+            state.apply(change.clone());
+            assert_eq!(is_served(&state, "web"), allowed, "{change:?}");
+            assert_eq!(refusals(&state, "web"), if allowed { vec![] } else { vec![why] });
+            assert_eq!(state.explain_address(ip(TAKEN)).owner, owner);
+            let is_pods = owner == AddressOwner::PodRange;
+            assert_eq!(state.wants_vip(&ip(TAKEN)), allowed && is_pods, "{change:?}: no pod has it yet");
+        }
+    }
+}
+
+#[test]
+fn an_external_ip_of_an_endpoint_of_an_older_service_is_refused() {
+    let dns = Service { created: Some(1), ..service("kube-system/dns", "10.96.0.10") };
+    let thief = asking("thief", "10.96.0.66", TAKEN, 2);
+    let slices = [slice("dns-1", "kube-system/dns", &[ready(TAKEN)])];
+    for services in [[dns.clone(), thief.clone()], [thief.clone(), dns.clone()]] {
+        let mut state = state_of(&services, &slices);
+        assert_eq!(refusals(&state, "thief"), [AddressRefusal::Endpoint]);
+        state.apply(Change::DeleteSlice(name("dns-1")));
+        assert_eq!(refusals(&state, "thief"), []);
+        state.apply(Change::ApplySlice(slices[0].clone()));
+        assert_eq!(refusals(&state, "thief"), [AddressRefusal::Endpoint]);
+    }
+    // Who may write slices takes no address from an older Service with them.
+    let own = [slice("thief-1", "thief", &[ready("203.0.113.7")])];
+    let victim = asking("kube-system/victim", "10.96.0.11", "203.0.113.7", 1);
+    let state = state_of(&[victim, Service { created: Some(2), ..service("thief", "10.96.0.66") }], &own);
+    assert!(state.wants_vip(&ip("203.0.113.7")));
+}
+
+#[test]
+fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
+    let victim = asking("a/victim", "10.96.0.1", TAKEN, 1);
+    let thief = Service { ports: vec![port("", ipvs::Protocol::Udp, 443)], ..asking("b/thief", "10.96.0.66", TAKEN, 2) };
+    let beside = Service { ports: vec![port("", ipvs::Protocol::Tcp, 25)], ..asking("a/mail", "10.96.0.3", TAKEN, 3) };
+    let mut state = state_of(&[thief.clone(), victim.clone(), beside], &[]);
+    assert_eq!(refusals(&state, "b/thief"), [AddressRefusal::OtherNamespace]);
+    assert!(is_served(&state, "a/victim") && is_served(&state, "a/mail"), "a namespace shares with itself");
+    for gone in ["a/victim", "a/mail"] {
+        state.apply(Change::DeleteService(name(gone)));
+    }
+    assert_eq!(refusals(&state, "b/thief"), []);
+    // A controller's word goes before an older Service's.
+    state.apply(Change::ApplyService(balanced("a/ingress", "10.96.0.1", TAKEN, 9)));
+    assert_eq!(refusals(&state, "b/thief"), [AddressRefusal::OtherNamespace]);
+    let shared = state_with(allowing(&["0.0.0.0/0"]), &[victim, thief], &[]);
+    assert!(is_served(&shared, "b/thief") && is_served(&shared, "a/victim"));
+}
+
+#[test]
+fn a_load_balancer_at_another_node_s_address_is_served_and_not_bound() {
+    let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
+    for (peers, bound) in [(vec![peer("node-b", TAKEN, &[])], false), (vec![peer("node-b", "192.0.2.2", &[])], true)] {
+        let touched = state.apply(Change::ReplacePeers(peers));
+        assert!(is_served(&state, "web"));
+        assert_eq!(state.wants_vip(&ip(TAKEN)), bound);
+        assert_eq!(touched.vips, [ip(TAKEN)].into());
+    }
+}
+
+#[test]
+fn a_load_balancer_may_be_the_way_to_the_api_server() {
+    let at = |port| Change::ApiServer([SocketAddr::new(ip(TAKEN), port)].into());
+    let mut state = state_of(&[balanced("api", "10.96.0.1", TAKEN, 1)], &[]);
+    state.apply(at(80));
+    assert!(state.wants_vip(&ip(TAKEN)), "this Service's port is the API server's");
+    state.apply(at(6443));
+    assert!(!state.wants_vip(&ip(TAKEN)));
+}
+
+#[test]
+fn the_port_of_an_api_server_is_served_for_no_service() {
+    let kubernetes = service("default/kubernetes", "10.96.0.1");
+    let slices = [slice("api", "default/kubernetes", &[ready(TAKEN)])];
+    let number = slices[0].ports[0].port;
+    let ports = vec![port("a", ipvs::Protocol::Tcp, number), port("b", ipvs::Protocol::Tcp, 9)];
+    let web = Service { ports, ..balanced("web", "10.96.0.2", TAKEN, 1) };
+    let state = state_of(&[kubernetes, web], &slices);
+    let at: Vec<_> = virtual_servers(&state).into_iter().filter(|at| at.contains(TAKEN)).collect();
+    assert_eq!(at, [format!("TCP {TAKEN}:9")]);
+    let [problem] = state.desired(&name("web")).unwrap().problems() else { panic!("one problem") };
+    assert_eq!(
+        problem,
+        &format!("status.loadBalancer.ingress: TCP {TAKEN}:{number} is not served: the API server listens there")
+    );
+    assert!(!state.wants_vip(&ip(TAKEN)));
+}
+
+#[test]
+fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_depends_on_them() {
+    let watching = || Options { watches_nodes: true, ..options() };
+    let plain = state_with(watching(), &[service("web", "10.96.0.1")], &[]);
+    assert!(plain.synced() && !plain.needs_nodes());
+    for change in [Change::ReplacePeers(vec![]), Change::PeersUnavailable, Change::InitDonePeers([].into_iter().collect())] {
+        let mut state = state_with(watching(), &[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
+        assert!(state.listed() && !state.synced() && state.needs_nodes());
+        assert!(!state.wants_vip(&ip(TAKEN)));
+        state.apply(change);
+        assert!(state.synced() && state.wants_vip(&ip(TAKEN)));
+        // Later it goes on without waiting: what comes new is not bound before.
+        state.apply(Change::ForgetPeers);
+        assert!(state.synced() && !state.wants_vip(&ip(TAKEN)));
+    }
+}
+
+#[test]
+fn an_explained_address_names_its_services_and_those_that_are_refused() {
+    let state = state_of(
+        &[asking("a/web", "10.96.0.1", TAKEN, 1), asking("b/thief", "10.96.0.66", TAKEN, 2)],
+        &[],
+    );
+    let explained = state.explain_address(ip(TAKEN));
+    assert_eq!((explained.owner, explained.vip), (AddressOwner::Nobody, true));
+    let uses: Vec<_> = explained.uses.iter().map(|it| it.service.to_string()).collect();
+    assert_eq!(uses, ["a/web"]);
+    assert_eq!(explained.refused[0].0, ObjectName::new("b", "thief"));
+    let cluster_ip = state.explain_address(ip("10.96.0.1"));
+    assert_eq!((cluster_ip.owner, cluster_ip.vip), (AddressOwner::ClusterIp, true));
+}
