@@ -9,8 +9,12 @@ use std::{
 };
 
 use dummy_interface::{DummyInterface, KernelDummyInterface, Operation, VipBinding};
-use ipvs::{Ipvs, Protocol, RealServerAddress, ServiceAddress};
+use ipvs::{Ipvs, Protocol, RealServerAddress, ServiceAddress, VirtualServerId};
 use tracing::warn;
+
+/// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one of them
+/// through a proxy on this node, as with k3s.
+const CLUSTER_IP_PORT: u16 = 443;
 
 /// Unbinds the VIPs that stand between this node and the API server at these addresses. What cannot be done is logged:
 /// nearly always there is nothing to do.
@@ -35,7 +39,14 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
         let found = ipvs.real_servers(of.into())?;
         Ok(Some(found.into_iter().map(|server| server.config.address).collect()))
     };
-    let hiding = hiding(api_server, &bound, &mut real_servers)?;
+    let kubernetes = servers.iter().filter_map(|server| match server.config.id {
+        VirtualServerId::Address(at) if at.protocol == Protocol::Tcp && at.port == CLUSTER_IP_PORT => {
+            Some(SocketAddr::new(at.ip, at.port))
+        }
+        _ => None,
+    });
+    let ways = api_server.iter().copied().chain(kubernetes).collect();
+    let hiding = hiding(&ways, &bound, &mut real_servers)?;
     if hiding.is_empty() {
         return Ok(());
     }
@@ -55,12 +66,12 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
 /// A VIP with a virtual server at the API server's port leads on: to its real servers, as the ClusterIP of
 /// `default/kubernetes` does. Without one it leads nowhere.
 fn hiding<E>(
-    api_server: &BTreeSet<SocketAddr>,
+    ways: &BTreeSet<SocketAddr>,
     bound: &BTreeSet<IpAddr>,
     real_servers: &mut impl FnMut(ServiceAddress) -> Result<Option<Vec<RealServerAddress>>, E>,
 ) -> Result<BTreeSet<IpAddr>, E> {
     let mut hiding = BTreeSet::new();
-    for at in api_server {
+    for at in ways {
         match real_servers(tcp(*at))? {
             Some(next) => {
                 for real in next {
