@@ -58,7 +58,7 @@ fn script(shell: Shell) -> anyhow::Result<String> {
                 + include_str!("completion/services.bash")
         }
         Shell::Zsh => {
-            let offers = |line: &str| line.starts_with("':service -- ") || line.starts_with("'::filter -- ");
+            let offers = |line: &str| line.starts_with("':subject -- ") || line.starts_with("'::filter -- ");
             let line = |line: &str| match offers(line) {
                 true => line.replace(":_default'", ":_kube_ipvs_services'") + "\n",
                 false => format!("{line}\n"),
