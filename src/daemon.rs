@@ -42,8 +42,8 @@ use crate::{
         metrics::MetricsPages,
     },
     signals::TerminationSignals,
-    source::{Source, known_node::KnownNode},
     source::nodes::OtherNodes,
+    source::{Source, known_node::KnownNode},
     takeover::{
         another_proxy::AnotherProxy,
         leftovers::{self, NodeRules},

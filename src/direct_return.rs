@@ -21,9 +21,7 @@ pub(crate) use self::{
     peers_to_ask::{PeersObserver, PeersToAsk},
     received::received,
 };
-use crate::{
-    node::{advice::FilteredTunnels, sysctl::Sysctl},
-};
+use crate::node::{advice::FilteredTunnels, sysctl::Sysctl};
 
 /// Asks the other nodes while any Service is answered directly.
 pub(crate) struct DirectReturn<'a, F> {

@@ -1,8 +1,8 @@
 //! The source of Services: an API server, or a directory of manifests.
 
 pub mod api_server;
-pub(crate) mod nodes;
 pub(crate) mod known_node;
+pub(crate) mod nodes;
 
 use std::{
     collections::BTreeSet,

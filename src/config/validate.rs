@@ -242,7 +242,10 @@ pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin)
 
 /// The ranges of the pods of all nodes. They are checked only where pods are recognised by them, as in upstream:
 /// elsewhere what is no range is left out.
-pub(super) fn pod_ranges(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<Vec<IpNet>, Error> {
+pub(super) fn pod_ranges(
+    configuration: &KubeProxyConfiguration,
+    origin: Origin,
+) -> Result<Vec<IpNet>, Error> {
     let list = &configuration.cluster_cidr;
     if configuration.detect_local_mode == "ClusterCIDR" {
         let (v4, v6) = origin.check("clusterCIDR", cidr_per_family(list))?;

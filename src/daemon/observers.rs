@@ -13,13 +13,13 @@ use crate::{
     config::Settings,
     conntrack::CleanupMetrics,
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    source::nodes::NodesNeeded,
     events::{ForeignEvents, Outbox, RepairEvents},
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
         metrics::{KernelCalls, Metrics, MetricsPages, TrafficMetrics},
     },
+    source::nodes::NodesNeeded,
     takeover::leftovers::RulesInPlace,
 };
 

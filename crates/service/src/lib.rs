@@ -40,10 +40,10 @@ pub mod seconds;
 mod state;
 
 pub use compute::{
-    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts, EndpointScope,
-    EndpointSelection, Entrance, HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
-    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, MasqueradeSet, NotServed, RefusedAddress,
-    SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
+    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts,
+    EndpointScope, EndpointSelection, Entrance, HealthCheck, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS,
+    MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, MasqueradeSet, NotServed,
+    RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
     AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,

@@ -54,7 +54,9 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     let failed = links.apply(&operations)?;
     for (position, vip) in hiding.iter().enumerate() {
         match failed.iter().find(|failed| failed.index == position) {
-            Some(failed) => warn!(%vip, "the VIP hides the API server and cannot be unbound: {}", failed.error),
+            Some(failed) => {
+                warn!(%vip, "the VIP hides the API server and cannot be unbound: {}", failed.error)
+            }
             None => warn!(%vip, "the VIP was unbound: it hid the API server, which has this address"),
         }
     }
@@ -116,7 +118,10 @@ mod tests {
 
     #[test]
     fn a_vip_without_a_virtual_server_for_the_api_server_hides_it() {
-        assert_eq!(hidden_by(&["10.96.0.1", "10.96.0.2"], &[("10.96.0.1:80", "10.244.0.1:80")]), ["10.96.0.1"]);
+        assert_eq!(
+            hidden_by(&["10.96.0.1", "10.96.0.2"], &[("10.96.0.1:80", "10.244.0.1:80")]),
+            ["10.96.0.1"]
+        );
         assert_eq!(hidden_by(&["10.96.0.2"], &[]), [""; 0], "another one does not");
     }
 

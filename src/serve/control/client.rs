@@ -31,9 +31,11 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 fn patience(request: &Request) -> Duration {
     match request {
         Request::Diff | Request::Resync => RESYNC_PATIENCE,
-        Request::BugReport | Request::Explain { .. } | Request::ExplainAddress { .. } | Request::LogLevel { .. } | Request::Status => {
-            STATUS_PATIENCE
-        }
+        Request::BugReport
+        | Request::Explain { .. }
+        | Request::ExplainAddress { .. }
+        | Request::LogLevel { .. }
+        | Request::Status => STATUS_PATIENCE,
         Request::Holders | Request::Version => SHORT_PATIENCE,
     }
 }

@@ -72,9 +72,9 @@ impl RequestHandler for Fixed {
             Request::Diff => {
                 Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
             }
-            Request::ExplainAddress { ip } => Response::AddressExplanation(Box::new(
-                State::new(Options::new("node")).explain_address(ip),
-            )),
+            Request::ExplainAddress { ip } => {
+                Response::AddressExplanation(Box::new(State::new(Options::new("node")).explain_address(ip)))
+            }
             Request::Explain { service } => {
                 Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
             }

@@ -91,7 +91,9 @@ fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
                 true => holder.to_string(),
                 false => "a Service of another namespace".to_owned(),
             };
-            format!("{address} belongs to {holder}, whose claim comes first; it is not served for this Service")
+            format!(
+                "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
+            )
         }
         Unserved::More(more) => format!(
             "addresses and ports that belong to others, whose claims come first, and that are not named: {more}"

@@ -103,8 +103,8 @@ impl Frontend<'_> {
             AddressKind::NodePort => false,
             AddressKind::LoadBalancer | AddressKind::ExternalIp => {
                 let is_pods = node.is_in_pod_range(&ip, options) && addresses.is_endpoint(&ip);
-                let is_api_servers =
-                    node.has_api_endpoint_at(&ip) || node.asks_api_server_at(&ip) && !self.leads_to_api_server(node);
+                let is_api_servers = node.has_api_endpoint_at(&ip)
+                    || node.asks_api_server_at(&ip) && !self.leads_to_api_server(node);
                 !(node.has(&ip) || node.peers().has(&ip) || is_api_servers || is_pods)
                     && node.knows_nodes(options)
             }

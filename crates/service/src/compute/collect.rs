@@ -77,7 +77,8 @@ impl Collected {
     }
 
     fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
-        let Decisions { inputs, external, sources, over_quota, without_direct_return, api_servers, .. } = decisions;
+        let Decisions { inputs, external, sources, over_quota, without_direct_return, api_servers, .. } =
+            decisions;
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
         let health_check_ports =

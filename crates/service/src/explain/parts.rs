@@ -7,7 +7,9 @@ use super::{
     names,
 };
 use crate::{
-    compute::{AddressKind, AddressOwner, Decisions, DesiredService, Frontend, PolicyGroup, PortEndpoint, PortGroup},
+    compute::{
+        AddressKind, AddressOwner, Decisions, DesiredService, Frontend, PolicyGroup, PortEndpoint, PortGroup,
+    },
     input::{ObjectName, Traits},
     state::State,
 };
@@ -80,7 +82,8 @@ fn owner(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<AddressOw
     if frontend.kind == AddressKind::NodePort || is_bound() {
         return None;
     }
-    Some(AddressOwner::of(frontend.address.ip, decisions.inputs)).filter(|owner| *owner != AddressOwner::Nobody)
+    Some(AddressOwner::of(frontend.address.ip, decisions.inputs))
+        .filter(|owner| *owner != AddressOwner::Nobody)
 }
 
 /// The Service that has the address of a frontend, if it is another one.

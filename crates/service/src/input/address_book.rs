@@ -128,7 +128,11 @@ impl AddressBook {
         });
     }
 
-    fn count_endpoints(&mut self, slice: &CompactSlice, change: impl Fn(&mut BTreeMap<EndpointOwner, usize>)) {
+    fn count_endpoints(
+        &mut self,
+        slice: &CompactSlice,
+        change: impl Fn(&mut BTreeMap<EndpointOwner, usize>),
+    ) {
         if self.asked.is_empty() {
             return;
         }

@@ -93,7 +93,9 @@ impl Peers {
     pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
         let known = self.by_name.get(&peer.name);
         known.is_some_and(|known| {
-            known.ips == peer.ips && known.overlay_ips == peer.overlay_ips && known.pod_cidrs == peer.pod_cidrs
+            known.ips == peer.ips
+                && known.overlay_ips == peer.overlay_ips
+                && known.pod_cidrs == peer.pod_cidrs
         })
     }
 

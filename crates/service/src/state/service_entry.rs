@@ -8,7 +8,10 @@ use smallvec::SmallVec;
 use super::Claim;
 use crate::{
     compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
-    input::{AddressBook, CompactSlice, EndpointOwner, ForwardingMethod, ObjectName, Options, Problem, Service, ServiceInputs, ThisNode},
+    input::{
+        AddressBook, CompactSlice, EndpointOwner, ForwardingMethod, ObjectName, Options, Problem, Service,
+        ServiceInputs, ThisNode,
+    },
 };
 
 /// A Service and its slices, in whichever order they arrive, and what they ask for.

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::common::*;
-use service::{AddressOwner, AddressRefusal, Change, Node, ObjectName, Options, Peer, Service, ServiceKind, State};
+use service::{
+    AddressOwner, AddressRefusal, Change, Node, ObjectName, Options, Peer, Service, ServiceKind, State,
+};
 
 const TAKEN: &str = "198.51.100.1";
 
@@ -44,7 +46,11 @@ fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it
     let node = Node { pod_cidrs: vec!["198.51.100.0/25".parse().unwrap()], ..Node::default() };
     let api = SocketAddr::new(ip(TAKEN), 6443);
     for (change, why, owner) in [
-        (Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]), AddressRefusal::NodeIp, AddressOwner::OtherNode),
+        (
+            Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]),
+            AddressRefusal::NodeIp,
+            AddressOwner::OtherNode,
+        ),
         (Change::ApiServer([api].into()), AddressRefusal::ApiServer, AddressOwner::ApiServer),
         (Change::ApplyNode(node), AddressRefusal::PodRange, AddressOwner::PodRange),
         (
@@ -89,8 +95,12 @@ fn an_external_ip_of_an_endpoint_of_an_older_service_is_refused() {
 #[test]
 fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
     let victim = asking("a/victim", "10.96.0.1", TAKEN, 1);
-    let thief = Service { ports: vec![port("", ipvs::Protocol::Udp, 443)], ..asking("b/thief", "10.96.0.66", TAKEN, 2) };
-    let beside = Service { ports: vec![port("", ipvs::Protocol::Tcp, 25)], ..asking("a/mail", "10.96.0.3", TAKEN, 3) };
+    let thief = Service {
+        ports: vec![port("", ipvs::Protocol::Udp, 443)],
+        ..asking("b/thief", "10.96.0.66", TAKEN, 2)
+    };
+    let beside =
+        Service { ports: vec![port("", ipvs::Protocol::Tcp, 25)], ..asking("a/mail", "10.96.0.3", TAKEN, 3) };
     let mut state = state_of(&[thief.clone(), victim.clone(), beside], &[]);
     assert_eq!(refusals(&state, "b/thief"), [AddressRefusal::OtherNamespace]);
     assert!(is_served(&state, "a/victim") && is_served(&state, "a/mail"), "a namespace shares with itself");
@@ -108,7 +118,9 @@ fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
 #[test]
 fn a_load_balancer_at_another_node_s_address_is_served_and_not_bound() {
     let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
-    for (peers, bound) in [(vec![peer("node-b", TAKEN, &[])], false), (vec![peer("node-b", "192.0.2.2", &[])], true)] {
+    for (peers, bound) in
+        [(vec![peer("node-b", TAKEN, &[])], false), (vec![peer("node-b", "192.0.2.2", &[])], true)]
+    {
         let touched = state.apply(Change::ReplacePeers(peers));
         assert!(is_served(&state, "web"));
         assert_eq!(state.wants_vip(&ip(TAKEN)), bound);
@@ -139,7 +151,9 @@ fn the_port_of_an_api_server_is_served_for_no_service() {
     let [problem] = state.desired(&name("web")).unwrap().problems() else { panic!("one problem") };
     assert_eq!(
         problem,
-        &format!("status.loadBalancer.ingress: TCP {TAKEN}:{number} is not served: the API server listens there")
+        &format!(
+            "status.loadBalancer.ingress: TCP {TAKEN}:{number} is not served: the API server listens there"
+        )
     );
     assert!(!state.wants_vip(&ip(TAKEN)));
 }
@@ -149,7 +163,11 @@ fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_de
     let watching = || Options { watches_nodes: true, ..options() };
     let plain = state_with(watching(), &[service("web", "10.96.0.1")], &[]);
     assert!(plain.synced() && !plain.needs_nodes());
-    for change in [Change::ReplacePeers(vec![]), Change::PeersUnavailable, Change::InitDonePeers([].into_iter().collect())] {
+    for change in [
+        Change::ReplacePeers(vec![]),
+        Change::PeersUnavailable,
+        Change::InitDonePeers([].into_iter().collect()),
+    ] {
         let mut state = state_with(watching(), &[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
         assert!(state.listed() && !state.synced() && state.needs_nodes());
         assert!(!state.wants_vip(&ip(TAKEN)));
@@ -163,10 +181,8 @@ fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_de
 
 #[test]
 fn an_explained_address_names_its_services_and_those_that_are_refused() {
-    let state = state_of(
-        &[asking("a/web", "10.96.0.1", TAKEN, 1), asking("b/thief", "10.96.0.66", TAKEN, 2)],
-        &[],
-    );
+    let state =
+        state_of(&[asking("a/web", "10.96.0.1", TAKEN, 1), asking("b/thief", "10.96.0.66", TAKEN, 2)], &[]);
     let explained = state.explain_address(ip(TAKEN));
     assert_eq!((explained.owner, explained.vip), (AddressOwner::Nobody, true));
     let uses: Vec<_> = explained.uses.iter().map(|it| it.service.to_string()).collect();

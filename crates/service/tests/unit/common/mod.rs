@@ -10,8 +10,8 @@ use std::{
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses, ObjectName, Options,
-    RefusedAddress, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
+    Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses,
+    ObjectName, Options, RefusedAddress, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
 };
 
 /// The node of every test.
