@@ -173,6 +173,7 @@ fn every_flag_arrives() {
             ipv4: Some("10.244.0.0/16".parse().unwrap()),
             ipv6: Some("fd00::/48".parse().unwrap()),
         }),
+        pod_ranges: ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap()).into(),
         host_firewall: HostFirewall::Accept,
         node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
         bind_address: Some([192, 0, 2, 1].into()),
