@@ -13,9 +13,10 @@ mod without_daemon;
 mod writer;
 
 use std::{
+    future,
     pin::{Pin, pin},
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -63,6 +64,12 @@ use writer::WriterThread;
 /// The threads of the runtime.
 const WORKERS: usize = 2;
 
+/// How long the daemon may take to end. The kubelet kills a pod 30 seconds after SIGTERM unless its manifest says
+/// otherwise. The longest wait is that for the writer thread (`WriterThread::stop`).
+const LONGEST_END: Duration = Duration::from_secs(25);
+/// How long it waits for other threads at the end: one may hang in the kernel, or wait for a program.
+const LAST_THREADS: Duration = Duration::from_secs(2);
+
 /// Runs until a signal ends it, or `reread` finds another configuration than `settings`. What was programmed stays in
 /// the kernel: traffic goes on without the daemon.
 pub fn run(
@@ -74,7 +81,9 @@ pub fn run(
     let runtime = limits::try_threads(WORKERS)
         .and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build());
     let runtime = runtime.context("cannot start the threads of the runtime")?;
-    runtime.block_on(take_turn(settings, log_level, reread))
+    let end = runtime.block_on(take_turn(settings, log_level, reread));
+    runtime.shutdown_timeout(LAST_THREADS);
+    end
 }
 
 /// Waits until no other daemon runs on this node, then runs.
@@ -84,6 +93,7 @@ async fn take_turn(
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     let mut signals = TerminationSignals::new()?;
+    tokio::spawn(TerminationSignals::new()?.enforce(LONGEST_END));
     // First all that can fail without changing the kernel.
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
@@ -100,10 +110,12 @@ async fn take_turn(
         }
     });
     // One proxy per node: a second one does not even probe the kernel.
-    let control = select! {
+    let mut control = select! {
         bound = control::ControlServer::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
     };
+    // Another daemon may begin when no thread of this one is left: two writers would undo each other's work.
+    control.keep_lock_until_exit();
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
@@ -115,10 +127,7 @@ async fn take_turn(
     let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
     let writer = &writer;
     let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
-    let end = daemon.serve(ipvs, end).await;
-    // Only now may another daemon begin: two writers would undo each other's work.
-    drop(daemon);
-    end
+    daemon.serve(ipvs, end).await
 }
 
 /// The only proxy of this node.
@@ -225,7 +234,8 @@ impl Daemon<'_> {
             conntrack_cleanup,
         )?;
         _ = self.writer.set(handle.clone());
-        traffic.start(settings.service_metrics, counters, handle.clone())?;
+        // From here on an error must not leave the writer thread behind: it ends as `end` does.
+        let traffic_started = traffic.start(settings.service_metrics, counters, handle.clone());
         let another_proxy = AnotherProxy::default();
         let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
         let (recheck, our_rules_applied) = node_checks::start(
@@ -275,6 +285,7 @@ impl Daemon<'_> {
             end = end => end,
             never = nodes.follow(nodes_needed.receiver()) => match never {},
             never = source.follow_api_server(&on_change) => match never {},
+            Err(error) = future::ready(traffic_started) => Err(error),
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},
@@ -286,8 +297,8 @@ impl Daemon<'_> {
             () = control.serve(handler) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         };
-        writer.stop(&handle).await;
+        let stopped = writer.stop(&handle).await;
         info!("kube-ipvs ends; the kernel keeps what was programmed");
-        end
+        end.and(stopped)
     }
 }

@@ -9,7 +9,6 @@
 
 #[cfg(test)]
 mod canned;
-mod child;
 mod diff;
 mod explain;
 mod fleet;

@@ -1,16 +1,25 @@
 //! Starts the writer thread and the conntrack thread.
 
-use anyhow::Context;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
 use netfilter::conntrack::KernelConntrack;
 use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
 use service::State;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
+};
 use watcher::{Kernel, Ownership};
 
 use crate::{
     conntrack::{CleanupMetrics, cleanup},
     events::Outbox,
 };
+
+/// How long the running sync may take when the daemon ends. The longest one that is known takes 14 s
+/// (docs/limits.md); one that the process breaks off is like one that it was killed in.
+const LAST_SYNC: Duration = Duration::from_secs(20);
 
 /// The running writer thread.
 pub(super) struct WriterThread(JoinHandle<()>);
@@ -40,12 +49,19 @@ impl WriterThread {
         drop((&mut self.0).await);
     }
 
-    /// Stops the writer thread after the running sync.
-    pub(super) async fn stop(mut self, handle: &Handle) {
+    /// Stops the writer thread after the running sync. It is an error if that takes too long: the thread hangs in the
+    /// kernel, and ends with the process.
+    pub(super) async fn stop(mut self, handle: &Handle) -> anyhow::Result<()> {
         // If the thread is gone there is nothing left to stop.
         if handle.stop().is_ok() {
-            self.ended().await;
+            let waited = timeout(LAST_SYNC, self.ended()).await;
+            ensure!(
+                waited.is_ok(),
+                "the writer thread hangs: it did not end within {} s",
+                LAST_SYNC.as_secs()
+            );
         }
+        Ok(())
     }
 }
 

@@ -43,18 +43,27 @@ exec "$@"
 "#;
 
 /// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
-struct Daemon {
-    child: Child,
-    log: PathBuf,
+pub(super) struct Daemon {
+    pub(super) child: Child,
+    pub(super) log: PathBuf,
+}
+
+/// Makes what daemons in this directory share.
+pub(super) fn prepare(directory: &Path) {
+    File::create(directory.join("xtables.lock")).unwrap();
 }
 
 impl Daemon {
     /// `name` tells its log from others in the directory.
-    fn start(host: &Host, directory: &Path, name: &str) -> Self {
+    pub(super) fn start(host: &Host, directory: &Path, name: &str) -> Self {
         Self::start_in(OWN_RUN, host, directory, name)
     }
 
     fn start_in(run: &str, host: &Host, directory: &Path, name: &str) -> Self {
+        Self::start_with(run, host, directory, name, &[])
+    }
+
+    pub(super) fn start_with(run: &str, host: &Host, directory: &Path, name: &str, flags: &[&str]) -> Self {
         let log = directory.join(name);
         let file = File::create(&log).unwrap();
         let manifests = directory.join("manifests");
@@ -66,6 +75,7 @@ impl Daemon {
             .arg(binary().unwrap())
             .args(["run", "--cluster-cidr=10.244.0.0/16", "--hostname-override=node", "--manifests"])
             .arg(manifests)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
@@ -74,7 +84,7 @@ impl Daemon {
         Self { child, log }
     }
 
-    fn says(&self, words: &str) {
+    pub(super) fn says(&self, words: &str) {
         eventually(words, || {
             let log = fs::read_to_string(&self.log)?;
             ensure!(log.contains(words), "{log}");
@@ -83,7 +93,7 @@ impl Daemon {
         .unwrap();
     }
 
-    fn has_said(&self, words: &str) -> bool {
+    pub(super) fn has_said(&self, words: &str) -> bool {
         fs::read_to_string(&self.log).unwrap().contains(words)
     }
 
@@ -127,7 +137,7 @@ fn daemons_that_share_only_the_lock_of_iptables_wait_for_each_other() {
 fn on_a_read_only_file_system_the_lock_of_iptables_alone_keeps_one_proxy() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
-    File::create(files.path().join("xtables.lock")).unwrap();
+    prepare(files.path());
     let mut first = Daemon::start_in(READ_ONLY_RUN, &lab.node, files.path(), "first");
     first.says("kube-ipvs starts");
     for said in

@@ -1,15 +1,16 @@
 //! The old iptables (`iptables-legacy`), whose tables are not part of nf_tables.
 //!
 //! The kernel only gives and takes a whole table, by `getsockopt` and `setsockopt` with a special structure, so this is
-//! left to the host's own programs. It is the only place where kube-ipvs runs a program.
+//! left to the host's own programs. It is the only place where the daemon runs a program.
 
-use std::{
-    fs,
-    io::{self, Write},
-    process::{Command, Stdio},
-};
+use std::{fs, io, process::Command, time::Duration};
 
 use ipvs::Family;
+
+use crate::program::{self, Bounds};
+
+/// The most that a program may take: `iptables-save` of kube-proxy's 30 rules for each of 10,000 Services prints 30 MB.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(60), output: 256 << 20 };
 
 /// Why the tables of the old iptables could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +28,8 @@ pub enum Error {
     Run {
         /// Its name.
         program: String,
-        /// The system's answer.
-        source: io::Error,
+        /// The system's answer, or what the program did.
+        source: program::Error,
     },
     /// A program of the host's failed.
     #[error("{program} failed with {status}: {said}")]
@@ -101,15 +102,8 @@ fn says_legacy(program: &str) -> bool {
 
 /// Runs a program with this input, and returns what it prints.
 pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> {
-    let cannot = |source: io::Error| Error::Run { program: program.to_owned(), source };
-    let mut command = Command::new(program);
-    let started = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = started.spawn().map_err(cannot)?;
-    if let Some(mut stdin) = running.stdin.take() {
-        // A program that ends before it has read everything prints the reason itself.
-        drop(stdin.write_all(input.as_bytes()));
-    }
-    let output = running.wait_with_output().map_err(cannot)?;
+    let output = program::run(Command::new(program).args(arguments), input.as_bytes(), BOUNDS)
+        .map_err(|source| Error::Run { program: program.to_owned(), source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

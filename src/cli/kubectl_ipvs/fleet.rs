@@ -56,6 +56,12 @@ pub(super) enum NoAnswer {
         /// How long it was given.
         seconds: u64,
     },
+    /// It prints more than any answer has.
+    #[error("its answer is longer than {mebibytes} MiB")]
+    TooLong {
+        /// How long it may be.
+        mebibytes: u64,
+    },
     /// kubectl cannot be run.
     #[error("kubectl cannot be run")]
     NoKubectl(#[source] io::Error),

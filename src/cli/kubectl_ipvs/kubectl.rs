@@ -7,15 +7,19 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use host_rules::program::{self, Bounds};
 
 use super::{
-    child::{self, ChildError},
     fleet::{NoAnswer, said},
     pod::Pod,
 };
 
-/// How long a node may take to answer. Its own `kube-ipvs` gives the daemon up to 20 s.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What a node may take for its answer. Its own `kube-ipvs` gives the daemon up to 20 s; what goes through 100,000
+/// Services takes 30 MB. Ten nodes answer at a time.
+const OF_NODE: Bounds = Bounds { time: Duration::from_secs(30), output: 64 << 20 };
+
+/// What the API server may take for the list of the pods, of which each has some 15 KB.
+const OF_LIST: Bounds = Bounds { output: 256 << 20, ..OF_NODE };
 
 /// Which cluster, by kubectl's own flags.
 #[derive(clap::Args, Debug)]
@@ -39,7 +43,8 @@ impl Kubectl<'_> {
     pub(super) fn pods(&self) -> anyhow::Result<Vec<Pod>> {
         let mut get = self.command();
         get.args(["get", "pods", "--selector", Pod::LABELS, "--output", "json"]);
-        let Output { status, stdout, stderr } = child::run(&mut get, PATIENCE).context("kubectl get pods")?;
+        let Output { status, stdout, stderr } =
+            program::run(&mut get, b"", OF_LIST).context("kubectl get pods")?;
         if !status.success() {
             bail!("kubectl get pods: {}", said(&stderr).unwrap_or_else(|| status.to_string()));
         }
@@ -56,9 +61,10 @@ impl Kubectl<'_> {
         let mut exec = self.command();
         exec.args(["exec", &pod.name, "--container", &pod.container, "--", "kube-ipvs"]);
         exec.args(command).args(["--output", "json"]);
-        child::run(&mut exec, PATIENCE).map_err(|error| match error {
-            ChildError::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
-            ChildError::Io(error) => NoAnswer::NoKubectl(error),
+        program::run(&mut exec, b"", OF_NODE).map_err(|error| match error {
+            program::Error::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
+            program::Error::TooLong(most) => NoAnswer::TooLong { mebibytes: most >> 20 },
+            program::Error::Io(error) => NoAnswer::NoKubectl(error),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, Permissions},
-    future, io,
+    future, io, mem,
     os::{
         fd::AsFd,
         unix::fs::{FileTypeExt, PermissionsExt},
@@ -80,7 +80,7 @@ pub struct ControlServer {
     listener: OnceCell<UnixListener>,
     path: PathBuf,
     refused: Option<NoSocket>,
-    _instance_lock: InstanceLock,
+    instance_lock: Option<InstanceLock>,
 }
 
 impl ControlServer {
@@ -113,7 +113,13 @@ impl ControlServer {
                 (OnceCell::new(), Some(refused))
             }
         };
-        Ok(Self { listener, path: path.to_owned(), refused, _instance_lock: instance_lock })
+        Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Some(instance_lock) })
+    }
+
+    /// From now on the instance lock ends with the process, and not with this: threads that hang in the kernel outlive
+    /// everything else, and no other daemon may begin beside them.
+    pub fn keep_lock_until_exit(&mut self) {
+        mem::forget(self.instance_lock.take());
     }
 
     /// Why the socket could not be made at the start.
