@@ -25,11 +25,14 @@ use tracing::{debug, info, warn};
 
 use super::{
     health::Health,
-    http::{RETRY, listen_in_family, serve},
+    http::{ConnectionLimit, RETRY, listen_in_family, serve},
 };
 use crate::events::{Cause, Outbox};
 use answer::PortAnswer;
 use wanted::{AnswerObserver, WantedAnswers};
+
+/// The connections at all ports together, which any client may open: with 12 kB for each that has begun to ask, 25 MB.
+const MOST_CONNECTIONS: usize = 2048;
 
 /// A Service, and one of this node's addresses.
 type Key = (ObjectName, SocketAddr);
@@ -44,6 +47,7 @@ pub struct HealthCheckPorts {
     servers: BTreeMap<Key, PortServer>,
     /// The ports that cannot be opened, most likely taken by another program.
     failing: BTreeSet<Key>,
+    limit: ConnectionLimit,
 }
 
 /// A server at one address.
@@ -70,6 +74,7 @@ impl HealthCheckPorts {
             wanted,
             servers: BTreeMap::new(),
             failing: BTreeSet::new(),
+            limit: ConnectionLimit::new(MOST_CONNECTIONS),
         };
         (ports, Box::new(AnswerObserver::new(families, addresses, sender)))
     }
@@ -126,7 +131,7 @@ impl HealthCheckPorts {
                     ready: Arc::clone(&ready),
                     health: self.health.clone(),
                 };
-                let task = tokio::spawn(serve(listener, Arc::new(answer)));
+                let task = tokio::spawn(serve(listener, Arc::new(answer), self.limit.clone()));
                 self.servers.insert(key, PortServer { ready, task });
             }
             Err(error) if self.failing.contains(&key) => {

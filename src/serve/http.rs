@@ -34,6 +34,7 @@ use tracing::debug;
 
 pub(crate) use bind::RETRY;
 pub use bind::{CannotListen, keep_listening};
+pub(crate) use connection_limit::ConnectionLimit;
 use connection_limit::{Connections, RequestReceived};
 
 /// The time limit for a request's head.
@@ -109,8 +110,12 @@ fn open(address: SocketAddr, alone: bool) -> io::Result<TcpListener> {
 }
 
 /// Serves pages until the future is dropped, which also ends the connections.
-pub async fn serve(listener: TcpListener, pages: Arc<impl Pages>) -> Infallible {
-    let mut connections = Connections::default();
+pub(crate) async fn serve(
+    listener: TcpListener,
+    pages: Arc<impl Pages>,
+    limit: ConnectionLimit,
+) -> Infallible {
+    let mut connections = Connections::within(limit);
     loop {
         select! {
             accepted = listener.accept() => match accepted {
@@ -138,12 +143,17 @@ async fn serve_connection(stream: TcpStream, pages: Arc<impl Pages>, received: R
             Ok::<_, Infallible>(page.map(|text| Full::new(Bytes::from(text).chain(appendix))))
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .keep_alive(false)
-        .max_buf_size(LONGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), answer);
+    let connection = async {
+        // hyper takes 8 KiB to read into: a client that says nothing shall not have them.
+        timeout(PATIENCE, stream.readable()).await.ok()?.ok()?;
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .keep_alive(false)
+            .max_buf_size(LONGEST_HEAD)
+            .serve_connection(TokioIo::new(stream), answer);
+        connection.await.ok()
+    };
     // A client's error does not matter.
     drop(timeout(LONGEST_CONNECTION, connection).await);
 }
@@ -185,7 +195,7 @@ mod tests {
     async fn a_page_is_shown_with_its_headers() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
         let answer = ask(at, "POST /a?b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.contains("content-type: text/plain\r\n"), "{answer}");
@@ -198,7 +208,7 @@ mod tests {
     async fn what_follows_a_page_is_part_of_it() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
         let answer = ask(at, "GET /long HTTP/1.0\r\n\r\n").await;
         assert!(answer.contains("content-length: 19\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nGET /long, and more"), "{answer}");
@@ -209,7 +219,7 @@ mod tests {
     async fn what_is_no_request_ends_its_connection_alone() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
         let answer = ask(at, "\u{1}\u{2}\r\n\r\n").await;
         assert!(!answer.contains("200 OK"), "{answer}");
         let answer = ask(at, "GET / HTTP/1.0\r\n\r\n").await;
@@ -232,7 +242,7 @@ mod tests {
     async fn clients_that_do_not_ask_give_way_to_those_who_come_the_oldest_first() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
         let begin = Instant::now();
         let mut silent = silent_clients(at).await;
         assert!(ask(at, "GET / HTTP/1.0\r\n\r\n").await.ends_with("GET /"));
@@ -274,7 +284,7 @@ mod tests {
     async fn a_client_that_takes_its_answer_does_not_give_way_to_those_who_say_nothing() {
         let listener = Large::listen();
         let at = listener.local_addr().unwrap();
-        let server = tokio::spawn(serve(listener, Arc::new(Large)));
+        let server = tokio::spawn(serve(listener, Arc::new(Large), ConnectionLimit::default()));
         let mut client = TcpStream::connect(at).await.unwrap();
         client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
         let mut answer = vec![0; 1];
@@ -291,7 +301,7 @@ mod tests {
         let listener = Large::listen();
         let at = listener.local_addr().unwrap();
         let pages = Arc::new(Large);
-        let server = tokio::spawn(serve(listener, Arc::clone(&pages)));
+        let server = tokio::spawn(serve(listener, Arc::clone(&pages), ConnectionLimit::default()));
         let begin = Instant::now();
         let mut deaf = Vec::new();
         for _ in 0..CLIENTS + 50 {
@@ -318,7 +328,7 @@ mod tests {
     async fn at_all_ipv4_addresses_means_at_all_addresses() {
         let listener = listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let server = tokio::spawn(serve(listener, Arc::new(Echo)));
+        let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
         let get = "GET / HTTP/1.0\r\n\r\n";
         assert!(ask((Ipv4Addr::LOCALHOST, port).into(), get).await.ends_with("GET /"));
         if std::path::Path::new("/proc/net/if_inet6").exists() {

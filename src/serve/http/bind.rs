@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use tokio::{task::JoinSet, time::sleep};
 use tracing::{debug, info, warn};
 
-use super::{Pages, listen, serve};
+use super::{ConnectionLimit, Pages, listen, serve};
 
 /// The pause before an address that cannot be bound is tried again.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ pub async fn keep_listening(
     // On a task of its own: the awaiting task may be busy with ten thousand Services, and a probe waits only a
     // second.
     let mut server = JoinSet::new();
-    server.spawn(serve(listener, pages));
+    server.spawn(serve(listener, pages, ConnectionLimit::default()));
     match server.join_next().await {
         Some(Ok(never)) => match never {},
         // It ends only with the runtime.
