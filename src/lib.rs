@@ -9,7 +9,7 @@
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
-//! - [`version`]: which kube-ipvs this is
+//! - [`version`]: which kube-ipvs this is; `files`: how files are read and written
 
 pub mod cli;
 pub mod config;
@@ -17,6 +17,7 @@ pub mod conntrack;
 pub mod daemon;
 mod direct_return;
 pub mod events;
+mod files;
 pub mod logging;
 pub mod node;
 pub mod preflight;

@@ -9,7 +9,6 @@ mod kernel;
 mod node;
 
 use std::{
-    fs::File,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -21,13 +20,14 @@ use serde::Serialize;
 use service::one_line;
 
 use super::output::{self, print};
-use crate::serve::control;
+use crate::{files, serve::control};
 use daemon::Daemon;
 
 /// Where to.
 #[derive(clap::Args, Debug)]
 pub(super) struct BugReport {
-    /// The archive, a .tar.gz; `-` is standard output. Otherwise it gets a name of its own in the current directory
+    /// The archive, a .tar.gz that does not exist yet; `-` is standard output. Otherwise it gets a name of its own in the
+    /// current directory
     file: Option<PathBuf>,
     /// Where the daemon's control socket is
     #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
@@ -52,7 +52,7 @@ pub(super) fn bugreport(BugReport { file, control_socket }: &BugReport) -> anyho
         archive::write(out, &directory, now, &items(&daemon, control_socket)).context("standard output")?;
     } else {
         let cannot = || format!("{} cannot be written; - is standard output", path.display());
-        let out = File::create(&path).with_context(cannot)?;
+        let out = files::create_private(&path).with_context(cannot)?;
         archive::write(out, &directory, now, &items(&daemon, control_socket)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;
     }

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    fs, io, iter,
+    io, iter,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -14,7 +14,10 @@ use super::super::{
     output::{self, print_as},
     parse,
 };
-use crate::config::convert::{self, Input};
+use crate::{
+    config::convert::{self, Input},
+    files,
+};
 
 /// What kube-proxy is configured by.
 #[derive(clap::Args, Debug)]
@@ -61,7 +64,7 @@ fn read_one(file: &Path) -> anyhow::Result<(String, String)> {
     let (name, text) = if file == Path::new("-") {
         ("standard input".to_owned(), io::read_to_string(io::stdin()))
     } else {
-        (file.display().to_string(), fs::read_to_string(file))
+        (file.display().to_string(), files::read_to_string(file))
     };
     let text = text.with_context(|| format!("{name}: cannot be read"))?;
     Ok((name, text))

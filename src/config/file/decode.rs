@@ -1,13 +1,16 @@
 //! Reading a configuration file.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
 use super::{defaults, yaml};
-use crate::config::{Error, KubeProxyConfiguration};
+use crate::{
+    config::{Error, KubeProxyConfiguration},
+    files,
+};
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
@@ -23,7 +26,7 @@ pub(in crate::config) struct File {
 
 /// The text of a configuration file.
 pub(in crate::config) fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    files::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
 /// Decodes the text of the file at `path`, and fills in what it leaves to the program.

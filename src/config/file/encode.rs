@@ -1,16 +1,21 @@
 //! Writing a configuration file.
 
-use std::{fs, path::Path};
+use std::{io::Write as _, path::Path};
 
 use serde_json::{Map, Value};
 
 use super::defaults;
-use crate::config::{Error, KubeProxyConfiguration};
+use crate::{
+    config::{Error, KubeProxyConfiguration},
+    files,
+};
 
 impl KubeProxyConfiguration {
     /// Writes a file that reads back as the same.
     pub fn write_to(&self, path: &Path) -> Result<(), Error> {
-        fs::write(path, self.to_yaml()?).map_err(|source| Error::Write { path: path.to_owned(), source })
+        let text = self.to_yaml()?;
+        let written = files::overwrite(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|source| Error::Write { path: path.to_owned(), source })
     }
 
     /// The file's text. What only a flag can say is refused: an empty address in a file is the default.

@@ -1,10 +1,12 @@
 //! Notices changes of a file.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
+
+use crate::files;
 
 /// How often the file is read. A file of a ConfigMap volume is a symbolic link to a symbolic link to a directory that
 /// is swapped, and others are written in place or moved: comparing the text covers all of it.
@@ -47,5 +49,5 @@ impl WatchedFile {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, io::ErrorKind> {
-    fs::read(path).map_err(|error| error.kind())
+    files::read(path).map_err(|error| error.kind())
 }
