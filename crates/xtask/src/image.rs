@@ -27,6 +27,8 @@ use crate::provenance::{self, Subject};
 /// Without a host, nodes would look for it in a public registry, where the name is not ours.
 const REPOSITORY: &str = "registry.example/kube-ipvs";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The file with the licences.
+const NOTICES: &str = "third-party-notices";
 
 /// Builds the image in target/image.
 pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
@@ -35,6 +37,8 @@ pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     for file in write(platforms.chosen(), &directory)? {
         println!("{}", file.display());
     }
+    // For an image that is made otherwise: Containerfile.
+    fs::write(directory.join(NOTICES), notices::text()?).context("writing the licences")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,7 +99,7 @@ fn layer(layout: &Layout, program: &Path, notices: &str) -> Result<Layer> {
     symlink("kube-ipvs", directory.join("kube-proxy")).context("linking kube-proxy")?;
     let documents = root.path().join("usr/share/doc/kube-ipvs");
     fs::create_dir_all(&documents).context("making a layer's directories")?;
-    fs::write(documents.join("third-party-notices"), notices).context("writing the licences")?;
+    fs::write(documents.join(NOTICES), notices).context("writing the licences")?;
     layout.layer(root.path(), Compression::Gzip)
 }
 
