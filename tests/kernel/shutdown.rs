@@ -77,7 +77,7 @@ impl Hanging {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_second_signal_ends_a_daemon_whose_writer_hangs_and_only_then_does_another_begin() {
+fn a_second_signal_ends_a_daemon_whose_writer_hangs_and_then_another_begins() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
         let mut hanging = Hanging::new();
         hanging.signal(Signal::SIGTERM);

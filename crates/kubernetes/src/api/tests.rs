@@ -414,7 +414,7 @@ async fn a_version_from_the_future_leads_to_a_list_of_what_there_is_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_in_trouble_for_a_moment_leaves_the_old_state_and_is_not_asked_for_a_list() {
+async fn a_server_in_trouble_for_a_moment_keeps_the_state_and_is_not_asked_for_a_list() {
     let script = Script::new(
         "services",
         [
