@@ -5,7 +5,7 @@ use std::num::NonZero;
 use serde::{Deserialize, Serialize};
 
 use super::Traffic;
-use crate::input::ServicePort;
+use crate::input::{Service, ServicePort};
 
 /// What an address is to its Service. If an address and port is several of these, in one Service or among several
 /// that claim it, the first counts: the API server gives out ClusterIPs and NodePorts, each once; a controller
@@ -48,11 +48,12 @@ impl AddressKind {
         }
     }
 
-    /// The number of a port at such an address; `None` if it is not served there.
-    pub(super) fn port_number(self, port: &ServicePort) -> Option<u16> {
-        match self {
+    /// The ports of a Service that are served at such an address, each with its number there.
+    pub(super) fn ports(self, service: &Service) -> impl Iterator<Item = (&ServicePort, u16)> {
+        let number = move |port: &ServicePort| match self {
             Self::NodePort => port.node_port.map(NonZero::get),
             Self::ClusterIp | Self::LoadBalancer | Self::ExternalIp => Some(port.port),
-        }
+        };
+        service.ports.iter().filter_map(move |port| Some((port, number(port)?)))
     }
 }

@@ -77,8 +77,7 @@ impl Collected {
     }
 
     fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
-        let Decisions { inputs, external, sources, over_quota, without_direct_return, api_servers, .. } =
-            decisions;
+        let Decisions { inputs, external, over_quota, without_direct_return, api_servers, .. } = decisions;
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
         let health_check_ports =
@@ -100,7 +99,6 @@ impl Collected {
                 .chain(api_servers)
                 .chain(over_quota)
                 .chain(without_direct_return)
-                .chain(sources.problem)
                 .collect(),
         };
         DesiredService::new(self.virtual_servers, extras)

@@ -38,14 +38,14 @@ impl<'a> Decisions<'a> {
         let direct_return = DirectReturn::new(inputs, &external);
         let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
         let directly = direct_balancing.as_ref().unwrap_or(&balancing);
+        let sources = SourceRanges::new(inputs);
         let mut quota = Quota::new(inputs.slices, costlier(balancing.scheduler, directly.scheduler));
-        let mut frontends = frontends(inputs, &external, &direct_return, &mut quota);
+        let mut frontends = frontends(inputs, &external, &direct_return, &sources, &mut quota);
         let api_servers = frontends.extract_if(.., |frontend| frontend.hides_api_server(inputs.node));
         let api_servers = api_servers.map(|Frontend { address, kind, .. }| {
             format!("{}: {address} is not served: the API server listens there", kind.field())
         });
         let api_servers = api_servers.collect();
-        let sources = SourceRanges::new(inputs, &frontends);
         Self {
             inputs,
             external,
@@ -53,7 +53,7 @@ impl<'a> Decisions<'a> {
             direct_balancing,
             without_direct_return: direct_return.problems,
             sources,
-            over_quota: quota.problems,
+            over_quota: quota.problems(inputs.service),
             api_servers,
             frontends,
         }

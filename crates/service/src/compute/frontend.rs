@@ -1,9 +1,11 @@
 //! The addresses at which the ports of a Service are served: its frontends.
 
+use std::net::IpAddr;
+
 use ipvs::{Family, Protocol, ServiceAddress};
 
-use super::{AddressKind, DirectReturn, ExternalAddresses, MasqueradeSet, Quota, Traffic};
-use crate::input::{ServiceInputs, ServicePort, TrafficPolicy};
+use super::{AddressKind, DirectReturn, ExternalAddresses, MasqueradeSet, Quota, SourceRanges, Traffic};
+use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]
@@ -13,45 +15,55 @@ pub(crate) struct Frontend<'a> {
     pub(crate) kind: AddressKind,
     /// The node of the endpoint answers the client itself.
     pub(crate) direct_return: bool,
+    /// No client is let in: the source ranges do not fit into the quota.
+    pub(super) closed: bool,
 }
 
 /// Every address and port at which a Service is served, each once, as far as its quota allows. Frontends with the same
 /// endpoints follow each other, and among them those with the same policy.
-pub(crate) fn frontends<'a>(
+pub(super) fn frontends<'a>(
     inputs: ServiceInputs<'a>,
     external: &ExternalAddresses,
     direct_return: &DirectReturn,
-    quota: &mut Quota,
+    sources: &SourceRanges,
+    quota: &mut Quota<'a>,
 ) -> Vec<Frontend<'a>> {
     let ServiceInputs { service, node, .. } = inputs;
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
-    for (kind, ips) in [
-        (AddressKind::ClusterIp, &*service.cluster_ips),
-        (AddressKind::NodePort, node.node_port_ips()),
-        (AddressKind::LoadBalancer, &*external.load_balancer_ips),
-        (AddressKind::ExternalIp, &*external.external_ips),
-    ] {
-        let ports = service.ports.iter().filter_map(|port| Some((port, kind.port_number(port)?)));
+    let mut add = |quota: &mut Quota<'a>, kind: AddressKind, ips: &[IpAddr]| {
+        let ports: Vec<_> = kind.ports(service).collect();
         for family in Family::BOTH {
-            let ips = service.in_its_families(ips).filter(|ip| Family::from(*ip) == family);
-            let asked = ports.clone().count() * ips.clone().count();
-            let all = ports.clone().flat_map(|(port, number)| {
-                ips.clone().map(move |ip| Frontend {
-                    address: ServiceAddress { protocol: port.protocol, ip, port: number },
-                    port,
-                    kind,
-                    direct_return: direct_return.is_for(kind, &ip, node),
-                })
-            });
-            frontends.extend(all.take(quota.take(kind, family, asked)));
+            let ips: Vec<_> = service.in_its_families(ips).filter(|ip| Family::from(*ip) == family).collect();
+            let fit = quota.take(kind, family, &ips, &ports);
+            frontends.extend(fit.into_iter().map(|(ip, port, number)| Frontend {
+                address: ServiceAddress { protocol: port.protocol, ip, port: number },
+                port,
+                kind,
+                direct_return: direct_return.is_for(kind, &ip, node),
+                closed: kind == AddressKind::LoadBalancer && !quota.let_in(family, sources.elements(family)),
+            }));
         }
-    }
+    };
+    add(quota, AddressKind::ClusterIp, &service.cluster_ips);
+    // What all nodes have in common does not depend on how many addresses this one has besides.
+    quota.set_aside(service);
+    add(quota, AddressKind::LoadBalancer, &external.load_balancer_ips);
+    add(quota, AddressKind::ExternalIp, &external.external_ips);
+    quota.release();
+    add(quota, AddressKind::NodePort, &node_port_ips(node));
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
     // stable.)
     frontends.sort_by_key(|frontend| (frontend.address, frontend.kind));
     frontends.dedup_by_key(|frontend| frontend.address);
     frontends.sort_by(|a, b| (a.endpoint_key(), a.policy_key()).cmp(&(b.endpoint_key(), b.policy_key())));
     frontends
+}
+
+/// The addresses at which NodePorts are served, those that the Node lists first.
+fn node_port_ips(node: &ThisNode) -> Vec<IpAddr> {
+    let mut ips = node.node_port_ips().to_vec();
+    ips.sort_by_key(|ip| node.ips().iter().position(|listed| listed == ip).unwrap_or(usize::MAX));
+    ips
 }
 
 impl Frontend<'_> {

@@ -5,20 +5,23 @@
 //! they are. So each Service has a quota, well above any known need. What exceeds it is not served, and reported
 //! as a problem.
 
-use ipvs::{Family, Scheduler};
+use std::{collections::BTreeMap, fmt, mem, net::IpAddr};
+
+use ipvs::{Family, Protocol, Scheduler};
 
 use super::AddressKind;
-use crate::input::CompactSlice;
+use crate::input::{CompactSlice, Service, ServicePort};
 
-/// How many virtual servers one Service has.
-pub const MAX_VIRTUAL_SERVERS: usize = 16_384;
+/// How many virtual servers one Service has. A set of kube-proxy's has 65,536 elements, of all Services together
+/// (`maxelem` of ipset).
+pub const MAX_VIRTUAL_SERVERS: usize = 40_960;
 
 /// How many real servers all virtual servers of one Service have together.
-pub const MAX_REAL_SERVERS: usize = 131_072;
+pub const MAX_REAL_SERVERS: usize = 262_144;
 
 /// The same with the scheduler `mh`, which fills a table of 4,093 entries anew whenever one is added
 /// (`ip_vs_mh_reassign` in net/netfilter/ipvs/ip_vs_mh.c).
-pub const MAX_REAL_SERVERS_MH: usize = 16_384;
+pub const MAX_REAL_SERVERS_MH: usize = 32_768;
 
 /// How many real servers one virtual server has. To add one, the kernel goes through all that are there
 /// (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c): ten thousand take a second, sixty thousand a
@@ -26,79 +29,194 @@ pub const MAX_REAL_SERVERS_MH: usize = 16_384;
 pub const MAX_REAL_SERVERS_PER_VIRTUAL_SERVER: usize = 10_000;
 
 /// How many elements the source ranges of one Service become: ranges by load-balancer addresses by ports. The
-/// more the kernel has of one address, the longer it takes to add one (`pipapo_refill` in
-/// net/netfilter/nft_set_pipapo.c): four thousand take a second, forty thousand a minute.
-pub const MAX_ALLOWED_SOURCES: usize = 4_096;
+/// more the kernel has of one address, the longer it takes to add or delete one (`pipapo_refill` and
+/// `nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c): six thousand take a second to add and five to delete,
+/// sixteen thousand seven and thirty.
+pub const MAX_ALLOWED_SOURCES: usize = 6_144;
 
-/// The virtual servers and real servers that one Service may have. The most important addresses take theirs first.
+/// What one Service may still have. The addresses that matter most take theirs first.
 ///
-/// A virtual server counts with all endpoints of its family, ready or not, here or elsewhere: what fits does
-/// not change when a pod becomes ready, and is nearly the same on every node.
-pub(crate) struct Quota {
+/// An address with a port counts with all endpoints that slices list for that port, ready or not, here or elsewhere:
+/// what fits does not change when a pod becomes ready, and is the same on every node.
+pub(super) struct Quota<'a> {
     virtual_servers: usize,
     real_servers: usize,
+    allowed_sources: usize,
     scheduler: Scheduler,
-    endpoints_v4: usize,
-    endpoints_v6: usize,
-    /// What exceeds the quota, in words.
-    pub(crate) problems: Vec<String>,
+    /// How many endpoints a port has in a family, if any. A slice identifies a port by name and protocol.
+    endpoints: BTreeMap<(&'a str, Protocol, Family), usize>,
+    /// The virtual servers and real servers that are set aside.
+    aside: (usize, usize),
+    shares: BTreeMap<(AddressKind, Family), Share>,
+    ranges: BTreeMap<Family, RangesShare>,
 }
 
-impl Quota {
+/// What the addresses of one kind and family take.
+#[derive(Default)]
+struct Share {
+    asked: usize,
+    served: usize,
+    /// What the first one met that did not fit.
+    bound: Option<Bound>,
+}
+
+/// What the source ranges of one family take.
+#[derive(Default)]
+struct RangesShare {
+    /// Load-balancer addresses with a port.
+    asked: usize,
+    /// Those at which no client is let in, because not all of the ranges fit.
+    closed: usize,
+    /// How many elements the ranges take at one of them.
+    elements: usize,
+}
+
+/// A limit of what a Service has.
+#[derive(Clone, Copy)]
+enum Bound {
+    VirtualServers,
+    RealServers { scheduler: Scheduler, endpoints: usize },
+}
+
+impl<'a> Quota<'a> {
     /// The whole quota, for a Service of which this is the costliest scheduler.
-    pub(crate) fn new(slices: &[CompactSlice], scheduler: Scheduler) -> Self {
-        let mut quota = Self {
-            virtual_servers: MAX_VIRTUAL_SERVERS,
-            real_servers: most_real_servers(scheduler),
-            scheduler,
-            endpoints_v4: 0,
-            endpoints_v6: 0,
-            problems: Vec::new(),
-        };
+    pub(super) fn new(slices: &'a [CompactSlice], scheduler: Scheduler) -> Self {
+        let mut endpoints = BTreeMap::new();
         for slice in slices {
-            *quota.endpoints(slice.family) += slice.endpoints.len();
-        }
-        for family in Family::BOTH {
-            let endpoints = quota.endpoints(family);
-            if *endpoints > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER {
-                let problem = format!(
-                    "endpoints: of {endpoints} ({family}) the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} by address that can be used \
-                     are: no virtual server has more"
-                );
-                *endpoints = MAX_REAL_SERVERS_PER_VIRTUAL_SERVER;
-                quota.problems.push(problem);
+            for port in &slice.ports {
+                let of_port = endpoints.entry((&*port.name, port.protocol, slice.family)).or_default();
+                *of_port += slice.endpoints.len();
             }
         }
-        quota
+        Self {
+            virtual_servers: MAX_VIRTUAL_SERVERS,
+            real_servers: most_real_servers(scheduler),
+            allowed_sources: MAX_ALLOWED_SOURCES,
+            scheduler,
+            endpoints,
+            aside: (0, 0),
+            shares: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+        }
     }
 
-    /// Takes virtual servers for the addresses of one kind and family. Returns how many of those asked for fit.
-    pub(crate) fn take(&mut self, kind: AddressKind, family: Family, asked: usize) -> usize {
-        let endpoints = *self.endpoints(family);
-        let by_endpoints = self.real_servers.checked_div(endpoints).unwrap_or(usize::MAX);
-        let fit = asked.min(self.virtual_servers).min(by_endpoints);
-        if fit < asked {
-            let most = if self.virtual_servers <= by_endpoints {
-                format!("{MAX_VIRTUAL_SERVERS} virtual servers")
-            } else {
-                let Self { scheduler, .. } = self;
-                let most = most_real_servers(*scheduler);
-                format!("{most} real servers with the scheduler {scheduler}, and here each has {endpoints}")
-            };
-            self.problems.push(format!(
-                "{}: of {asked} addresses with a port ({family}) {fit} are served: a Service has at most {most}",
-                kind.field()
-            ));
+    /// Takes the virtual servers of these ports at each of these addresses, address by address: as many whole addresses
+    /// as fit, and of the next one the ports that fit. Returns those for which there is room.
+    pub(super) fn take<'p>(
+        &mut self,
+        kind: AddressKind,
+        family: Family,
+        ips: &[IpAddr],
+        ports: &[(&'p ServicePort, u16)],
+    ) -> Vec<(IpAddr, &'p ServicePort, u16)> {
+        let mut fit = Vec::new();
+        let mut bound = None;
+        for &ip in ips {
+            for &(port, number) in ports {
+                match self.take_one(port, family) {
+                    Ok(()) => fit.push((ip, port, number)),
+                    Err(met) => bound = bound.or(Some(met)),
+                }
+            }
+            if bound.is_some() {
+                break;
+            }
         }
-        self.virtual_servers -= fit;
-        self.real_servers -= fit * endpoints;
+        let share = self.shares.entry((kind, family)).or_default();
+        share.asked += ips.len() * ports.len();
+        share.served += fit.len();
+        share.bound = share.bound.or(bound);
         fit
     }
 
-    fn endpoints(&mut self, family: Family) -> &mut usize {
-        match family {
-            Family::V4 => &mut self.endpoints_v4,
-            Family::V6 => &mut self.endpoints_v6,
+    /// Sets aside what the NodePorts of a Service take at one address of each of its families, whatever addresses this
+    /// node has.
+    pub(super) fn set_aside(&mut self, service: &Service) {
+        let before = (self.virtual_servers, self.real_servers);
+        for family in Family::BOTH.into_iter().filter(|family| service.has_cluster_ip_of(*family)) {
+            for (port, _) in AddressKind::NodePort.ports(service) {
+                // What does not fit leaves room for what does.
+                _ = self.take_one(port, family);
+            }
+        }
+        self.aside = (before.0 - self.virtual_servers, before.1 - self.real_servers);
+    }
+
+    /// Gives back what was set aside.
+    pub(super) fn release(&mut self) {
+        let (virtual_servers, real_servers) = mem::take(&mut self.aside);
+        self.virtual_servers += virtual_servers;
+        self.real_servers += real_servers;
+    }
+
+    /// Takes the virtual server of a port at one address.
+    fn take_one(&mut self, port: &ServicePort, family: Family) -> Result<(), Bound> {
+        let endpoints = self.endpoints_of(port, family).min(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER);
+        let virtual_servers = self.virtual_servers.checked_sub(1).ok_or(Bound::VirtualServers)?;
+        let exhausted = Bound::RealServers { scheduler: self.scheduler, endpoints };
+        self.real_servers = self.real_servers.checked_sub(endpoints).ok_or(exhausted)?;
+        self.virtual_servers = virtual_servers;
+        Ok(())
+    }
+
+    /// Takes so many elements for the clients of a load balancer's address with a port. Returns whether they fit: to
+    /// leave out some clients would be as wrong for them as to leave out all, and harder to see.
+    pub(super) fn let_in(&mut self, family: Family, elements: usize) -> bool {
+        let left = self.allowed_sources.checked_sub(elements);
+        self.allowed_sources = left.unwrap_or(self.allowed_sources);
+        let share = self.ranges.entry(family).or_default();
+        share.asked += 1;
+        share.closed += usize::from(left.is_none());
+        share.elements = elements;
+        left.is_some()
+    }
+
+    /// What does not fit, in words.
+    pub(super) fn problems(&self, service: &Service) -> Vec<String> {
+        let endpoints = Family::BOTH.into_iter().filter_map(|family| {
+            let most = service.ports.iter().map(|port| self.endpoints_of(port, family)).max()?;
+            (most > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).then(|| {
+                format!(
+                    "endpoints: of {most} ({family}) the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} by address that can be used \
+                     are: no virtual server has more"
+                )
+            })
+        });
+        let addresses = self.shares.iter().filter_map(|((kind, family), share)| {
+            let Share { asked, served, bound } = share;
+            let most = bound.as_ref()?;
+            let field = kind.field();
+            Some(format!(
+                "{field}: of {asked} addresses with a port ({family}) {served} are served: a Service has at most {most}"
+            ))
+        });
+        let ranges = self.ranges.iter().filter(|(_, share)| share.closed > 0).map(|(family, share)| {
+            let RangesShare { asked, closed, elements } = share;
+            format!(
+                "spec.loadBalancerSourceRanges: nobody is let in at {closed} of {asked} load-balancer addresses with a port \
+                 ({family}): merged where they touch, the ranges take {elements} elements at each, and a Service has at most \
+                 {MAX_ALLOWED_SOURCES}"
+            )
+        });
+        endpoints.chain(addresses).chain(ranges).collect()
+    }
+
+    fn endpoints_of(&self, port: &ServicePort, family: Family) -> usize {
+        self.endpoints.get(&(&*port.name, port.protocol, family)).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::VirtualServers => write!(f, "{MAX_VIRTUAL_SERVERS} virtual servers"),
+            Self::RealServers { scheduler, endpoints } => {
+                let most = most_real_servers(*scheduler);
+                write!(
+                    f,
+                    "{most} real servers with the scheduler {scheduler}, and the next one has {endpoints}"
+                )
+            }
         }
     }
 }

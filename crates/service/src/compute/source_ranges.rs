@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use ipvs::Family;
 use netfilter::AllowedSource;
 
-use super::{AddressKind, Frontend, MAX_ALLOWED_SOURCES};
+use super::{AddressKind, Frontend};
 use crate::input::ServiceInputs;
 
 /// The clients that one Service lets in at its load balancer's addresses.
@@ -14,8 +14,6 @@ use crate::input::ServiceInputs;
 pub(crate) struct SourceRanges {
     v4: Clients,
     v6: Clients,
-    /// Says that there are too many ranges; no client is let in then.
-    pub(crate) problem: Option<String>,
 }
 
 /// The clients of one family.
@@ -31,16 +29,19 @@ enum Clients {
 }
 
 impl SourceRanges {
-    /// The clients that a Service lets in at these frontends.
-    pub(super) fn new(inputs: ServiceInputs<'_>, frontends: &[Frontend<'_>]) -> Self {
+    /// The clients that a Service lets in.
+    pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
         let [v4, v6] = Family::BOTH.map(|family| Clients::new(inputs, family));
-        let mut sources = Self { v4, v6, problem: None };
-        let restricted = frontends.iter().filter(|frontend| frontend.kind == AddressKind::LoadBalancer);
-        let elements = restricted.map(|frontend| sources.clients(frontend.family()).count()).sum::<usize>();
-        if elements > MAX_ALLOWED_SOURCES {
-            sources.close(elements);
+        Self { v4, v6 }
+    }
+
+    /// How many elements these clients need for one frontend of a family, at most. It is the same on every node.
+    pub(super) fn elements(&self, family: Family) -> usize {
+        match self.clients(family) {
+            Clients::Everybody => 0,
+            // And the node itself.
+            Clients::In { ranges, .. } => ranges.len() + 1,
         }
-        sources
     }
 
     /// The clients that may reach a frontend, sorted, without overlaps; `None`: everybody. Only a load
@@ -53,6 +54,7 @@ impl SourceRanges {
         let source = |(first, last)| AllowedSource { to, first, last };
         match self.clients(frontend.family()) {
             Clients::Everybody => None,
+            Clients::In { .. } if frontend.closed => Some(Box::default()),
             Clients::In { ranges, node: false } => Some(ranges.iter().copied().map(source).collect()),
             // What a node sends to a VIP that is one of its addresses has that address for its source.
             Clients::In { ranges, node: true } => {
@@ -66,21 +68,6 @@ impl SourceRanges {
         match family {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
-        }
-    }
-
-    /// Lets no client in, except in a family without restriction. To leave out some clients would be as wrong for
-    /// them, and harder to see.
-    fn close(&mut self, elements: usize) {
-        self.problem = Some(format!(
-            "spec.loadBalancerSourceRanges: nobody is let in: once for each load-balancer address and port, and merged where \
-             they touch, they are {elements}, and a Service has at most {MAX_ALLOWED_SOURCES}"
-        ));
-        for clients in [&mut self.v4, &mut self.v6] {
-            if let Clients::In { ranges, node } = clients {
-                ranges.clear();
-                *node = false;
-            }
         }
     }
 }
@@ -98,14 +85,6 @@ impl Clients {
         }
         let node = node.ips().iter().any(|ip| of_family().any(|range| range.contains(ip)));
         Self::In { ranges: merged(of_family().map(ends).collect()), node }
-    }
-
-    /// How many elements these clients need for one frontend, at most.
-    fn count(&self) -> usize {
-        match self {
-            Self::Everybody => 0,
-            Self::In { ranges, node } => ranges.len() + usize::from(*node),
-        }
     }
 }
 
