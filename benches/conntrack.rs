@@ -185,8 +185,8 @@ fn start() -> Handle {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Udp, port: 53, node_port: None }],
         ..Service::new(ObjectName::new("default", "dns"))
     };
-    handle.change(Change::ReplaceServices(vec![service])).unwrap();
-    handle.change(Change::ReplaceSlices(vec![slice(0)])).unwrap();
+    handle.change(Change::ReplaceServices(vec![service]));
+    handle.change(Change::ReplaceSlices(vec![slice(0)]));
     synced(&handle);
     handle
 }
@@ -197,7 +197,7 @@ fn syncs(handle: &Handle) -> Vec<Duration> {
     let sync = |endpoint| {
         thread::sleep(PAUSE);
         let start = Instant::now();
-        handle.change(Change::ApplySlice(slice(endpoint))).unwrap();
+        handle.change(Change::ApplySlice(slice(endpoint)));
         synced(handle);
         start.elapsed()
     };

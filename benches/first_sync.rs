@@ -192,10 +192,10 @@ fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, 
     };
     let unheard = Callbacks::none();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
-    handle.change(service::Change::ReplaceServices(list)).unwrap();
+    handle.change(service::Change::ReplaceServices(list));
     handle.status().unwrap();
     let start = Instant::now();
-    handle.change(service::Change::ReplaceSlices(slices)).unwrap();
+    handle.change(service::Change::ReplaceSlices(slices));
     while handle.status().unwrap().last_sync.is_none() {
         thread::sleep(Duration::from_micros(200));
     }

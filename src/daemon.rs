@@ -258,13 +258,12 @@ impl Daemon<'_> {
             log_level: log_level.clone(),
             pages,
         };
-        // Without the writer thread the daemon ends, so a failed send needs no handling.
         let on_change = |change| {
             nodes_needed.on_change(&change);
             guard.on_change(&change);
             health.on_change(&change);
             problems.node.on_change(&change);
-            _ = handle.change(change);
+            handle.change(change);
         };
 
         let direct_return = DirectReturn {

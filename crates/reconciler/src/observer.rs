@@ -31,7 +31,7 @@ pub struct ChangeEvent {
 }
 
 /// The kind of objects that a change is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectKind {
     /// Services.
     Services,

@@ -174,7 +174,7 @@ impl Writer {
         of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.request(trigger));
     }
 
-    fn apply_change(&mut self, PendingChange { change, kind, objects, changes }: PendingChange) {
+    fn apply_change(&mut self, PendingChange { change, kind, objects, changes, .. }: PendingChange) {
         let was_listed = self.is_listed();
         let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.apply_change(change);

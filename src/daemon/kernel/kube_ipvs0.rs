@@ -52,7 +52,6 @@ pub(in crate::daemon) async fn follow(
 ) -> anyhow::Error {
     let first_sync = first_sync_ended.wait_for(|ended| *ended);
     if binding == VipBinding::Address {
-        // When the writer thread is gone the daemon ends.
         drop(first_sync.await);
     } else {
         // Links and addresses alone: the routes must not name an address that the node has lost while it waits.
@@ -72,8 +71,7 @@ async fn follow_as(watched: VipBinding, binding: VipBinding, handle: &Handle) ->
         let mut changed = Changed::everything();
         loop {
             let source_in_doubt = changed.node_addresses;
-            // When the writer thread is gone the daemon ends.
-            _ = handle.kernel_changed(changed);
+            handle.kernel_changed(changed);
             if source_in_doubt && is_outdated(binding).await.context("cannot see this node's addresses")? {
                 return Ok(anyhow!(
                     "this node's address has changed, and --vip-binding=route names it: start again"

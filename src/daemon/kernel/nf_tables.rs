@@ -27,8 +27,7 @@ pub(in crate::daemon) async fn follow(
             let mut changed = Changed::everything();
             loop {
                 if changed.ours {
-                    // When the writer thread is gone the daemon ends.
-                    _ = handle.tables_changed();
+                    handle.tables_changed();
                 }
                 if changed.others {
                     recheck.request();

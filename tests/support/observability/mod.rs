@@ -97,8 +97,8 @@ pub(crate) fn page() -> String {
     )
     .unwrap();
     let (service, slice) = web();
-    handle.change(Change::ReplaceServices(vec![service])).unwrap();
-    handle.change(Change::ReplaceSlices(vec![slice])).unwrap();
+    handle.change(Change::ReplaceServices(vec![service]));
+    handle.change(Change::ReplaceSlices(vec![slice]));
     handle.resync().unwrap();
     traffic.start(ServiceMetrics::Endpoint, || Ok(kernel), handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();

@@ -74,20 +74,20 @@ impl Handle {
     }
 
     /// Sends a change from the API server or the directory. Only the last change of each object is kept, so
-    /// that pending changes take no more memory than there are objects.
-    pub fn change(&self, change: Change) -> Result<(), Stopped> {
-        self.post(|pending| pending.changes.push(change))
+    /// that pending changes take no more memory than there are objects. After the end of the writer thread it is lost.
+    pub fn change(&self, change: Change) {
+        self.post(|pending| pending.changes.push(change));
     }
 
     /// Sends the kernel's notification of a change, so that what is not as desired is repaired.
-    pub fn kernel_changed(&self, changed: Changed) -> Result<(), Stopped> {
-        self.post(|pending| pending.add_links(changed))
+    pub fn kernel_changed(&self, changed: Changed) {
+        self.post(|pending| pending.add_links(changed));
     }
 
     /// Sends the kernel's notification that somebody else has changed our nf_tables tables, so that they are read
     /// and repaired.
-    pub fn tables_changed(&self) -> Result<(), Stopped> {
-        self.post(|pending| pending.tables = true)
+    pub fn tables_changed(&self) {
+        self.post(|pending| pending.tables = true);
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
@@ -138,15 +138,13 @@ impl Handle {
         self.send(Input::Stop)
     }
 
-    /// Puts something into the inbox.
-    fn post(&self, put: impl FnOnce(&mut Pending)) -> Result<(), Stopped> {
+    /// Puts something into the inbox, if it is still emptied.
+    fn post(&self, put: impl FnOnce(&mut Pending)) {
         let mut pending = self.inbox.open();
         // Sent under the lock: inputs that are sent later come after the inbox.
-        if pending.is_empty() {
-            self.send(Input::Pending)?;
+        if !pending.is_empty() || self.send(Input::Pending).is_ok() {
+            put(&mut pending);
         }
-        put(&mut pending);
-        Ok(())
     }
 
     /// Asks, and waits for the answer.
@@ -171,8 +169,8 @@ mod tests {
         let vip: IpAddr = [10, 96, 0, 1].into();
         for number in 0..10_000 {
             let changed = Changed { vips: [(vip, number % 2 == 0)].into(), ..Changed::default() };
-            handle.kernel_changed(changed).unwrap();
-            handle.tables_changed().unwrap();
+            handle.kernel_changed(changed);
+            handle.tables_changed();
         }
         assert_eq!(inputs.try_iter().count(), 1);
         drop(inbox);

@@ -1,12 +1,15 @@
 //! Changes of objects that wait for the writer thread.
 //!
-//! Only the last change of each object is kept, and a whole list replaces all earlier changes of its kind. So no
-//! more changes wait than there are objects, however often these change and however long the kernel takes. (The
-//! exception is the Node, which changes rarely.)
+//! Only the last change of each object is kept, a whole list replaces all earlier changes of its kind, and the parts of
+//! a list that is being read are put together. So no more changes wait than there are objects, however often these
+//! change, however often their list breaks off, and however long the kernel takes.
 
-use std::mem;
+use std::{
+    hash::Hash,
+    mem::{self, Discriminant},
+};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use service::{Change, ObjectName};
 
 use crate::ObjectKind;
@@ -15,8 +18,8 @@ use crate::ObjectKind;
 #[derive(Debug, Default)]
 pub(crate) struct PendingChanges {
     changes: Vec<PendingChange>,
-    /// The index of each object's change, unless a list has come since: what follows a list must stay behind it.
-    indices: FxHashMap<ObjectKey, usize>,
+    /// The index of the change that the next one of its key replaces. What follows a list must stay behind it.
+    indices: FxHashMap<Key, usize>,
 }
 
 /// A change that waits. It stands for all those that it replaced.
@@ -29,13 +32,20 @@ pub(crate) struct PendingChange {
     pub(crate) objects: usize,
     /// How many changes it stands for: itself, and those that it replaced.
     pub(crate) changes: usize,
+    /// Parts of a list: how many objects there were when each was last left there once.
+    distinct: usize,
 }
 
+/// What a change is about, if the next one about the same replaces it.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum ObjectKey {
+enum Key {
     Service(ObjectName),
     Slice(ObjectName),
     Peer(ObjectName),
+    /// The parts of a list that is being read.
+    Parts(ObjectKind),
+    /// One property of this node.
+    OfNode(Discriminant<Change>),
 }
 
 impl PendingChanges {
@@ -44,34 +54,48 @@ impl PendingChanges {
     /// That moves it ahead of changes of other objects, which makes no difference in the end: the desired state
     /// does not depend on the order.
     pub(crate) fn push(&mut self, change: Change) {
-        let end = self.changes.len();
-        let index = match object_key(&change) {
-            Some(key) => *self.indices.entry(key).or_insert(end),
-            None => end,
-        };
-        match self.changes.get_mut(index) {
+        let index = Key::from_change(&change).and_then(|key| self.indices.get(&key)).copied();
+        match index.and_then(|index| self.changes.get_mut(index)) {
             Some(earlier) => earlier.replace(change),
             None => self.append(PendingChange::new(change)),
         }
     }
 
-    /// Appends a change. A whole list takes the place of all earlier changes of its kind. A change of the Node
-    /// replaces nothing: a Node that is gone, or lists no addresses, keeps those that it had.
+    /// Appends a change. A whole list takes the place of all earlier changes of its kind.
     fn append(&mut self, mut pending: PendingChange) {
-        if pending.kind != ObjectKind::Node && object_key(&pending.change).is_none() {
+        let kind = pending.kind;
+        let outdated: fn(&PendingChange, ObjectKind) -> bool = match pending.change {
+            Change::ReplaceServices(_) | Change::ReplaceSlices(_) | Change::ReplacePeers(_) => {
+                |earlier, kind| earlier.kind == kind
+            }
+            Change::ForgetPeers => |earlier, kind| earlier.kind == kind || earlier.is_said_by_peers(),
+            _ => |_, _| false,
+        };
+        let before = self.changes.len();
+        for outdated in self.changes.extract_if(.., |earlier| outdated(earlier, kind)) {
+            pending.objects += outdated.objects;
+            pending.changes += outdated.changes;
+        }
+        let moved = self.changes.len() < before;
+        self.changes.push(pending);
+        if moved {
             self.indices.clear();
         }
-        let is_list = matches!(
-            pending.change,
-            Change::ReplaceServices(_) | Change::ReplaceSlices(_) | Change::ReplacePeers(_)
-        );
-        if is_list {
-            for outdated in self.changes.extract_if(.., |earlier| earlier.kind == pending.kind) {
-                pending.objects += outdated.objects;
-                pending.changes += outdated.changes;
-            }
+        let first = if moved { 0 } else { before };
+        (first..self.changes.len()).for_each(|index| self.index(index));
+    }
+
+    /// Records where the next change of the same key goes.
+    fn index(&mut self, index: usize) {
+        let Some(pending) = self.changes.get(index) else { return };
+        let kind = pending.kind;
+        let key = Key::from_change(&pending.change);
+        match &key {
+            // What follows a list, or a part of one, stays behind it.
+            None | Some(Key::Parts(_)) => self.indices.retain(|key, _| key.kind() != kind),
+            Some(_) => _ = self.indices.remove(&Key::Parts(kind)),
         }
-        self.changes.push(pending);
+        self.indices.extend(key.map(|key| (key, index)));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -88,31 +112,101 @@ impl PendingChanges {
 impl PendingChange {
     fn new(change: Change) -> Self {
         let (kind, objects) = ObjectKind::from_change(&change);
-        Self { change, kind, objects, changes: 1 }
+        Self { change, kind, objects, changes: 1, distinct: 0 }
     }
 
-    fn replace(&mut self, mut later: Change) {
-        // The delay of a change is measured from the one that has waited longest.
-        if let (Change::ApplySlice(earlier), Change::ApplySlice(later)) = (&self.change, &mut later) {
-            later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
+    fn replace(&mut self, later: Change) {
+        self.objects += ObjectKind::from_change(&later).1;
+        self.changes += 1;
+        let distinct = &mut self.distinct;
+        match (&mut self.change, later) {
+            (Change::InitApplyServices(parts), Change::InitApplyServices(part)) => {
+                add_part(parts, part, distinct, |service| service.name.clone());
+            }
+            (Change::InitApplySlices(parts), Change::InitApplySlices(part)) => {
+                add_part(parts, part, distinct, |slice| slice.name.clone());
+            }
+            (Change::InitApplyPeers(parts), Change::InitApplyPeers(part)) => {
+                add_part(parts, part, distinct, |peer| peer.name.clone());
+            }
+            // The delay of a change is measured from the one that has waited longest.
+            (Change::ApplySlice(earlier), Change::ApplySlice(mut later)) => {
+                later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
+                *earlier = later;
+            }
+            // A Node that is gone, or lists no addresses, keeps those that it had.
+            (Change::ApplyNode(_), Change::DeleteNode) => {}
+            (Change::ApplyNode(earlier), Change::ApplyNode(mut later)) => {
+                if later.ips.is_empty() {
+                    later.ips = mem::take(&mut earlier.ips);
+                }
+                *earlier = later;
+            }
+            (earlier, later) => *earlier = later,
         }
-        let (objects, changes) = (self.objects, self.changes);
-        *self = Self::new(later);
-        self.objects += objects;
-        self.changes += changes;
+    }
+
+    /// Whether it is about what other nodes have said, which is forgotten with them.
+    fn is_said_by_peers(&self) -> bool {
+        matches!(self.change, Change::UnpackingPeers(_) | Change::TunnelledBefore(_))
     }
 }
 
-/// The one object of a change; `None` if the change is about all of a kind, or about this node.
-fn object_key(change: &Change) -> Option<ObjectKey> {
-    match change {
-        Change::ApplyService(service) => Some(ObjectKey::Service(service.name.clone())),
-        Change::DeleteService(name) => Some(ObjectKey::Service(name.clone())),
-        Change::ApplySlice(slice) => Some(ObjectKey::Slice(slice.name.clone())),
-        Change::DeleteSlice(name) => Some(ObjectKey::Slice(name.clone())),
-        Change::ApplyPeer(peer) => Some(ObjectKey::Peer(ObjectName::new("", &*peer.name))),
-        Change::DeletePeer(name) => Some(ObjectKey::Peer(name.clone())),
-        _ => None,
+/// Adds a part of a list. Where the list has begun anew, the earlier objects of the same names are dropped in time.
+fn add_part<T, N: Eq + Hash>(parts: &mut Vec<T>, part: Vec<T>, distinct: &mut usize, name: impl Fn(&T) -> N) {
+    /// So many are not worth a look.
+    const FEW: usize = 1_000;
+    parts.extend(part);
+    if parts.len() > 2 * (*distinct).max(FEW) {
+        let mut names = FxHashSet::default();
+        parts.reverse();
+        parts.retain(|object| names.insert(name(object)));
+        parts.reverse();
+        *distinct = parts.len();
+    }
+}
+
+impl Key {
+    /// The key of a change; `None` if it is about all objects of a kind.
+    fn from_change(change: &Change) -> Option<Self> {
+        match change {
+            Change::ApplyService(service) => Some(Self::Service(service.name.clone())),
+            Change::DeleteService(name) => Some(Self::Service(name.clone())),
+            Change::ApplySlice(slice) => Some(Self::Slice(slice.name.clone())),
+            Change::DeleteSlice(name) => Some(Self::Slice(name.clone())),
+            Change::ApplyPeer(peer) => Some(Self::Peer(ObjectName::new("", &*peer.name))),
+            Change::DeletePeer(name) => Some(Self::Peer(name.clone())),
+            Change::InitApplyServices(_) | Change::InitApplySlices(_) | Change::InitApplyPeers(_) => {
+                Some(Self::Parts(ObjectKind::from_change(change).0))
+            }
+            Change::ReplaceServices(_)
+            | Change::InitDoneServices(_)
+            | Change::ReplaceSlices(_)
+            | Change::InitDoneSlices(_)
+            | Change::ReplacePeers(_)
+            | Change::InitDonePeers(_)
+            | Change::ForgetPeers => None,
+            Change::ApplyNode(_) => Some(Self::OfNode(mem::discriminant(&Change::DeleteNode))),
+            Change::DeleteNode
+            | Change::NodeAddresses { .. }
+            | Change::UnpackingPeers(_)
+            | Change::TunnelledBefore(_)
+            | Change::LinkMtu(_)
+            | Change::MissingTunnels(_)
+            | Change::TunnelsInUse(_)
+            | Change::MissingSchedulers(_) => Some(Self::OfNode(mem::discriminant(change))),
+        }
+    }
+
+    /// The kind of what it is about.
+    fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Service(_) => ObjectKind::Services,
+            Self::Slice(_) => ObjectKind::EndpointSlices,
+            Self::Peer(_) => ObjectKind::Peers,
+            Self::Parts(kind) => *kind,
+            Self::OfNode(_) => ObjectKind::Node,
+        }
     }
 }
 

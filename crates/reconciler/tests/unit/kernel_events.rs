@@ -37,7 +37,7 @@ fn tables_are_whole(kernel: &testkit::fake_kernel::State) -> bool {
 fn deleted_table_is_restored_with_its_elements_and_nothing_else_is_read() {
     let running = web();
     delete_table(&running, Family::V4);
-    running.handle.tables_changed().unwrap();
+    running.handle.tables_changed();
     running.kernel_where(tables_are_whole);
     let writes = running.kernel.writes();
     assert!(writes.starts_with("prepare table IPv4\nadd element "), "{writes}");
@@ -55,7 +55,7 @@ fn an_element_that_somebody_added_goes() {
     let running = web();
     let foreign = Element::ClusterIp(at("10.96.0.99", Tcp));
     running.kernel.state().elements.insert(foreign);
-    running.handle.tables_changed().unwrap();
+    running.handle.tables_changed();
     running.kernel_where(|kernel| !kernel.elements.contains(&foreign));
     assert_eq!(running.kernel.writes(), "delete element cluster-ips TCP 10.96.0.99:80\n");
 }
@@ -69,8 +69,8 @@ fn kube_ipvs0_and_a_table_that_go_at_the_same_time_come_back_together() {
         kernel.dummy_interface.device = false;
         kernel.dummy_interface.bound.clear();
     }
-    running.handle.kernel_changed(Changed { everything: true, ..Changed::default() }).unwrap();
-    running.handle.tables_changed().unwrap();
+    running.handle.kernel_changed(Changed { everything: true, ..Changed::default() });
+    running.handle.tables_changed();
     running.kernel_where(|kernel| tables_are_whole(kernel) && kernel.is_bound(VIP.parse().unwrap()));
     assert_eq!(running.kernel.state().full_reads, 0);
 }
@@ -80,7 +80,7 @@ fn tables_that_could_not_be_read_are_read_by_the_retry() {
     let running = web();
     delete_table(&running, Family::V6);
     running.kernel.fail_call(0, Errno::ENOBUFS);
-    running.handle.tables_changed().unwrap();
+    running.handle.tables_changed();
     running.kernel_where(tables_are_whole);
 }
 
@@ -89,7 +89,7 @@ fn echo_of_the_kernel_is_not_the_last_sync_of_the_status() {
     let running = web();
     assert_eq!(last(&running).trigger, Trigger::Start);
     let everything = Changed { everything: true, ..Changed::default() };
-    running.handle.kernel_changed(everything.clone()).unwrap();
+    running.handle.kernel_changed(everything.clone());
     running.kernel_where(|kernel| kernel.calls > 0);
     running.settled();
     assert_eq!(last(&running).trigger, Trigger::Start);
@@ -97,10 +97,10 @@ fn echo_of_the_kernel_is_not_the_last_sync_of_the_status() {
     // But that a failure is over is worth knowing.
     running.kernel.state().dummy_interface.bound.clear();
     running.kernel.fail_call(1, Errno::EPERM);
-    running.handle.kernel_changed(everything.clone()).unwrap();
+    running.handle.kernel_changed(everything.clone());
     running.status_where(|status| !status.synced);
     running.kernel.state().dummy_interface.bound.insert(VIP.parse().unwrap());
-    running.handle.kernel_changed(everything).unwrap();
+    running.handle.kernel_changed(everything);
     running.settled();
     assert_eq!((last(&running).done, last(&running).failed), (0, 0));
 }

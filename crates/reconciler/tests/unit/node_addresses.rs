@@ -37,7 +37,7 @@ fn external(name: &str, cluster_ip: &str, port: u16) -> Service {
 /// Gives the node these addresses, and lets the kernel report it.
 fn move_to(running: &Running, addresses: &[&str]) {
     running.kernel.state().dummy_interface.node_addresses = addresses.iter().map(|text| ip(text)).collect();
-    running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() }).unwrap();
+    running.handle.kernel_changed(Changed { node_addresses: true, ..Changed::default() });
 }
 
 /// The addresses at which port 30080 is served.

@@ -236,11 +236,11 @@ fn notification_of_our_own_change_costs_nothing_and_of_a_foreign_one_a_repair() 
     running.kernel.heal();
     let vip: std::net::IpAddr = "10.96.0.10".parse().unwrap();
     let changed = |bound| Changed { vips: BTreeMap::from([(vip, bound)]), ..Changed::default() };
-    running.handle.kernel_changed(changed(true)).unwrap();
+    running.handle.kernel_changed(changed(true));
     running.settled();
     assert_eq!(running.kernel.state().calls, 0);
     running.kernel.state().dummy_interface.bound.clear();
-    running.handle.kernel_changed(changed(false)).unwrap();
+    running.handle.kernel_changed(changed(false));
     running.kernel_where(|state| state.is_bound(vip));
 }
 

@@ -156,8 +156,8 @@ fn writer(kernel: &FakeKernel) -> Handle {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
         ..Service::new(ObjectName::new("shop", "web"))
     };
-    handle.change(Change::ReplaceServices(vec![web])).unwrap();
-    handle.change(Change::ReplaceSlices(Vec::new())).unwrap();
+    handle.change(Change::ReplaceServices(vec![web]));
+    handle.change(Change::ReplaceSlices(Vec::new()));
     handle.resync().unwrap();
     handle
 }

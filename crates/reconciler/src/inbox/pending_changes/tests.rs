@@ -2,7 +2,10 @@ use std::time::{Duration, SystemTime};
 
 use ipvs::{Family, Protocol, Scheduler};
 use proptest::{collection::vec, prelude::*, sample::select};
-use service::{Endpoint, EndpointPort, EndpointSlice, Node, Options, Service, ServicePort, State};
+use service::{
+    Endpoint, EndpointPort, EndpointSlice, ForwardingMethod, Node, Options, Peer, Service, ServicePort,
+    State, Unpacking,
+};
 
 use super::*;
 
@@ -21,6 +24,14 @@ fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
         endpoints: endpoints.iter().map(endpoint).collect(),
         ..EndpointSlice::new(ObjectName::new("default", name), ObjectName::new("default", of), Family::V4)
     }
+}
+
+fn peer(name: &str, ip: &str) -> Peer {
+    Peer { name: name.into(), ips: vec![ip.parse().unwrap()], overlay_ips: Vec::new(), problems: Vec::new() }
+}
+
+fn unpacking() -> Unpacking {
+    Unpacking { families: Family::BOTH.into(), gue: false }
 }
 
 // Few of each kind, so that they meet often.
@@ -51,6 +62,10 @@ fn any_node() -> impl Strategy<Value = Node> {
     ips.prop_map(|ips| Node { ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Node::default() })
 }
 
+fn any_peer() -> impl Strategy<Value = Peer> {
+    (select(NAMES), select(&["192.0.2.7", "192.0.2.8"][..])).prop_map(|(name, ip)| peer(name, ip))
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => any_service().prop_map(Change::ApplyService),
@@ -65,6 +80,12 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => vec(any_name(), 0..3).prop_map(|names| Change::InitDoneSlices(names.into_iter().collect())),
         1 => any_node().prop_map(Change::ApplyNode),
         1 => Just(Change::DeleteNode),
+        1 => any_peer().prop_map(Change::ApplyPeer),
+        1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
+        1 => any_name().prop_map(|name| Change::InitDonePeers([ObjectName::new("", name.name())].into_iter().collect())),
+        1 => vec(any_peer(), 0..3).prop_map(Change::ReplacePeers),
+        1 => Just(Change::ForgetPeers),
+        1 => select(NAMES).prop_map(|name| Change::UnpackingPeers([(name.into(), unpacking())].into())),
     ]
 }
 
@@ -76,13 +97,21 @@ fn pending(changes: impl IntoIterator<Item = Change>) -> PendingChanges {
 
 /// What is wanted after these changes.
 fn wanted(changes: impl IntoIterator<Item = Change>) -> String {
-    let mut state = State::new(Options { scheduler: Scheduler::RR, ..Options::new("node") });
+    let mut state = State::new(Options {
+        scheduler: Scheduler::RR,
+        forwarding_method: ForwardingMethod::Tunnel,
+        knows_pods: Family::BOTH.into(),
+        answers_peers: true,
+        ..Options::new("node")
+    });
+    state.apply(Change::LinkMtu(1_500));
     changes.into_iter().for_each(|change| drop(state.apply(change)));
     let mut servers: Vec<_> = state.virtual_servers().map(|server| format!("{server:?}")).collect();
     servers.sort();
     let elements: std::collections::BTreeSet<_> = state.elements().collect();
     let health_checks: Vec<_> = state.health_checks().collect();
-    format!("{servers:#?} {elements:?} {health_checks:?} {}", state.synced())
+    let peers = (state.knows_peers(), state.peers_with_endpoints());
+    format!("{servers:#?} {elements:?} {health_checks:?} {peers:?} {}", state.synced())
 }
 
 proptest! {
@@ -126,6 +155,67 @@ fn ten_thousand_services_that_change_for_five_minutes_wait_once_each() {
     };
     assert!(taken.iter().all(last), "of each the last");
     assert!(pending.is_empty());
+}
+
+#[test]
+fn a_first_list_that_breaks_off_for_hours_waits_once() {
+    let mut pending = PendingChanges::default();
+    for attempt in 0..500 {
+        for part in 0..10 {
+            let ip = ["10.96.0.1", "10.96.0.2"][attempt % 2];
+            let services = (0..100).map(|number| service(&format!("web-{part}-{number}"), ip));
+            pending.push(Change::InitApplyServices(services.collect()));
+            let slices = (0..100).map(|number| slice(&format!("web-{part}-{number}"), "web", &[]));
+            pending.push(Change::InitApplySlices(slices.collect()));
+        }
+    }
+    let last: Vec<_> = (0..1_000)
+        .map(|number| service(&format!("web-{}-{}", number / 100, number % 100), "10.96.0.9"))
+        .collect();
+    pending.push(Change::InitApplyServices(last.clone()));
+    let taken = pending.take();
+    assert_eq!(taken.len(), 2);
+    let Change::InitApplyServices(services) = &taken[0].change else { panic!("{:?}", taken[0].kind) };
+    assert!(services.len() <= 3_000, "{}", services.len());
+    assert_eq!(services[services.len() - 1_000..], last);
+    assert_eq!((taken[0].objects, taken[0].changes), (501_000, 5_001));
+}
+
+#[test]
+fn what_changes_about_this_node_and_others_waits_once() {
+    let mut pending = PendingChanges::default();
+    for number in 0..10_000_u32 {
+        let ips = if number == 9_999 { Vec::new() } else { vec![std::net::Ipv4Addr::from(number).into()] };
+        pending.push(Change::ApplyNode(Node {
+            ips,
+            zone: Some(format!("{number}").into()),
+            ..Node::default()
+        }));
+        pending.push(Change::DeleteNode);
+        pending.push(Change::ApplySlice(slice("web", "web", &[])));
+        pending.push(Change::ReplaceServices(Vec::new()));
+        pending.push(Change::UnpackingPeers([("a".into(), unpacking())].into()));
+        pending.push(Change::InitApplyPeers(vec![peer("a", "192.0.2.7")]));
+        pending.push(Change::InitDonePeers([ObjectName::new("", "a")].into_iter().collect()));
+        pending.push(Change::ForgetPeers);
+    }
+    let taken = pending.take();
+    assert_eq!(taken.iter().map(|pending| pending.changes).sum::<usize>(), 80_000);
+    let changes: Vec<_> = taken.into_iter().map(|pending| pending.change).collect();
+    let node = Node {
+        ips: vec![std::net::Ipv4Addr::from(9_998).into()],
+        zone: Some("9999".into()),
+        ..Node::default()
+    };
+    assert_eq!(
+        changes,
+        [
+            Change::ApplyNode(node),
+            Change::ApplySlice(slice("web", "web", &[])),
+            Change::ReplaceServices(Vec::new()),
+            Change::ForgetPeers
+        ]
+    );
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Running {
     }
 
     pub(crate) fn tell(&self, change: Change) {
-        self.handle.change(change).unwrap();
+        self.handle.change(change);
     }
 
     /// Tells both lists, and waits for the first sync.
