@@ -1,6 +1,6 @@
 //! How VIPs are bound here: with routes, from which of the node's own addresses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dummy_interface::{DummyInterface as _, KernelDummyInterface, VipBinding};
 
@@ -15,19 +15,26 @@ pub(crate) fn vip_binding(wanted: config::VipBinding) -> anyhow::Result<VipBindi
     })
 }
 
-/// Adds the node's current source addresses to the binding. A VIP is never one of them: while VIPs are still
-/// addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the kernel may choose
-/// one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+/// Adds the node's current source addresses to the binding.
 pub(crate) fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     match binding {
         VipBinding::Address => Ok(binding),
         VipBinding::Route { .. } => {
-            let own = KernelDummyInterface::open(binding)?.observe()?.node_addresses;
-            let (source_v4, source_v6) = families::outward_addresses();
-            Ok(VipBinding::Route {
-                source_v4: source_v4.filter(|source| own.contains(&IpAddr::from(*source))),
-                source_v6: source_v6.filter(|source| own.contains(&IpAddr::from(*source))),
-            })
+            let (source_v4, source_v6) = route_sources()?;
+            Ok(VipBinding::Route { source_v4, source_v6 })
         }
     }
+}
+
+/// The node's current source addresses, for VIPs that are routes. A VIP is never one of them: while VIPs are still
+/// addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the kernel may choose
+/// one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+pub(crate) fn route_sources() -> anyhow::Result<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
+    let routes = VipBinding::Route { source_v4: None, source_v6: None };
+    let own = KernelDummyInterface::open(routes)?.observe()?.node_addresses;
+    let (source_v4, source_v6) = families::outward_addresses();
+    Ok((
+        source_v4.filter(|source| own.contains(&IpAddr::from(*source))),
+        source_v6.filter(|source| own.contains(&IpAddr::from(*source))),
+    ))
 }

@@ -16,10 +16,7 @@ use netfilter::{Element, ElementSet};
 use service::one_line;
 
 use super::live_proxy::LiveProxy;
-use crate::{
-    config,
-    node::{families::outward_addresses, vip_binding::vip_binding},
-};
+use crate::node::{families::outward_addresses, vip_binding::route_sources};
 
 /// Why nobody takes the node over.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +109,8 @@ impl From<ElementSet> for Served {
 ///
 /// Returns the connections that are open, and what was refused. Whatever of this was done before is not done again.
 pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>, Vec<String>)> {
-    replace_device_by_routes(vip_binding(config::VipBinding::Route)?)?;
+    let (source_v4, source_v6) = route_sources()?;
+    replace_device_by_routes(source_v4, source_v6)?;
     for family in Family::BOTH {
         netfilter::hand_over(family)?;
     }
