@@ -196,8 +196,7 @@ impl Element {
         }
     }
 
-    /// Whether it is there because this node unpacks what others send to its pods, whichever Service they send it for. In
-    /// a sorted set these come last.
+    /// Whether it is there because this node unpacks what others send to its pods, whichever Service they send it for.
     pub fn is_for_unpacking(&self) -> bool {
         matches!(
             self,

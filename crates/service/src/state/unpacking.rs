@@ -58,7 +58,7 @@ impl State {
             if unpacked != unpacks {
                 touched.tunnels.insert(family);
                 self.touch_all_for_unpacking(family, unpacks, touched);
-            } else if !unpacks && touched.elements.last().is_some_and(Element::is_for_unpacking) {
+            } else if !unpacks {
                 touched.elements.retain(|element| !is_for_unpacking(element, family));
             }
             let peers = self.inputs.node().peers();
