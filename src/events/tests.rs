@@ -127,8 +127,12 @@ fn notice(service: &str, text: &str) -> Notice {
 }
 
 fn text(service: &str, text: &str) -> EventText {
-    let topic =
-        (Regarding::Service(ObjectName::new("shop", service)), Cause::for_notice(Reason::AddressTaken));
+    text_in("shop", service, text)
+}
+
+fn text_in(namespace: &str, service: &str, text: &str) -> EventText {
+    let service = ObjectName::new(namespace, service);
+    let topic = (Regarding::Service(service), Cause::for_notice(Reason::AddressTaken));
     EventText { topic, text: text.to_owned() }
 }
 
@@ -328,6 +332,33 @@ async fn so_many_services_are_remembered_and_others_only_when_the_first_were_qui
     assert!(!topics.keep(text("one-more", "taken")), "web-0 is kept quiet");
     sleep(QUIET).await;
     assert!(topics.keep(text("one-more", "taken")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_with_a_thousand_services_does_not_silence_the_others() {
+    let mut topics = Topics::new("node-1");
+    for number in 0..topics::TOPICS {
+        assert!(topics.keep(text(&format!("web-{number}"), "taken")));
+    }
+    for number in 0..3 {
+        let kept = topics.keep(text_in("zoo", &format!("web-{number}"), "taken"));
+        assert!(!kept, "another one has made room for it");
+    }
+    sleep(GATHER).await;
+    let mut first = Vec::new();
+    for _ in 0..rate_limit::MOST {
+        let (topic, _) = topics.due(Instant::now(), true).unwrap();
+        first.extend(topics::namespace(&topic).map(str::to_owned));
+        topics.said(&topic);
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(first.iter().filter(|namespace| *namespace == "zoo").count(), 3, "{first:?}");
+    let left = std::iter::from_fn(|| {
+        let (topic, _) = topics.due(Instant::now(), true)?;
+        topics.said(&topic);
+        Some(topic)
+    });
+    assert_eq!(left.count() + first.len(), topics::TOPICS);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! The texts to publish as Events, by topic, and when each is due.
+//! The texts to publish as Events, by topic, and when each is due. There is room for so many, and the API server is sent
+//! so many; the namespaces of Services share both fairly, so that one cannot silence the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,8 @@ pub(super) type Topic = (Regarding, Cause);
 pub(super) struct Topics {
     node_name: String,
     topics: BTreeMap<Topic, Pending>,
+    /// When an Event of a Service in a namespace was last tried, within [`QUIET`].
+    tried: BTreeMap<String, Instant>,
 }
 
 struct Pending {
@@ -34,17 +37,23 @@ struct Pending {
 impl Topics {
     /// The topics of the node with this name.
     pub(super) fn new(node_name: &str) -> Self {
-        Self { node_name: node_name.to_owned(), topics: BTreeMap::new() }
+        Self { node_name: node_name.to_owned(), topics: BTreeMap::new(), tried: BTreeMap::new() }
     }
 
-    /// Keeps a text until it is sent. Returns false if there are too many.
+    /// Keeps a text until it is sent. Returns false if there are too many, so that a text was dropped: this one, or those
+    /// of a topic in a namespace that has more topics.
     pub(super) fn keep(&mut self, EventText { topic, text }: EventText) -> bool {
         let now = Instant::now();
+        let mut dropped = false;
         if !self.topics.contains_key(&topic) {
             self.topics.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
             // The node has few causes.
-            if topic.0 != Regarding::Node && self.topics.len() >= TOPICS {
-                return false;
+            if let Some(namespace) = namespace(&topic)
+                && self.topics.len() >= TOPICS
+            {
+                let Some(other) = self.superfluous(namespace) else { return false };
+                self.topics.remove(&other);
+                dropped = true;
             }
         }
         let turn = digest(&(&self.node_name, &topic));
@@ -61,7 +70,21 @@ impl Topics {
         if has_room {
             topic.unsaid.insert(text);
         }
-        has_room
+        has_room && !dropped
+    }
+
+    /// A topic that gives way to another one in this namespace: the last in turn of the namespace with the most topics,
+    /// if that has more of them even then.
+    fn superfluous(&self, newcomer: &str) -> Option<Topic> {
+        let mut counts = BTreeMap::<_, usize>::new();
+        for namespace in self.topics.keys().filter_map(namespace) {
+            *counts.entry(namespace).or_default() += 1;
+        }
+        let own = counts.get(newcomer).copied().unwrap_or_default();
+        let (largest, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let of_largest = self.topics.iter().filter(|(topic, _)| namespace(topic) == Some(largest));
+        let (last, _) = of_largest.max_by_key(|(_, pending)| (pending.failed, pending.turn))?;
+        (count > own + 1).then(|| last.clone())
     }
 
     /// When the next topic is due, if Services must wait until `services_from`.
@@ -77,12 +100,15 @@ impl Topics {
     pub(super) fn due(&self, then: Instant, services_too: bool) -> Option<(Topic, &BTreeSet<String>)> {
         let due = self.unsaid().filter(|(_, topic)| topic.due <= then);
         let allowed = due.filter(|(topic, _)| services_too || topic.0 == Regarding::Node);
-        let (topic, pending) = allowed.min_by_key(|(_, pending)| (pending.failed, pending.turn))?;
+        let tried = |topic| namespace(topic).and_then(|namespace| self.tried.get(namespace));
+        let (topic, pending) =
+            allowed.min_by_key(|(topic, pending)| (pending.failed, tried(topic), pending.turn))?;
         Some((topic.clone(), &pending.unsaid))
     }
 
     /// Records that a topic was sent: later texts wait for [`QUIET`].
     pub(super) fn said(&mut self, topic: &Topic) {
+        self.record(topic);
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed = 0;
             topic.unsaid.clear();
@@ -92,13 +118,29 @@ impl Topics {
 
     /// Records that a topic could not be sent: others due by the next attempt go first.
     pub(super) fn failed(&mut self, topic: &Topic) {
+        self.record(topic);
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.failed += 1;
             topic.due = Instant::now() + PAUSE;
         }
     }
 
+    /// Lets the other namespaces go first.
+    fn record(&mut self, topic: &Topic) {
+        let now = Instant::now();
+        self.tried.retain(|_, tried| *tried + QUIET > now);
+        self.tried.extend(namespace(topic).map(|namespace| (namespace.to_owned(), now)));
+    }
+
     fn unsaid(&self) -> impl Iterator<Item = (&Topic, &Pending)> {
         self.topics.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
+    }
+}
+
+/// The namespace of the Service that it is about.
+pub(super) fn namespace((regarding, _): &Topic) -> Option<&str> {
+    match regarding {
+        Regarding::Service(service) => Some(service.namespace()),
+        Regarding::Node => None,
     }
 }

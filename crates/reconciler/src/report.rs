@@ -39,7 +39,7 @@ pub struct SyncReport {
     pub repairs: Vec<String>,
     /// The foreign virtual servers that were removed: no Service made them.
     pub removed_foreign: ForeignVirtualServers,
-    /// The operations that failed or were put off, each with its cause, one line each; at most
+    /// The operations that failed or were put off, each with its cause, one line each, in turn by namespaces; at most
     /// [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.

@@ -1,13 +1,14 @@
 //! The writer thread: the only one that changes the kernel.
 
 use std::{
+    cmp::Reverse,
     io, iter,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::{Instant, SystemTime},
 };
 
-use service::{Change, State, one_line};
+use service::{Change, State, in_turn, one_line};
 use tracing::{field::Empty, trace_span};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -194,7 +195,7 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let SyncResult { full, outcome, stale_flows, repairs, removed_foreign, mut stats, unfinished } =
+        let SyncResult { full, mut outcome, stale_flows, repairs, removed_foreign, mut stats, unfinished } =
             self.reconciler.sync(trigger);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
@@ -205,6 +206,7 @@ impl Writer {
             (None, false) => ReadScope::Part,
         };
         let full = read == ReadScope::Everything;
+        outcome.name_in_turn(self.reconciler.state());
         let report = SyncReport::new(trigger, full, &outcome, repairs, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &stats, &outcome);
@@ -256,21 +258,22 @@ impl Writer {
         // Changes that came together with the request wait as well.
         self.history.set_behind(self.reconciler.is_behind(), now);
         let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
-        let drains = draining.oldest(SyncStatus::MOST_DRAINS, now);
+        let drains = draining.oldest(now).map(|(virtual_server, real_server, age)| Drain {
+            service: state.owner(&virtual_server).cloned(),
+            virtual_server,
+            real_server,
+            age,
+        });
+        let namespace = |drain: &Drain| drain.service.as_ref().map(|service| service.namespace().to_owned());
+        let mut drains = in_turn(drains, SyncStatus::MOST_DRAINS, namespace);
+        drains.sort_by_key(|drain| Reverse(drain.age));
         SyncStatus {
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
             draining: draining.count(),
             longest_drain: draining.longest(now),
-            drains: drains
-                .map(|(virtual_server, real_server, age)| Drain {
-                    service: state.owner(&virtual_server).cloned(),
-                    virtual_server,
-                    real_server,
-                    age,
-                })
-                .collect(),
+            drains,
             scheduler_changes: self.reconciler.scheduler_changes(),
             kept_foreign: self.reconciler.kept_foreign(),
             problems: problems(state, self.reconciler.ownership(), self.history.has_full_sync()),

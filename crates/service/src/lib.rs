@@ -33,6 +33,7 @@
 
 mod compute;
 mod explain;
+mod fair;
 mod input;
 mod one_line;
 mod ref_counts;
@@ -49,6 +50,7 @@ pub use explain::{
     AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,
     ExplainedEndpoint, ExplainedPart, Explanation, HintsIgnored, LEAST_AFFINITY,
 };
+pub use fair::{fair_shares, in_turn};
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, ForwardingMethod,
     InvalidName, Node, NodePortAddresses, ObjectName, Options, Peer, Problem, Service, ServiceKind,

@@ -35,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The age from which a reading is not shown: while the writer or the kernel hangs, rates of 0 would be believed.
 const STALE: Duration = Duration::from_secs(30);
 
+/// How many of the namespaces of which series are left out are logged.
+const MOST_NAMED: usize = 5;
+
 /// The text of the metrics. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficMetrics(Arc<TrafficPage>);
@@ -143,7 +146,7 @@ impl<I: Ipvs> TrafficReader<I> {
         match TrafficReading::take(&mut self.kernel, holders, self.endpoints) {
             Ok(reading) => {
                 self.logged.failed = false;
-                self.log_dropped(reading.dropped);
+                self.log_dropped(&reading);
                 series::text(&reading, begin.elapsed())
             }
             Err(error) => {
@@ -155,11 +158,18 @@ impl<I: Ipvs> TrafficReader<I> {
         }
     }
 
-    fn log_dropped(&mut self, dropped: usize) {
+    fn log_dropped(&mut self, TrafficReading { dropped, cut, .. }: &TrafficReading) {
+        let dropped = *dropped;
         if dropped > 0 && !mem::replace(&mut self.logged.dropped, true) {
+            let named: Vec<_> = cut.iter().take(MOST_NAMED).map(String::as_str).collect();
+            let more = match cut.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
             warn!(
-                "more traffic of Services than is shown: {dropped} series are left out, {} are there",
-                reading::MOST_SERIES
+                "more traffic of Services than is shown: {dropped} series are left out, {} are there; of namespaces: {}{more}",
+                reading::MOST_SERIES,
+                named.join(", ")
             );
         }
         self.logged.dropped = dropped > 0;

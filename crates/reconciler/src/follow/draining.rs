@@ -110,10 +110,9 @@ impl Draining {
         self.drains().count()
     }
 
-    /// At most `most` real servers that have been draining longest, longest first, and for how long.
+    /// The real servers that drain, longest first, and for how long.
     pub(crate) fn oldest(
         &self,
-        most: usize,
         now: Instant,
     ) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, Duration)> {
         let mut all: Vec<_> = self
@@ -124,7 +123,7 @@ impl Draining {
         let aged = move |(since, virtual_server, server)| {
             (virtual_server, server, now.saturating_duration_since(since))
         };
-        all.into_iter().take(most).map(aged)
+        all.into_iter().map(aged)
     }
 
     /// Returns what has happened since the last call, and what drains now.

@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    hash::{BuildHasher as _, RandomState},
     mem,
+    sync::Arc,
 };
 
 use service::Touched;
@@ -23,9 +25,10 @@ pub(crate) struct RepairSummary {
 pub(crate) struct Unrepaired {
     /// Whether the kernel was read before. The first reading finds what an earlier daemon left, which is no repair.
     adopted: bool,
-    /// Repairs that failed. When they succeed, their keys are touched ones, because the key of each failed operation
-    /// is compared again.
-    foreign: HashSet<Operation>,
+    /// The digests of repairs that failed. When they succeed, their keys are touched ones, because the key of each failed
+    /// operation is compared again.
+    foreign: HashSet<u64>,
+    digests: RandomState,
     /// Our failed creations of tables and kube-ipvs0. These have no key by which they would be known to be missing.
     foundations: HashSet<Operation>,
 }
@@ -46,7 +49,7 @@ impl Unrepaired {
         &mut self,
         plan: &Plan,
         touched: &Touched,
-        failures: &[(Operation, String)],
+        failures: &[(Operation, Arc<str>)],
     ) -> RepairSummary {
         let failed: HashSet<_> = failures.iter().map(|(operation, _)| operation).collect();
         let (foreign, foundations) = (mem::take(&mut self.foreign), mem::take(&mut self.foundations));
@@ -58,10 +61,11 @@ impl Unrepaired {
         for operation in plan.operations() {
             let is_touched = DiffKey::from_operation(&operation).is_some_and(|key| key.is_touched(touched));
             let unexpected = self.adopted && !is_touched && !foundations.contains(&operation);
-            let is_repair = unexpected || foreign.contains(&operation);
+            let digest = self.digests.hash_one(&operation);
+            let is_repair = unexpected || foreign.contains(&digest);
             match (is_repair, failed.contains(&operation)) {
                 (true, false) => repairs.add(&operation),
-                (true, true) => _ = self.foreign.insert(operation),
+                (true, true) => _ = self.foreign.insert(digest),
                 (false, true) if operation.is_foundation() => _ = self.foundations.insert(operation),
                 (false, _) => {}
             }

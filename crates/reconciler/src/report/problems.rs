@@ -1,7 +1,9 @@
 //! The problems that the status lists.
 
+use std::fmt;
+
 use ipvs::Family;
-use service::{Conflict, State};
+use service::{Conflict, ObjectName, Problem, RefusedAddress, State, in_turn};
 use watcher::Ownership;
 
 use super::sync_log::NO_NODE_PORTS;
@@ -10,34 +12,63 @@ use crate::SyncStatus;
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
 const NAMED_WAITING: usize = 3;
 
-/// Lists the first of what is wrong with the inputs, or with the node for these inputs. `read` says whether the node's
-/// addresses are known.
+/// Lists the first of what is wrong with the node for these inputs, and then of what is wrong with the inputs, in turn by
+/// namespaces: one cannot hide the others. `read` says whether the node's addresses are known.
 pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let unserved = unserved_families(state, ours).map(|family| {
         let count = state.virtual_server_count(family);
         format!("this node has no {family}; virtual servers that are not served: {count}")
     });
     let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
-    let conflicts = state.conflicts().map(|Conflict { address, holder, waiting }| {
-        let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
-        let more = match waiting.len().saturating_sub(NAMED_WAITING) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = named.join(", ");
-        format!("{address} belongs to {holder}, whose claim comes first; {named}{more} cannot have it")
-    });
     let refused = state
         .refused()
-        .flat_map(|(service, refused)| refused.iter().map(move |refused| format!("{service}: {refused}")));
-    let in_objects = state.problems().map(|problem| problem.to_string());
+        .flat_map(|(service, refused)| refused.iter().map(|refused| Listed::Refused(service, refused)));
+    let conflicts = state.conflicts().map(Listed::Conflict);
+    let in_objects = state.problems().map(Listed::Problem);
+    let of_objects = refused.chain(conflicts).chain(in_objects);
+    let of_objects = in_turn(of_objects, SyncStatus::MOST_PROBLEMS, |it| it.namespace().to_owned());
     unserved
         .chain(no_node_ports)
-        .chain(refused)
-        .chain(conflicts)
-        .chain(in_objects)
+        .chain(of_objects.iter().map(ToString::to_string))
         .take(SyncStatus::MOST_PROBLEMS)
         .collect()
+}
+
+/// A problem of an object.
+enum Listed<'a> {
+    Refused(&'a ObjectName, &'a RefusedAddress),
+    Conflict(Conflict<'a>),
+    Problem(Problem<'a>),
+}
+
+impl Listed<'_> {
+    /// The namespace of the object whose problem it is.
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Refused(service, _) => service.namespace(),
+            Self::Conflict(Conflict { waiting, .. }) => waiting.first().map_or("", |name| name.namespace()),
+            Self::Problem(problem) => problem.namespace(),
+        }
+    }
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(service, refused) => write!(f, "{service}: {refused}"),
+            Self::Conflict(Conflict { address, holder, waiting }) => {
+                let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
+                let named = named.join(", ");
+                write!(f, "{address} belongs to {holder}, whose claim comes first; {named}")?;
+                match waiting.len().saturating_sub(NAMED_WAITING) {
+                    0 => {}
+                    more => write!(f, " and {more} more")?,
+                }
+                f.write_str(" cannot have it")
+            }
+            Self::Problem(problem) => problem.fmt(f),
+        }
+    }
 }
 
 /// Counts what [`problems`] lists and what is beyond its limit, without a look at every object.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipvs::ServiceAddress;
-use service::{ObjectName, RefusedAddress, State};
+use service::{ObjectName, RefusedAddress, State, in_turn};
 use tracing::warn;
 
 use super::dedup::Dedup;
@@ -45,7 +45,7 @@ impl ServiceNotices {
             reason: Reason::AddressRefused,
             text: refused.to_string(),
         });
-        let losses: Vec<_> = conflicts.into_iter().map(conflict_notice).chain(refusals).collect();
+        let losses = by_namespaces(conflicts.into_iter().map(conflict_notice).chain(refusals));
         losses.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
         if let Some(more @ 1..) = losses.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
@@ -53,18 +53,24 @@ impl ServiceNotices {
         // What is wrong with a field was logged when the object was decoded.
         let unused =
             self.unused_fields.new_entries(state.problems_revision(), || each(state.problems_by_service()));
-        let unused: Vec<_> = unused
-            .into_iter()
-            .map(|(service, text)| Notice { service, reason: Reason::FieldNotUsed, text })
-            .collect();
+        let unused = by_namespaces(unused.into_iter().map(|(service, text)| Notice {
+            service,
+            reason: Reason::FieldNotUsed,
+            text,
+        }));
         // What this node cannot do was not logged yet.
         let is_from_state = |Notice { service, text, .. }: &&Notice| {
             state.desired(service).is_some_and(|desired| desired.problems().contains(text))
         };
         let unlogged = unused.iter().filter(is_from_state).take(MOST_LOGGED);
         unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
-        losses.into_iter().chain(unused).for_each(&self.notices);
+        by_namespaces(losses.into_iter().chain(unused)).into_iter().for_each(&self.notices);
     }
+}
+
+/// All of them, in turn by namespaces: where the first are taken, one namespace cannot hide the others.
+fn by_namespaces(notices: impl IntoIterator<Item = Notice>) -> Vec<Notice> {
+    in_turn(notices, usize::MAX, |notice| notice.service.namespace().to_owned())
 }
 
 fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {

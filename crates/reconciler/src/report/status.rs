@@ -32,8 +32,8 @@ pub struct SyncStatus {
     /// any; in JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
-    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of
-    /// them.
+    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of them, in
+    /// turn by namespaces.
     pub drains: Vec<Drain>,
     /// How many virtual servers keep their scheduler for now: each sync changes a few.
     pub scheduler_changes: usize,
@@ -42,8 +42,8 @@ pub struct SyncStatus {
     pub kept_foreign: ForeignVirtualServers,
     /// The foreign virtual servers that were removed, in all syncs.
     pub removed_foreign: ForeignVirtualServers,
-    /// The problems of Services and EndpointSlices, one line each; at most [`SyncStatus::MOST_PROBLEMS`] of them.
-    /// The rest of these objects is served all the same.
+    /// The problems of Services and EndpointSlices, one line each, in turn by namespaces; at most
+    /// [`SyncStatus::MOST_PROBLEMS`] of them. The rest of these objects is served all the same.
     pub problems: Vec<String>,
     /// The last sync, if there was one.
     pub last_sync: Option<LastSync>,

@@ -1,9 +1,11 @@
 //! What is logged about syncs.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, RandomState},
+};
 
 use tracing::{debug, info, warn};
-use watcher::Operation;
 
 use crate::{SyncReport, SyncStats, Trigger, sync::PlanOutcome};
 
@@ -15,7 +17,9 @@ pub(crate) const NO_NODE_PORTS: &str =
 /// Logs syncs. A failure that lasts is logged once and not at every retry.
 #[derive(Debug, Default)]
 pub(crate) struct SyncLog {
-    logged: HashSet<Operation>,
+    /// The digests of the operations that have failed.
+    logged: HashSet<u64>,
+    digests: RandomState,
     no_node_ports: bool,
 }
 
@@ -56,14 +60,15 @@ impl SyncLog {
         }
         let (mut still, mut unlisted) = (HashSet::new(), 0usize);
         for (operation, cause) in &outcome.failures {
-            if self.logged.contains(operation) {
+            let digest = self.digests.hash_one(operation);
+            if self.logged.contains(&digest) {
                 debug!("still cannot {operation}: {cause}");
             } else if still.len() < SyncReport::MOST_FAILURES {
                 warn!("cannot {operation}: {cause}");
             } else {
                 unlisted += 1;
             }
-            still.insert(operation.clone());
+            still.insert(digest);
         }
         if unlisted > 0 {
             warn!("and {unlisted} more operations failed");

@@ -1,6 +1,6 @@
 //! Carrying out a plan.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use ipvs::{Command, FailedRequest, Protocol};
 use netfilter::{
@@ -112,7 +112,7 @@ impl Executor<'_> {
             Err(error @ netfilter::Error::RolledBack { .. }) => {
                 for change in changes.iter() {
                     self.outcome.lacking_tunnels.insert(change.family());
-                    self.fail(&(*change).into(), FailureKind::Refused, one_line(&error));
+                    self.fail(&(*change).into(), FailureKind::Refused, one_line(&error).into());
                 }
             }
             Err(error) => self.give_up(&changes, &error),
@@ -136,7 +136,7 @@ impl Executor<'_> {
                 }
                 // The address has clients in the kernel that the image lacks, and that are in the way.
                 self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
-                let cause = one_line(&error);
+                let cause: Arc<str> = one_line(&error).into();
                 let (restrictions, rest): (Vec<netfilter::Operation>, Vec<_>) =
                     changes.iter().partition(|change| restricts(change));
                 let (refused, still) =
@@ -167,7 +167,7 @@ impl Executor<'_> {
         let mut permitted = permitted.to_vec();
         for one in rest {
             match blocked_by(self, one) {
-                Some(cause) => self.fail(&one.clone().into(), FailureKind::PutOff, cause.to_owned()),
+                Some(cause) => self.fail(&one.clone().into(), FailureKind::PutOff, cause.into()),
                 None => permitted.push(one.clone()),
             }
         }
@@ -183,7 +183,14 @@ impl Executor<'_> {
         let mut failed = failed.into_iter().peekable();
         for (index, operation) in batch.iter().cloned().map(Into::into).enumerate() {
             match failed.next_if(|(failed, _)| *failed == index) {
-                Some((_, cause)) => self.fail(&operation, FailureKind::Refused, cause),
+                Some((_, cause)) => {
+                    // Most of them fail alike.
+                    let cause = match self.outcome.failures.last() {
+                        Some((_, last)) if **last == *cause => last.clone(),
+                        _ => cause.into(),
+                    };
+                    self.fail(&operation, FailureKind::Refused, cause);
+                }
                 None => {
                     self.outcome.cut_off.extend(cut_off(&operation, self.observed));
                     self.outcome.rerouted.record(&operation);
@@ -204,7 +211,7 @@ impl Executor<'_> {
         error: &(dyn std::error::Error + 'static),
     ) {
         self.outcome.doubtful = true;
-        let cause = one_line(error);
+        let cause: Arc<str> = one_line(error).into();
         for operation in batch.iter().cloned().map(Into::into) {
             // The operation may have been done, and the next full reading would not show that it was.
             self.outcome.rerouted.record(&operation);
@@ -212,7 +219,7 @@ impl Executor<'_> {
         }
     }
 
-    fn fail(&mut self, operation: &Operation, how: FailureKind, cause: String) {
+    fn fail(&mut self, operation: &Operation, how: FailureKind, cause: Arc<str>) {
         // Devices and tables have no key: only a comparison of everything finds them missing.
         self.outcome.doubtful |= operation.is_foundation();
         self.blocked.record_failure(operation, self.observed);
@@ -285,5 +292,19 @@ mod tests {
             outcome.cut_off.iter().map(|(what, count)| (what.to_string(), *count)).collect();
         assert_eq!(cut_off, [("delete real server TCP 10.96.0.1:80 -> 10.244.0.1:8080".to_owned(), 3)]);
         assert_eq!(removal(Protocol::Udp).cut_off, [], "UDP has nothing to be cut off");
+    }
+
+    #[test]
+    fn operations_that_fail_alike_share_the_cause() {
+        let of = |port| ServiceAddress { protocol: Protocol::Udp, ip: [10, 96, 0, 1].into(), port };
+        let real = |port| RealServer::masquerade([10, 244, 0, 1].into(), port);
+        let refused = (1..=100).map(|port| Command::AddRealServer(of(port).into(), real(port)));
+        let plan: Plan = refused.map(Operation::from).collect();
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
+        let outcome = apply(&plan, &mut kernel, &mut Observed::default(), Blocked::new(true));
+        assert_eq!(outcome.failures.len(), 100, "no virtual server is there");
+        let [(_, first), others @ ..] = &outcome.failures[..] else { panic!("nothing failed") };
+        assert!(others.iter().all(|(_, cause)| Arc::ptr_eq(cause, first)));
     }
 }

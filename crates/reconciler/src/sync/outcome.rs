@@ -1,11 +1,16 @@
 //! The outcome of a plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
 
 use ipvs::{Family, Scheduler};
-use service::one_line;
+use service::{State, in_turn, one_line};
 use watcher::{Operation, OperationKind, ReadError};
 
+use super::DiffKey;
 use crate::{FailureKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
 
 /// The outcome of a plan.
@@ -15,8 +20,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The first operations that were carried out, in words.
     pub(crate) first_done: Vec<String>,
-    /// The operations that failed or were put off, each with its cause in words.
-    pub(crate) failures: Vec<(Operation, String)>,
+    /// The operations that failed or were put off, each with its cause in words. There can be very many, with few causes.
+    pub(crate) failures: Vec<(Operation, Arc<str>)>,
     /// How many operations and readings failed, by kind.
     pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
@@ -51,6 +56,20 @@ impl PlanOutcome {
         self.lacking_tunnels.extend(other.lacking_tunnels);
         self.unread = self.unread.take().or(other.unread);
         self.doubtful |= other.doubtful;
+    }
+
+    /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are named, one
+    /// namespace cannot hide the others.
+    pub(crate) fn name_in_turn(&mut self, state: &State) {
+        let namespace = |(operation, _): &(Operation, Arc<str>)| {
+            let at = match DiffKey::from_operation(operation)? {
+                DiffKey::VirtualServer(address) => address,
+                DiffKey::Element(element) => *element.virtual_server()?,
+                DiffKey::Vip(_) | DiffKey::Tunnel(_) => return None,
+            };
+            Some(state.owner(&at)?.namespace())
+        };
+        self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
     }
 
     /// What is left of it if what failed is tried again at once.

@@ -113,3 +113,21 @@ fn refused_address_is_one_notice_and_stays_in_the_status_while_it_lasts() {
     running.tell(Change::ApplyService(asking(&["10.96.0.1"])));
     assert_eq!(running.notices(), [taken()]);
 }
+
+#[test]
+fn one_namespace_does_not_hide_what_is_wrong_in_others() {
+    let running = Running::on(&FakeKernel::new());
+    let bad = |namespace: &str, number: u8| Service {
+        name: ObjectName::new(namespace, format!("web-{number}")),
+        cluster_ips: vec![[10, 96, if namespace == "aaa" { 1 } else { 2 }, number].into()],
+        problems: vec!["spec.ports[0]: cannot be used".into()],
+        ..service("web", "10.96.0.1", Tcp)
+    };
+    let all = (0..200).map(|number| bad("aaa", number)).chain((0..3).map(|number| bad("zoo", number)));
+    running.lists(all.collect(), vec![]);
+    let of_zoo = |names: &[String]| names.iter().filter(|it| it.starts_with("zoo/")).count();
+    let problems = running.handle.status().unwrap().problems;
+    assert_eq!((problems.len(), of_zoo(&problems)), (20, 3), "{problems:?}");
+    let notices: Vec<_> = running.notices().iter().map(|notice| notice.service.to_string()).collect();
+    assert_eq!((notices.len(), of_zoo(&notices[..6])), (203, 3), "{notices:?}");
+}

@@ -15,6 +15,13 @@ pub enum Problem<'a> {
 }
 
 impl Problem<'_> {
+    /// The namespace of the object.
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Service(name, _) | Self::EndpointSlice(name, _) => name.namespace(),
+        }
+    }
+
     /// The text in an Event of the Service, which does not repeat the Service's name.
     pub(crate) fn event_text(self) -> String {
         match self {

@@ -1,23 +1,27 @@
 //! Reads the counters, and the Services that own them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ipvs::{Ipvs, ObservedRealServer, Stats, VirtualServerId};
 use reconciler::VirtualServerOwner;
+use service::{fair_shares, in_turn};
 
 use super::series;
 
 /// The limit of series, as many as ten thousand virtual servers have. More would cost Prometheus more than it is
-/// worth.
+/// worth. Each namespace has the same part of them, and what it does not need goes to the others: one namespace cannot
+/// hide the rest.
 pub(super) const MOST_SERIES: usize = 100_000;
 
 /// The result of one reading.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TrafficReading {
-    /// Sorted by Service, so that the same series are dropped each time.
+    /// Sorted by Service. Of each namespace the last ones are dropped, so that it is the same series each time.
     pub(super) virtual_servers: Vec<ServiceCounters>,
     /// The number of dropped series.
     pub(super) dropped: usize,
+    /// The namespaces that they are of.
+    pub(super) cut: BTreeSet<String>,
 }
 
 /// The counters of a virtual server that a Service owns.
@@ -27,6 +31,17 @@ pub(super) struct ServiceCounters {
     pub(super) stats: Stats,
     /// Its real servers, if wanted and if there is room.
     pub(super) real_servers: Vec<ObservedRealServer>,
+}
+
+impl ServiceCounters {
+    fn namespace(&self) -> &str {
+        self.holder.service.namespace()
+    }
+
+    /// The place in the order of Services.
+    fn place(&self) -> impl Ord {
+        (&self.holder.service, self.holder.address)
+    }
 }
 
 impl TrafficReading {
@@ -47,15 +62,16 @@ impl TrafficReading {
                 Some(ServiceCounters { holder, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
-        virtual_servers.sort_unstable_by(
-            |ServiceCounters { holder: a, .. }, ServiceCounters { holder: b, .. }| {
-                (&a.service, a.address).cmp(&(&b.service, b.address))
-            },
-        );
+        virtual_servers.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
         let room = MOST_SERIES / series::OF_VIRTUAL_SERVER;
-        let beyond = virtual_servers.len().saturating_sub(room);
-        virtual_servers.truncate(room);
-        let mut reading = Self { virtual_servers, dropped: beyond * series::OF_VIRTUAL_SERVER };
+        let mut virtual_servers = in_turn(virtual_servers, usize::MAX, |it| it.namespace().to_owned());
+        let beyond = virtual_servers.split_off(room.min(virtual_servers.len()));
+        virtual_servers.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
+        let mut reading = Self {
+            virtual_servers,
+            dropped: beyond.len() * series::OF_VIRTUAL_SERVER,
+            cut: beyond.iter().map(|it| it.namespace().to_owned()).collect(),
+        };
         if endpoints {
             reading.take_real_servers(kernel)?;
         }
@@ -65,18 +81,26 @@ impl TrafficReading {
     /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no room
     /// for those that are wanted, the kernel is not asked for them either.
     fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
-        let mut room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
+        let room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
+        let mut asked = BTreeMap::<_, usize>::new();
+        for server in &self.virtual_servers {
+            *asked.entry(server.namespace().to_owned()).or_default() +=
+                server.holder.real_servers * series::OF_REAL_SERVER;
+        }
+        let mut rooms = fair_shares(asked, room);
         for server in &mut self.virtual_servers {
+            let Some(room) = rooms.get_mut(server.namespace()) else { continue };
             let mut series = server.holder.real_servers * series::OF_REAL_SERVER;
-            if series <= room {
+            if series <= *room {
                 server.real_servers = kernel.real_servers(server.holder.address.into())?;
                 series = server.real_servers.len() * series::OF_REAL_SERVER;
             }
             match room.checked_sub(series) {
-                Some(left) => room = left,
+                Some(left) => *room = left,
                 None => {
                     server.real_servers.clear();
                     self.dropped += series;
+                    self.cut.insert(server.namespace().to_owned());
                 }
             }
         }

@@ -69,7 +69,7 @@ pub(super) fn text(reading: &TrafficReading, took: Duration) -> String {
     // A line has about so many bytes.
     let mut text = String::with_capacity(servers.len() * OF_VIRTUAL_SERVER * 160);
     // A string takes whatever is written to it.
-    _ = write(&mut text, &servers).and_then(|()| about_the_reading(&mut text, reading.dropped, took));
+    _ = write(&mut text, &servers).and_then(|()| about_the_reading(&mut text, reading, took));
     text
 }
 
@@ -101,7 +101,7 @@ fn write(text: &mut String, servers: &[(String, &ServiceCounters)]) -> fmt::Resu
     Ok(())
 }
 
-fn about_the_reading(text: &mut String, dropped: usize, took: Duration) -> fmt::Result {
+fn about_the_reading(text: &mut String, reading: &TrafficReading, took: Duration) -> fmt::Result {
     let name = "kube_ipvs_service_metrics_dropped_series";
     head(
         text,
@@ -109,7 +109,10 @@ fn about_the_reading(text: &mut String, dropped: usize, took: Duration) -> fmt::
         "gauge",
         "Series of Services and endpoints that are left out because there are too many",
     )?;
-    writeln!(text, "{name} {dropped}")?;
+    writeln!(text, "{name} {}", reading.dropped)?;
+    let name = "kube_ipvs_service_metrics_cut_namespaces";
+    head(text, name, "gauge", "Namespaces of which series are left out")?;
+    writeln!(text, "{name} {}", reading.cut.len())?;
     let name = "kube_ipvs_service_metrics_read_seconds";
     head(text, name, "gauge", "How long it took to read them")?;
     writeln!(text, "{name} {}", took.as_secs_f64())

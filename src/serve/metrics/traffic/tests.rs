@@ -57,7 +57,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         stats,
         real_servers: vec![real_server],
     };
-    let reading = TrafficReading { virtual_servers: vec![counted], dropped: 0 };
+    let reading = TrafficReading { virtual_servers: vec![counted], ..TrafficReading::default() };
     let text = series::text(&reading, Duration::from_millis(2));
     let rendered: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let labels =
@@ -88,6 +88,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
         ours.map(|(name, value)| format!("kube_ipvs_endpoint_{name}{{{labels},{endpoint}}} {value}"));
     let about = [
         "kube_ipvs_service_metrics_dropped_series 0".to_owned(),
+        "kube_ipvs_service_metrics_cut_namespaces 0".to_owned(),
         "kube_ipvs_service_metrics_read_seconds 0.002".to_owned(),
     ];
     assert_eq!(rendered, [&of_service[..], &of_endpoint, &about].concat());
@@ -105,7 +106,10 @@ fn a_service_may_have_any_name_that_a_file_gives_it() {
         real_servers: 0,
     };
     let counted = ServiceCounters { holder, stats: Stats::default(), real_servers: Vec::new() };
-    let text = series::text(&TrafficReading { virtual_servers: vec![counted], dropped: 0 }, Duration::ZERO);
+    let text = series::text(
+        &TrafficReading { virtual_servers: vec![counted], ..TrafficReading::default() },
+        Duration::ZERO,
+    );
     let labels = r#"{svc_namespace="a\nb",service_name="c\"d\\e",service_vip="10.96.0.1","#;
     assert!(text.contains(labels), "{text}");
 }
@@ -135,6 +139,39 @@ fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));
     assert_eq!(reading.dropped, 3 * 10 + usize::from(most) * 6);
     assert_eq!(kernel.state().real_server_reads, 0, "what is not shown is not read");
+}
+
+/// Moves Services to other namespaces: so many of the last ones to each.
+fn in_namespaces(holders: &mut [VirtualServerOwner], namespaces: &[(&str, usize)]) {
+    let names = namespaces.iter().flat_map(|(namespace, count)| std::iter::repeat_n(namespace, *count));
+    for (holder, namespace) in holders.iter_mut().rev().zip(names) {
+        holder.service = ObjectName::new(namespace, holder.service.name());
+    }
+}
+
+#[test]
+fn one_namespace_does_not_hide_the_others() {
+    let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
+    let (mut kernel, mut holders) = table(most + 101);
+    let all = holders.len();
+    in_namespaces(&mut holders, &[("kube-system", 4), ("zoo", 30), ("aaa", all - 34)]);
+    let reading = TrafficReading::take(&mut kernel, holders, false).unwrap();
+    let shown = |reading: &TrafficReading, namespace| {
+        reading.virtual_servers.iter().filter(|it| it.holder.service.namespace() == namespace).count()
+    };
+    assert_eq!(["kube-system", "zoo", "aaa"].map(|it| shown(&reading, it)), [4, 30, usize::from(most) - 34]);
+    assert_eq!((reading.dropped, &reading.cut), (100 * 10, &["aaa".to_owned()].into()));
+
+    // There is room for 5,001 endpoints.
+    let (mut kernel, mut holders) = table(7_000);
+    in_namespaces(&mut holders, &[("kube-system", 4), ("zoo", 995), ("aaa", 6_000)]);
+    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
+    let with_endpoints = |namespace| {
+        let all = reading.virtual_servers.iter().filter(|it| it.holder.service.namespace() == namespace);
+        all.filter(|it| !it.real_servers.is_empty()).count()
+    };
+    assert_eq!(["kube-system", "zoo", "aaa"].map(with_endpoints), [4, 995, 4_002]);
+    assert_eq!((reading.dropped, &reading.cut), (1_998 * 6, &["aaa".to_owned()].into()));
 }
 
 /// A writer thread that serves one Service on this kernel.

@@ -47,7 +47,7 @@ fn each_has_its_own_time_and_only_its_virtual_server_is_due() {
     assert_eq!(draining.longest(begin + seconds(21)), seconds(21));
     assert_eq!(draining.next_check(), Some(begin + seconds(21)), "that of the other virtual server");
     assert_eq!(draining.count(), 3);
-    let oldest: Vec<_> = draining.oldest(2, begin + seconds(21)).collect();
+    let oldest: Vec<_> = draining.oldest(begin + seconds(21)).take(2).collect();
     assert_eq!(
         oldest,
         [(virtual_server(80), real_server(1), seconds(21)), (virtual_server(80), real_server(2), seconds(1))]
