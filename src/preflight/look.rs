@@ -244,7 +244,8 @@ impl<'a> Look<'a> {
             vips: state.vips().count(),
         };
         let kept = node.ours().kept(state, observed).collect();
-        self.findings.extend(plan::check(&node.compare_with(observed), wanted, &kept));
+        let bound = &observed.dummy_interface.bound;
+        self.findings.extend(plan::check(&node.compare_with(observed), wanted, &kept, bound));
         self.findings.extend(refused::check(state.refused()));
     }
 

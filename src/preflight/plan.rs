@@ -1,8 +1,14 @@
 //! What the first sync would remove and write, and what is right already.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use dummy_interface::{DEVICE, Operation::Unbind};
+use dummy_interface::{
+    DEVICE,
+    Operation::{Bind, Unbind},
+};
 use ipvs::Command;
 use reconciler::ForeignVirtualServers;
 use watcher::{Operation, OperationKind, Plan};
@@ -19,8 +25,14 @@ pub(super) struct Wanted {
 
 const SUBJECT: &str = "first sync";
 
-/// Names everything of others that goes, and counts the rest. `kept` are foreign virtual servers that stay.
-pub(super) fn check(plan: &Plan, wanted: Wanted, kept: &ForeignVirtualServers) -> Vec<Finding> {
+/// Names everything of others that goes, and counts the rest. `kept` are foreign virtual servers that stay, `bound` the VIPs
+/// that are there, also if kube-proxy has bound them and the first sync makes them right.
+pub(super) fn check(
+    plan: &Plan,
+    wanted: Wanted,
+    kept: &ForeignVirtualServers,
+    bound: &BTreeSet<IpAddr>,
+) -> Vec<Finding> {
     let mut findings: Vec<_> = plan
         .foreign
         .iter()
@@ -48,7 +60,7 @@ pub(super) fn check(plan: &Plan, wanted: Wanted, kept: &ForeignVirtualServers) -
         }
     }));
     findings.push(writes(plan));
-    findings.push(right(plan, wanted));
+    findings.push(right(plan, wanted, bound));
     findings
 }
 
@@ -62,14 +74,14 @@ fn writes(plan: &Plan) -> Finding {
     }
 }
 
-/// How much of what is wanted needs no operation.
-fn right(plan: &Plan, wanted: Wanted) -> Finding {
+/// How much of what is wanted is there.
+fn right(plan: &Plan, wanted: Wanted, bound: &BTreeSet<IpAddr>) -> Finding {
     let mut lacking = Wanted::default();
     for operation in plan.operations() {
         match operation {
             Operation::Ipvs(Command::AddVirtualServer(_)) => lacking.virtual_servers += 1,
             Operation::Ipvs(Command::AddRealServer(..)) => lacking.real_servers += 1,
-            Operation::DummyInterface(dummy_interface::Operation::Bind(_)) => lacking.vips += 1,
+            Operation::DummyInterface(Bind(vip)) if !bound.contains(&vip) => lacking.vips += 1,
             _ => {}
         }
     }
@@ -87,9 +99,7 @@ fn right(plan: &Plan, wanted: Wanted) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, net::IpAddr};
-
-    use dummy_interface::Operation::{Bind, EnsureDevice};
+    use dummy_interface::Operation::EnsureDevice;
     use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
 
     use super::{super::Verdict, *};
@@ -110,13 +120,15 @@ mod tests {
             Command::AddRealServer(web.into(), RealServer::masquerade([10, 244, 1, 7].into(), 8080)).into(),
             Command::AddRealServer(web.into(), RealServer::masquerade([10, 244, 1, 8].into(), 8080)).into(),
             Bind(vip(10)).into(),
+            Bind(vip(11)).into(),
             Unbind(vip(99)).into(),
             Command::DeleteVirtualServer(others.into()).into(),
         ]
         .into_iter()
         .collect();
         let plan = Plan { foreign: BTreeSet::from([others]), ..plan };
-        let findings = check(&plan, WANTED, &ForeignVirtualServers::default());
+        let bound = BTreeSet::from([vip(11), vip(99)]);
+        let findings = check(&plan, WANTED, &ForeignVirtualServers::default(), &bound);
         let said: Vec<_> =
             findings.iter().map(|it| (it.verdict, format!("{}: {}", it.subject, it.what))).collect();
         let expected = [
@@ -131,7 +143,7 @@ mod tests {
             (
                 Verdict::Ok,
                 "first sync: it will ensure device (1), add virtual server (1), delete virtual server (1), \
-                 add real server (2), bind (1), unbind (1)",
+                 add real server (2), bind (2), unbind (1)",
             ),
             (
                 Verdict::Ok,
@@ -145,7 +157,8 @@ mod tests {
     #[test]
     fn where_all_is_as_wanted_nothing_is_written_and_what_is_kept_is_a_note() {
         let kept = [at([192, 0, 2, 7], 6443)].iter().collect();
-        let said: Vec<_> = check(&Plan::default(), WANTED, &kept).into_iter().map(|it| it.what).collect();
+        let findings = check(&Plan::default(), WANTED, &kept, &BTreeSet::new());
+        let said: Vec<_> = findings.into_iter().map(|it| it.what).collect();
         assert_eq!(
             said,
             [

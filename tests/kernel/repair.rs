@@ -84,6 +84,50 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
     }
 }
 
+/// Removes what makes the VIPs addresses of the node, after the kernel has added all of it: IPv6 routes come a little later
+/// than addresses.
+fn remove_local_routes(cluster: &Cluster) {
+    sleep(Duration::from_secs(6));
+    for vip in [V4, V6] {
+        cluster.lab.node.run("ip", &["route", "del", "local", vip, "table", "local"]).unwrap();
+    }
+}
+
+/// What `kube-ipvs diff` prints, whose exit code says that it is something.
+fn difference(cluster: &Cluster) -> String {
+    let mut diff = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
+    let output = diff.arg("diff").arg("--control-socket").arg(cluster.daemon().socket()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_local_route_that_was_removed_is_in_the_difference_and_resync_restores_it() {
+    let (cluster, _) = dual_stack(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    remove_local_routes(&cluster);
+    assert!(cluster.lab.client.ask(at(V4, 80)).is_err());
+    let differs = difference(&cluster);
+    for vip in [V4, V6] {
+        assert!(differs.contains(&format!("bind {vip}")), "{differs}");
+    }
+    let said = cluster.daemon().ask(node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 2 operations"), "{said}");
+    answers(&cluster);
+    assert!(node.run("ip", &["route", "show", "table", "local", "proto", "73"]).unwrap().is_empty());
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_local_route_that_was_removed_comes_back_by_itself() {
+    for binding in ["--vip-binding=address", "--vip-binding=route"] {
+        let (cluster, _) = dual_stack(&["--ipvs-sync-period=1s", binding]);
+        remove_local_routes(&cluster);
+        answers(&cluster);
+    }
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn vips_that_are_removed_around_the_first_sync_come_back_before_any_period() {

@@ -3,10 +3,11 @@
 use std::{
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
+    process::Stdio,
 };
 
 use serde_json::json;
-use testkit::lab::Host;
+use testkit::{daemon::eventually, lab::Host};
 
 use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at};
 
@@ -115,16 +116,146 @@ fn the_node_goes_elsewhere_from_its_own_address() {
     }
 }
 
+/// VIPs that resemble the addresses of pods more than the node's own do.
+const LIKE_A_POD: [&str; 2] = ["10.245.0.77", "fd00:10:245::77"];
+
+/// The node's own addresses.
+const OWN: [&str; 2] = ["192.168.50.1", "fd00:50::1"];
+
+/// A node whose links have no address, by which the kernel would know its source: those to the pod are like Calico's,
+/// and `later`, which has the node's addresses, is younger than kube-ipvs0. The kernel asks the devices in order.
+fn unnumbered(arguments: &[&str]) -> Cluster {
+    let mut cluster = Cluster::without_daemon(1);
+    let (node, pod, client) = (&cluster.lab.node, &cluster.lab.pods[0], &cluster.lab.client);
+    for (host, device) in [(pod, "veth1"), (client, "eth0")] {
+        let link = node.run("ip", &["-brief", "link", "show", "dev", device]).unwrap();
+        let hardware_address = link.split_whitespace().nth(2).unwrap();
+        for address in [IpAddr::from(host.ipv4), host.ipv6.into()] {
+            let gateway = host.gateway(address);
+            let bits = if gateway.is_ipv4() { 24 } else { 64 };
+            node.ip(&format!("addr del {gateway}/{bits} dev {device}")).unwrap();
+            node.ip(&format!("route replace {address} dev {device}")).unwrap();
+            host.ip(&format!("neigh replace {gateway} lladdr {hardware_address} dev eth0 nud permanent"))
+                .unwrap();
+        }
+    }
+    node.ip(&format!(
+        "link add kube-ipvs0 type dummy
+         link add later type dummy
+         link set later up
+         addr add {}/32 dev later
+         addr add {}/128 dev later nodad
+         route replace default via 192.168.50.2 dev eth0 onlink
+         route replace ::/0 via fd00:50::2 dev eth0",
+        OWN[0], OWN[1]
+    ))
+    .unwrap();
+    cluster.restart(&[&[NO_PERIOD], arguments].concat());
+    for vip in VIPS {
+        cluster.apply(&Service::tcp(vip).endpoints([1]));
+    }
+    let other = json!({ "clusterIPs": LIKE_A_POD, "ports": [{ "port": 80 }] });
+    cluster.apply(&Service::new("other", &other).endpoints([1]));
+    cluster
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn node_may_connect_from_an_ipv6_vip_address_over_a_link_without_address() {
-    for (binding, expected) in [(ADDRESS, V6), (ROUTE, "fd00:50::1")] {
+fn no_vip_is_the_source_of_what_the_node_sends_or_masquerades() {
+    for binding in BINDINGS {
+        let cluster = unnumbered(&[binding]);
+        let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+        for (vip, own) in VIPS.into_iter().zip(OWN) {
+            let own: IpAddr = own.parse().unwrap();
+            assert_eq!(node.ask(cluster.pod_address(1, own)).unwrap().seen_as, own, "{binding}");
+            for host in [node, client] {
+                let answer = host.ask(at(vip, 80)).unwrap();
+                assert_eq!(answer.seen_as, own, "{binding}: {} asked {vip}", host.name);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn connections_of_the_node_to_a_pod_outlive_unrelated_services() {
+    for binding in BINDINGS {
+        let cluster = unnumbered(&[binding]);
+        let own = OWN.map(|ip| ip.parse::<IpAddr>().unwrap());
+        let mut opened = own.map(|own| cluster.lab.node.connect(cluster.pod_address(1, own)).unwrap());
+        let other = json!({ "clusterIPs": LIKE_A_POD, "ports": [{ "port": 80 }] });
+        cluster.delete(&Service::new("other", &other));
+        cluster.shows("it is gone", |table| {
+            table.iter().all(|(address, _)| !LIKE_A_POD.contains(&address.ip.to_string().as_str()))
+        });
+        for vip in LIKE_A_POD {
+            cluster.is_bound(vip.parse().unwrap(), false);
+        }
+        for connection in &mut opened {
+            connection.still_works().unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn addresses_that_kube_proxy_left_are_made_right_in_place() {
+    let mut cluster = cluster(&[]);
+    let mut opened: Vec<_> = VIPS
+        .into_iter()
+        .flat_map(|vip| {
+            [&cluster.lab.node, &cluster.lab.client].map(|host| host.connect(at(vip, 80)).unwrap())
+        })
+        .collect();
+    cluster.stop();
+    let node = &cluster.lab.node;
+    node.ip(&format!(
+        "route add local {V4} dev lo table local metric 1
+         addr del {V4}/32 dev kube-ipvs0
+         addr add {V4}/32 dev kube-ipvs0
+         route del local {V4} dev lo table local metric 1
+         addr change {V6}/128 dev kube-ipvs0 preferred_lft forever"
+    ))
+    .unwrap();
+    let watched = ["monitor", "address", "dev", "kube-ipvs0"];
+    let mut watcher = node.command("ip").args(watched).stdout(Stdio::piped()).spawn().unwrap();
+    cluster.restart(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    eventually("each is the source of nothing else", || {
+        let shown = node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
+        let right = |line: &str| line.contains("scope link") || line.contains("deprecated");
+        anyhow::ensure!(shown.lines().count() == 2 && shown.lines().all(right), "{shown}");
+        Ok(())
+    })
+    .unwrap();
+    for connection in &mut opened {
+        connection.still_works().unwrap();
+    }
+    let said = cluster.daemon().ask(node, "resync").unwrap();
+    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    // An IPv4 address is only added again, behind a route.
+    watcher.kill().unwrap();
+    let told = String::from_utf8(watcher.wait_with_output().unwrap().stdout).unwrap();
+    assert!(!told.lines().any(|line| line.starts_with("Deleted") && line.contains("inet6")), "{told}");
+    assert_eq!(node.run("ip", &["route", "show", "table", "local", "proto", "73"]).unwrap(), "");
+
+    // kube-proxy takes back what is there, and what others make an ordinary address again is repaired at once.
+    node.ip(&format!("addr change {V6}/128 dev kube-ipvs0 preferred_lft forever")).unwrap();
+    eventually("it is deprecated again", || {
+        let shown = node.run("ip", &["-6", "-o", "addr", "show", "dev", "kube-ipvs0"])?;
+        anyhow::ensure!(shown.contains("deprecated"), "{shown}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_vip_is_answered_to_neighbours_by_arp_ignore_3_as_kube_proxys_are() {
+    for binding in BINDINGS {
         let cluster = cluster(&[binding]);
-        let node = &cluster.lab.node;
-        node.ip("link add bare type dummy\nlink set bare up\nroute add fd00:96:1::/64 dev bare").unwrap();
-        node.ip("route add 10.97.0.0/16 dev bare").unwrap();
-        assert_eq!(source_towards(node, "fd00:96:1::1"), expected.parse::<IpAddr>().unwrap(), "{binding}");
-        assert_eq!(source_towards(node, "10.97.0.1"), node.address(IpAddr::V4(node.ipv4)), "{binding}");
+        cluster.lab.node.run("sysctl", &["-qw", "net.ipv4.conf.all.arp_ignore=3"]).unwrap();
+        assert_eq!(asks_who_has(&cluster.lab.client, V4), binding == ADDRESS, "{binding}");
     }
 }
 

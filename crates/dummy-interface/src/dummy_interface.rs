@@ -14,7 +14,8 @@ use crate::Operation;
 /// How a VIP becomes an address that this node answers on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VipBinding {
-    /// As an address on kube-ipvs0, as kube-proxy does. Each one costs the kernel a walk through the
+    /// As an address on kube-ipvs0, as kube-proxy does, but one that is never the source of what goes elsewhere. Each one
+    /// costs the kernel a walk through the
     /// addresses of the device, and deleting an IPv6 address a walk through every route
     /// (`rt6_remove_prefsrc`), so ten thousand take seconds and more.
     #[default]
@@ -78,9 +79,10 @@ pub struct Observed {
     /// The VIPs bound in the configured way: addresses on kube-ipvs0, or our own local routes with the
     /// configured source. Link-local IPv6 addresses, which the kernel makes by itself, are left out.
     pub bound: BTreeSet<IpAddr>,
-    /// The VIPs bound as an earlier configuration asked for: by the other kind of
-    /// binding, or by a route with another source. A VIP can be in both sets. One that is wanted needs a
-    /// [`Operation::Bind`] even if it is in `bound`; one that is not wanted needs a [`Operation::Unbind`].
+    /// The VIPs bound in part or otherwise than wanted: as an earlier configuration asked for, by the other kind of
+    /// binding or by a route with another source; by an address that the kernel may take as the source of what goes
+    /// elsewhere, or that will go by itself; by an address without its route. A VIP can be in both sets. One that is wanted
+    /// needs a [`Operation::Bind`] even if it is in `bound`; one that is not wanted needs a [`Operation::Unbind`].
     pub stale_bindings: BTreeSet<IpAddr>,
     /// The tunnel devices that exist.
     pub tunnels: BTreeMap<Family, TunnelDevice>,

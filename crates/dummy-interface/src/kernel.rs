@@ -3,16 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::{Duration, Instant},
 };
 
 use ipvs::Family;
 use netlink::{Errno, FailedRequest, KernelError, Socket};
 
 use crate::{
-    DummyInterface, Error, Observed, Operation, VipBinding,
+    DummyInterface, Error, LOOPBACK, Observed, Operation, VipBinding,
     device::Device,
     links::{Link, links},
-    observe::{EVERY_INTERFACE, InterfaceAddress, addresses, routes, socket},
+    observe::{EVERY_INTERFACE, InterfaceAddress, LocalRoute, addresses, local_routes, socket},
     request::{Requests, host_prefix},
     tunnel,
     tunnels::Tunnels,
@@ -27,7 +28,13 @@ pub struct KernelDummyInterface {
     /// The number of kube-ipvs0 when it was last seen under its name.
     index: Option<u32>,
     seen: Seen,
+    /// When it last bound an IPv6 VIP.
+    bound_v6: Option<Instant>,
 }
+
+/// How long an IPv6 address that was added may have no route yet: the kernel adds the routes in a work queue
+/// (`addrconf_dad_work` in net/ipv6/addrconf.c).
+const ROUTES_FOLLOW: Duration = Duration::from_secs(5);
 
 /// What the last observation found that is not as this binding would make it.
 #[derive(Debug, Default)]
@@ -36,6 +43,9 @@ struct Seen {
     stale_bindings: BTreeSet<IpAddr>,
     /// Addresses on kube-ipvs0 that are not /32 or /128: somebody else's. Deleting takes the prefix.
     prefixes: BTreeMap<IpAddr, u8>,
+    /// Those of the stale bindings that are addresses on kube-ipvs0, and are made right only by adding them again: IPv4
+    /// addresses that may be a source, and those whose route is gone.
+    added_again: BTreeSet<IpAddr>,
 }
 
 impl KernelDummyInterface {
@@ -47,6 +57,7 @@ impl KernelDummyInterface {
             tunnels: Tunnels::default(),
             index: None,
             seen: Seen::default(),
+            bound_v6: None,
         })
     }
 
@@ -56,19 +67,33 @@ impl KernelDummyInterface {
         Self { tunnels: Tunnels::with_gue(gue), ..self }
     }
 
-    /// An address on kube-ipvs0.
-    fn see_vip(&mut self, found: &InterfaceAddress, observed: &mut Observed) {
-        if found.prefix != host_prefix(found.address) {
-            self.seen.prefixes.insert(found.address, found.prefix);
+    /// An address on kube-ipvs0, and whether it has its route.
+    fn see_vip(&mut self, found: &InterfaceAddress, is_local: bool, observed: &mut Observed) {
+        let vip = found.address;
+        if found.prefix != host_prefix(vip) {
+            self.seen.prefixes.insert(vip, found.prefix);
         }
-        match self.binding {
-            VipBinding::Address => observed.bound.insert(found.address),
-            VipBinding::Route { .. } => observed.stale_bindings.insert(found.address),
-        };
+        if self.binding != VipBinding::Address {
+            observed.stale_bindings.insert(vip);
+            return;
+        }
+        if is_local {
+            observed.bound.insert(vip);
+        }
+        if !is_local || !found.as_a_vip {
+            observed.stale_bindings.insert(vip);
+        }
+        if !is_local || (!found.as_a_vip && vip.is_ipv4()) {
+            self.seen.added_again.insert(vip);
+        }
     }
 
     fn bind(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: u32) {
         match self.binding {
+            // The route holds its place while the address is away.
+            VipBinding::Address if self.seen.added_again.contains(&vip) => {
+                requests.bind_route(operation, vip, None);
+            }
             VipBinding::Address => requests.bind_address(operation, vip, device),
             VipBinding::Route { .. } => requests.bind_route(operation, vip, self.binding.source_towards(vip)),
         }
@@ -86,8 +111,10 @@ impl KernelDummyInterface {
 
     fn unbind_address(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: Option<u32>) {
         let Some(device) = device else { return };
-        let prefix = self.seen.prefixes.get(&vip).copied().unwrap_or(host_prefix(vip));
-        requests.unbind_address(operation, vip, prefix, device);
+        // IPv4 may have it with either prefix, or both.
+        for prefix in self.seen.prefixes.get(&vip).copied().into_iter().chain([host_prefix(vip)]) {
+            requests.unbind_address(operation, vip, prefix, device);
+        }
     }
 
     /// Removes the stale binding of a VIP, once the configured one is in place.
@@ -107,9 +134,17 @@ impl DummyInterface for KernelDummyInterface {
         let mut observed =
             Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
         self.seen.prefixes.clear();
+        self.seen.added_again.clear();
         let addresses = addresses(&mut self.socket, EVERY_INTERFACE)?;
-        let routes = routes(&mut self.socket)?;
+        let routes = local_routes(&mut self.socket)?;
         let links = links(&mut self.socket)?;
+        // In old kernels the route to an IPv6 address goes by `lo`, whatever device has the address.
+        let is_of_device = |route: &&LocalRoute| {
+            let by_lo = route.interface == LOOPBACK && !route.is_ours();
+            by_lo || device.as_ref().is_some_and(|device| device.index == route.interface)
+        };
+        let local: BTreeSet<_> = routes.iter().filter(is_of_device).map(|route| route.to).collect();
+        let routes_follow = self.bound_v6.is_some_and(|at| at.elapsed() < ROUTES_FOLLOW);
         let is_named = |link: &&Link| Family::BOTH.iter().any(|family| tunnel::is_named(link, *family));
         let tunnels: BTreeSet<_> = links.iter().filter(is_named).map(|link| link.index).collect();
         for found in addresses.iter().filter(|found| !found.is_link_local_v6()) {
@@ -117,20 +152,22 @@ impl DummyInterface for KernelDummyInterface {
                 Some(device) if found.interface == device.index => {
                     // On a device that is no dummy they are somebody else's: no VIPs.
                     if device.is_dummy() {
-                        self.see_vip(found, &mut observed);
+                        let vip = found.address;
+                        let is_local = local.contains(&vip) || (routes_follow && vip.is_ipv6());
+                        self.see_vip(found, is_local, &mut observed);
                     }
                 }
                 _ if found.address.is_loopback() || tunnels.contains(&found.interface) => {}
                 _ => _ = observed.node_addresses.insert(found.address),
             }
         }
-        for route in routes {
+        for route in routes.iter().filter(|route| route.is_ours()) {
             let as_configured = matches!(self.binding, VipBinding::Route { .. })
-                && route.source == self.binding.source_towards(route.vip);
+                && route.source == self.binding.source_towards(route.to);
             if as_configured {
-                observed.bound.insert(route.vip);
+                observed.bound.insert(route.to);
             } else {
-                observed.stale_bindings.insert(route.vip);
+                observed.stale_bindings.insert(route.to);
             }
         }
         self.seen.stale_bindings.clone_from(&observed.stale_bindings);
@@ -169,6 +206,21 @@ impl DummyInterface for KernelDummyInterface {
         }
         failed.extend(requests.send(&mut self.socket)?);
 
+        let mut again = Requests::default();
+        for (position, operation) in operations.iter().enumerate() {
+            if let (Operation::Bind(vip), Some(index)) = (*operation, device)
+                && self.seen.added_again.contains(&vip)
+                && !failed.contains_key(&position)
+            {
+                self.unbind_address(&mut again, position, vip, device);
+                again.bind_address(position, vip, index);
+            }
+        }
+        failed.extend(again.send(&mut self.socket)?);
+        if operations.iter().any(|operation| matches!(operation, Operation::Bind(IpAddr::V6(_)))) {
+            self.bound_v6 = Some(Instant::now());
+        }
+
         // Only where the configured way is in place: the VIP stays bound all the time.
         let mut afterwards = Requests::default();
         for (position, operation) in operations.iter().enumerate() {
@@ -186,6 +238,8 @@ impl DummyInterface for KernelDummyInterface {
                 && !failed.contains_key(&position)
             {
                 self.seen.stale_bindings.remove(vip);
+                self.seen.added_again.remove(vip);
+                self.seen.prefixes.remove(vip);
             }
         }
         Ok(failed.into_iter().map(|(index, error)| FailedRequest { index, error }).collect())

@@ -27,6 +27,10 @@
 //!   does that interface no harm.
 //! - An address can be on kube-ipvs0 and on another interface at once. Each brings a `local` route of its own,
 //!   and when one goes the other stays: the node never loses an address because it is unbound.
+//! - A VIP that is an address is never the source of what goes elsewhere: in IPv4 its scope is `link`, and such an
+//!   address is chosen for no other device than its own (`in_dev_select_addr`); in IPv6 it is deprecated, so that any other
+//!   address of the node that is not is preferred, and among deprecated ones that of the way out (rules 3 and 5 of
+//!   `ipv6_get_saddr_eval`). Towards itself it stays the source.
 //! - With IPVS behind them, both bindings serve the node and outside clients of both families alike, and
 //!   answer ARP alike: with `arp_ignore` 0, not with 1. What differs is the source of the node's own
 //!   connections, that a program cannot bind an IPv6 VIP which is a route, and who lists VIPs as addresses.

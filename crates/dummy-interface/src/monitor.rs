@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     net::IpAddr,
 };
 
@@ -25,6 +26,8 @@ use crate::{
         IFLA_IFNAME, LINK_HEADER, NETCONF_HEADER, NETCONFA_IFINDEX, ROUTE_HEADER, RTA_DST, find, find_ip,
         local_address,
     },
+    observe::{EVERY_INTERFACE, addresses, socket},
+    request::is_as_made,
     tunnel as tunnel_device,
 };
 
@@ -39,12 +42,13 @@ const RTM_NEWNETCONF: u16 = 80;
 /// What has changed, our own changes included: compare it with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// kube-ipvs0 itself or a tunnel device, or notifications were lost: everything must be looked at.
+    /// kube-ipvs0 itself or a tunnel device; an address came to kube-ipvs0, or was changed there, that the kernel may take as a
+    /// source; or notifications were lost: everything must be looked at.
     pub everything: bool,
     /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
     /// route of ours was removed (false); the last report of each counts.
     pub vips: BTreeMap<IpAddr, bool>,
-    /// The addresses of another interface, link-local ones aside, or only their lifetimes.
+    /// The addresses of another interface, link-local ones aside. A lifetime that was renewed is no change.
     pub node_addresses: bool,
 }
 
@@ -56,7 +60,7 @@ impl Changed {
 
     /// What one datagram of notifications reports, if kube-ipvs0 has this number, or does not exist.
     pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
-        let mut pending = Pending { device, tunnels: BTreeSet::new(), changed: Self::default() };
+        let mut pending = Pending { device, ..Pending::default() };
         netlink::each_notification(datagram, |notification| pending.take(&notification));
         pending.changed
     }
@@ -74,8 +78,7 @@ impl Changed {
 pub struct Monitor {
     notifications: Notifications,
     reader: Socket,
-    device: Option<u32>,
-    tunnels: BTreeSet<u32>,
+    pending: Pending,
 }
 
 impl Monitor {
@@ -97,32 +100,24 @@ impl Monitor {
         let groups: Vec<_> = groups.into_iter().map(|group| group as u32).collect();
         let notifications =
             Notifications::subscribe(Protocol::Route, &groups).map_err(Error::during(WATCH))?;
-        let mut reader = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-        let device = device_number(&mut reader)?;
-        let tunnels = tunnel_numbers(&mut reader)?;
-        Ok(Self { notifications, reader, device, tunnels })
+        let mut reader = socket()?;
+        let pending = Pending::read(&mut reader)?;
+        Ok(Self { notifications, reader, pending })
     }
 
     /// Waits until something has changed since the last call. Safe to cancel: nothing is forgotten.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
-        let tunnels = self.tunnels.clone();
-        let mut pending = Pending { device: self.device, tunnels, changed: Changed::default() };
-        while !pending.changed.anything() {
-            match self.notifications.receive(|notification| pending.take(&notification)).await {
+        while !self.pending.changed.anything() {
+            match self.notifications.receive(|notification| self.pending.take(&notification)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => {
-                    pending = Pending {
-                        device: device_number(&mut self.reader)?,
-                        tunnels: tunnel_numbers(&mut self.reader)?,
-                        changed: Changed::everything(),
-                    };
+                    self.pending = Pending::read(&mut self.reader)?;
+                    self.pending.changed = Changed::everything();
                 }
                 Err(source) => return Err(Error::during(WATCH)(source)),
             }
-            self.device = pending.device;
-            self.tunnels.clone_from(&pending.tunnels);
         }
-        Ok(pending.changed)
+        Ok(mem::take(&mut self.pending.changed))
     }
 }
 
@@ -142,16 +137,29 @@ fn tunnel_numbers(reader: &mut Socket) -> Result<BTreeSet<u32>, Error> {
     Ok(numbers.map_err(Error::during(WATCH))?.into_iter().flatten().collect())
 }
 
-/// Changes that the kernel has reported and that were not passed on yet.
+/// Changes that the kernel has reported and that were not passed on yet, and what must be known to tell them.
+#[derive(Default)]
 struct Pending {
     /// The number of kube-ipvs0.
     device: Option<u32>,
     /// The numbers of the tunnel devices.
     tunnels: BTreeSet<u32>,
+    /// The addresses of other interfaces, by their numbers: the kernel reports an address again when its lifetime is
+    /// renewed, as each router advertisement does.
+    known: BTreeSet<(u32, IpAddr)>,
     changed: Changed,
 }
 
 impl Pending {
+    fn read(reader: &mut Socket) -> Result<Self, Error> {
+        let (device, tunnels) = (device_number(reader)?, tunnel_numbers(reader)?);
+        // An address that is not known is only reported once more.
+        let known = addresses(reader, EVERY_INTERFACE).unwrap_or_default();
+        let known = known.into_iter().filter(|found| Some(found.interface) != device);
+        let known = known.map(|found| (found.interface, found.address)).collect();
+        Ok(Self { device, tunnels, known, changed: Changed::default() })
+    }
+
     /// Folds a notification in. What cannot be read is skipped: it is not about us.
     fn take(&mut self, notification: &Notification<'_>) {
         match notification.kind {
@@ -178,6 +186,7 @@ impl Pending {
         }
         if !exists {
             self.tunnels.remove(&header.index);
+            self.known.retain(|(interface, _)| *interface != header.index);
         }
         if named_so || Some(header.index) == self.device {
             self.changed.everything = true;
@@ -195,10 +204,21 @@ impl Pending {
         let address = local_address(payload);
         if Some(header.index) == self.device {
             self.vip(address, exists);
+            self.changed.everything |= exists && !is_as_made(&header);
         } else if Family::BOTH.into_iter().any(|family| address == Some(tunnel::end(family))) {
             self.changed.everything = true;
         } else {
-            self.changed.node_addresses = true;
+            let renewed = address.is_some_and(|address| {
+                let known = (header.index, address);
+                let was_known = self.known.contains(&known);
+                if exists {
+                    self.known.insert(known)
+                } else {
+                    self.known.remove(&known)
+                };
+                exists && was_known
+            });
+            self.changed.node_addresses |= !renewed;
         }
     }
 

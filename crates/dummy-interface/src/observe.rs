@@ -1,4 +1,4 @@
-//! Reading addresses and our routes.
+//! Reading addresses and the routes that make them local.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use rtnetlink::packet_route::{
 use crate::{
     Error, LOOPBACK, ROUTE_PROTOCOL,
     message::{ROUTE_HEADER, RTA_DST, RTA_OIF, RTA_PREFSRC, find, find_ip, local_address},
-    request::{TABLE_LOCAL, family, host_prefix, packet},
+    request::{TABLE_LOCAL, family, host_prefix, is_as_made, packet},
 };
 
 /// No interface has this index.
@@ -29,6 +29,8 @@ pub struct InterfaceAddress {
     pub address: IpAddr,
     /// How many bits of it say the network.
     pub prefix: u8,
+    /// Whether it is there for good and never the source of what goes elsewhere, which is how VIPs are bound.
+    pub as_a_vip: bool,
 }
 
 impl InterfaceAddress {
@@ -42,29 +44,41 @@ impl InterfaceAddress {
         if address.is_none() {
             tracing::debug!(interface = header.index, "skips an address that cannot be read");
         }
-        Some(Self { interface: header.index, address: address?, prefix: header.prefix_len })
+        Some(Self {
+            interface: header.index,
+            address: address?,
+            prefix: header.prefix_len,
+            as_a_vip: is_as_made(&header),
+        })
     }
 }
 
-/// One of our routes.
+/// A route that makes an address one of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VipRoute {
-    pub(crate) vip: IpAddr,
+pub(crate) struct LocalRoute {
+    pub(crate) to: IpAddr,
+    /// The interface that has the address, or `lo`.
+    pub(crate) interface: u32,
+    pub(crate) protocol: RouteProtocol,
     pub(crate) source: Option<IpAddr>,
 }
 
-impl VipRoute {
+impl LocalRoute {
+    /// Whether it binds a VIP.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.protocol == RouteProtocol::from(ROUTE_PROTOCOL) && self.interface == LOOPBACK
+    }
+
     fn from_message(message: &[u8]) -> Option<Self> {
         let header = RouteHeader::parse(message).ok()?;
-        let vip = find_ip(message, ROUTE_HEADER, RTA_DST)?;
-        let interface = find(message, ROUTE_HEADER, RTA_OIF).and_then(|attribute| attribute.u32().ok());
-        let ours = header.protocol == RouteProtocol::from(ROUTE_PROTOCOL)
-            && header.table == TABLE_LOCAL
+        let to = find_ip(message, ROUTE_HEADER, RTA_DST)?;
+        let interface = find(message, ROUTE_HEADER, RTA_OIF)?.u32().ok()?;
+        let local = header.table == TABLE_LOCAL
             && header.kind == RouteType::Local
-            && header.destination_prefix_length == host_prefix(vip)
-            && header.address_family == family(vip)
-            && interface == Some(LOOPBACK);
-        ours.then(|| Self { vip, source: find_ip(message, ROUTE_HEADER, RTA_PREFSRC) })
+            && header.destination_prefix_length == host_prefix(to)
+            && header.address_family == family(to);
+        let source = find_ip(message, ROUTE_HEADER, RTA_PREFSRC);
+        local.then_some(Self { to, interface, protocol: header.protocol, source })
     }
 }
 
@@ -103,18 +117,17 @@ pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<Inter
     Ok(found)
 }
 
-/// Our routes.
-pub(crate) fn routes(socket: &mut Socket) -> Result<Vec<VipRoute>, Error> {
+/// The routes to this node's own addresses and to VIPs.
+pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error> {
     let mut found = Vec::new();
     for family in FAMILIES {
         let mut request = RouteMessage::default();
         request.header.address_family = family;
         request.header.table = TABLE_LOCAL;
         request.header.kind = RouteType::Local;
-        request.header.protocol = RouteProtocol::from(ROUTE_PROTOCOL);
         let request = RouteNetlinkMessage::GetRoute(request);
-        let routes = dump(socket, request, "read routes", VipRoute::from_message)?;
-        found.extend(routes.into_iter().filter(|route| self::family(route.vip) == family));
+        let routes = dump(socket, request, "read routes", LocalRoute::from_message)?;
+        found.extend(routes.into_iter().filter(|route| self::family(route.to) == family));
     }
     Ok(found)
 }
@@ -171,11 +184,17 @@ mod tests {
 
     #[test]
     fn a_route_is_ours_by_protocol_table_type_prefix_and_interface() {
-        let expected =
-            VipRoute { vip: "10.96.0.1".parse().unwrap(), source: Some("192.0.2.1".parse().unwrap()) };
-        assert_eq!(VipRoute::from_message(&bytes(&our_route())), Some(expected));
-        let spoilers: [fn(&mut RouteMessage); 5] = [
-            |route| route.header.protocol = RouteProtocol::Kernel,
+        let expected = LocalRoute {
+            to: "10.96.0.1".parse().unwrap(),
+            interface: LOOPBACK,
+            protocol: RouteProtocol::from(ROUTE_PROTOCOL),
+            source: Some("192.0.2.1".parse().unwrap()),
+        };
+        assert!(expected.is_ours());
+        assert!(!LocalRoute { protocol: RouteProtocol::Kernel, ..expected }.is_ours());
+        assert!(!LocalRoute { interface: 7, ..expected }.is_ours());
+        assert_eq!(LocalRoute::from_message(&bytes(&our_route())), Some(expected));
+        let spoilers: [fn(&mut RouteMessage); 4] = [
             |route| route.header.table = 254,
             |route| route.header.kind = RouteType::Unicast,
             |route| route.header.destination_prefix_length = 24,
@@ -186,7 +205,7 @@ mod tests {
         for (position, spoil) in spoilers.iter().enumerate() {
             let mut route = our_route();
             spoil(&mut route);
-            assert_eq!(VipRoute::from_message(&bytes(&route)), None, "spoiler {position}");
+            assert_eq!(LocalRoute::from_message(&bytes(&route)), None, "spoiler {position}");
         }
     }
 
@@ -206,9 +225,9 @@ mod tests {
         for length in 0..address.len() {
             assert_eq!(InterfaceAddress::from_message(&address[..length]), None, "{length}");
         }
-        let whole = VipRoute::from_message(&route);
+        let whole = LocalRoute::from_message(&route);
         for length in 0..route.len() {
-            let cut = VipRoute::from_message(&route[..length]);
+            let cut = LocalRoute::from_message(&route[..length]);
             assert!(cut.is_none() || cut == whole, "{length}: {cut:?}");
         }
     }

@@ -12,7 +12,8 @@ pub enum Operation {
     /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
     EnsureDevice,
     /// Make a VIP a local address of this node, in the configured way; if it is, nothing. If it was seen
-    /// bound another way, that is undone afterwards, so that the VIP is bound all the time.
+    /// bound another way, that is undone afterwards, so that the VIP is bound all the time. An address that must be added
+    /// again has a route of ours meanwhile.
     Bind(IpAddr),
     /// Undo that, in whichever way it was seen bound; if it is not bound, nothing.
     Unbind(IpAddr),

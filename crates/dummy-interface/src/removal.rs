@@ -9,7 +9,7 @@ use crate::{
     Error,
     device::Device,
     fou::Ports,
-    observe::{routes, socket},
+    observe::{LocalRoute, local_routes, socket},
     request::Requests,
     tunnel,
 };
@@ -43,11 +43,11 @@ pub fn remove_tunnels() -> Result<Vec<&'static str>, Error> {
 /// it has deleted.
 pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
     let mut socket = socket()?;
-    let mut routes = routes(&mut socket)?;
-    routes.retain(|route| !except.contains(&route.vip));
+    let mut routes = local_routes(&mut socket)?;
+    routes.retain(|route| LocalRoute::is_ours(route) && !except.contains(&route.to));
     let mut requests = Requests::default();
     for (position, route) in routes.iter().enumerate() {
-        requests.unbind_route(position, route.vip);
+        requests.unbind_route(position, route.to);
     }
     match requests.send(&mut socket)?.pop_first() {
         Some((_, error)) => Err(Error::during("delete our routes")(error.into())),

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use netlink::{Batch, Errno, FailedRequest, KernelError, Socket};
-use netlink_packet_core::{
-    NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressFlags, AddressMessage},
+    address::{
+        AddressAttribute, AddressFlags, AddressHeader, AddressHeaderFlags, AddressMessage, AddressScope,
+        CacheInfo,
+    },
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
 
@@ -21,6 +22,9 @@ pub const ROUTE_PROTOCOL: u8 = 73;
 
 /// `RT_TABLE_LOCAL`.
 pub(crate) const TABLE_LOCAL: u8 = 255;
+
+/// The lifetime of an address without an end (`INFINITY_LIFE_TIME`), otherwise in seconds.
+const FOR_EVER: u32 = u32::MAX;
 
 /// Errnos that mean that the VIP is bound already.
 const BOUND: &[Errno] = &[Errno::EEXIST];
@@ -43,9 +47,10 @@ struct MadeFor {
 }
 
 impl Requests {
-    /// `ip address add VIP dev DEVICE`.
+    /// `ip address replace VIP dev DEVICE`, which in IPv6 also makes one right that is there; IPv4 never changes the scope
+    /// of one (`inet_rtm_newaddr`).
     pub(crate) fn bind_address(&mut self, operation: usize, vip: IpAddr, device: u32) {
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.add(new_address(vip, device), flags, MadeFor { operation, as_good_as_done: BOUND });
     }
 
@@ -101,17 +106,38 @@ impl Requests {
     }
 }
 
-/// The message that adds an address to a device.
+/// The message that adds an address to a device, for good, and so that it is the source of nothing but what goes to
+/// itself: the kernel takes an address from another device than that by which a packet leaves only if its scope is not
+/// `link` (IPv4, `in_dev_select_addr` in net/ipv4/devinet.c), or prefers any that is not deprecated (IPv6, rule 3 in
+/// `ipv6_get_saddr_eval` in net/ipv6/addrconf.c).
 pub(crate) fn new_address(ip: IpAddr, device: u32) -> RouteNetlinkMessage {
     let mut message = address(ip, host_prefix(ip), device);
     message.attributes.push(AddressAttribute::Address(ip));
-    if ip.is_ipv6() {
-        // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
-        // whose sake the kernel would search all addresses (`check_cleanup_prefix_route`).
-        let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
-        message.attributes.push(AddressAttribute::Flags(flags));
+    match ip {
+        // Not `host`, of which `arp_ignore` 3 says nothing to neighbours.
+        IpAddr::V4(_) => message.header.scope = AddressScope::Link,
+        IpAddr::V6(_) => {
+            // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
+            // whose sake the kernel would search all addresses (`check_cleanup_prefix_route`).
+            let flags = AddressFlags::Nodad | AddressFlags::Noprefixroute;
+            let mut lifetimes = CacheInfo::default();
+            lifetimes.ifa_preferred = 0;
+            lifetimes.ifa_valid = FOR_EVER;
+            message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
+            message.attributes.push(AddressAttribute::Flags(flags));
+        }
     }
     RouteNetlinkMessage::NewAddress(message)
+}
+
+/// Whether an address is there for good and never the source of what goes elsewhere, as [`new_address`] makes it. The
+/// kernel shows both in the flags as soon as the lifetimes are set.
+pub(crate) fn is_as_made(found: &AddressHeader) -> bool {
+    found.flags.contains(AddressHeaderFlags::Permanent)
+        && match found.family {
+            AddressFamily::Inet => matches!(found.scope, AddressScope::Link | AddressScope::Host),
+            _ => found.flags.contains(AddressHeaderFlags::Deprecated),
+        }
 }
 
 /// A message as a request.
@@ -189,21 +215,56 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_needs_no_duplicate_detection_and_no_prefix_route() {
+    fn an_ipv6_address_is_deprecated_and_needs_no_duplicate_detection_and_no_prefix_route() {
         let vip = "fd00::1".parse().unwrap();
         let octets = [&[0xfd][..], &[0; 14], &[1]].concat();
         let expected = message(
             20, // RTM_NEWADDR
-            0x601,
+            0x501,
             &[
                 &[10, 128, 0, 0],
                 &7u32.to_ne_bytes(),
-                &attribute(2, &octets),                 // IFA_LOCAL
-                &attribute(1, &octets),                 // IFA_ADDRESS
-                &attribute(8, &0x202u32.to_ne_bytes()), // IFA_FLAGS: NODAD, NOPREFIXROUTE
+                &attribute(2, &octets),                                     // IFA_LOCAL
+                &attribute(1, &octets),                                     // IFA_ADDRESS
+                &attribute(6, &[&[0; 4][..], &[255; 4], &[0; 8]].concat()), // IFA_CACHEINFO: preferred, valid
+                &attribute(8, &0x202u32.to_ne_bytes()),                     // IFA_FLAGS: NODAD, NOPREFIXROUTE
             ],
         );
         assert_eq!(encoded(|requests| requests.bind_address(0, vip, 7)), expected);
+    }
+
+    #[test]
+    fn an_ipv4_address_has_the_scope_of_a_link() {
+        let vip = "10.96.0.1".parse().unwrap();
+        let octets = [10, 96, 0, 1];
+        let expected = message(
+            20, // RTM_NEWADDR
+            0x501,
+            &[
+                &[2, 32, 0, 253],
+                &7u32.to_ne_bytes(),
+                &attribute(2, &octets), // IFA_LOCAL
+                &attribute(1, &octets), // IFA_ADDRESS
+            ],
+        );
+        assert_eq!(encoded(|requests| requests.bind_address(0, vip, 7)), expected);
+    }
+
+    #[test]
+    fn an_address_is_as_made_if_it_lasts_and_is_no_source() {
+        const PERMANENT: u8 = 0x80;
+        const DEPRECATED: u8 = 0x20;
+        let found = |family, flags, scope| {
+            is_as_made(&AddressHeader::parse(&[family, 128, flags, scope, 7, 0, 0, 0]).unwrap())
+        };
+        for scope in [253, 254] {
+            assert!(found(2, PERMANENT, scope));
+            assert!(!found(2, 0, scope), "it will go");
+        }
+        assert!(!found(2, PERMANENT | DEPRECATED, 0), "IPv4 disregards that it is deprecated");
+        assert!(found(10, PERMANENT | DEPRECATED, 0));
+        assert!(!found(10, PERMANENT, 0));
+        assert!(!found(10, DEPRECATED, 0), "it will go");
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn foreign_addresses_are_seen_and_removed_whatever_their_prefix() {
             ip("link set kube-ipvs0 up"); // a link-local address appears, which is not foreign
             let foreign = BTreeSet::from(["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()]);
             let observed = interface.observe().unwrap();
-            let seen = if binding == VipBinding::Address { observed.bound } else { observed.stale_bindings };
+            let seen = observed.stale_bindings;
             assert_eq!(seen, foreign);
             let changes: Vec<_> = seen.into_iter().map(Operation::Unbind).collect();
             assert_eq!(interface.apply(&changes).unwrap(), []);

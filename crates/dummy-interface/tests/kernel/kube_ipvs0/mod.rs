@@ -4,6 +4,7 @@ mod binding;
 mod device;
 mod monitor;
 mod node_addresses;
+mod source;
 
 use std::{
     collections::BTreeSet,

@@ -47,8 +47,62 @@ fn the_monitor_tells_of_a_deleted_device_and_of_the_new_ones_addresses() {
         assert!(within_a_second(&mut monitor).await.is_some_and(|changed| changed.everything));
         ip("link add kube-ipvs0 type dummy");
         settle(&mut monitor).await;
-        ip("address add 10.0.0.9/32 dev kube-ipvs0");
+        ip("address add 10.0.0.9/32 dev kube-ipvs0 scope link");
         assert_eq!(within_a_second(&mut monitor).await, Some(vip("10.0.0.9", true)));
+    });
+}
+
+#[test]
+#[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
+fn an_address_on_the_device_that_may_be_a_source_makes_everything_looked_at() {
+    with_monitor(VipBinding::Address, async |mut monitor| {
+        settle(&mut monitor).await;
+        for change in [
+            "address add 10.0.0.9/32 dev kube-ipvs0",
+            "address change 10.96.0.1/32 dev kube-ipvs0 preferred_lft 10 valid_lft 20",
+            "address change fd00:10:96::1/128 dev kube-ipvs0 preferred_lft forever",
+        ] {
+            ip(change);
+            assert!(
+                within_a_second(&mut monitor).await.is_some_and(|changed| changed.everything),
+                "{change}"
+            );
+        }
+        // Ours do not.
+        bind(&mut open(VipBinding::Address), &vips());
+        while let Some(changed) = within_a_second(&mut monitor).await {
+            assert!(!changed.everything && changed.vips.values().all(|bound| *bound), "{changed:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
+fn a_renewed_lifetime_of_a_nodes_address_is_no_news() {
+    with_monitor(VipBinding::Address, async |mut monitor| {
+        settle(&mut monitor).await;
+        let renew = |address: &str| {
+            ip(&format!("address change {address} dev node0 valid_lft 1000 preferred_lft 500"));
+        };
+        renew("192.0.2.1/24");
+        renew("2001:db8::1/64");
+        assert_eq!(within_a_second(&mut monitor).await, None, "they were there at the start");
+        ip("address add 2001:db8::7/64 dev node0 nodad");
+        let news = Some(Changed { node_addresses: true, ..Changed::default() });
+        assert_eq!(within_a_second(&mut monitor).await, news);
+        renew("2001:db8::7/64");
+        assert_eq!(within_a_second(&mut monitor).await, None);
+        ip("address delete 2001:db8::7/64 dev node0");
+        assert_eq!(within_a_second(&mut monitor).await, news);
+        ip("address add 2001:db8::7/64 dev node0 nodad");
+        assert_eq!(within_a_second(&mut monitor).await, news);
+        // A device that has gone and another with its number.
+        let index = ip("-o link show node0").split(':').next().unwrap().to_owned();
+        ip("link delete node0");
+        settle(&mut monitor).await;
+        ip(&format!("link add node1 index {index} type dummy"));
+        ip("address add 192.0.2.1/24 dev node1");
+        assert_eq!(within_a_second(&mut monitor).await, news);
     });
 }
 
@@ -71,7 +125,8 @@ fn of_an_address_with_a_peer_the_monitor_tells_ours() {
     with_monitor(VipBinding::Address, async |mut monitor| {
         settle(&mut monitor).await;
         for (address, peer) in [("10.96.0.77", "10.96.0.78"), ("fd00:10:96::77", "fd00:10:96::78")] {
-            ip(&format!("address add {address} peer {peer} dev kube-ipvs0"));
+            let kind = if address.contains(':') { "preferred_lft 0" } else { "scope link" };
+            ip(&format!("address add {address} peer {peer} dev kube-ipvs0 {kind}"));
             assert_eq!(within_a_second(&mut monitor).await, Some(vip(address, true)));
             ip(&format!("address delete {address} peer {peer} dev kube-ipvs0"));
             assert_eq!(within_a_second(&mut monitor).await, Some(vip(address, false)));
@@ -148,7 +203,7 @@ fn where_notifications_are_lost_anything_may_have_changed() {
             unbind(&mut interface, &vips);
         }
         assert_eq!(within_a_second(&mut monitor).await, Some(Changed::everything()));
-        ip("address add 10.0.0.9/32 dev kube-ipvs0");
+        ip("address add 10.0.0.9/32 dev kube-ipvs0 scope link");
         assert_eq!(
             within_a_second(&mut monitor).await,
             Some(vip("10.0.0.9", true)),
