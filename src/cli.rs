@@ -31,10 +31,10 @@ use service::one_line;
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
 use crate::{config::Error, logging::Level, serve::control};
-use output::Format;
+use output::{Format, say};
 use question::Question;
 
-/// The exit code for a command line or a configuration that cannot be: `EX_USAGE` of sysexits.h.
+/// The exit code for a command line, or a configuration file, that cannot be used: `EX_USAGE` of sysexits.h.
 pub const USAGE: u8 = 64;
 
 /// The IPVS-mode node proxy for Kubernetes.
@@ -112,8 +112,8 @@ struct Ask {
     control_socket: PathBuf,
 }
 
-/// The program: parses, runs, prints the error if there is one, and returns the exit code: 0, 64 for
-/// a usage error, 1 for any other; `diff` has those of diff, `preflight` its own.
+/// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those of
+/// each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     if arguments.peek().is_some_and(|program| kubectl_ipvs::is_called(program)) {
@@ -123,12 +123,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(command_line) => command_line,
         Err(error) => return refuse("kube-ipvs", &error),
     };
+    // With 1 these two say what they have found.
+    let of_command = match command_line.command {
+        Some(Command::Diff(_) | Command::Preflight(_)) => 2,
+        _ => 1,
+    };
     let result = match command_line.command {
         None => run::run(&command_line.flags),
         Some(Command::Run(flags)) => run::run(&flags),
         Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
-        Some(Command::Diff(question)) => Ok(diff::diff(&question)),
+        Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
         Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
         Some(Command::Status(asked)) => status::status(&asked),
@@ -144,10 +149,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         complain(&error);
-        let of_flags = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
-        let usage = of_flags || error.is::<clap::Error>();
-        if usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        ExitCode::from(failure(&error, of_command))
     })
+}
+
+/// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing was
+/// tried, whatever the command.
+fn failure(error: &anyhow::Error, of_command: u8) -> u8 {
+    let of_configuration = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
+    let is_usage = of_configuration || error.is::<clap::Error>() || error.is::<question::NotOfDaemon>();
+    if is_usage { USAGE } else { of_command }
 }
 
 /// Prints an error: one line, but for what is wrong with a command line.
@@ -156,7 +167,7 @@ fn complain(error: &anyhow::Error) {
         Some(error) => {
             let _ = refuse("kube-ipvs", error);
         }
-        None => eprintln!("kube-ipvs: {}", one_line(error.as_ref())),
+        None => say(format_args!("kube-ipvs: {}", one_line(error.as_ref()))),
     }
 }
 
@@ -198,6 +209,6 @@ fn refuse(program: &str, error: &clap::Error) -> ExitCode {
         return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let text = error.render().to_string();
-    eprint!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    output::say_lines(&format!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     ExitCode::from(USAGE)
 }

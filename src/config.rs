@@ -214,9 +214,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the command line or a value in the configuration file is wrong, rather than the machine.
+    /// Whether the command line, or the configuration file that it names, cannot be used: not the machine's fault.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Invalid { .. } | Self::OnlyByFlag(_))
+        match self {
+            Self::Invalid { .. }
+            | Self::Read { .. }
+            | Self::Malformed(_)
+            | Self::Kind { .. }
+            | Self::OnlyByFlag(_) => true,
+            Self::Encode(_) | Self::Write { .. } | Self::HostName(_) => false,
+        }
     }
 }
 
@@ -289,4 +296,4 @@ impl Settings {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,10 +9,11 @@ use std::{
 };
 
 use anyhow::bail;
+use service::printable_line;
 
 use super::{
     Flags, Format,
-    output::{self, print_as},
+    output::{self, print_as, say},
 };
 use crate::{
     config::Excluded,
@@ -91,7 +92,7 @@ fn clean_up(
     format: Format,
 ) -> anyhow::Result<ExitCode> {
     for warning in &excluded.warnings {
-        eprintln!("kube-ipvs: warning: {warning}");
+        say(format_args!("kube-ipvs: warning: {warning}"));
     }
     requirements::net_admin()?;
     let alone = InstanceLock::acquire(control_socket)?;
@@ -131,7 +132,7 @@ fn text(cleaned: &CleanupReport) -> String {
         [("cut", cut), ("removed", removed), ("not removed", stayed), ("not looked into", unknown)]
     {
         for line in lines {
-            let _ = writeln!(text, "{word}: {line}");
+            let _ = writeln!(text, "{word}: {}", printable_line(line));
         }
     }
     if text.is_empty() { "nothing to remove\n".to_owned() } else { text }

@@ -4,7 +4,11 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use clap_complete::aot::{Generator, Shell};
 
-use super::{command, output::print, owners::Owners};
+use super::{
+    command,
+    output::{print, print_script},
+    owners::Owners,
+};
 use crate::serve::control;
 
 /// For which shell.
@@ -24,11 +28,10 @@ pub(super) struct Completion {
 
 /// Prints the script, or what it offers.
 pub(super) fn completion(asked: &Completion) -> anyhow::Result<ExitCode> {
-    let offered = match asked.shell {
-        Some(shell) => script(shell)?,
-        None => services(asked),
-    };
-    print(&offered)?;
+    match asked.shell {
+        Some(shell) => print_script(&script(shell)?)?,
+        None => print(&services(asked))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

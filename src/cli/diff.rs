@@ -8,7 +8,6 @@ use json::DiffJson;
 use watcher::Plan;
 
 use super::{
-    complain,
     output::{self, doubt, print_as},
     question::Question,
 };
@@ -17,27 +16,19 @@ use crate::{
     serve::control::{Difference, Request, Response},
 };
 
-/// The exit codes are diff's.
+/// The exit code if something differs, as of diff.
 const DIFFERENT: u8 = 1;
-const TROUBLE: u8 = 2;
 
 /// Prints the operations that would remove the differences, one a line. Carries none out.
-pub(super) fn diff(question: &Question) -> ExitCode {
-    match compare(question) {
-        Ok(plan) if plan.is_empty() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::from(DIFFERENT),
-        Err(error) => {
-            complain(&error);
-            ExitCode::from(TROUBLE)
-        }
-    }
+pub(super) fn diff(question: &Question) -> anyhow::Result<ExitCode> {
+    let plan = compare(question)?;
+    Ok(if plan.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
 }
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
     let expected = |response| if let Response::Difference(found) = response { Some(found) } else { None };
-    let look = |node: &mut WithoutDaemon<'_>| {
-        Ok(Difference { plan: node.compare()?, troubles: node.doubts().into_iter().collect() })
-    };
+    let look =
+        |node: &mut WithoutDaemon<'_>| Ok(Difference { plan: node.compare()?, troubles: node.doubts() });
     let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
     doubt(&troubles);
     print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;

@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 use service::{Explanation, InvalidName, NotServed, ObjectName, one_line};
 
 pub(super) use self::in_kernel::VirtualServer;
-use super::{output::print_as, question::Question};
+use super::{
+    output::{print_as, say},
+    question::Question,
+};
 use crate::serve::control::{Request, Response};
 
 /// The answer: the desired state with its reasons, and what the kernel has.
@@ -59,10 +62,10 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
     let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
     let kernel = in_kernel::read(&explanation).inspect_err(|error| {
-        eprintln!(
+        say(format_args!(
             "kube-ipvs: the kernel cannot be read, and nothing is said of what it has: {}",
             one_line(error.as_ref())
-        );
+        ));
     });
     let answer = Answer { kernel: kernel.ok(), explanation };
     print_as(question.ask.output.format, &answer, || answer.to_string())?;
@@ -85,6 +88,25 @@ mod tests {
 
     #[test]
     fn its_json_is_documented() {
+        assert_documented("explain", &answer());
+    }
+
+    #[test]
+    fn what_others_have_said_forges_no_line() {
+        let text = |words: &str| {
+            let mut answer = answer();
+            answer.explanation.parts[0].port = words.to_owned();
+            answer.explanation.parts[0].zone = Some(words.to_owned());
+            answer.explanation.problems = vec![words.to_owned()];
+            answer.to_string()
+        };
+        let forged = text("a\u{1b}[2J\nrefused: all is well");
+        assert_eq!(forged.lines().count(), text("a").lines().count(), "{forged}");
+        assert!(forged.contains(r"problem: a\u{1b}[2J\nrefused: all is well"), "{forged}");
+    }
+
+    /// An answer in which every field has a value.
+    fn answer() -> Answer {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
         let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
         let slice: ObjectName = "default/web-abc".parse().unwrap();
@@ -136,7 +158,7 @@ mod tests {
         let observed = ObservedRealServer::new(real_server).connections(2, 1);
         let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
         let server = VirtualServer { address, found: Some(found) };
-        assert_documented("explain", &Answer { explanation, kernel: Some(vec![server]) });
+        Answer { explanation, kernel: Some(vec![server]) }
     }
 
     #[test]

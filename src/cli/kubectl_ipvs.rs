@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use service::{ObjectName, one_line};
 
 use super::{
-    output::{self, print_as},
+    output::{self, print_as, say},
     refuse,
 };
 use fleet::{Answered, FleetJson};
@@ -103,7 +103,7 @@ pub(super) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("{CALLED}: {}", one_line(error.as_ref()));
+            say(format_args!("{CALLED}: {}", one_line(error.as_ref())));
             ExitCode::FAILURE
         }
     }

@@ -83,7 +83,7 @@ impl List {
         }
         let owners = Owners::ask(&self.control_socket).inspect_err(|error| {
             if self.services {
-                eprintln!("kube-ipvs: Services are not shown: {}", one_line(error.as_ref()));
+                output::say(format_args!("kube-ipvs: Services are not shown: {}", one_line(error.as_ref())));
             }
         });
         Ok(owners.ok())

@@ -1,8 +1,13 @@
-//! Prints the output of commands.
+//! Prints the output of commands. All that this program prints goes through here, but for an archive and the screen of
+//! `top`: this is where characters that act on a terminal are escaped.
 
-use std::io::{self, Write};
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
 
 use serde::Serialize;
+use service::{printable, printable_json, printable_line};
 
 /// The flag that chooses the form.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -36,6 +41,15 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 
 /// Prints a part of the output. Returns whether there is still a reader.
 pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
+    write_to_readers(&printable(text))
+}
+
+/// Prints a script of this program's own, in which tabs are white space.
+pub(super) fn print_script(script: &str) -> io::Result<()> {
+    write_to_readers(script).map(drop)
+}
+
+fn write_to_readers(text: &str) -> io::Result<Readers> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Readers::Gone),
@@ -43,10 +57,25 @@ pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
     }
 }
 
+/// Says something on one line of standard error.
+pub(super) fn say(what: impl Display) {
+    write_to_stderr(&format!("{}\n", printable_line(&what.to_string())));
+}
+
+/// Says several lines on standard error, each ended.
+pub(super) fn say_lines(lines: &str) {
+    write_to_stderr(&printable(lines));
+}
+
+fn write_to_stderr(text: &str) {
+    // Nothing is left to say it to.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// Prints why the desired state may be out of date or wrong.
 pub(super) fn doubt(troubles: &[String]) {
     for trouble in troubles {
-        eprintln!("kube-ipvs: what is wanted may be out of date: {trouble}");
+        say(format_args!("kube-ipvs: what is wanted may be out of date: {trouble}"));
     }
 }
 
@@ -70,16 +99,38 @@ pub(super) fn one_of_many(
     text: impl FnOnce() -> String,
 ) -> io::Result<String> {
     Ok(match format {
-        Format::Text => text(),
-        Format::Json => format!("{}\n", serde_json::to_string(value)?),
-        Format::Yaml => format!("---\n{}", yaml(value)?),
+        Format::Text => printable(&text()).into_owned(),
+        Format::Json => format!("{}\n", printable_json(&serde_json::to_string(value)?)),
+        Format::Yaml => format!("---\n{}", printable(&yaml(value)?)),
     })
 }
 
 pub(super) fn json(value: &impl Serialize) -> io::Result<String> {
-    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
+    Ok(format!("{}\n", printable_json(&serde_json::to_string_pretty(value)?)))
 }
 
 pub(super) fn yaml(value: &impl Serialize) -> io::Result<String> {
     serde_saphyr::to_string(value).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_acts_on_a_terminal_is_printed_in_any_form(text in "[\\x00-\\xff\\u{200b}-\\u{2030}]{0,40}") {
+            for format in [Format::Text, Format::Json, Format::Yaml] {
+                let printed = one_of_many(format, &[&text], || text.clone()).unwrap();
+                let printed = printable(&printed);
+                let acts = |c: char| c != '\n' && (c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
+                prop_assert!(!printed.chars().any(acts), "{format:?}: {printed:?}");
+                if format == Format::Json {
+                    prop_assert_eq!(&serde_json::from_str::<Vec<String>>(&printed).unwrap()[0], &text);
+                }
+            }
+        }
+    }
 }

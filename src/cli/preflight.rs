@@ -5,7 +5,7 @@ mod text;
 use std::{ffi::OsString, process::ExitCode};
 
 use super::{
-    Flags, USAGE, complain,
+    Flags,
     output::{self, print_as},
     question::daemon_flags,
 };
@@ -33,13 +33,7 @@ pub(super) struct Preflight {
 pub(super) fn preflight(asked: &Preflight) -> anyhow::Result<ExitCode> {
     let report = match asked.daemon_flags.as_slice() {
         [] => look(None),
-        flags => match daemon_flags(flags) {
-            Ok(flags) => of_daemon(&flags),
-            Err(error) => {
-                complain(&error);
-                return Ok(ExitCode::from(USAGE));
-            }
-        },
+        flags => of_daemon(&daemon_flags(flags)?),
     };
     print_as(asked.output.format, &report, || text::text(&report))?;
     Ok(exit_code(&report))

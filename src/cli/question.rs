@@ -4,7 +4,7 @@ use std::{ffi::OsString, iter, path::Path};
 
 use anyhow::{Context, bail};
 
-use super::{Ask, Command, Flags, parse};
+use super::{Ask, Command, Flags, output::say, parse};
 use crate::{
     config::Settings,
     daemon::WithoutDaemon,
@@ -27,7 +27,10 @@ const WITHOUT: &str = "To do without it, give its own flags after --";
 /// Asks the daemon, and tells the user if that takes long: a hanging daemon looks like a busy one.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Response, AskError> {
     control::ask_aloud(socket, request, |patience| {
-        eprintln!("kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s", patience.as_secs());
+        say(format_args!(
+            "kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s",
+            patience.as_secs()
+        ));
     })
 }
 
@@ -42,9 +45,9 @@ impl Question {
         if !self.daemon_flags.is_empty() {
             let settings = Settings::resolve(&daemon_flags(&self.daemon_flags)?)?;
             for warning in &settings.warnings {
-                eprintln!("kube-ipvs: {warning}");
+                say(format_args!("kube-ipvs: {warning}"));
             }
-            eprintln!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name);
+            say(format_args!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name));
             return look(&mut WithoutDaemon::look(&settings)?);
         }
         match ask(&self.ask.control_socket, request) {
@@ -57,6 +60,11 @@ impl Question {
     }
 }
 
+/// What comes after `--` is another command, or asks a daemon for something else than to run.
+#[derive(Debug, thiserror::Error)]
+#[error("after -- there are only flags of a daemon that runs")]
+pub(super) struct NotOfDaemon;
+
 /// The flags of a daemon that runs.
 pub(super) fn daemon_flags(flags: &[OsString]) -> anyhow::Result<Flags> {
     let command_line = parse(iter::once("kube-ipvs".into()).chain(flags.iter().cloned()))?;
@@ -67,5 +75,5 @@ pub(super) fn daemon_flags(flags: &[OsString]) -> anyhow::Result<Flags> {
     };
     flags
         .filter(|flags| !(flags.cleanup || flags.init_only || !flags.write_config_to.is_empty()))
-        .context("after -- there are only flags of a daemon that runs")
+        .ok_or_else(|| NotOfDaemon.into())
 }

@@ -4,6 +4,7 @@ use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
 use reconciler::SyncReport;
+use service::printable_line;
 
 use super::{
     Format,
@@ -25,10 +26,10 @@ pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> 
 fn text(report: &SyncReport) -> String {
     let mut text = format!("resynced: {}\n", summary(report));
     for repair in &report.repairs {
-        let _ = writeln!(text, "repaired: {repair}");
+        let _ = writeln!(text, "repaired: {}", printable_line(repair));
     }
     for failure in &report.failures {
-        let _ = writeln!(text, "failed: {failure}");
+        let _ = writeln!(text, "failed: {}", printable_line(failure));
     }
     match report.failed.saturating_sub(report.failures.len()) {
         0 => {}

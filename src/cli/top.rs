@@ -131,7 +131,7 @@ fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: F
     look.take()?;
     look.names.wait();
     if let Some(doubt) = look.names.doubt(Instant::now()) {
-        eprintln!("kube-ipvs: {doubt}");
+        output::say(format_args!("kube-ipvs: {doubt}"));
     }
     for number in 0..looks {
         thread::sleep(delay);

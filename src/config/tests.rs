@@ -19,7 +19,8 @@ fn flags(arguments: &[&str]) -> Flags {
     cli::parse(arguments).unwrap().flags().unwrap().clone()
 }
 
-fn settings(arguments: &[&str]) -> Settings {
+/// The settings that flags lead to.
+pub(crate) fn settings(arguments: &[&str]) -> Settings {
     Settings::resolve(&flags(arguments)).unwrap()
 }
 
@@ -451,9 +452,9 @@ fn pods_are_recognised_as_the_local_mode_says() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_no_usage_error() {
+fn a_file_that_is_not_there_is_the_command_lines_fault() {
     let error = Settings::resolve(&flags(&["--config=/nonexistent/config.conf"])).unwrap_err();
-    assert!(!error.is_usage());
+    assert!(error.is_usage());
     assert_eq!(error.to_string(), "/nonexistent/config.conf: the configuration file cannot be read");
 }
 

@@ -124,14 +124,8 @@ impl<'a> WithoutDaemon<'a> {
     }
 
     /// Why the answer may be wrong.
-    pub fn doubts(&self) -> Option<String> {
-        // Manifests need no Node.
-        let has_none = !self.source_state.node && matches!(self.settings.source, config::Source::Api { .. });
-        let without_peers = || {
-            let what = "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return needs of them";
-            (!self.source_state.knows_peers).then(|| what.to_owned())
-        };
-        has_none.then(|| no_node(&self.settings.node_name)).or_else(without_peers)
+    pub fn doubts(&self) -> Vec<String> {
+        self.source_state.doubts(self.settings)
     }
 
     /// The policy of our tables. Where pods are recognised by the Node's podCIDRs, they must be known.
@@ -195,6 +189,18 @@ impl SourceState {
         }
     }
 
+    /// Why what is wanted may be another thing.
+    fn doubts(&self, settings: &Settings) -> Vec<String> {
+        // Manifests need no Node.
+        let has_none = !self.node && matches!(settings.source, config::Source::Api { .. });
+        let no_node = has_none.then(|| no_node(&settings.node_name));
+        let no_peers = (!self.knows_peers).then(|| {
+            "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
+                 needs of them".to_owned()
+        });
+        no_node.into_iter().chain(no_peers).collect()
+    }
+
     /// Nothing yet, on a node with these links.
     fn at(links: dummy_interface::Observed, settings: &Settings) -> Self {
         let mut state = State::new(settings.options(settings.knows_pods()));
@@ -220,5 +226,28 @@ impl SourceState {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::settings;
+
+    #[test]
+    fn every_doubt_is_told() {
+        let api = settings(&["--kubeconfig=/nonexistent/kubeconfig"]);
+        let links = dummy_interface::Observed::default();
+        let mut source_state = SourceState::at(links, &api);
+        source_state.knows_peers = false;
+        let no_node = no_node(&api.node_name);
+        let no_peers = "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
+                 needs of them";
+        assert_eq!(source_state.doubts(&api), [no_node.as_str(), no_peers]);
+        assert_eq!(source_state.doubts(&settings(&["--manifests=/nonexistent"])), [no_peers]);
+        source_state.knows_peers = true;
+        assert_eq!(source_state.doubts(&api), [no_node]);
+        source_state.node = true;
+        assert_eq!(source_state.doubts(&api), [""; 0]);
     }
 }

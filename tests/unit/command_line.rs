@@ -265,14 +265,14 @@ fn neither_a_kubeconfig_nor_a_pod_is_said_so() {
 fn a_malformed_configuration_file_is_named_with_line_and_column() {
     let (_directory, path) =
         file("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nipvs: {\n  - x\n");
-    let complaint = complaint(1, &["--config", path.to_str().unwrap()]);
+    let complaint = complaint(64, &["--config", path.to_str().unwrap()]);
     assert!(complaint.starts_with(&format!("kube-ipvs: {}:3:", path.display())), "{complaint}");
 }
 
 #[test]
 fn a_missing_configuration_file_is_named() {
     assert_eq!(
-        complaint(1, &["--config=/nonexistent/config.conf"]),
+        complaint(64, &["--config=/nonexistent/config.conf"]),
         "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be read: \
          No such file or directory (os error 2)"
     );
@@ -376,7 +376,7 @@ fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
         );
         let not_a_range = complaint(64, &[command, "--config", bad]);
         assert!(not_a_range.starts_with(&format!("kube-ipvs: {bad}: ipvs.excludeCIDRs: ")), "{not_a_range}");
-        let place = complaint(1, &[command, "--config", malformed]);
+        let place = complaint(64, &[command, "--config", malformed]);
         assert!(place.starts_with(&format!("kube-ipvs: {malformed}:")), "{place}");
     }
 }
@@ -511,3 +511,111 @@ winkernel:
   sourceVip: ""
 windowsRunAsService: false
 "#;
+
+/// docs/commands.md has the table. Whatever the command: nothing was tried.
+#[test]
+fn a_command_line_or_configuration_that_cannot_be_used_is_64_for_every_command() {
+    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    let (_directory, malformed) = file("malformed.conf", &format!("{head}ipvs: [\n"));
+    let (_directory, other) = file("other.conf", "apiVersion: v1\nkind: ConfigMap\n");
+    let (_directory, bad) = file("bad.conf", &format!("{head}ipvs: {{scheduler: ROUND}}\n"));
+    let [malformed, other, bad] = [malformed, other, bad].map(|path| format!("--config={}", path.display()));
+    let configurations = ["--config=/nonexistent/config.conf", &malformed, &other, &bad];
+
+    for command in [
+        &[][..],
+        &["run"],
+        &["preflight"],
+        &["list"],
+        &["diff"],
+        &["explain", "default/web"],
+        &["resync"],
+        &["status"],
+        &["top"],
+        &["completion", "bash"],
+        &["log-level"],
+        &["bugreport"],
+        &["config", "convert"],
+        &["cleanup"],
+        &["version"],
+    ] {
+        complaint(64, &[command, &["--bogus"]].concat());
+    }
+    for command in [&["diff"][..], &["explain", "default/web"]] {
+        for flag in [
+            "--bogus",
+            "--cleanup",
+            "--init-only",
+            "--write-config-to=/tmp/x",
+            "status",
+            "--ipvs-scheduler=ROUND",
+        ] {
+            complaint(64, &[command, &["--", flag]].concat());
+        }
+        for configuration in configurations {
+            complaint(64, &[command, &["--", configuration]].concat());
+        }
+        let machine = if command == ["diff"] { 2 } else { 1 };
+        complaint(machine, &[command, &["--control-socket=/nonexistent/control.sock"]].concat());
+        complaint(machine, &[command, &["--", "--kubeconfig=/nonexistent/kubeconfig"]].concat());
+    }
+    for flag in ["--bogus", "--cleanup", "--init-only", "status"] {
+        complaint(64, &["preflight", "--", flag]);
+    }
+    for configuration in configurations {
+        for command in [&[][..], &["run"], &["--init-only"]] {
+            complaint(64, &[command, &[configuration]].concat());
+        }
+        assert_eq!(
+            kube_ipvs(&["preflight", "--", configuration]).status.code(),
+            Some(2),
+            "it is the first problem"
+        );
+    }
+    // Of a cleanup the ranges alone count. Nothing is removed: the last argument cannot be.
+    for configuration in &configurations[..3] {
+        for command in ["cleanup", "--cleanup"] {
+            complaint(64, &[command, configuration, "--control-socket=/dev/null/control.sock"]);
+        }
+    }
+}
+
+#[test]
+fn a_malformed_rust_log_is_said() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    command.env_remove("KUBERNETES_SERVICE_HOST").env("RUST_LOG", "info,reconciler=loud");
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = said.lines().next().unwrap_or_default();
+    assert!(line.contains("RUST_LOG is not used, the level is that of -v: "), "{said}");
+    assert!(line.contains("WARN") && line.contains("info,reconciler=loud"), "{said}");
+}
+
+/// What these print has no text of others, or is escaped there.
+const PRINTERS: [&str; 5] = [
+    "src/cli/bugreport.rs",
+    "src/cli/list/connections.rs",
+    "src/cli/output.rs",
+    "src/cli/top.rs",
+    "src/logging.rs",
+];
+
+/// `cli::output` escapes what acts on a terminal, and the log's lines do; only spans are complained of before there is a log.
+#[test]
+fn nothing_is_printed_but_where_it_is_escaped() {
+    let printing = ["println!(", "print!(", "io::stdout", "io::stderr"];
+    let mut pending = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let prints = printing.iter().any(|printing| text.contains(printing));
+        assert!(
+            !prints || PRINTERS.contains(&name) || name == "src/logging/otlp.rs",
+            "{name} prints by itself"
+        );
+    }
+}

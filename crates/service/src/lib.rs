@@ -36,6 +36,7 @@ mod explain;
 mod fair;
 mod input;
 mod one_line;
+mod printable;
 mod ref_counts;
 pub mod seconds;
 mod state;
@@ -57,4 +58,5 @@ pub use input::{
     ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
 };
 pub use one_line::one_line;
+pub use printable::{printable, printable_json, printable_line};
 pub use state::{Conflict, ConflictLoss, State, Touched};

@@ -2,13 +2,16 @@
 
 use std::error::Error;
 
-/// Prints an error with its causes as one line, whatever line breaks others put into them. Some crates'
-/// errors say their cause themselves: it isn't said twice.
+use crate::printable_line;
+
+/// Prints an error with its causes as one line, whatever line breaks and control characters others put into them. Some
+/// crates' errors say their cause themselves: it isn't said twice.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let (mut line, mut cause) = (String::new(), Some(error));
     while let Some(error) = cause {
         let words = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        if !line.contains(&words) {
+        let words = printable_line(&words);
+        if !line.contains(&*words) {
             line.push_str(if line.is_empty() { "" } else { ": " });
             line.push_str(&words);
         }
@@ -38,5 +41,7 @@ mod tests {
         let error =
             chain(&["cannot read\n  the file: gone", "gone", "no such file", "no such file"]).unwrap();
         assert_eq!(one_line(&*error), "cannot read the file: gone: no such file");
+        let error = chain(&["refused:\u{1b}[2J\r\nall is well"]).unwrap();
+        assert_eq!(one_line(&*error), r"refused:\u{1b}[2J all is well");
     }
 }

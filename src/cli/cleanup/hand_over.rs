@@ -13,7 +13,10 @@ use ipvs::Ipvs;
 use service::one_line;
 use tokio::{select, time::sleep};
 
-use super::{super::ago::Time, Format, print};
+use super::{
+    super::{ago::Time, output::say},
+    Format, print,
+};
 use crate::{
     config::{GoDuration, InvalidDuration},
     node::requirements,
@@ -90,7 +93,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
         for refused in refused {
             warn(format_args!("cannot {refused}"));
         }
-        eprintln!("handed over: new connections are those of the proxy in {} mode", proxy.mode());
+        say(format_args!("handed over: new connections are those of the proxy in {} mode", proxy.mode()));
         ended(&mut open, limit).await;
     }
     let mut cleaned = cut(&turn.served, &open);
@@ -102,7 +105,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
 }
 
 fn warn(what: impl Display) {
-    eprintln!("kube-ipvs: warning: {what}");
+    say(format_args!("kube-ipvs: warning: {what}"));
 }
 
 /// What it takes to hand over.
@@ -125,7 +128,7 @@ async fn turn(control_socket: &Path) -> anyhow::Result<Turn> {
             Err(error) => format!("{error:#}"),
         };
         if said != why {
-            eprintln!("waiting: {why}");
+            say(format_args!("waiting: {why}"));
             said = why;
         }
         sleep(PAUSE).await;
@@ -168,7 +171,7 @@ async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
         }
         if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             said = Some(looked);
-            eprintln!("open: {}, which have {} to end", open.count(), Time(left));
+            say(format_args!("open: {}, which have {} to end", open.count(), Time(left)));
             open.unread().into_iter().for_each(warn);
             looked_well.err().iter().for_each(|error| warn(one_line(error)));
         }

@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use super::super::{
     Format,
-    output::{self, print_as},
+    output::{self, print_as, say},
     parse,
 };
 use crate::{
@@ -47,7 +47,7 @@ pub(super) fn convert(asked: &Convert) -> anyhow::Result<ExitCode> {
     };
     let text = converted.to_yaml()?;
     if output.format == Format::Text {
-        converted.notes().iter().for_each(|note| eprintln!("kube-ipvs: {note}"));
+        converted.notes().iter().for_each(|note| say(format_args!("kube-ipvs: {note}")));
     }
     print_as(output.format, &converted, || text)?;
     Ok(ExitCode::SUCCESS)

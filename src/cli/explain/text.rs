@@ -8,7 +8,7 @@ use std::{
 use ipvs::{RealServerAddress, Scheduler, ServiceAddress};
 use service::{
     AddressKind, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress, ExplainedBalancing,
-    ExplainedPart, Explanation, LEAST_AFFINITY, Traffic, TrafficPolicy,
+    ExplainedPart, Explanation, LEAST_AFFINITY, Traffic, TrafficPolicy, printable_line,
 };
 
 use super::{
@@ -74,7 +74,7 @@ impl fmt::Display for Answer {
             writeln!(f, "health check port {port}: {ready} ready endpoints on this node")?;
         }
         for problem in problems {
-            writeln!(f, "problem: {problem}")?;
+            writeln!(f, "problem: {}", printable_line(problem))?;
         }
         Ok(())
     }
@@ -218,11 +218,11 @@ impl fmt::Display for Heading<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ExplainedPart { port, protocol, family, selection, stands_in, zone, hints_ignored, .. } = self.0;
         if !port.is_empty() {
-            write!(f, "{port} ")?;
+            write!(f, "{} ", printable_line(port))?;
         }
         write!(f, "{protocol}, {family}: {selection}")?;
         if let (EndpointSelection::Ready(EndpointScope::HintedZone), Some(zone)) = (selection, zone) {
-            write!(f, ", {zone}")?;
+            write!(f, ", {}", printable_line(zone))?;
         }
         if let Some(why) = hints_ignored {
             write!(f, "; their hints do not count: {why}")?;

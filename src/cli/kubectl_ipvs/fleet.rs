@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use service::one_line;
+use service::{one_line, printable_line};
 
 use super::pod::Pod;
 
@@ -126,9 +126,21 @@ fn read<T: DeserializeOwned>(Output { status, stdout, stderr }: Output) -> Resul
         let why = complaint.or_else(|| said(&stderr));
         return Err(NoAnswer::Failed(why.unwrap_or_else(|| status.to_string())));
     }
-    let json: Value = serde_json::from_slice(&stdout).map_err(NoAnswer::Malformed)?;
+    let mut json: Value = serde_json::from_slice(&stdout).map_err(NoAnswer::Malformed)?;
+    tame(&mut json);
     let read = T::deserialize(&json).map_err(NoAnswer::Malformed)?;
     Ok(Answer { in_order: status.success(), complaint, json, read })
+}
+
+/// Escapes what could pass for more than one line, or for another's. The answer of a node that was broken into must not
+/// speak for other nodes. A proxy answers each thing in one line.
+fn tame(json: &mut Value) {
+    match json {
+        Value::String(text) => *text = printable_line(text).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(tame),
+        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// What `kube-ipvs` said on standard error, beside which kubectl says the exit code.
@@ -142,8 +154,7 @@ fn complaint(stderr: &[u8]) -> Option<String> {
 pub(super) fn said(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = said.replace(char::is_control, "");
-    (!said.is_empty()).then_some(said)
+    (!said.is_empty()).then(|| printable_line(&said).into_owned())
 }
 
 /// The answers for programs: what each node printed, and beside it what is known of it.

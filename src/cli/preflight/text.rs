@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use service::printable_line;
+
 use crate::preflight::{Finding, Report, Verdict};
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
     for finding in &report.findings {
-        let _ = writeln!(text, "{}", line(finding));
+        let _ = writeln!(text, "{}", printable_line(&line(finding)));
     }
     let count = |verdict| report.findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (problems, warnings) = (count(Verdict::Problem), count(Verdict::Warning));

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use kubernetes::api::{Watch, WatchState};
 use reconciler::{Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
+use service::printable_line;
 
 use super::super::{ago::Time, resync::summary};
 use crate::{
@@ -39,7 +40,7 @@ struct Lines(String);
 impl Lines {
     fn line(&mut self, about: &str, words: &str) {
         let about = if about.is_empty() { String::new() } else { format!("{about}:") };
-        let _ = writeln!(self.0, "{about:<16} {words}");
+        let _ = writeln!(self.0, "{about:<16} {}", printable_line(words));
     }
 
     fn daemon(&mut self, DaemonInfo { version, node, uptime, .. }: &DaemonInfo) {

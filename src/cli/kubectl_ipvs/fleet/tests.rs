@@ -38,7 +38,7 @@ fn a_node_without_an_answer_says_why() {
     assert_eq!(failed(&format!("kube-ipvs: {no_daemon}\n{code}\n")), no_daemon);
     let no_program = "error: exec: \"kube-ipvs\": executable file not found in $PATH";
     assert_eq!(failed(&format!("{no_program}\n")), no_program);
-    assert_eq!(failed("\u{1b}[2Jerror:\nnone\n"), "[2Jerror: none");
+    assert_eq!(failed("\u{1b}[2Jerror:\nnone\n"), r"\u{1b}[2Jerror: none");
 }
 
 #[test]
@@ -89,4 +89,17 @@ fn its_json_is_documented() {
     let nothing = json!({ "operations": [], "troubles": [] });
     let answers = answers::<Value>(&[("node-1", Canned::answer(0, &nothing)), ("node-2", Canned::TimesOut)]);
     assert_explained("`kubectl ipvs`", "kubectl-ipvs", &json(&FleetJson::new(&answers)).unwrap());
+}
+
+#[test]
+fn a_node_that_was_broken_into_speaks_for_no_other_and_to_no_terminal() {
+    let answers = answers::<Vec<String>>(&[(
+        "a",
+        Canned::answer(0, &json!(["1.0\nnode-b  in order\u{1b}]0;owned\u{7}"]))
+            .saying("kube-ipvs: \u{9b}2J\u{202e}"),
+    )]);
+    let Answer { read, json, .. } = answers[0].answer.as_ref().unwrap();
+    assert_eq!(read[0], r"1.0\nnode-b  in order\u{1b}]0;owned\u{7}");
+    assert_eq!(json[0], read[0]);
+    assert_eq!(answers[0].answer.as_ref().unwrap().complaint.as_deref(), Some(r"\u{9b}2J\u{202e}"));
 }

@@ -116,3 +116,16 @@ fn what_drains_is_listed_in_part_and_counted_as_a_whole() {
     assert_eq!(lines.0.lines().count(), 1 + FIRST_DRAINS + 1, "{}", lines.0);
     assert!(lines.0.ends_with("and 95 more\n"), "{}", lines.0);
 }
+
+#[test]
+fn what_others_have_said_forges_no_line() {
+    let lines = |words: &str| {
+        let mut status = sample::status();
+        status.programmed.problems = vec![words.to_owned()];
+        status.advice[0].what = words.to_owned();
+        text(&status)
+    };
+    let forged = lines("refused\u{1b}[2J\nsynced:          yes");
+    assert_eq!(forged.lines().count(), lines("refused").lines().count(), "{forged}");
+    assert!(forged.contains(r"problem:         refused\u{1b}[2J\nsynced:          yes"), "{forged}");
+}

@@ -1,5 +1,7 @@
 //! Which columns a terminal has room for.
 
+use service::printable_line;
+
 use super::super::{column::Column, table::WIDTHS};
 
 /// What each column of numbers is sorted by.
@@ -55,9 +57,10 @@ impl Columns {
     }
 }
 
-/// A text that may have so many characters. One with more loses its middle: addresses and names mostly differ
+/// A text that may have so many characters, for the screen: what acts on a terminal is escaped. One with more loses its middle: addresses and names mostly differ
 /// at their ends, and where the cut is there is `…`.
 pub(super) fn shortened(text: &str, width: usize) -> String {
+    let text = &*printable_line(text);
     let count = text.chars().count();
     if count <= width {
         return text.to_owned();
