@@ -13,6 +13,7 @@ mod without_daemon;
 mod writer;
 
 use std::{
+    convert::Infallible,
     future,
     pin::{Pin, pin},
     sync::{Arc, OnceLock},
@@ -24,14 +25,14 @@ use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use reconciler::Handle;
 use service::{State, one_line};
-use tokio::{runtime::Builder, select};
+use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
 use crate::{
     config::{self, Settings},
     direct_return::DirectReturn,
     events::{Cause, Outbox},
-    logging::LogLevelHandle,
+    logging::{LineLimit, LogLevelHandle, SAID_EVERY},
     node::{advice::FilteredTunnels, families, limits, oom, requirements},
     serve::{
         control,
@@ -158,8 +159,15 @@ impl Daemon<'_> {
         families::serves(&families, settings.effective.bind_address())?;
         let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
         let api_server = self.source.api_server(&self.problems.watches);
-        let (listeners, pages) =
-            Observers::new(settings, &families, &health, self.outbox, api_server, self.advice)?;
+        let (listeners, pages) = Observers::new(
+            settings,
+            &families,
+            &health,
+            self.outbox,
+            api_server,
+            self.advice,
+            self.log_level.limit(),
+        )?;
         // Health checks and metrics are answered even while the daemon waits for its pod CIDRs.
         let mut end = pin!(async {
             select! {
@@ -292,6 +300,7 @@ impl Daemon<'_> {
             never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
+            never = say_what_is_not_logged(log_level.limit()) => match never {},
             never = direct_return.follow(peers_to_ask) => match never {},
             () = control.serve(handler) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
@@ -299,5 +308,13 @@ impl Daemon<'_> {
         let stopped = writer.stop(&handle).await;
         info!("kube-ipvs ends; the kernel keeps what was programmed");
         end.and(stopped)
+    }
+}
+
+/// Says how many lines were not logged, because there were too many like them.
+async fn say_what_is_not_logged(limit: &LineLimit) -> Infallible {
+    loop {
+        sleep(SAID_EVERY).await;
+        limit.say_dropped();
     }
 }

@@ -1,18 +1,34 @@
 //! The log: one line per event on standard error. docs/commands.md has what each verbosity adds.
 
 mod level;
+mod limit;
+mod line;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-use std::io::{self, IsTerminal};
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal},
+};
 
 use reconciler::PLAN_LOG;
+use service::one_line;
+use tracing::{Subscriber, warn};
 use tracing_subscriber::{
-    EnvFilter, Layer as _, fmt, fmt::format::FmtSpan, layer::SubscriberExt as _, registry, reload,
+    EnvFilter, Layer,
+    filter::FilterExt as _,
+    fmt::{self, MakeWriter, format::FmtSpan},
+    layer::SubscriberExt as _,
+    registry,
+    registry::LookupSpan,
+    reload,
     util::SubscriberInitExt as _,
 };
 
 pub use level::{Level, LevelError, LogLevelHandle};
+pub use limit::{LineLimit, SAID_EVERY};
+use line::{OfJson, Words};
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,15 +119,11 @@ impl Log {
         #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]
         node_name: &str,
     ) -> Self {
-        let filter =
-            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.directives()));
+        let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
         let (filter, handle) = reload::Layer::new(filter);
-        let lines = fmt::layer().with_writer(io::stderr).with_span_events(FmtSpan::CLOSE);
-        let lines = match options.format {
-            Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-            Format::Json => lines.json().flatten_event(true).boxed(),
-        };
-        let subscriber = registry().with(lines.with_filter(filter));
+        let limit = LineLimit::default();
+        let lines = lines(options.format, io::stderr().is_terminal(), io::stderr);
+        let subscriber = registry().with(lines.with_filter(filter.and(limit.clone())));
         #[cfg(feature = "otlp")]
         let (subscriber, spans) = {
             let (layer, exporter) = otlp::Exporter::from_env(node_name).unzip();
@@ -119,8 +131,11 @@ impl Log {
         };
         // A logger that is already there stays: a test's, say.
         let _ = subscriber.try_init();
+        if let Some(error) = unused {
+            warn!("{} is not used, the level is that of -v: {}", EnvFilter::DEFAULT_ENV, one_line(&error));
+        }
         Self {
-            level: LogLevelHandle::new(handle),
+            level: LogLevelHandle::new(handle, limit),
             #[cfg(feature = "otlp")]
             _spans: spans,
         }
@@ -129,6 +144,30 @@ impl Log {
     /// What changes the level while the daemon runs.
     pub fn level_handle(&self) -> LogLevelHandle {
         self.level.clone()
+    }
+}
+
+/// What is logged, where `RUST_LOG` is this; and why it is not used, if it is malformed.
+fn filter(rust_log: Option<OsString>, options: Options) -> (EnvFilter, Option<LevelError>) {
+    let otherwise = || EnvFilter::new(options.directives());
+    let rust_log = rust_log.filter(|directives| !directives.is_empty());
+    match rust_log.map(|directives| level::read(&directives.to_string_lossy())) {
+        None => (otherwise(), None),
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (otherwise(), Some(error)),
+    }
+}
+
+/// Writes lines, in colour or not.
+fn lines<S, W>(format: Format, colour: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let lines = fmt::layer().with_span_events(FmtSpan::CLOSE);
+    match format {
+        Format::Text => lines.fmt_fields(Words).with_ansi(colour).with_writer(writer).boxed(),
+        Format::Json => lines.json().flatten_event(true).with_writer(OfJson(writer)).boxed(),
     }
 }
 
@@ -170,6 +209,88 @@ mod tests {
         assert_eq!(verbosities(plan), from(4));
         assert_eq!(verbosities(step), from(5));
         assert_eq!([verbosities(library), verbosities(attempt)], [from(6), from(6)]);
+    }
+
+    #[test]
+    fn a_malformed_rust_log_is_not_used_and_said() {
+        let options = Options::default();
+        let usual = options.directives();
+        let used = |rust_log: Option<&str>| {
+            let (filter, unused) = filter(rust_log.map(Into::into), options);
+            (filter.to_string(), unused.map(|error| error.to_string()))
+        };
+        let usual = EnvFilter::new(usual).to_string();
+        assert_eq!(used(None), (usual.clone(), None));
+        assert_eq!(used(Some("")), (usual.clone(), None), "as if it were not there");
+        assert_eq!(used(Some("debug")), ("debug".to_owned(), None));
+        let malformed = "info,reconciler=loud";
+        assert_eq!(used(Some(malformed)), (usual, Some(format!("{malformed:?} cannot be read"))));
+    }
+
+    /// What is written of a log in this form.
+    fn logged(format: Format, limit: &LineLimit, log: impl FnOnce()) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        testkit::log::listen_on_every_thread();
+        let lines = lines(format, false, file.reopen().unwrap()).with_filter(limit.clone());
+        subscriber::with_default(registry().with(lines), log);
+        std::fs::read_to_string(file.path()).unwrap()
+    }
+
+    const HOSTILE: &str = "a\u{1b}[2J\u{9b}b\r\nWARN forged\u{202e}\u{7f}";
+
+    fn log_what_is_hostile(text: &str) {
+        let error = io::Error::other(text.to_owned());
+        let span = tracing::info_span!("sync", text).entered();
+        warn!(namespace = "shop", %error, text, cause = ?error, "refused: {text}");
+        drop(span);
+    }
+
+    #[test]
+    fn a_line_of_text_stays_one_line_and_has_nothing_that_acts_on_a_terminal() {
+        let said = logged(Format::Text, &LineLimit::default(), || log_what_is_hostile(HOSTILE));
+        assert_eq!(said.lines().count(), 2, "of the warning and of the span's end: {said}");
+        assert!(!said.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{said:?}");
+        assert!(said.contains(r"refused: a\u{1b}[2J\u{9b}b\r\nWARN forged\u{202e}\u{7f} error="), "{said}");
+        assert!(!said.contains("namespace"), "{said}");
+    }
+
+    #[test]
+    fn a_line_of_json_has_what_was_said_and_whose_it_is_in_characters_that_do_nothing() {
+        let said = logged(Format::Json, &LineLimit::default(), || log_what_is_hostile(HOSTILE));
+        assert!(!said.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{said:?}");
+        let line: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert_eq!(line["message"], format!("refused: {HOSTILE}"));
+        assert_eq!(line["namespace"], "shop");
+    }
+
+    /// As one tenant does it with ever new Services.
+    #[test]
+    fn a_flood_of_one_namespace_is_cut_counted_and_said_and_another_one_is_heard() {
+        let limit = LineLimit::default();
+        let said = logged(Format::Text, &limit, || {
+            let problem =
+                |namespace: &str, name: usize| warn!(namespace, "Service {namespace}/{name}: skipped");
+            (0..10_000).for_each(|name| problem("tenant", name));
+            problem("innocent", 0);
+            warn!("another kind of line");
+            limit.say_dropped();
+            limit.say_dropped();
+        });
+        let count = |words: &str| said.lines().filter(|line| line.contains(words)).count();
+        assert!((40..=45).contains(&count("Service tenant/")), "{said}");
+        assert_eq!([count("Service innocent/0"), count("another kind")], [1, 1], "{said}");
+        let dropped = limit.dropped();
+        assert!(dropped > 9_900, "{dropped}");
+        let summary = format!("too many like them: {dropped}, the first: Service tenant/4");
+        assert_eq!(count(&summary), 1, "{said}");
+    }
+
+    #[test]
+    fn lines_that_somebody_asks_for_with_a_verbosity_are_all_there() {
+        let said = logged(Format::Text, &LineLimit::default(), || {
+            (0..1_000).for_each(|number| tracing::debug!(namespace = "a", "step {number}"));
+        });
+        assert_eq!(said.lines().count(), 1_000);
     }
 
     #[test]

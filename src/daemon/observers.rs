@@ -14,6 +14,7 @@ use crate::{
     conntrack::CleanupMetrics,
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
     events::{ForeignEvents, Outbox, RepairEvents},
+    logging::LineLimit,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
@@ -55,6 +56,7 @@ impl Observers {
         outbox: Option<&Outbox>,
         api_server: Option<Watches>,
         advice: &HeldAdvice,
+        unlogged: &LineLimit,
     ) -> anyhow::Result<(Self, Arc<MetricsPages>)> {
         let (health_ports, ports) = HealthCheckPorts::new(
             &settings.node_name,
@@ -70,7 +72,7 @@ impl Observers {
         let (peers, peers_to_ask) = PeersObserver::new();
         let nodes_needed = NodesNeeded::default();
         let tunnel_packets = TunnelPackets::default();
-        let metrics = metrics.with_advice(move || advice.all());
+        let metrics = metrics.with_advice(move || advice.all()).with_log(unlogged.clone());
         let packets = tunnel_packets.clone();
         let metrics = Arc::new(metrics.with_tunnels(families.clone(), move |family| packets.of(family)));
         let (first, rules_in_place) = RulesInPlace::new();

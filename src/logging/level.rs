@@ -3,19 +3,20 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tracing::warn;
+use tracing::{enabled, warn};
 use tracing_subscriber::{
     EnvFilter, Registry,
     filter::{LevelFilter, ParseError},
     reload,
 };
 
-use super::{Format, Options};
+use super::{Format, LineLimit, Options};
 
-/// Changes the level of the log. Clones change the same log.
+/// Changes the level of the log, and knows what is not logged because there is too much. Clones change the same log.
 #[derive(Clone, Debug)]
 pub struct LogLevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
+    limit: LineLimit,
     /// The directives at the start.
     at_start: String,
 }
@@ -55,9 +56,14 @@ pub enum LevelError {
 }
 
 impl LogLevelHandle {
-    pub(super) fn new(filter: reload::Handle<EnvFilter, Registry>) -> Self {
+    pub(super) fn new(filter: reload::Handle<EnvFilter, Registry>, limit: LineLimit) -> Self {
         let at_start = filter.with_current(ToString::to_string).unwrap_or_default();
-        Self { filter, at_start }
+        Self { filter, limit, at_start }
+    }
+
+    /// What bounds the lines of a kind.
+    pub fn limit(&self) -> &LineLimit {
+        &self.limit
     }
 
     /// The directives in use, in `RUST_LOG`'s notation.
@@ -65,14 +71,18 @@ impl LogLevelHandle {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Sets the level until the daemon ends. Logs the change before and after, so that the old or the new level shows
-    /// it.
+    /// Sets the level until the daemon ends. Logs the change by the old level, or, where that logs no warnings, by the new
+    /// one.
     pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
-        warn!("an operator sets the log's level to {directives}");
+        let change = format!("an operator sets the log's level to {directives}");
+        let was_logged = enabled!(tracing::Level::WARN);
+        warn!("{change}");
         self.filter.reload(filter)?;
-        warn!("an operator has set the log's level to {directives}");
+        if !was_logged {
+            warn!("{change}");
+        }
         Ok(())
     }
 }
@@ -123,7 +133,7 @@ fn are_about_everything(directives: &str) -> Result<bool, LevelError> {
     Ok(everything)
 }
 
-fn read(directives: &str) -> Result<EnvFilter, LevelError> {
+pub(super) fn read(directives: &str) -> Result<EnvFilter, LevelError> {
     EnvFilter::try_new(directives)
         .map_err(|source| LevelError::Malformed { directives: directives.to_owned(), source })
 }
@@ -135,7 +145,7 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use tracing::{Level as Of, enabled};
+    use tracing::Level as Of;
     use tracing_subscriber::{fmt, layer::SubscriberExt as _};
 
     use super::*;
@@ -163,7 +173,7 @@ mod tests {
     /// Runs with a log that is so at the start.
     fn with_log(at_start: &str, run: impl FnOnce(&LogLevelHandle, &Lines)) {
         let (filter, handle) = reload::Layer::new(EnvFilter::new(at_start));
-        let (dial, lines) = (LogLevelHandle::new(handle), Lines::default());
+        let (dial, lines) = (LogLevelHandle::new(handle, LineLimit::default()), Lines::default());
         let writer = lines.clone();
         let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
         let subscriber = tracing_subscriber::registry().with(filter).with(layer);
@@ -230,14 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_logged_by_the_old_level_and_by_the_new_one() {
+    fn a_change_is_logged_once_by_the_old_level_or_by_the_new_one() {
         with_log("warn", |dial, lines| {
             set(dial, "off");
             let said = lines.take();
             assert!(said.contains("an operator sets the log's level to off"), "{said}");
             set(dial, "start");
             let said = lines.take();
-            assert!(said.contains("an operator has set the log's level to warn"), "{said}");
+            assert!(said.contains("an operator sets the log's level to warn"), "{said}");
+            set(dial, "debug");
+            let said = lines.take();
+            assert_eq!(said.matches("an operator sets the log's level to debug").count(), 1, "{said}");
         });
     }
 }

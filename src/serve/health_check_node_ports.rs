@@ -122,7 +122,9 @@ impl HealthCheckPorts {
         match listen_in_family(*address) {
             Ok(listener) => {
                 match self.failing.remove(&key) {
-                    true => info!(%service, %address, "health check port opened at last"),
+                    true => {
+                        info!(namespace = service.namespace(), %service, %address, "health check port opened at last");
+                    }
                     false => debug!(%service, %address, "health check port opened"),
                 }
                 let ready = Arc::new(AtomicUsize::new(ready));
@@ -144,7 +146,11 @@ impl HealthCheckPorts {
                     address.port(),
                     address.ip(),
                 );
-                warn!("{text}; it is tried again every {} seconds", RETRY.as_secs());
+                warn!(
+                    namespace = service.namespace(),
+                    "{text}; it is tried again every {} seconds",
+                    RETRY.as_secs()
+                );
                 if let Some(outbox) = &self.outbox {
                     outbox.post_about_service(service.clone(), Cause::NO_SERVICE_HEALTH_CHECK, text);
                 }

@@ -13,6 +13,7 @@ pub(crate) mod by_family;
 mod changes;
 mod health;
 mod kernel_calls;
+mod log;
 mod outcomes;
 mod pages;
 mod process;
@@ -36,6 +37,7 @@ use reconciler::Observer;
 
 use crate::{
     conntrack::{CleanupMetrics, ConntrackTable},
+    logging::LineLimit,
     node::advice::Advice,
     serve::health::Health,
 };
@@ -44,6 +46,7 @@ use api_server::ApiServerMetrics;
 use health::HealthyGauge;
 pub use health::{HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
+use log::LogMetrics;
 use outcomes::OutcomeMetrics;
 pub use pages::MetricsPages;
 use process::ProcessMetrics;
@@ -97,6 +100,13 @@ impl Metrics {
     #[must_use]
     pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
         self.registry.register_collector(Box::new(AdviceMetrics(advice)));
+        self
+    }
+
+    /// Shows what is not logged too.
+    #[must_use]
+    pub fn with_log(mut self, limit: LineLimit) -> Self {
+        self.registry.register_collector(Box::new(LogMetrics(limit)));
         self
     }
 

@@ -64,7 +64,7 @@ impl ProblemLog {
         // Almost every object is sound, and almost none ever had a problem.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
-                info!("{kind} {name} is sound again");
+                info!(namespace = name.namespace(), "{kind} {name} is sound again");
             }
             return;
         }
@@ -72,7 +72,7 @@ impl ProblemLog {
         let line = format!("{kind} {name}: {consequence}: {}", problems.join("; "));
         let last = self.0.entry((kind, name.clone())).or_default();
         if last.line != line {
-            warn!("{line}");
+            warn!(namespace = name.namespace(), "{line}");
         }
         *last = Logged { line, is_skipped, is_there: true };
     }

@@ -4,6 +4,10 @@ use std::{fs, sync::Once};
 
 use tempfile::NamedTempFile;
 use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
+use tracing_subscriber::{
+    field::MakeExt as _,
+    fmt::{FormatFields, format::debug_fn},
+};
 
 /// The lines that `run` logs on this thread.
 pub fn logged(run: impl FnOnce()) -> anyhow::Result<Vec<String>> {
@@ -28,6 +32,7 @@ impl Log {
             .with_ansi(false)
             .without_time()
             .with_target(false)
+            .fmt_fields(without_namespace())
             .with_writer(file.reopen()?);
         Ok(Self { _guard: set_default(subscriber.finish()), file })
     }
@@ -36,6 +41,16 @@ impl Log {
     pub fn lines(&self) -> anyhow::Result<Vec<String>> {
         Ok(fs::read_to_string(self.file.path())?.lines().map(|line| line.trim().to_owned()).collect())
     }
+}
+
+/// Fields as the program writes them: the namespace, by which it bounds lines, is in the name of the object too.
+fn without_namespace() -> impl for<'writer> FormatFields<'writer> + 'static {
+    debug_fn(|writer, field, value| match field.name() {
+        "namespace" => Ok(()),
+        "message" => write!(writer, "{value:?}"),
+        name => write!(writer, "{name}={value:?}"),
+    })
+    .delimited(" ")
 }
 
 /// Needed by tests with a subscriber of their own on one thread: without this it may miss lines.

@@ -11,6 +11,7 @@ use ::http::Method;
 use ipvs::{Family, Protocol};
 use kube_ipvs::{
     config::ServiceMetrics,
+    logging::LineLimit,
     serve::{
         health::{Health, UnknownNode},
         http::Pages as _,
@@ -80,6 +81,7 @@ pub(crate) fn page() -> String {
         root.path(),
     )
     .with_advice(Vec::new)
+    .with_log(LineLimit::default())
     .with_tunnels(Family::BOTH.into(), |_| TunnelCounts::default());
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let timing = Timing {

@@ -46,7 +46,7 @@ impl ServiceNotices {
             text: refused.to_string(),
         });
         let losses = by_namespaces(conflicts.into_iter().map(conflict_notice).chain(refusals));
-        losses.iter().take(MOST_LOGGED).for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        losses.iter().take(MOST_LOGGED).for_each(log);
         if let Some(more @ 1..) = losses.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
@@ -63,7 +63,7 @@ impl ServiceNotices {
             state.desired(service).is_some_and(|desired| desired.problems().contains(text))
         };
         let unlogged = unused.iter().filter(is_from_state).take(MOST_LOGGED);
-        unlogged.for_each(|Notice { service, text, .. }| warn!("{service}: {text}"));
+        unlogged.for_each(log);
         by_namespaces(losses.into_iter().chain(unused)).into_iter().for_each(&self.notices);
     }
 }
@@ -71,6 +71,10 @@ impl ServiceNotices {
 /// All of them, in turn by namespaces: where the first are taken, one namespace cannot hide the others.
 fn by_namespaces(notices: impl IntoIterator<Item = Notice>) -> Vec<Notice> {
     in_turn(notices, usize::MAX, |notice| notice.service.namespace().to_owned())
+}
+
+fn log(Notice { service, text, .. }: &Notice) {
+    warn!(namespace = service.namespace(), "{service}: {text}");
 }
 
 fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {
