@@ -17,7 +17,6 @@ use service::one_line;
 use tracing::{Subscriber, warn};
 use tracing_subscriber::{
     EnvFilter, Layer,
-    filter::FilterExt as _,
     fmt::{self, MakeWriter, format::FmtSpan},
     layer::SubscriberExt as _,
     registry,
@@ -27,6 +26,7 @@ use tracing_subscriber::{
 };
 
 pub use level::{Level, LevelError, LogLevelHandle};
+use limit::Limited;
 pub use limit::{LineLimit, SAID_EVERY};
 use line::{OfJson, Words};
 
@@ -122,8 +122,8 @@ impl Log {
         let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
         let (filter, handle) = reload::Layer::new(filter);
         let limit = LineLimit::default();
-        let lines = lines(options.format, io::stderr().is_terminal(), io::stderr);
-        let subscriber = registry().with(lines.with_filter(filter.and(limit.clone())));
+        let lines = lines(options.format, io::stderr().is_terminal(), io::stderr, &limit);
+        let subscriber = registry().with(lines.with_filter(filter));
         #[cfg(feature = "otlp")]
         let (subscriber, spans) = {
             let (layer, exporter) = otlp::Exporter::from_env(node_name).unzip();
@@ -158,17 +158,18 @@ fn filter(rust_log: Option<OsString>, options: Options) -> (EnvFilter, Option<Le
     }
 }
 
-/// Writes lines, in colour or not.
-fn lines<S, W>(format: Format, colour: bool, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+/// Writes lines, in colour or not, as far as the limit lets them.
+fn lines<S, W>(format: Format, colour: bool, writer: W, limit: &LineLimit) -> Limited<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let lines = fmt::layer().with_span_events(FmtSpan::CLOSE);
-    match format {
+    let lines = match format {
         Format::Text => lines.fmt_fields(Words).with_ansi(colour).with_writer(writer).boxed(),
         Format::Json => lines.json().flatten_event(true).with_writer(OfJson(writer)).boxed(),
-    }
+    };
+    Limited { lines, limit: limit.clone() }
 }
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ mod tests {
     fn logged(format: Format, limit: &LineLimit, log: impl FnOnce()) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         testkit::log::listen_on_every_thread();
-        let lines = lines(format, false, file.reopen().unwrap()).with_filter(limit.clone());
+        let lines = lines(format, false, file.reopen().unwrap(), limit);
         subscriber::with_default(registry().with(lines), log);
         std::fs::read_to_string(file.path()).unwrap()
     }

@@ -15,16 +15,13 @@ use std::{
 };
 
 use tracing::{
-    Event, Level, Metadata,
+    Event, Level, Subscriber,
     callsite::Identifier,
     field::{Field, Visit},
-    subscriber::Interest,
+    span::{Attributes, Id, Record},
     warn,
 };
-use tracing_subscriber::{
-    filter::LevelFilter,
-    layer::{Context, Filter},
-};
+use tracing_subscriber::layer::{Context, Layer};
 
 /// How many lines of a kind are logged at once.
 const BURST: f64 = 200.0;
@@ -76,26 +73,8 @@ impl LineLimit {
         }
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // No holder of the lock can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<S> Filter<S> for LineLimit {
-    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        true
-    }
-
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::TRACE)
-    }
-
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+    /// Whether a line is logged: then, or else, it is counted.
+    fn admits(&self, event: &Event<'_>) -> bool {
         if *event.metadata().level() > Level::INFO {
             return true;
         }
@@ -114,6 +93,46 @@ impl<S> Filter<S> for LineLimit {
         }
         counts.dropped += 1;
         false
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // No holder of the lock can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A layer whose lines are bounded. It is no filter of the layer: `Filter::event_enabled` of tracing-subscriber 0.3.23 leaves its
+/// answer behind for the next event where no other layer wants this one.
+pub(super) struct Limited<S> {
+    pub(super) lines: Box<dyn Layer<S> + Send + Sync>,
+    pub(super) limit: LineLimit,
+}
+
+impl<S: Subscriber> Layer<S> for Limited<S> {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        self.lines.on_new_span(attributes, id, context);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        self.lines.on_record(id, values, context);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if self.limit.admits(event) {
+            self.lines.on_event(event, context);
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        self.lines.on_enter(id, context);
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        self.lines.on_exit(id, context);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        self.lines.on_close(id, context);
     }
 }
 

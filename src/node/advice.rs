@@ -10,6 +10,7 @@ mod check_loop;
 mod checker;
 mod dedup;
 mod filtered_tunnels;
+mod ipvs_table;
 mod node_local_dns;
 mod node_ports;
 mod parameters;
@@ -104,6 +105,8 @@ pub enum Cause {
     Tunnel,
     /// Conntrack has no room for new connections.
     ConntrackFull,
+    /// IPVS' own table of connections takes much memory.
+    IpvsTable,
     /// The configuration file has become unusable: the daemon could not start with it.
     ConfigurationFile,
     /// A kube-proxy runs beside us, or has.
@@ -114,7 +117,7 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::HostFirewall,
         Self::Bridge,
         Self::NodeLocalDns,
@@ -123,6 +126,7 @@ impl Cause {
         Self::Parameter,
         Self::Tunnel,
         Self::ConntrackFull,
+        Self::IpvsTable,
         Self::ConfigurationFile,
         Self::AnotherProxy,
         Self::Contested,
@@ -139,6 +143,7 @@ impl Cause {
             Self::Parameter => "parameter",
             Self::Tunnel => "tunnel",
             Self::ConntrackFull => "conntrack-full",
+            Self::IpvsTable => "ipvs-table",
             Self::ConfigurationFile => "configuration-file",
             Self::AnotherProxy => "another-proxy",
             Self::Contested => "contested",
@@ -156,6 +161,7 @@ impl Cause {
             Self::Parameter => "KernelParameterDiffers",
             Self::Tunnel => "TunnelFiltered",
             Self::ConntrackFull => "ConntrackTableFull",
+            Self::IpvsTable => "IPVSTableLarge",
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",
             Self::Contested => "ForeignChangesGoOn",

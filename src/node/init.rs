@@ -71,6 +71,7 @@ pub fn prepare(
     }
     // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.conntrack)?;
+    sysctl.bound_ipvs_table();
     requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
     Ok(Prepared { netfilter, lacks })
 }

@@ -4,6 +4,7 @@
 //! was unloaded and loaded again, which makes new ones, IPVS' own are set again.
 
 mod cpus;
+mod ipvs_table;
 
 use std::{
     fs, io,
@@ -13,11 +14,13 @@ use std::{
 use service::one_line;
 use tracing::{info, warn};
 
-/// The file trees in which the kernel shows its parameters and its processors.
+/// The file trees in which the kernel shows its parameters, its processors and its memory.
 #[derive(Clone, Debug)]
 pub struct Sysctl {
+    proc: PathBuf,
     parameters: PathBuf,
     processors: PathBuf,
+    slab: PathBuf,
 }
 
 /// A parameter could not be brought to its value.
@@ -171,7 +174,12 @@ impl Default for Sysctl {
 impl Sysctl {
     /// The kernel parameters below another directory than `/`.
     pub fn at(root: &Path) -> Self {
-        Self { parameters: root.join("proc/sys"), processors: root.join("sys/devices/system/cpu") }
+        Self {
+            proc: root.join("proc"),
+            parameters: root.join("proc/sys"),
+            processors: root.join("sys/devices/system/cpu"),
+            slab: root.join("sys/kernel/slab"),
+        }
     }
 
     /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set.

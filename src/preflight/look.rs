@@ -146,7 +146,7 @@ impl<'a> Look<'a> {
         let serves = families::serves(&families::families(), settings.effective.bind_address());
         self.kept("configuration", serves);
         let node = self.kept("Services", WithoutDaemon::look(settings))?;
-        self.findings.extend(node.doubts().map(|doubt| Finding::warning("Node", doubt)));
+        self.findings.extend(node.doubts().into_iter().map(|doubt| Finding::warning("Node", doubt)));
         Some(node)
     }
 
@@ -257,7 +257,7 @@ impl<'a> Look<'a> {
             found: differing.found,
             wanted: differing.wanted.to_owned(),
         });
-        let mut changes: Vec<_> = needed.collect();
+        let mut changes: Vec<_> = needed.chain(sysctl.ipvs_table_changes()).collect();
         match sysctl.conntrack_changes(&settings.conntrack) {
             Ok(of_conntrack) => changes.extend(of_conntrack),
             Err(error) => {

@@ -38,7 +38,7 @@ use reconciler::Observer;
 use crate::{
     conntrack::{CleanupMetrics, ConntrackTable},
     logging::LineLimit,
-    node::advice::Advice,
+    node::{advice::Advice, ipvs_table_metrics::IpvsTable, sysctl::Sysctl},
     serve::health::Health,
 };
 use advice::AdviceMetrics;
@@ -92,6 +92,7 @@ impl Metrics {
             registry.register_collector(Box::new(ApiServerMetrics(watches)));
         }
         registry.register_collector(Box::new(ConntrackTable::at(root)));
+        registry.register_collector(Box::new(IpvsTable(Sysctl::at(root))));
         registry.register_collector(Box::new(ProcessMetrics));
         Self { registry, syncs, outcomes, programmed, calls, conntrack_cleanup }
     }

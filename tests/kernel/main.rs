@@ -30,6 +30,7 @@ mod hand_over;
 mod hardened;
 mod health;
 mod instance_lock;
+mod ipvs_table;
 mod limits;
 mod list;
 mod local_mode;

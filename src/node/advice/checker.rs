@@ -14,7 +14,7 @@ use super::{
     Advice, CurrentAdvice, Severity,
     dedup::{AdviceDedup, Transition},
     filtered_tunnels::FilteredTunnels,
-    parameters,
+    ipvs_table, parameters,
     repair_loop::RepairLoop,
     settings::NodeSettings,
 };
@@ -85,6 +85,7 @@ impl NodeChecker {
         let differing = Sysctl::default().differing(self.wanted.strict_arp, in_use.direct_return);
         advice.extend(parameters::check(differing));
         advice.extend(self.conntrack());
+        advice.extend(Self::ipvs_table());
         advice.extend(self.another_proxy.check());
         advice.extend(self.filtered_tunnels.check());
         advice.extend(self.repair_loop(status));
@@ -104,6 +105,11 @@ impl NodeChecker {
         let (count, most) =
             (self.settings.number(table_full::COUNT)?, self.settings.number(table_full::MOST)?);
         table_full::check(count, most, Sysctl::default().table_size(&self.wanted.conntrack))
+    }
+
+    fn ipvs_table() -> Option<Advice> {
+        let sysctl = Sysctl::default();
+        ipvs_table::check(sysctl.ipvs_entries()?, sysctl.most_entries()?, sysctl.conn_max())
     }
 
     fn repair_loop(&mut self, status: &SyncStatus) -> Option<Advice> {

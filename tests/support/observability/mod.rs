@@ -72,6 +72,10 @@ pub(crate) fn page() -> String {
     fs::create_dir_all(&conntrack).unwrap();
     fs::write(conntrack.join("nf_conntrack_count"), "7\n").unwrap();
     fs::write(conntrack.join("nf_conntrack_max"), "262144\n").unwrap();
+    fs::create_dir_all(root.path().join("proc/net")).unwrap();
+    fs::write(root.path().join("proc/net/ip_vs_status"), "Conns:\t7\n").unwrap();
+    fs::create_dir_all(root.path().join("proc/sys/net/ipv4/vs")).unwrap();
+    fs::write(root.path().join("proc/sys/net/ipv4/vs/conn_max"), "1073741824\n").unwrap();
     let metrics = Metrics::new(
         &Family::BOTH.into(),
         SystemTime::now(),
