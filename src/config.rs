@@ -28,7 +28,7 @@ use ipvs::{Family, Scheduler, Timeouts, Tunnel, TunnelKind};
 use netfilter::{HostFirewall, LocalTraffic, Policy, tunnel::GUE_PORT};
 use reconciler::Timing;
 use serde::{Deserialize, Serialize};
-use service::{ExternalIps, ForwardingMethod, NodePortAddresses, Options};
+use service::{ExternalForwarding, ExternalIps, NodePortAddresses, Options};
 use watcher::{Foreign, Ownership};
 
 pub use excluded::Excluded;
@@ -81,7 +81,7 @@ pub struct Settings {
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
     /// How what comes in at external addresses reaches endpoints, where a Service says nothing about it.
-    pub external_forwarding_method: ForwardingMethod,
+    pub external_forwarding_method: ExternalForwarding,
     /// How packets are put into others for that.
     pub tunnel: TunnelKind,
     /// Whether ARP is answered only on the interface that has the address.
@@ -247,7 +247,7 @@ impl Settings {
             node_port_addresses: self.node_port_addresses.clone(),
             bind_address: self.bind_address,
             external_ips: self.external_ips.clone(),
-            forwarding_method: self.external_forwarding_method,
+            external_forwarding: self.external_forwarding_method,
             tunnel: self.tunnel(),
             knows_pods,
             answers_peers: self.port_for_peers().is_some(),

@@ -98,7 +98,6 @@ async fn take_turn(
     // First all that can fail without changing the kernel.
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
-    let ipvs = requirements::open_ipvs()?;
     let outbox = source.outbox(&settings.node_name);
     let advice = HeldAdvice::default();
     let writer = OnceLock::new();
@@ -111,12 +110,13 @@ async fn take_turn(
         }
     });
     // One proxy per node: a second one does not even probe the kernel.
-    let mut control = select! {
+    let control = select! {
         bound = control::ControlServer::bind_in_turn(&settings.control_socket) => bound?,
         end = &mut end => return end,
     };
     // Another daemon may begin when no thread of this one is left: two writers would undo each other's work.
     control.keep_lock_until_exit();
+    let ipvs = requirements::open_ipvs()?;
     if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
@@ -251,6 +251,7 @@ impl Daemon<'_> {
             policy.clone(),
             handle.clone(),
             another_proxy.clone(),
+            control.instance_lock(),
             filtered_tunnels.clone(),
             outbox.cloned(),
             advice.checks.clone(),

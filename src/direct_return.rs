@@ -21,7 +21,7 @@ pub(crate) use self::{
     peers_to_ask::{PeersObserver, PeersToAsk},
     received::received,
 };
-use crate::node::{advice::FilteredTunnels, sysctl::Sysctl};
+use crate::node::advice::FilteredTunnels;
 
 /// Asks the other nodes while any Service is answered directly.
 pub(crate) struct DirectReturn<'a, F> {
@@ -41,14 +41,12 @@ impl<F: Fn(Change)> DirectReturn<'_, F> {
             if peers.wait_for(|peers| peers.direct_return).await.is_err() {
                 return future::pending().await;
             }
-            let parameters = Sysctl::default().prepare_direct_return();
             let asking = Asking::new(self.health_port, self.node_name, &self.filtered, &self.packets, send);
             select! {
                 never = asking.follow(peers.clone()) => match never {},
                 never = self.packets.keep_up_to_date() => match never {},
                 () = ended(peers.clone()) => {}
             }
-            parameters.put_back();
             self.filtered.clear();
             self.packets.clear();
             send(Change::UnpackingPeers(UnpackingPeers::new()));

@@ -21,7 +21,7 @@ use crate::{
     serve::control::{self},
     takeover::{
         cleanup::{CleanupReport, CleanupScope, clean},
-        instance_lock::InstanceLock,
+        instance_lock::{InstanceLock, InstanceLockError},
         live_proxy::LiveProxy,
     },
 };
@@ -95,7 +95,7 @@ fn clean_up(
         say(format_args!("kube-ipvs: warning: {warning}"));
     }
     requirements::net_admin()?;
-    let alone = InstanceLock::acquire(control_socket)?;
+    let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
     if !force && let Some(proxy) = LiveProxy::find() {
         beside(&proxy, extent)?;
     }

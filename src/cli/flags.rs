@@ -13,7 +13,7 @@ use clap::{
 };
 use ipvs::TunnelKind;
 use netfilter::HostFirewall;
-use service::ForwardingMethod;
+use service::ExternalForwarding;
 use watcher::Foreign;
 
 use crate::{
@@ -130,9 +130,10 @@ pub struct Flags {
     pub vip_binding: VipBinding,
 
     /// Forward what comes in at load balancers' addresses and external IPs by masquerading, or through tunnels between
-    /// nodes, which keep the client's address; the annotation kube-ipvs.io/forwarding-method of a Service counts more *
-    #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = forwarding_method())]
-    pub external_forwarding_method: ForwardingMethod,
+    /// nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method asks; with
+    /// `tunnel` the annotation may ask for masquerading *
+    #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = external_forwarding())]
+    pub external_forwarding_method: ExternalForwarding,
 
     /// How packets for other nodes are put into others where that is done: IP in IP, or generic UDP encapsulation
     /// (port 6080) where a network lets only TCP and UDP pass *
@@ -191,10 +192,11 @@ fn foreign() -> impl TypedValueParser<Value = Foreign> {
 }
 
 /// The flag's words.
-fn forwarding_method() -> impl TypedValueParser<Value = ForwardingMethod> {
-    PossibleValuesParser::new(["masq", "tunnel"]).map(|value| match value.as_str() {
-        "tunnel" => ForwardingMethod::Tunnel,
-        _ => ForwardingMethod::Masquerade,
+fn external_forwarding() -> impl TypedValueParser<Value = ExternalForwarding> {
+    PossibleValuesParser::new(["masq", "by-annotation", "tunnel"]).map(|value| match value.as_str() {
+        "by-annotation" => ExternalForwarding::ByAnnotation,
+        "tunnel" => ExternalForwarding::Tunnel,
+        _ => ExternalForwarding::Masquerade,
     })
 }
 

@@ -67,7 +67,7 @@ fn without_flags_upstream_s_defaults_hold() {
             external_ips: ExternalIps::Unowned,
             drain_timeout: None,
             vip_binding: VipBinding::Address,
-            external_forwarding_method: ForwardingMethod::Masquerade,
+            external_forwarding_method: ExternalForwarding::Masquerade,
             tunnel: TunnelKind::Ipip,
             strict_arp: false,
             conntrack: ConntrackSettings {
@@ -181,7 +181,7 @@ fn every_flag_arrives() {
         external_ips: ExternalIps::Off,
         drain_timeout: Some(Duration::from_mins(10)),
         vip_binding: VipBinding::Route,
-        external_forwarding_method: ForwardingMethod::Tunnel,
+        external_forwarding_method: ExternalForwarding::Tunnel,
         tunnel: TunnelKind::Gue,
         strict_arp: true,
         conntrack: ConntrackSettings {

@@ -1,5 +1,7 @@
 //! Starts the checks of the node, and our rules in the host's firewall.
 
+use std::sync::Weak;
+
 use netfilter::Policy;
 use reconciler::Handle;
 
@@ -10,7 +12,7 @@ use crate::{
         advice::{CheckLoop, CurrentAdvice, FilteredTunnels, NodeChecker, Recheck, WantedParameters},
         host_firewall::OurRules,
     },
-    takeover::another_proxy::AnotherProxy,
+    takeover::{another_proxy::AnotherProxy, instance_lock::InstanceLock},
 };
 
 /// Checks the node, and applies our rules in the host's firewall, from the first sync on; `held` is the current advice.
@@ -20,6 +22,7 @@ pub(super) fn start(
     policy: Policy,
     handle: Handle,
     another_proxy: AnotherProxy,
+    instance_lock: Weak<InstanceLock>,
     filtered_tunnels: FilteredTunnels,
     outbox: Option<Outbox>,
     held: CurrentAdvice,
@@ -35,6 +38,7 @@ pub(super) fn start(
         policy.masquerade_all,
         wanted,
         another_proxy,
+        instance_lock,
         filtered_tunnels,
         period,
         held,

@@ -113,6 +113,8 @@ pub enum Cause {
     AnotherProxy,
     /// Something changes what is programmed again and again.
     Contested,
+    /// The lock that keeps a second kube-ipvs out is kept from us.
+    LockKept,
 }
 
 impl Cause {
@@ -130,6 +132,7 @@ impl Cause {
         Self::ConfigurationFile,
         Self::AnotherProxy,
         Self::Contested,
+        Self::LockKept,
     ];
 
     /// The name in metrics, as in JSON.
@@ -147,6 +150,7 @@ impl Cause {
             Self::ConfigurationFile => "configuration-file",
             Self::AnotherProxy => "another-proxy",
             Self::Contested => "contested",
+            Self::LockKept => "lock-kept",
         }
     }
 
@@ -165,6 +169,7 @@ impl Cause {
             Self::ConfigurationFile => "ConfigurationFileUnusable",
             Self::AnotherProxy => "AnotherProxy",
             Self::Contested => "ForeignChangesGoOn",
+            Self::LockKept => "InstanceLockKept",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Family, KernelIpvs};
 use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
-use service::{ForwardingMethod, one_line};
+use service::one_line;
 use tracing::warn;
 
 use super::{requirements, sysctl::Sysctl};
@@ -17,12 +17,7 @@ pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     let mut ipvs = requirements::open_ipvs()?;
     // Any policy needs the same kernel modules.
     let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
-    prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4]))?;
-    if settings.external_forwarding_method == ForwardingMethod::Tunnel {
-        // They stay.
-        Sysctl::default().prepare_direct_return();
-    }
-    Ok(())
+    prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
 }
 
 /// An open connection to nf_tables, and the features it lacks.
@@ -37,14 +32,14 @@ pub struct Prepared {
 /// cannot be set is logged, and traffic goes on without.
 pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) + Send + use<> {
     let timeouts = settings.ipvs_timeouts;
-    let is_tunnelled = settings.external_forwarding_method == ForwardingMethod::Tunnel;
+    let may_tunnel = settings.external_forwarding_method.may_tunnel();
     move |ipvs| {
         warn!(
             "the module ip_vs was unloaded and loaded again, with its connections: IPVS is prepared and filled again"
         );
         let sysctl = Sysctl::default();
         sysctl.prepare_ipvs_again();
-        if is_tunnelled {
+        if may_tunnel {
             sysctl.prepare_direct_return();
         }
         if let Err(error) = requirements::ipvs_timeouts(ipvs, timeouts) {
@@ -62,6 +57,9 @@ pub fn prepare(
 ) -> anyhow::Result<Prepared> {
     let sysctl = Sysctl::default();
     sysctl.prepare(settings.strict_arp)?;
+    if settings.external_forwarding_method.may_tunnel() {
+        sysctl.prepare_direct_return();
+    }
     let netfilter = KernelNetfilter::open(policy)?;
     let mut lacks = BTreeMap::new();
     for &family in families {

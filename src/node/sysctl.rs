@@ -210,20 +210,13 @@ impl Sysctl {
         }
     }
 
-    /// Sets the parameters that direct return needs, as far as they can be set.
-    pub(crate) fn prepare_direct_return(&self) -> PutBack {
-        let mut changed = Vec::new();
+    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without them.
+    pub(crate) fn prepare_direct_return(&self) {
         for Wanted { key, value, .. } in DIRECT_RETURN {
-            match self.change(key, value.to_owned()) {
-                Ok(Some(change)) => match self.write(key, change.found.clone(), value) {
-                    Ok(()) => changed.push(change),
-                    Err(error) => warn!("{}", one_line(&error)),
-                },
-                Ok(None) => {}
-                Err(error) => warn!("{}", one_line(&error)),
+            if let Err(error) = self.set(key, value) {
+                warn!("{}", one_line(&error));
             }
         }
-        PutBack { sysctl: self.clone(), changed }
     }
 
     /// Those of the same parameters that have another value now: something has changed them since, or they could
@@ -234,7 +227,7 @@ impl Sysctl {
         differing
     }
 
-    /// Those that the start would set, or the first Service with direct return.
+    /// Those that the start would set, of which direct return has its own.
     pub(crate) fn to_set(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
         let of_direct_return = DIRECT_RETURN.into_iter().filter(|_| direct_return);
         let of_arp = STRICT_ARP.into_iter().filter(|_| strict_arp);
@@ -298,25 +291,6 @@ impl Sysctl {
     fn kernel(&self) -> Result<(u32, u32), String> {
         let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
         parse_release(&release).ok_or_else(|| release.trim().to_owned())
-    }
-}
-
-/// Parameters that were set for as long as they are needed.
-pub(crate) struct PutBack {
-    sysctl: Sysctl,
-    changed: Vec<Change>,
-}
-
-impl PutBack {
-    /// Gives those their value back that nobody has changed since.
-    pub(crate) fn put_back(self) {
-        for Change { key, found: before, wanted } in self.changed {
-            if self.sysctl.read(key).is_ok_and(|now| now == wanted)
-                && let Err(error) = self.sysctl.write(key, wanted, &before)
-            {
-                warn!("{}", one_line(&error));
-            }
-        }
     }
 }
 
@@ -462,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_direct_return_needs_is_set_as_long_as_it_is_needed_and_looked_after_meanwhile() {
+    fn what_direct_return_needs_is_set_and_looked_after() {
         let root = tree();
         for (key, before) in [
             ("net/ipv4/vs/sloppy_tcp", "0\n"),
@@ -481,16 +455,9 @@ mod tests {
         };
         let strict = "net.netfilter.nf_conntrack_tcp_loose";
         assert_eq!(differing(), ["net.ipv4.vs.sloppy_tcp", "net.ipv4.vs.pmtu_disc", strict]);
-        let changed = sysctl.prepare_direct_return();
+        sysctl.prepare_direct_return();
         assert_eq!(differing(), [strict]);
-        // What an administrator has set meanwhile stays.
-        fs::write(file(root.path(), "net/ipv4/vs/pmtu_disc"), "2\n").unwrap();
-        changed.put_back();
-        let now = |key| value(root.path(), key).trim().to_owned();
-        assert_eq!(
-            [now("net/ipv4/vs/sloppy_tcp"), now("net/ipv4/vs/sloppy_sctp"), now("net/ipv4/vs/pmtu_disc")],
-            ["0", "1", "2"]
-        );
+        assert_eq!(value(root.path(), "net/ipv4/vs/sloppy_sctp"), "1\n", "written although it was right");
     }
 
     #[test]

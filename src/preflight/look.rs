@@ -229,6 +229,7 @@ impl<'a> Look<'a> {
         };
         let proxies = Proxies {
             kube_ipvs: read::kube_ipvs(self.settings),
+            locks: read::locks(self.settings),
             live: LiveProxy::find(),
             our_tables: !(netfilter.installed.is_empty() && netfilter.elements.is_empty()),
             leftovers,
@@ -252,7 +253,8 @@ impl<'a> Look<'a> {
     /// Reports the parameters that the start would set, and returns them.
     fn parameters(&mut self, settings: &Settings, direct_return: bool, seen: &mut Seen) -> Vec<Change> {
         let sysctl = Sysctl::default();
-        let needed = sysctl.to_set(settings.strict_arp, direct_return).into_iter().map(|differing| Change {
+        let may_tunnel = settings.external_forwarding_method.may_tunnel();
+        let needed = sysctl.to_set(settings.strict_arp, may_tunnel).into_iter().map(|differing| Change {
             key: differing.key,
             found: differing.found,
             wanted: differing.wanted.to_owned(),

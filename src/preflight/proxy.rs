@@ -13,6 +13,8 @@ use crate::takeover::live_proxy::LiveProxy;
 pub(super) struct Proxies {
     /// The version of the kube-ipvs that answers at its control socket.
     pub(super) kube_ipvs: Option<String>,
+    /// The locks of a kube-ipvs that are held, and by whom.
+    pub(super) locks: Vec<String>,
     /// A proxy that answers where kube-proxy shows its metrics.
     pub(super) live: Option<LiveProxy>,
     /// Whether our tables are there.
@@ -27,6 +29,7 @@ const RULES: &str = "kube-proxy's rules";
 /// Who serves, and what becomes of what is there.
 pub(super) fn check(proxies: &Proxies) -> Vec<Finding> {
     let mut findings = vec![serving(proxies)];
+    findings.extend(locked(proxies));
     findings.extend(proxies.leftovers.iter().flat_map(rules));
     findings
 }
@@ -51,6 +54,15 @@ fn serving(Proxies { kube_ipvs, live, our_tables, .. }: &Proxies) -> Finding {
         }
         (None, None) => Finding::note(SUBJECT, "none answers at 127.0.0.1:10249 or [::1]:10249"),
     }
+}
+
+/// Who holds a lock of a kube-ipvs that does not answer.
+fn locked(Proxies { kube_ipvs, locks, .. }: &Proxies) -> Option<Finding> {
+    (kube_ipvs.is_none() && !locks.is_empty()).then(|| {
+        let what = format!("no kube-ipvs answers, but a lock of one is held: {}", locks.join("; "));
+        Finding::warning(SUBJECT, what)
+            .remedy("a kube-ipvs of other manifests, or `kube-ipvs cleanup`, ends by itself or is stopped; end any other process")
+    })
 }
 
 /// What kube-proxy has written: sets are counted, since there are dozens.
@@ -141,6 +153,16 @@ mod tests {
         let has_run = Proxies { our_tables: true, ..with(Vec::new()) };
         assert!(said(&has_run)[0].1.contains("a kube-ipvs that has served"));
         assert!(said(&with(Vec::new()))[0].1.starts_with("none answers at"));
+    }
+
+    #[test]
+    fn lock_of_a_kube_ipvs_that_does_not_answer_is_a_warning_with_its_holder() {
+        let locks = vec!["/run/xtables.lock (process 7, sleep, of user 65534)".to_owned()];
+        let kube_ipvs = Some("0.1.0".to_owned());
+        let silent = said(&Proxies { locks: locks.clone(), ..with(Vec::new()) });
+        assert_eq!(silent[1].0, Verdict::Warning);
+        assert!(silent[1].1.ends_with(&locks[0]), "{silent:?}");
+        assert_eq!(said(&Proxies { locks, kube_ipvs, ..with(Vec::new()) }).len(), silent.len() - 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{arp::Network, ports::listeners};
 use crate::{
     config::Settings,
     serve::control::{self, Request, Response},
+    takeover::instance_lock,
 };
 
 /// The files in which the kernel lists who listens.
@@ -30,10 +31,18 @@ pub(super) fn has_ipvs() -> bool {
     Path::new("/proc/thread-self/net/ip_vs").exists()
 }
 
+/// The locks of a kube-ipvs that are held, and by whom.
+pub(super) fn locks(settings: Option<&Settings>) -> Vec<String> {
+    instance_lock::held(socket(settings))
+}
+
+fn socket(settings: Option<&Settings>) -> &Path {
+    settings.map_or(Path::new(control::SOCKET), |settings| &settings.control_socket)
+}
+
 /// The version of the kube-ipvs that answers at its control socket, if one does.
 pub(super) fn kube_ipvs(settings: Option<&Settings>) -> Option<String> {
-    let socket = settings.map_or(Path::new(control::SOCKET), |settings| &settings.control_socket);
-    match control::ask(socket, &Request::Status).ok()? {
+    match control::ask(socket(settings), &Request::Status).ok()? {
         Response::Status(status) => Some(status.daemon.version),
         _ => None,
     }

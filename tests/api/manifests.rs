@@ -228,7 +228,7 @@ fn the_cleanup_job_runs_once_on_one_node_with_the_rights_of_the_daemon() {
 
 #[test]
 #[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
-fn the_preflight_job_looks_at_one_node_with_the_role_of_its_proxy() {
+fn the_preflight_job_looks_at_one_node_and_may_read_what_the_daemon_reads() {
     let Some(cluster) = Cluster::new() else { return };
     let (objects, pod, _) = job_on_one_node(&cluster, "preflight", "preflight");
     assert_eq!(pod["hostNetwork"], true);
@@ -238,7 +238,14 @@ fn the_preflight_job_looks_at_one_node_with_the_role_of_its_proxy() {
     let command_line = ["kube-ipvs".to_owned()].into_iter().chain(arguments);
     kube_ipvs::cli::parse(command_line.map(Into::into)).unwrap();
     let binding = &objects["ClusterRoleBinding/kube-ipvs-preflight"];
-    assert_eq!(binding["roleRef"]["name"], "system:node-proxier");
+    assert_eq!(binding["roleRef"]["name"], "kube-ipvs-preflight");
+    let reads = |rules: &Value| -> Vec<Value> {
+        let rules = rules.as_array().unwrap().iter();
+        rules.filter(|rule| rule["verbs"] == json!(["list", "watch"])).cloned().collect()
+    };
+    let role = &objects["ClusterRole/kube-ipvs-preflight"]["rules"];
+    let daemon = &cluster.dry_run(&kustomize(&cluster.clients, "."))["ClusterRole/kube-ipvs"]["rules"];
+    assert_eq!(role.as_array(), Some(&reads(daemon)));
     assert_eq!(binding["subjects"][0]["name"], pod["serviceAccountName"]);
     let mounts = container["volumeMounts"].as_array().unwrap();
     assert!(mounts.iter().all(|mount| mount["readOnly"] == true), "{mounts:?}");
@@ -328,6 +335,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
     let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     for container in [&pod["initContainers"][0], &pod["containers"][0]] {
+        assert!(container["args"].as_array().unwrap().contains(&json!("--vip-binding=route")), "{container}");
         assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
         assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
     }

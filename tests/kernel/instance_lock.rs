@@ -1,12 +1,17 @@
 //! One proxy per node, even if each has a /run of its own: pods of two DaemonSets.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::ensure;
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    libc,
+};
 use testkit::{
     daemon::{binary, eventually},
     lab::{Host, Lab},
@@ -41,6 +46,22 @@ set -e
 mount -t tmpfs -o ro tmpfs /run
 exec "$@"
 "#;
+
+/// A /run/kube-ipvs and a lock file of the host's that others see too: the directory `run` beside the latter.
+const SHARED_RUN: &str = r#"
+set -e
+mount -t tmpfs tmpfs /run
+mkdir /run/kube-ipvs
+mount --bind "$(dirname "$0")/run" /run/kube-ipvs
+touch /run/xtables.lock
+mount --bind "$0" /run/xtables.lock
+exec setpriv --no-new-privs --bounding-set=-all,+net_admin --inh-caps=-all "$@"
+"#;
+
+/// What a daemon says that sees another by the host's lock file alone.
+const WAITS: &str = "it holds /run/xtables.lock (process ";
+
+const NOBODY: u32 = 65_534;
 
 /// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
 pub(super) struct Daemon {
@@ -93,6 +114,19 @@ impl Daemon {
         .unwrap();
     }
 
+    /// Whether `status` shows advice of this cause, soon.
+    fn advises(&self, cause: &str) {
+        eventually(cause, || {
+            let mut status = Command::new("nsenter");
+            status.args(["--mount", "--target", &self.child.id().to_string()]).arg(binary()?);
+            let status = status.args(["status", "-o", "json"]).output()?;
+            let status = String::from_utf8(status.stdout)?;
+            ensure!(status.contains(cause), "{status}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
     pub(super) fn has_said(&self, words: &str) -> bool {
         fs::read_to_string(&self.log).unwrap().contains(words)
     }
@@ -118,7 +152,7 @@ fn daemons_that_share_only_the_lock_of_iptables_wait_for_each_other() {
     let lock = File::create(files.path().join("xtables.lock")).unwrap();
     // Somebody restores rules of iptables meanwhile, which is no reason to wait.
     lock.lock().unwrap();
-    let (starts, waits) = ("kube-ipvs starts", "it holds /run/xtables.lock: waiting until it ends");
+    let (starts, waits) = ("kube-ipvs starts", WAITS);
     let mut first = Daemon::start(&lab.node, files.path(), "first");
     first.says(starts);
     let second = Daemon::start(&lab.node, files.path(), "second");
@@ -146,7 +180,7 @@ fn on_a_read_only_file_system_the_lock_of_iptables_alone_keeps_one_proxy() {
         assert!(first.has_said(said), "{}", fs::read_to_string(&first.log).unwrap());
     }
     let second = Daemon::start_in(READ_ONLY_RUN, &lab.node, files.path(), "second");
-    second.says("it holds /run/xtables.lock: waiting until it ends");
+    second.says(WAITS);
     first.kill();
     second.says("kube-ipvs starts");
 }
@@ -162,4 +196,69 @@ fn start_without_any_lock_is_refused_with_one_line_that_names_the_cause() {
     let line = "kube-ipvs: cannot make the directory of /run/kube-ipvs/control.lock, to keep a second kube-ipvs out: \
                 Read-only file system";
     assert!(said.lines().last().unwrap().starts_with(line), "{said}");
+}
+
+/// A process of a user without rights, killed when dropped.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// Takes a lock for reading of all bytes of a file, which it only reads, and hands it to a process of a user without rights.
+fn hold_all_bytes(path: &Path) -> Holder {
+    let file = File::open(path).unwrap();
+    let all = libc::flock { l_type: 0, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(&file, FcntlArg::F_OFD_SETLK(&all)).unwrap();
+    Holder(Command::new("sleep").arg("600").stdin(file).uid(NOBODY).gid(NOBODY).spawn().unwrap())
+}
+
+/// Locks a file as a whole, which it only reads.
+fn hold(path: &Path) -> Holder {
+    let mut flock = Command::new("flock");
+    flock.args(["--shared", "--no-fork"]).arg(path).args(["sleep", "600"]).uid(NOBODY).gid(NOBODY);
+    let holder = Holder(flock.spawn().unwrap());
+    eventually("the user has the lock", || {
+        let free = File::open(path)?.try_lock().is_ok();
+        ensure!(!free, "nobody has it");
+        Ok(())
+    })
+    .unwrap();
+    holder
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn user_without_rights_who_holds_both_locks_keeps_no_daemon_from_starting() {
+    let lab = Lab::new(0, 8080).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    // As an earlier version and the kubelet leave them.
+    let (run, host) = (files.path().join("run"), files.path().join("xtables.lock"));
+    let beside = run.join("control.lock");
+    fs::create_dir(&run).unwrap();
+    for (path, mode) in [(files.path(), 0o755), (&*run, 0o755), (&*beside, 0o644), (&*host, 0o644)] {
+        if !path.exists() {
+            File::create(path).unwrap();
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let (one, _other) = (hold(&beside), hold_all_bytes(&host));
+
+    let mut first = Daemon::start_in(SHARED_RUN, &lab.node, files.path(), "first");
+    first.says("kube-ipvs starts");
+    assert!(first.has_said(&format!("locked (process {}, sleep, of user {NOBODY})", one.0.id())));
+    assert!(first.has_said("/run/xtables.lock is locked by a process that may only read it"));
+    let modes =
+        [&*run, &*beside, &*host].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
+    assert_eq!(modes, [0o700, 0o600, 0o600]);
+    first.advises("lock-kept");
+
+    let second = Daemon::start_in(SHARED_RUN, &lab.node, files.path(), "second");
+    second.says("it holds /run/kube-ipvs/control.lock (process ");
+    assert!(!second.has_said("kube-ipvs starts"), "two proxies on one node");
+    first.kill();
+    second.says("kube-ipvs starts");
 }

@@ -109,6 +109,19 @@ pub(crate) fn change_image() -> Result<()> {
     wait()
 }
 
+/// Lets annotations ask for direct return.
+pub(crate) fn allow_direct_return() -> Result<()> {
+    const FLAG: &str = "--external-forwarding-method=by-annotation";
+    let of = ["--namespace=kube-system", "daemonset", "kube-proxy"];
+    let command = kubectl::output(&[&["get"], &of[..], &["--output=jsonpath={..command}"]].concat())?;
+    if !command.contains(FLAG) {
+        let place = "/spec/template/spec/containers/0/command/-";
+        let patch = format!(r#"--patch=[{{"op": "add", "path": "{place}", "value": "{FLAG}"}}]"#);
+        kubectl::output(&[&["patch"], &of[..], &["--type=json", &patch]].concat())?;
+    }
+    wait()
+}
+
 /// The image in kubeadm's DaemonSet.
 pub(crate) fn image() -> Result<String> {
     kubectl::output(&[

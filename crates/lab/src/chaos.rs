@@ -168,7 +168,8 @@ fn chaos(plan: &Plan) -> Result<Report> {
             continue;
         }
         let random = random.fork();
-        let mut scene = Scene::new(&lab, &mut server, random, used.clone(), others.clone(), &[binding])?;
+        let flags = [binding, "--external-forwarding-method=by-annotation"];
+        let mut scene = Scene::new(&lab, &mut server, random, used.clone(), others.clone(), &flags)?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let traffic = Traffic::start(&targets, scope, &stop);

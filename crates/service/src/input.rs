@@ -22,7 +22,7 @@ mod this_node;
 pub use balancing::{Balancing, Weight, Weights};
 pub use change::{Absence, Change};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
-pub use forwarding_method::ForwardingMethod;
+pub use forwarding_method::{ExternalForwarding, ForwardingMethod};
 pub use node::Node;
 pub use object_name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};

@@ -136,7 +136,7 @@ async fn turn(control_socket: &Path) -> anyhow::Result<Turn> {
 }
 
 fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
-    let alone = InstanceLock::acquire(control_socket)?;
+    let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
     let served = Served::read()?;
     let successor = if served.is_empty() { None } else { Some(served.successor()?) };
     ensure!(

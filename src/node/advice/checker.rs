@@ -2,6 +2,7 @@
 
 use std::{
     mem,
+    sync::Weak,
     time::{Duration, Instant},
 };
 
@@ -25,7 +26,7 @@ use crate::{
         host_firewall::{self, Finding},
         sysctl::Sysctl,
     },
-    takeover::another_proxy::AnotherProxy,
+    takeover::{another_proxy::AnotherProxy, instance_lock::InstanceLock},
 };
 
 /// Checks the node, and remembers what was reported.
@@ -35,6 +36,7 @@ pub struct NodeChecker {
     wanted: WantedParameters,
     settings: NodeSettings,
     another_proxy: AnotherProxy,
+    instance_lock: Weak<InstanceLock>,
     filtered_tunnels: FilteredTunnels,
     repair_loop: RepairLoop,
     last_check: Instant,
@@ -58,6 +60,7 @@ impl NodeChecker {
         masquerade_all: bool,
         wanted: WantedParameters,
         another_proxy: AnotherProxy,
+        instance_lock: Weak<InstanceLock>,
         filtered_tunnels: FilteredTunnels,
         sync_period: Duration,
         held: CurrentAdvice,
@@ -68,6 +71,7 @@ impl NodeChecker {
             wanted,
             settings: NodeSettings::of_this_node(),
             another_proxy,
+            instance_lock,
             filtered_tunnels,
             repair_loop: RepairLoop::new(sync_period),
             last_check: Instant::now(),
@@ -87,6 +91,7 @@ impl NodeChecker {
         advice.extend(self.conntrack());
         advice.extend(Self::ipvs_table());
         advice.extend(self.another_proxy.check());
+        advice.extend(self.instance_lock.upgrade().and_then(|lock| lock.advice()));
         advice.extend(self.filtered_tunnels.check());
         advice.extend(self.repair_loop(status));
         self.report(&advice);

@@ -8,7 +8,7 @@ use std::{
         unix::fs::{FileTypeExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -80,7 +80,7 @@ pub struct ControlServer {
     listener: OnceCell<UnixListener>,
     path: PathBuf,
     refused: Option<NoSocket>,
-    instance_lock: Option<InstanceLock>,
+    instance_lock: Arc<InstanceLock>,
 }
 
 impl ControlServer {
@@ -92,7 +92,7 @@ impl ControlServer {
             match Self::bind(path) {
                 Err(another @ InstanceLockError::AnotherRuns { .. }) => {
                     if !waits {
-                        warn!("{another}: waiting until it ends");
+                        warn!("{}: waiting until it ends", another.named());
                     }
                     waits = true;
                     sleep(LOOK).await;
@@ -113,18 +113,23 @@ impl ControlServer {
                 (OnceCell::new(), Some(refused))
             }
         };
-        Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Some(instance_lock) })
+        Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Arc::new(instance_lock) })
     }
 
     /// From now on the instance lock ends with the process, and not with this: threads that hang in the kernel outlive
     /// everything else, and no other daemon may begin beside them.
-    pub fn keep_lock_until_exit(&mut self) {
-        mem::forget(self.instance_lock.take());
+    pub fn keep_lock_until_exit(&self) {
+        mem::forget(self.instance_lock.clone());
     }
 
     /// Why the socket could not be made at the start.
     pub fn refused(&self) -> Option<&NoSocket> {
         self.refused.as_ref()
+    }
+
+    /// The instance lock, which nobody else may keep.
+    pub(crate) fn instance_lock(&self) -> Weak<InstanceLock> {
+        Arc::downgrade(&self.instance_lock)
     }
 
     /// Waits for the socket to exist.

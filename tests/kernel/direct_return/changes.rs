@@ -8,7 +8,7 @@ use netfilter::tunnel;
 use serde_json::json;
 use testkit::{
     daemon::{eventually, eventually_within},
-    lab::Manner,
+    lab::{Host, Manner},
 };
 
 use super::cluster::{Cluster, all_still_work, families, parsed, tunnelled};
@@ -99,37 +99,62 @@ fn a_tunnel_device_that_somebody_deletes_or_changes_is_mended_at_once() {
     }
 }
 
+/// What a node has for direct return: tunnel devices, rules, and its kernel parameters.
+fn parts(node: &Host) -> (usize, usize, String) {
+    let links = node.run("ip", &["-o", "link", "show"]).unwrap();
+    let devices = links.matches("kube-ipvs-tun").count();
+    let rules = node.run("nft", &["list", "ruleset"]).unwrap().matches("tunnel").count();
+    let values = ["sloppy_tcp", "sloppy_sctp", "schedule_icmp", "pmtu_disc"]
+        .map(|name| node.run("sysctl", &["-n", &format!("net.ipv4.vs.{name}")]).unwrap().trim().to_owned());
+    (devices, rules, values.join(" "))
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_node_without_such_a_service_has_nothing_of_it() {
+fn a_node_without_such_a_service_has_nothing_of_it_but_what_the_operator_asked_for() {
     let cluster = Cluster::start(&[1, 1], &json!({}));
     let node = &cluster.fabric.nodes[0];
-    let parameters = ["sloppy_tcp", "sloppy_sctp", "schedule_icmp", "pmtu_disc"];
-    let state = || {
-        let links = node.run("ip", &["-o", "link", "show"]).unwrap();
-        let devices = links.matches("kube-ipvs-tun").count();
-        let rules = node.run("nft", &["list", "ruleset"]).unwrap().matches("tunnel").count();
-        let values = parameters.map(|name| {
-            node.run("sysctl", &["-n", &format!("net.ipv4.vs.{name}")]).unwrap().trim().to_owned()
-        });
-        (devices, rules, values.join(" "))
-    };
-    let nothing = (0, 0, "0 0 0 1".to_owned());
+    let nothing = (0, 0, "1 1 1 0".to_owned());
     for address in families() {
         cluster.masquerades(0, address);
     }
-    assert_eq!(state(), nothing);
+    assert_eq!(parts(node), nothing);
     cluster.write("shop", &cluster.service(&tunnelled()));
     families().for_each(|address| cluster.tunnels(0, address));
-    let (devices, rules, values) = state();
+    let (devices, rules, values) = parts(node);
     assert_eq!((devices, values.as_str()), (2, "1 1 1 0"));
     assert!(rules > 10, "{rules}");
     cluster.write("shop", &cluster.service(&json!({})));
-    eventually("all of it has gone", || {
-        ensure!(state() == nothing, "{:?}", state());
+    eventually("devices and rules have gone", || {
+        ensure!(parts(node) == nothing, "{:?}", parts(node));
         Ok(())
     })
     .unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn annotation_changes_nothing_on_a_node_whose_operator_did_not_allow_it() {
+    let mut cluster = Cluster::without_daemons(&[1, 1], &tunnelled());
+    for node in 0..2 {
+        cluster.run_with(node, &["--ipvs-sync-period=2s", "--external-forwarding-method=masq"]);
+    }
+    let why =
+        "no direct return (IPv4): node node-1 lets no annotation ask for it (--external-forwarding-method)";
+    let node = &cluster.fabric.nodes[0];
+    eventually("the Service's owner can read why", || {
+        let explained = cluster.daemon(0).ask(node, "status")?;
+        ensure!(explained.contains(why), "{explained}");
+        Ok(())
+    })
+    .unwrap();
+    for address in families() {
+        cluster.masquerades(0, address);
+    }
+    // A sync period later too.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(parts(node), (0, 0, "0 0 0 1".to_owned()));
+    assert!(cluster.daemon(0).log().contains(why), "{}", cluster.daemon(0).log());
 }
 
 #[test]

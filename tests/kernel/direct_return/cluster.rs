@@ -48,9 +48,13 @@ impl Cluster {
         self.run_with(node, &["--ipvs-sync-period=2s"]);
     }
 
+    /// The same with these flags. Annotations may ask for direct return, unless the flags have that.
     pub(super) fn run_with(&mut self, node: usize, arguments: &[&str]) {
         let name = format!("--hostname-override=node-{}", node + 1);
-        let arguments = [arguments, &["--ipvs-min-sync-period=0s", &name]].concat();
+        let mut arguments = [arguments, &["--ipvs-min-sync-period=0s", &name]].concat();
+        if !arguments.iter().any(|argument| argument.starts_with("--external-forwarding-method")) {
+            arguments.push("--external-forwarding-method=by-annotation");
+        }
         let daemon = Daemon::with_manifests(&self.fabric.nodes[node], self.manifests.path(), &arguments);
         self.daemons[node] = Some(daemon.unwrap());
     }

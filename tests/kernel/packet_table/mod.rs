@@ -22,7 +22,8 @@
 //! ```
 //!
 //! `tunnel client to pod-1 for web load-balancer` is a step too: from then on the client puts what it sends there into
-//! packets for the pod, as a node does that serves by direct return.
+//! packets for the pod, as a node does that serves by direct return. `tunnel pod-2 as node-2 to pod-1 for …` gives those
+//! the source of another host.
 //!
 //! `any` is TCP, UDP and SCTP, one after the other; each is asked in both families unless a 4 or a 6 follows.
 //! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
@@ -72,7 +73,7 @@ pub(crate) fn follow_with(name: &str, more: &[&str]) {
                     network.load(restore, &[], &directory().join(file));
                 }
             }
-            Step::Tunnel { from, pod, service } => network.tunnel(from, pod, service),
+            Step::Tunnel { from, like, pod, service } => network.tunnel(from, like, pod, service),
             Step::Rows(rows) => {
                 let answers = run::ask(&network, rows);
                 network.daemon_still_runs();

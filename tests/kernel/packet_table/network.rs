@@ -97,14 +97,19 @@ impl Network {
         self.cluster.lab.node.run(program, &[arguments, &[&*file]].concat()).unwrap();
     }
 
-    /// Makes a host put what it sends to a Service into packets for a pod.
-    pub(super) fn tunnel(&self, from: &str, pod: &str, service: &Destination) {
+    /// Makes a host put what it sends to a Service into packets for a pod, which have the address of one like it.
+    pub(super) fn tunnel(&self, from: &str, like: &str, pod: &str, service: &Destination) {
         for (family, kind) in [(Family::V4, "ipip"), (Family::V6, "ip6tnl")] {
-            let (local, remote) = (self.own_address(from, family), self.own_address(pod, family));
-            let (name, address) = (format!("{pod}-{kind}"), self.address(service, family));
+            let (own, local) = (self.own_address(from, family), self.own_address(like, family));
+            let (remote, address) = (self.own_address(pod, family), self.address(service, family));
+            let name = if like == from { format!("{pod}-{kind}") } else { format!("as-{kind}") };
+            if like != from {
+                let nodad = if family == Family::V6 { "nodad" } else { "" };
+                drop(self.host(from).ip(&format!("addr add {local} dev lo {nodad}")));
+            }
             // There is one for all Services that are sent to the same pod.
             drop(self.host(from).ip(&format!("link add {name} type {kind} local {local} remote {remote}")));
-            let route = format!("link set {name} up\nroute replace {address} dev {name} src {local}");
+            let route = format!("link set {name} up\nroute replace {address} dev {name} src {own}");
             self.host(from).ip(&route).unwrap();
         }
     }

@@ -44,10 +44,9 @@ impl Table {
                 self.steps.push(Step::Daemon(arguments.collect()));
             }
             ["nft", file] => self.steps.push(Step::Nft(file.to_owned())),
-            ["tunnel", from, "to", pod, "for", service, way] => {
-                let (from, pod) = (one_of(&HOSTS, from)?, one_of(&ENDPOINTS, pod)?);
-                let service = Destination::Service(self.service(service)?.name.clone(), Way::parse(way)?);
-                self.steps.push(Step::Tunnel { from, pod, service });
+            ["tunnel", from, "to", pod, "for", service, way] => self.tunnel(from, from, pod, service, way)?,
+            ["tunnel", from, "as", like, "to", pod, "for", service, way] => {
+                self.tunnel(from, like, pod, service, way)?;
             }
             ["iptables", file] => self.steps.push(Step::Iptables(file.to_owned())),
             _ => {
@@ -59,6 +58,13 @@ impl Table {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn tunnel(&mut self, from: &str, like: &str, pod: &str, service: &str, way: &str) -> Result<(), String> {
+        let (from, like, pod) = (one_of(&HOSTS, from)?, one_of(&HOSTS, like)?, one_of(&ENDPOINTS, pod)?);
+        let service = Destination::Service(self.service(service)?.name.clone(), Way::parse(way)?);
+        self.steps.push(Step::Tunnel { from, like, pod, service });
         Ok(())
     }
 

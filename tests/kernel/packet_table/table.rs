@@ -47,9 +47,10 @@ pub(super) enum Step {
     Nft(String),
     /// The same for iptables and ip6tables, in the place of the rules that their tables have.
     Iptables(String),
-    /// From now on a host puts what it sends to a Service into packets for a pod.
+    /// From now on a host puts what it sends to a Service into packets for a pod, with the source of one like it.
     Tunnel {
         from: String,
+        like: String,
         pod: String,
         service: Destination,
     },

@@ -71,6 +71,21 @@ pub(crate) struct Annotations {
     pub(super) forwarding_method: Field<Text>,
     #[serde(rename = "kube-router.io/service.dsr")]
     pub(super) kube_router_dsr: Field<Text>,
+    /// Of Nodes: the addresses that network plugins give them in an overlay.
+    #[serde(rename = "projectcalico.org/IPv4IPIPTunnelAddr")]
+    pub(super) calico_ipip: Field<Text>,
+    #[serde(rename = "projectcalico.org/IPv4VXLANTunnelAddr")]
+    pub(super) calico_vxlan_v4: Field<Text>,
+    #[serde(rename = "projectcalico.org/IPv6VXLANTunnelAddr")]
+    pub(super) calico_vxlan_v6: Field<Text>,
+    #[serde(rename = "projectcalico.org/IPv4WireguardInterfaceAddr")]
+    pub(super) calico_wireguard_v4: Field<Text>,
+    #[serde(rename = "projectcalico.org/IPv6WireguardInterfaceAddr")]
+    pub(super) calico_wireguard_v6: Field<Text>,
+    #[serde(rename = "network.cilium.io/ipv4-cilium-host")]
+    pub(super) cilium_host_v4: Field<Text>,
+    #[serde(rename = "network.cilium.io/ipv6-cilium-host")]
+    pub(super) cilium_host_v6: Field<Text>,
 }
 
 impl Object for Box<Annotations> {}

@@ -106,7 +106,10 @@ pub(crate) enum Expression {
     Payload { base: Base, offset: u8, length: u8, to: Register },
     /// Loads something that the kernel knows about the packet.
     Meta { key: MetaKey, to: Register },
-    /// Sets the same.
+    /// Loads the index of the interface by which the packet's source is reached, if that is the one by which it came in;
+    /// otherwise 0. Since Linux 4.10.
+    WayBack { to: Register },
+    /// Sets the same as [`Expression::Meta`] loads.
     SetMeta { key: MetaKey, from: Register },
     /// `register = (register & mask) ^ xor`; both have the same length.
     Bitwise { register: Register, mask: Vec<u8>, xor: Vec<u8> },
@@ -148,6 +151,7 @@ impl Expression {
         match self {
             Self::Payload { .. } | Self::SetNetworkHeader { .. } => "payload",
             Self::Meta { .. } | Self::SetMeta { .. } => "meta",
+            Self::WayBack { .. } => "fib",
             Self::Bitwise { .. } => "bitwise",
             Self::Conntrack { .. } => "ct",
             Self::SetMaxSegmentSize { .. } => "exthdr",
@@ -174,6 +178,14 @@ impl Expression {
             Self::Meta { key, to } => {
                 data.u32_be(1, to.number());
                 data.u32_be(2, *key as u32);
+            }
+            Self::WayBack { to } => {
+                const NFT_FIB_RESULT_OIF: u32 = 1;
+                const NFTA_FIB_F_SADDR: u32 = 1;
+                const NFTA_FIB_F_IIF: u32 = 1 << 3;
+                data.u32_be(1, to.number());
+                data.u32_be(2, NFT_FIB_RESULT_OIF);
+                data.u32_be(3, NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF);
             }
             Self::SetMeta { key, from } => {
                 data.u32_be(2, *key as u32);

@@ -61,6 +61,9 @@ pub(crate) enum Statement {
     EncapsulatesByGue(u16),
     /// The packet came in through this interface.
     IifName(Interface),
+    /// The packet came in through another interface than those by which its source is reached: a strict reverse path
+    /// check.
+    NoWayBack,
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
     /// The packet's connection is in this state.
@@ -191,6 +194,7 @@ impl Statement {
                 Expression::Meta { key: MetaKey::InputInterfaceName, to: FIRST },
                 equal(interface.pattern()),
             ],
+            Self::NoWayBack => vec![Expression::WayBack { to: FIRST }, equal(vec![0; 4])],
             Self::InSet { fields, set } => {
                 let mut expressions = loaded(fields, family);
                 expressions.push(Expression::Lookup { set, key: FIRST, value: None });
@@ -273,6 +277,7 @@ impl Statement {
             }
             Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
             Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
+            Self::NoWayBack => f.write_str("fib saddr . iif oif 0"),
             Self::InSet { fields, set } => {
                 write_fields(fields, family, f)?;
                 write!(f, " @{set}")

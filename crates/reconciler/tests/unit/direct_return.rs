@@ -7,8 +7,8 @@ use dummy_interface::TunnelDevice;
 use ipvs::{Family, Forwarding, Protocol::Tcp, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Balancing, Change, Endpoint, EndpointSlice, ForwardingMethod, Options, Peer, Service, ServiceKind,
-    Unpacking,
+    Balancing, Change, Endpoint, EndpointSlice, ExternalForwarding, ForwardingMethod, Options, Peer, Service,
+    ServiceKind, Unpacking,
 };
 use testkit::{FakeKernel, fake_kernel::State as KernelState};
 
@@ -33,7 +33,11 @@ fn elsewhere() -> EndpointSlice {
 }
 
 fn knowing_pods() -> Setup {
-    let options = Options { knows_pods: BTreeSet::from([Family::V4]), ..Options::new("node") };
+    let options = Options {
+        external_forwarding: ExternalForwarding::ByAnnotation,
+        knows_pods: BTreeSet::from([Family::V4]),
+        ..Options::new("node")
+    };
     Setup { options, ..Setup::default() }
 }
 

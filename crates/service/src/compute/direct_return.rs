@@ -22,12 +22,12 @@ impl DirectReturn {
     pub(super) fn new(inputs: ServiceInputs<'_>, external: &ExternalAddresses) -> Self {
         let ServiceInputs { service, options, .. } = inputs;
         let policy = service.policy(Traffic::External, options);
-        if options.forwarding_method_of(service) != ForwardingMethod::Tunnel
-            || policy != TrafficPolicy::Cluster
-        {
+        let refused = options.refuses_tunnel_of(service);
+        let asked = refused || options.forwarding_method_of(service) == ForwardingMethod::Tunnel;
+        if !asked || policy != TrafficPolicy::Cluster {
             return Self::default();
         }
-        if inputs.node.link_mtu().is_none() {
+        if !refused && inputs.node.link_mtu().is_none() {
             // It is too early to say how large segments may be. That is no problem of the Service.
             return Self::default();
         }
@@ -70,7 +70,12 @@ fn obstacle(
     ServiceInputs { service, node, options, .. }: ServiceInputs<'_>,
     family: Family,
 ) -> Option<String> {
-    if service.internal_traffic_policy == TrafficPolicy::Local {
+    if options.refuses_tunnel_of(service) {
+        Some(format!(
+            "node {} lets no annotation ask for it (--external-forwarding-method)",
+            options.node_name
+        ))
+    } else if service.internal_traffic_policy == TrafficPolicy::Local {
         Some(
             "spec.internalTrafficPolicy is Local, and nodes and pods would be led to the ClusterIP"
                 .to_owned(),

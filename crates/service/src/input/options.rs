@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler, Tunnel};
 
-use super::{ForwardingMethod, Service};
+use super::ExternalForwarding;
 
 /// The configuration that is the same for every Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct Options {
     pub bind_address: Option<IpAddr>,
     /// Which of `spec.externalIPs` are served.
     pub external_ips: ExternalIps,
-    /// How what comes in at external addresses reaches the endpoints of every Service that says nothing about it.
-    pub forwarding_method: ForwardingMethod,
+    /// How what comes in at external addresses reaches the endpoints, and whether Services may choose.
+    pub external_forwarding: ExternalForwarding,
     /// How packets are put into others for another node.
     pub tunnel: Tunnel,
     /// The families in which pods of this node can be told from others.
@@ -37,11 +37,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// How what comes in at a Service's external addresses is to reach the endpoints.
-    pub(crate) fn forwarding_method_of(&self, service: &Service) -> ForwardingMethod {
-        service.forwarding_method().unwrap_or(self.forwarding_method)
-    }
-
     /// The defaults of every option that has one, for the node of this name: rr, NodePorts at all addresses,
     /// external IPs that belong to nothing else, no tunnels, no
     /// watch of the other nodes.
@@ -52,7 +47,7 @@ impl Options {
             node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
             external_ips: ExternalIps::Unowned,
-            forwarding_method: ForwardingMethod::default(),
+            external_forwarding: ExternalForwarding::default(),
             tunnel: Tunnel::default(),
             knows_pods: BTreeSet::new(),
             answers_peers: true,

@@ -20,6 +20,7 @@ use proptest::{
 use rustc_hash::FxHashSet;
 use service::{
     Absence, AddressKind, AddressOwner, Balancing, Change, Endpoint, EndpointReason, EndpointSlice,
+    ExternalForwarding,
     ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer, Service, ServiceKind,
     ServicePort, State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
@@ -229,6 +230,11 @@ fn any_balancing() -> impl Strategy<Value = Balancing> {
         })
 }
 
+fn any_external_forwarding() -> impl Strategy<Value = ExternalForwarding> {
+    use ExternalForwarding::{ByAnnotation, Masquerade, Tunnel};
+    select(&[Masquerade, ByAnnotation, ByAnnotation, Tunnel, Tunnel][..])
+}
+
 fn any_forwarding_method() -> impl Strategy<Value = ForwardingMethod> {
     select(&[ForwardingMethod::Masquerade, ForwardingMethod::Tunnel, ForwardingMethod::Tunnel][..])
 }
@@ -303,7 +309,7 @@ fn any_options() -> impl Strategy<Value = Options> {
     ];
     let bind_address = option::of(select(&["192.0.2.2", "2001:db8::2"][..]));
     let direct_return = (
-        any_forwarding_method(),
+        any_external_forwarding(),
         any_families(),
         any_tunnel(),
         prop_oneof![4 => Just(true), 1 => Just(false)],
@@ -311,12 +317,12 @@ fn any_options() -> impl Strategy<Value = Options> {
     );
     (select(node_port_addresses), bind_address, any_external_ips(), direct_return).prop_map(
         |(node_port_addresses, bind_address, external_ips, direct_return)| {
-            let (forwarding_method, knows_pods, tunnel, answers_peers, watches_nodes) = direct_return;
+            let (external_forwarding, knows_pods, tunnel, answers_peers, watches_nodes) = direct_return;
             Options {
                 node_port_addresses,
                 bind_address: bind_address.map(ip),
                 external_ips,
-                forwarding_method,
+                external_forwarding,
                 knows_pods,
                 tunnel,
                 answers_peers,

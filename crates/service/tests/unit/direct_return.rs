@@ -7,8 +7,8 @@ use crate::common::*;
 use ipvs::{Family, Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind};
 use netfilter::Element;
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointSlice, ForwardingMethod, Node, ObjectName, Options, Peer,
-    Service, ServiceKind, State, TrafficPolicy, Unpacking,
+    Absence, Balancing, Change, Endpoint, EndpointSlice, ExternalForwarding, ForwardingMethod, Node,
+    ObjectName, Options, Peer, Service, ServiceKind, State, TrafficPolicy, Unpacking,
 };
 
 /// A load balancer's address with its port.
@@ -33,7 +33,11 @@ fn endpoints() -> Vec<EndpointSlice> {
 }
 
 fn knowing_pods() -> Options {
-    Options { knows_pods: BTreeSet::from(Family::BOTH), ..options() }
+    Options {
+        external_forwarding: ExternalForwarding::ByAnnotation,
+        knows_pods: BTreeSet::from(Family::BOTH),
+        ..options()
+    }
 }
 
 /// A node that knows its pods and its links, among two others, of which node-b unpacks.
@@ -301,12 +305,28 @@ fn a_kernel_without_tunnels_masquerades_until_it_has_them() {
 
 #[test]
 fn it_can_be_asked_for_all_services_and_refused_by_one() {
-    let all = || Options { forwarding_method: ForwardingMethod::Tunnel, ..knowing_pods() };
+    let all = || Options { external_forwarding: ExternalForwarding::Tunnel, ..knowing_pods() };
     let silent = Service { balancing: None, ..web() };
     assert_eq!(methods(&among_peers(all(), silent), AT), [Masquerade, Tunnelled, Masquerade]);
     let mut refusing = web();
     refusing.balancing.as_mut().unwrap().forwarding_method = Some(ForwardingMethod::Masquerade);
     assert_eq!(methods(&among_peers(all(), refusing), AT), [Masquerade; 3]);
+}
+
+#[test]
+fn annotation_asks_in_vain_where_the_operator_allows_none_and_its_owner_learns_why() {
+    let refusing = Options { external_forwarding: ExternalForwarding::Masquerade, ..knowing_pods() };
+    let mut state = among_peers(refusing, web());
+    assert_eq!(methods(&state, AT), [Masquerade; 3]);
+    assert!(!state.unpacks(Family::V4) && !state.unpacks(Family::V6));
+    let why = "node node-a lets no annotation ask for it (--external-forwarding-method)";
+    let problem = format!("default/web: no direct return (IPv4): {why}");
+    assert_eq!(problems(&state), [problem.clone()]);
+    state.apply(Change::MissingTunnels([Family::V4].into()));
+    assert_eq!(problems(&state), [problem]);
+    let local = Service { external_traffic_policy: TrafficPolicy::Local, ..web() };
+    state.apply(Change::ApplyService(local));
+    assert_eq!(problems(&state), [""; 0], "it is not asked for there");
 }
 
 #[test]

@@ -8,8 +8,8 @@
 //! client ◄──────────────────────────────────────────────────────────── the answer, from the VIP
 //! ```
 //!
-//! On the node of the pod the outer packet is recognised before conntrack. It must be from a node of the cluster and
-//! for an endpoint of this node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the
+//! On the node of the pod the outer packet is recognised before conntrack. It must be from another node of the cluster,
+//! by a link that leads to that node, so that no pod can send it, and for an endpoint of this node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the
 //! pod's address goes along in the packet's priority, which survives that. The first packet of a connection that comes
 //! out gets the pod for its destination; so conntrack makes the answers come from the VIP.
 
@@ -32,8 +32,8 @@ use crate::{
             CtState, Field, Interface,
             Statement::{
                 self, ClampMaxSegmentSize, Counter, CtState as Connection, Daddr, DnatTo, Drop, Encapsulates,
-                EncapsulatesByGue, IifName, InSet, IsReply, Jump, Masquerade, Notrack, Return, SaddrNot,
-                SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
+                EncapsulatesByGue, IifName, InSet, IsReply, Jump, Masquerade, NoWayBack, Notrack, Return,
+                SaddrNot, SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
             },
         },
     },
@@ -67,7 +67,7 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
         chain.rules.extend(last);
     }
     chains.extend([
-        Chain { name: SENDERS, hook: None, rules: senders(policy, family) },
+        Chain { name: SENDERS, hook: None, rules: senders() },
         // Behind defragmentation at -400, before conntrack at -200.
         filter("tunnel-prerouting", Point::Prerouting, -390, arriving(policy, family)),
         // Behind conntrack, before destination NAT.
@@ -163,28 +163,27 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
             [from_tunnel(family), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
         ),
     ]);
-    if let Some(local) = local_traffic(&policy.local_traffic, family) {
-        rules.extend(encapsulations(policy).map(|tunnelled| {
-            let statements = [tunnelled, local.clone(), elsewhere.clone(), Counter, Drop];
-            Rule::new("pods send nothing into it", statements)
-        }));
+    // A pod may also send with the address of another node.
+    let local = local_traffic(&policy.local_traffic, family);
+    let from_pods = local.map(|local| ("pods send nothing into it", local));
+    for (about, from) in from_pods.into_iter().chain([("nor with another's address", NoWayBack)]) {
+        rules.extend(
+            encapsulations(policy).map(|tunnelled| {
+                Rule::new(about, [tunnelled, from.clone(), elsewhere.clone(), Counter, Drop])
+            }),
+        );
     }
     rules
 }
 
-/// Through an overlay a node sends from an address in the pods' range.
-fn senders(policy: &Policy, family: Family) -> Vec<Rule> {
-    let fields = &[Field::Saddr];
-    let node = InSet { fields, set: Element::TUNNEL_SENDERS };
-    let mut rules = vec![Rule::new("a node of the cluster", [node, Return])];
-    rules.extend(
-        policy
-            .local_traffic
-            .range(family)
-            .map(|range| Rule::new("a node, by an overlay", [Statement::Saddr(range), Return])),
-    );
-    rules.push(Rule::new("nobody else", [Counter, Drop]));
-    rules
+/// A pod that sends with the address of a node is found out by its link, whatever `rp_filter` lets pass.
+fn senders() -> Vec<Rule> {
+    let node = InSet { fields: &[Field::Saddr], set: Element::TUNNEL_SENDERS };
+    vec![
+        Rule::new("not by the way to its source", [NoWayBack, Counter, Drop]),
+        Rule::new("another node of the cluster", [node, Return]),
+        Rule::new("nobody else", [Counter, Drop]),
+    ]
 }
 
 /// Clients learn from the answer to their first packet how much they may send at once.

@@ -15,8 +15,9 @@ use netfilter::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ForwardingMethod, Node, ObjectName,
-    Options, Peer, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, Weight,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, ForwardingMethod,
+    Node, ObjectName, Options, Peer, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking,
+    Weight,
 };
 use testkit::{FakeKernel, fake_kernel};
 use watcher::{
@@ -79,7 +80,11 @@ pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
 /// A state with both lists complete and these changes applied.
 pub(crate) fn state(changes: &[Change]) -> State {
     let knows_pods = BTreeSet::from(Family::BOTH);
-    let mut state = State::new(Options { knows_pods, ..Options::new(NODE) });
+    let mut state = State::new(Options {
+        external_forwarding: ExternalForwarding::ByAnnotation,
+        knows_pods,
+        ..Options::new(NODE)
+    });
     let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
     for change in lists.iter().chain(changes) {
         state.apply(change.clone());
