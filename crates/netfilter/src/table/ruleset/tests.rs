@@ -494,8 +494,8 @@ fn direct_return_adds_sets_rules_and_chains_and_changes_nothing_else() {
     	ct original ip daddr . meta l4proto . ct original proto-dst @direct-return ip daddr @endpoints-here return comment "to a pod of this node #3e4ae62c"
     	ct original ip daddr . meta l4proto . ct original proto-dst @direct-return masquerade fully-random comment "to an endpoint without a tunnel #3488012c"
     chain tunnel-senders-only {
-    	ip saddr @tunnel-senders return comment "a node of the cluster #0a0ae69a"
-    	ip saddr 10.244.0.0/16 return comment "a node, by an overlay #762503d5"
+    	fib saddr . iif oif 0 counter packets 0 bytes 0 drop comment "not by the way to its source #fd219333"
+    	ip saddr @tunnel-senders return comment "another node of the cluster #0a0ae69a"
     	counter packets 0 bytes 0 drop comment "nobody else #1397e0b9"
     }
     chain tunnel-prerouting {
@@ -506,6 +506,7 @@ fn direct_return_adds_sets_rules_and_chains_and_changes_nothing_else() {
     	ip daddr . meta l4proto . th dport @direct-return ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #de35880d"
     	iifname "kube-ipvs-tun4" ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients, through the tunnel #ff32c2a4"
     	meta l4proto ipencap ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #b2df667a"
+    	meta l4proto ipencap fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #099d14de"
     }
     chain tunnel-left {
     	type filter hook prerouting priority -150; policy accept;
@@ -553,8 +554,8 @@ fn direct_return_adds_the_same_in_ipv6() {
     	ct original ip6 daddr . meta l4proto . ct original proto-dst @direct-return ip6 daddr @endpoints-here return comment "to a pod of this node #0f794f74"
     	ct original ip6 daddr . meta l4proto . ct original proto-dst @direct-return masquerade fully-random comment "to an endpoint without a tunnel #cc648060"
     chain tunnel-senders-only {
-    	ip6 saddr @tunnel-senders return comment "a node of the cluster #041a0a6a"
-    	ip6 saddr fd00:10:244::/56 return comment "a node, by an overlay #a2192a48"
+    	fib saddr . iif oif 0 counter packets 0 bytes 0 drop comment "not by the way to its source #fd219333"
+    	ip6 saddr @tunnel-senders return comment "another node of the cluster #041a0a6a"
     	counter packets 0 bytes 0 drop comment "nobody else #1397e0b9"
     }
     chain tunnel-prerouting {
@@ -565,6 +566,7 @@ fn direct_return_adds_the_same_in_ipv6() {
     	ip6 daddr . meta l4proto . th dport @direct-return ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a1fa8a49"
     	iifname "kube-ipvs-tun6" ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients, through the tunnel #ecdfe628"
     	meta l4proto ipv6 ip6 saddr fd00:10:244::/56 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #9670803d"
+    	meta l4proto ipv6 fib saddr . iif oif 0 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #9c126a33"
     }
     chain tunnel-left {
     	type filter hook prerouting priority -150; policy accept;
@@ -621,6 +623,7 @@ fn generic_udp_encapsulation_is_recognised_beside_ip_in_ip() {
     udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #a0ce93ad"
     udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter packets 0 bytes 0 comment "to the end of the tunnel #176dfc6c"
     udp dport 6080 @th,64,16 0x4 ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #231a443e"
+    udp dport 6080 @th,64,16 0x4 fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #d80be42a"
     udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #04a67ad7"
     "##);
 }
