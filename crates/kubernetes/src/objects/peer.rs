@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The addresses that a node may have in an overlay.
-fn overlay_ips(pod_cidrs: Vec<IpNet>, annotations: Box<Annotations>, problems: &mut Problems) -> Vec<IpAddr> {
+fn overlay_ips(pod_cidrs: &[IpNet], annotations: Box<Annotations>, problems: &mut Problems) -> Vec<IpAddr> {
     let told = [
         (annotations.calico_ipip, "projectcalico.org/IPv4IPIPTunnelAddr"),
         (annotations.calico_vxlan_v4, "projectcalico.org/IPv4VXLANTunnelAddr"),
