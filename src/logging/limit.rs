@@ -4,8 +4,8 @@
 //! changes all the time, and what keeps a node's logs keeps little of them: kubelet 50 MB of a container. Lines about an
 //! object say in the field `namespace` whose it is. A line is logged if its kind has room and its namespace has not had more
 //! than its part of what room there is: the more namespaces flood the smaller their parts (dynamic thresholds, Choudhury and
-//! Hahne 1998). The first line of one that was silent has a place of its own, so that it is heard however many flood. What is not logged is counted, and said once a minute.
-//! Lines below `INFO` are not bounded: who asks for them wants all.
+//! Hahne 1998). The first line of one that was silent has a place of its own, so that it is heard however many flood. What is
+//! not logged is counted, and said once a minute. Lines below `INFO` are not bounded: who asks for them wants all.
 
 use std::{
     collections::HashMap,
@@ -103,7 +103,7 @@ impl LineLimit {
 
 /// A layer whose lines are bounded. It is no filter of the layer: `Filter::event_enabled` of tracing-subscriber 0.3.23 leaves its
 /// answer behind for the next event where no other layer wants this one.
-pub(super) struct Limited<S> {
+pub(super) struct Limited<S: Subscriber> {
     pub(super) lines: Box<dyn Layer<S> + Send + Sync>,
     pub(super) limit: LineLimit,
 }
