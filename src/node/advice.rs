@@ -119,7 +119,7 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::HostFirewall,
         Self::Bridge,
         Self::NodeLocalDns,
