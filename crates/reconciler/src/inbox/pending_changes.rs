@@ -44,7 +44,7 @@ enum Key {
     Peer(ObjectName),
     /// The parts of a list that is being read.
     Parts(ObjectKind),
-    /// One property of this node.
+    /// One property of this node, or of what it knows.
     OfNode(Discriminant<Change>),
 }
 
@@ -192,6 +192,8 @@ impl Key {
             | Change::UnpackingPeers(_)
             | Change::TunnelledBefore(_)
             | Change::LinkMtu(_)
+            | Change::ApiServer(_)
+            | Change::PeersUnavailable
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => Some(Self::OfNode(mem::discriminant(change))),

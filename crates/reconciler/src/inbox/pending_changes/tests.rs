@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use ipvs::{Family, Protocol, Scheduler};
 use proptest::{collection::vec, prelude::*, sample::select};
 use service::{
-    Endpoint, EndpointPort, EndpointSlice, ForwardingMethod, Node, Options, Peer, Service, ServicePort,
+    Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, Node, Options, Peer, Service, ServicePort,
     State, Unpacking,
 };
 
@@ -27,7 +27,13 @@ fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
 }
 
 fn peer(name: &str, ip: &str) -> Peer {
-    Peer { name: name.into(), ips: vec![ip.parse().unwrap()], overlay_ips: Vec::new(), problems: Vec::new() }
+    Peer {
+        name: name.into(),
+        ips: vec![ip.parse().unwrap()],
+        overlay_ips: Vec::new(),
+        pod_cidrs: Vec::new(),
+        problems: Vec::new(),
+    }
 }
 
 fn unpacking() -> Unpacking {
@@ -99,7 +105,7 @@ fn pending(changes: impl IntoIterator<Item = Change>) -> PendingChanges {
 fn wanted(changes: impl IntoIterator<Item = Change>) -> String {
     let mut state = State::new(Options {
         scheduler: Scheduler::RR,
-        forwarding_method: ForwardingMethod::Tunnel,
+        external_forwarding: ExternalForwarding::Tunnel,
         knows_pods: Family::BOTH.into(),
         answers_peers: true,
         ..Options::new("node")
