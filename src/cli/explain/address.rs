@@ -49,7 +49,10 @@ mod tests {
     use ipvs::{Protocol, ServiceAddress};
     use service::{AddressOwner, AddressRefusal, AddressUse, RefusedAddress};
 
-    use super::{super::super::documented::assert_documented, *};
+    use super::{
+        super::super::{documented::assert_explained, output},
+        *,
+    };
 
     fn answer() -> Answer {
         let ip: IpAddr = [192, 0, 2, 11].into();
@@ -68,7 +71,8 @@ mod tests {
 
     #[test]
     fn its_json_is_documented() {
-        assert_documented("explain IP", &answer());
+        let printed = output::json(&answer()).unwrap();
+        assert_explained("`kube-ipvs explain 192.0.2.11`", "explain-address", &printed);
     }
 
     #[test]

@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(not_yet, malformed);
         let (gone, no_text) = (gone.unwrap(), no_text.unwrap());
         assert!(gone.contains("cannot be read: No such file"), "{gone}");
-        assert!(no_text.contains("cannot be read: ") && no_text.contains("UTF-8"), "{no_text}");
+        assert!(no_text.contains("cannot be read: ") && no_text.contains("invalid utf-8"), "{no_text}");
         assert_eq!((whole, replaced), (None, None));
     }
 

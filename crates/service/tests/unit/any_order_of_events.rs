@@ -20,9 +20,8 @@ use proptest::{
 use rustc_hash::FxHashSet;
 use service::{
     Absence, AddressKind, AddressOwner, Balancing, Change, Endpoint, EndpointReason, EndpointSlice,
-    ExternalForwarding,
-    ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer, Service, ServiceKind,
-    ServicePort, State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
+    ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer,
+    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
 
 /// The inputs after all events: what a list would say.

@@ -248,7 +248,10 @@ fn the_policy_local_stays_what_it_is() {
 fn where_it_cannot_be_done_the_service_is_masqueraded_and_that_is_told() {
     let internal_local = Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
     let cases = [
-        (among_peers(options(), web()), "node node-a does not know its pods (clusterCIDR, detectLocalMode)"),
+        (
+            among_peers(Options { knows_pods: BTreeSet::new(), ..knowing_pods() }, web()),
+            "node node-a does not know its pods (clusterCIDR, detectLocalMode)",
+        ),
         (
             among_peers(Options { answers_peers: false, ..knowing_pods() }, web()),
             "other nodes cannot ask node node-a whether it takes part (healthzBindAddress)",

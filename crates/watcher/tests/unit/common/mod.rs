@@ -327,7 +327,13 @@ fn unpacking(families: BTreeSet<Family>) -> Change {
 fn any_peer() -> impl Strategy<Value = Change> {
     let ips = subsequence(&PEER_IPS[..], 0..=2).prop_map(|ips| ips.into_iter().map(ip).collect());
     ips.prop_map(|ips| {
-        Change::ApplyPeer(Peer { name: PEER.into(), ips, overlay_ips: Vec::new(), pod_cidrs: Vec::new(), problems: Vec::new() })
+        Change::ApplyPeer(Peer {
+            name: PEER.into(),
+            ips,
+            overlay_ips: Vec::new(),
+            pod_cidrs: Vec::new(),
+            problems: Vec::new(),
+        })
     })
 }
 
