@@ -33,7 +33,10 @@ use crate::{
     direct_return::DirectReturn,
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{advice::FilteredTunnels, families, limits, oom, requirements},
+    node::{
+        advice::{FilteredTunnels, FoundElsewhere},
+        families, limits, oom, requirements,
+    },
     serve::{
         control,
         health::Health,
@@ -250,9 +253,11 @@ impl Daemon<'_> {
             settings,
             policy.clone(),
             handle.clone(),
-            another_proxy.clone(),
-            control.instance_lock(),
-            filtered_tunnels.clone(),
+            FoundElsewhere {
+                another_proxy: another_proxy.clone(),
+                instance_lock: control.instance_lock(),
+                filtered_tunnels: filtered_tunnels.clone(),
+            },
             outbox.cloned(),
             advice.checks.clone(),
         );

@@ -1,7 +1,5 @@
 //! Starts the checks of the node, and our rules in the host's firewall.
 
-use std::sync::Weak;
-
 use netfilter::Policy;
 use reconciler::Handle;
 
@@ -9,10 +7,9 @@ use crate::{
     config::Settings,
     events::Outbox,
     node::{
-        advice::{CheckLoop, CurrentAdvice, FilteredTunnels, NodeChecker, Recheck, WantedParameters},
+        advice::{CheckLoop, CurrentAdvice, FoundElsewhere, NodeChecker, Recheck, WantedParameters},
         host_firewall::OurRules,
     },
-    takeover::{another_proxy::AnotherProxy, instance_lock::InstanceLock},
 };
 
 /// Checks the node, and applies our rules in the host's firewall, from the first sync on; `held` is the current advice.
@@ -21,9 +18,7 @@ pub(super) fn start(
     settings: &Settings,
     policy: Policy,
     handle: Handle,
-    another_proxy: AnotherProxy,
-    instance_lock: Weak<InstanceLock>,
-    filtered_tunnels: FilteredTunnels,
+    elsewhere: FoundElsewhere,
     outbox: Option<Outbox>,
     held: CurrentAdvice,
 ) -> (Recheck, impl Future<Output = ()>) {
@@ -34,16 +29,7 @@ pub(super) fn start(
         }
     };
     let period = settings.sync_period;
-    let mut checker = NodeChecker::new(
-        policy.masquerade_all,
-        wanted,
-        another_proxy,
-        instance_lock,
-        filtered_tunnels,
-        period,
-        held,
-        publish,
-    );
+    let mut checker = NodeChecker::new(policy.masquerade_all, wanted, elsewhere, period, held, publish);
     let (check_loop, recheck) = CheckLoop::new(period);
     let mut our_rules = OurRules::new(policy);
     let our_rules_applied = our_rules.done();

@@ -17,7 +17,7 @@ pub(super) type Topic = (Regarding, Cause);
 /// All texts to send, and the topics sent within [`QUIET`].
 pub(super) struct Topics {
     node_name: String,
-    topics: BTreeMap<Topic, Pending>,
+    all: BTreeMap<Topic, Pending>,
     /// When an Event of a Service in a namespace was last tried, within [`QUIET`].
     tried: BTreeMap<String, Instant>,
 }
@@ -37,7 +37,7 @@ struct Pending {
 impl Topics {
     /// The topics of the node with this name.
     pub(super) fn new(node_name: &str) -> Self {
-        Self { node_name: node_name.to_owned(), topics: BTreeMap::new(), tried: BTreeMap::new() }
+        Self { node_name: node_name.to_owned(), all: BTreeMap::new(), tried: BTreeMap::new() }
     }
 
     /// Keeps a text until it is sent. Returns false if there are too many, so that a text was dropped: this one, or those
@@ -45,24 +45,20 @@ impl Topics {
     pub(super) fn keep(&mut self, EventText { topic, text }: EventText) -> bool {
         let now = Instant::now();
         let mut dropped = false;
-        if !self.topics.contains_key(&topic) {
-            self.topics.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
+        if !self.all.contains_key(&topic) {
+            self.all.retain(|_, topic| !topic.unsaid.is_empty() || topic.due > now);
             // The node has few causes.
             if let Some(namespace) = namespace(&topic)
-                && self.topics.len() >= TOPICS
+                && self.all.len() >= TOPICS
             {
                 let Some(other) = self.superfluous(namespace) else { return false };
-                self.topics.remove(&other);
+                self.all.remove(&other);
                 dropped = true;
             }
         }
         let turn = digest(&(&self.node_name, &topic));
-        let topic = self.topics.entry(topic).or_insert(Pending {
-            turn,
-            failed: 0,
-            unsaid: BTreeSet::new(),
-            due: now,
-        });
+        let topic =
+            self.all.entry(topic).or_insert(Pending { turn, failed: 0, unsaid: BTreeSet::new(), due: now });
         if topic.unsaid.is_empty() {
             topic.due = topic.due.max(now + GATHER);
         }
@@ -77,12 +73,12 @@ impl Topics {
     /// if that has more of them even then.
     fn superfluous(&self, newcomer: &str) -> Option<Topic> {
         let mut counts = BTreeMap::<_, usize>::new();
-        for namespace in self.topics.keys().filter_map(namespace) {
+        for namespace in self.all.keys().filter_map(namespace) {
             *counts.entry(namespace).or_default() += 1;
         }
         let own = counts.get(newcomer).copied().unwrap_or_default();
         let (largest, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        let of_largest = self.topics.iter().filter(|(topic, _)| namespace(topic) == Some(largest));
+        let of_largest = self.all.iter().filter(|(topic, _)| namespace(topic) == Some(largest));
         let (last, _) = of_largest.max_by_key(|(_, pending)| (pending.failed, pending.turn))?;
         (count > own + 1).then(|| last.clone())
     }
@@ -109,7 +105,7 @@ impl Topics {
     /// Records that a topic was sent: later texts wait for [`QUIET`].
     pub(super) fn said(&mut self, topic: &Topic) {
         self.record(topic);
-        if let Some(topic) = self.topics.get_mut(topic) {
+        if let Some(topic) = self.all.get_mut(topic) {
             topic.failed = 0;
             topic.unsaid.clear();
             topic.due = Instant::now() + QUIET;
@@ -119,7 +115,7 @@ impl Topics {
     /// Records that a topic could not be sent: others due by the next attempt go first.
     pub(super) fn failed(&mut self, topic: &Topic) {
         self.record(topic);
-        if let Some(topic) = self.topics.get_mut(topic) {
+        if let Some(topic) = self.all.get_mut(topic) {
             topic.failed += 1;
             topic.due = Instant::now() + PAUSE;
         }
@@ -133,7 +129,7 @@ impl Topics {
     }
 
     fn unsaid(&self) -> impl Iterator<Item = (&Topic, &Pending)> {
-        self.topics.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
+        self.all.iter().filter(|(_, topic)| !topic.unsaid.is_empty())
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub use check_loop::{CheckLoop, Recheck};
-pub use checker::{NodeChecker, WantedParameters};
+pub use checker::{FoundElsewhere, NodeChecker, WantedParameters};
 pub use filtered_tunnels::FilteredTunnels;
 pub(crate) use settings::NodeSettings;
 

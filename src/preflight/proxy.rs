@@ -162,7 +162,7 @@ mod tests {
         let silent = said(&Proxies { locks: locks.clone(), ..with(Vec::new()) });
         assert_eq!(silent[1].0, Verdict::Warning);
         assert!(silent[1].1.ends_with(&locks[0]), "{silent:?}");
-        assert_eq!(said(&Proxies { locks, kube_ipvs, ..with(Vec::new()) }).len(), silent.len() - 1);
+        assert_eq!(said(&Proxies { kube_ipvs, locks, ..with(Vec::new()) }).len(), silent.len() - 1);
     }
 
     #[test]

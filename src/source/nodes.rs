@@ -132,7 +132,8 @@ impl<F: Fn(Change)> OtherNodes<'_, F> {
     /// A part of a time that differs from node to node, and is always the same on one.
     fn own_share_of(&self, all: Duration) -> Duration {
         let hash = BuildHasherDefault::<FxHasher>::default().hash_one(self.node_name);
-        all.mul_f64((hash >> 32) as f64 / f64::from(u32::MAX))
+        let share = u32::try_from(hash >> 32).unwrap_or_default();
+        all.mul_f64(f64::from(share) / f64::from(u32::MAX))
     }
 }
 

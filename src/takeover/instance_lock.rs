@@ -339,7 +339,7 @@ fn keep_others_out(file: &File, path: &Path) {
             match file.set_permissions(Permissions::from_mode(ROOT_ALONE)) {
                 Ok(()) => info!("{path} could be opened by others than root: its mode was {mode:04o}"),
                 Err(error) => {
-                    warn!(%error, "{path} can be opened by others than root: its mode is {mode:04o}")
+                    warn!(%error, "{path} can be opened by others than root: its mode is {mode:04o}");
                 }
             }
         }

@@ -55,7 +55,7 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     for (position, vip) in hiding.iter().enumerate() {
         match failed.iter().find(|failed| failed.index == position) {
             Some(failed) => {
-                warn!(%vip, "the VIP hides the API server and cannot be unbound: {}", failed.error)
+                warn!(%vip, "the VIP hides the API server and cannot be unbound: {}", failed.error);
             }
             None => warn!(%vip, "the VIP was unbound: it hid the API server, which has this address"),
         }

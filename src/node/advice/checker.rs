@@ -35,14 +35,22 @@ pub struct NodeChecker {
     masquerade_all: bool,
     wanted: WantedParameters,
     settings: NodeSettings,
-    another_proxy: AnotherProxy,
-    instance_lock: Weak<InstanceLock>,
-    filtered_tunnels: FilteredTunnels,
+    elsewhere: FoundElsewhere,
     repair_loop: RepairLoop,
     last_check: Instant,
     dedup: AdviceDedup,
     held: CurrentAdvice,
     publish: Box<dyn Fn(&Advice) + Send>,
+}
+
+/// What other parts of the program find on the node.
+pub struct FoundElsewhere {
+    /// Another proxy that works here.
+    pub another_proxy: AnotherProxy,
+    /// The instance lock, which others may keep too.
+    pub instance_lock: Weak<InstanceLock>,
+    /// The nodes to which the network filters tunnels.
+    pub filtered_tunnels: FilteredTunnels,
 }
 
 /// What the configuration asks of the kernel's parameters.
@@ -59,9 +67,7 @@ impl NodeChecker {
     pub fn new(
         masquerade_all: bool,
         wanted: WantedParameters,
-        another_proxy: AnotherProxy,
-        instance_lock: Weak<InstanceLock>,
-        filtered_tunnels: FilteredTunnels,
+        elsewhere: FoundElsewhere,
         sync_period: Duration,
         held: CurrentAdvice,
         publish: impl Fn(&Advice) + Send + 'static,
@@ -70,9 +76,7 @@ impl NodeChecker {
             masquerade_all,
             wanted,
             settings: NodeSettings::of_this_node(),
-            another_proxy,
-            instance_lock,
-            filtered_tunnels,
+            elsewhere,
             repair_loop: RepairLoop::new(sync_period),
             last_check: Instant::now(),
             dedup: AdviceDedup::default(),
@@ -90,9 +94,9 @@ impl NodeChecker {
         advice.extend(parameters::check(differing));
         advice.extend(self.conntrack());
         advice.extend(Self::ipvs_table());
-        advice.extend(self.another_proxy.check());
-        advice.extend(self.instance_lock.upgrade().and_then(|lock| lock.advice()));
-        advice.extend(self.filtered_tunnels.check());
+        advice.extend(self.elsewhere.another_proxy.check());
+        advice.extend(self.elsewhere.instance_lock.upgrade().and_then(|lock| lock.advice()));
+        advice.extend(self.elsewhere.filtered_tunnels.check());
         advice.extend(self.repair_loop(status));
         self.report(&advice);
         self.held.set(advice);

@@ -53,7 +53,7 @@ impl Sysctl {
         };
         let mut changes = Vec::new();
         let mut change = |(key, found): (&'static str, String), wanted: String| {
-            changes.push(Change { key, found, wanted })
+            changes.push(Change { key, found, wanted });
         };
         if let (Some(conn_max), Some(entries)) = (is(CONN_MAX, &CONN_MAX_DEFAULTS), self.most_entries())
             && conn_max.1.parse().is_ok_and(|found: u64| entries < found)

@@ -8,6 +8,11 @@ use super::{
     encode, message,
 };
 
+/// `enum nft_fib_result` and `enum nft_fib_flags`.
+const NFT_FIB_RESULT_OIF: u32 = 1;
+const NFTA_FIB_F_SADDR: u32 = 1;
+const NFTA_FIB_F_IIF: u32 = 1 << 3;
+
 /// A data register of four bytes, by position: `NFT_REG32_00` is 0. Longer values take the registers
 /// that follow. There are 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,9 +185,6 @@ impl Expression {
                 data.u32_be(2, *key as u32);
             }
             Self::WayBack { to } => {
-                const NFT_FIB_RESULT_OIF: u32 = 1;
-                const NFTA_FIB_F_SADDR: u32 = 1;
-                const NFTA_FIB_F_IIF: u32 = 1 << 3;
                 data.u32_be(1, to.number());
                 data.u32_be(2, NFT_FIB_RESULT_OIF);
                 data.u32_be(3, NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF);

@@ -98,7 +98,8 @@ impl Frontend<'_> {
             // Another proxy may have bound it to its own device.
             AddressKind::ClusterIp => {
                 let is_elsewhere = node.peers().has(&ip) || node.has_api_endpoint_at(&ip);
-                !is_elsewhere && !(node.has(&ip) && node.ips().contains(&ip))
+                let is_here = node.has(&ip) && node.ips().contains(&ip);
+                !(is_elsewhere || is_here)
             }
             AddressKind::NodePort => false,
             AddressKind::LoadBalancer | AddressKind::ExternalIp => {

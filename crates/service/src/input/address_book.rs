@@ -83,7 +83,9 @@ impl AddressBook {
         let mut changed: Vec<IpAddr> =
             given(now).iter().copied().filter(|ip| self.cluster_ips.add(*ip)).collect();
         changed.extend(given(before).iter().filter(|ip| self.cluster_ips.remove(ip)));
-        changed.iter().for_each(|ip| self.affect(ip));
+        for ip in &changed {
+            self.affect(ip);
+        }
         self.changed_cluster_ips.extend(changed);
 
         let (before, now) = (claims(before), claims(now));

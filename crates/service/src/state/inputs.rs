@@ -98,7 +98,7 @@ impl Inputs {
         };
         let uncounted = self.addresses.uncounted();
         if !uncounted.is_empty() {
-            let entries = self.services.iter().filter_map(|(_, entry)| Some((entry, entry.owner()?)));
+            let entries = self.services.values().filter_map(|entry| Some((entry, entry.owner()?)));
             let all = entries.flat_map(|(entry, owner)| {
                 let found = entry.endpoint_ips().filter(|ip| uncounted.contains(ip));
                 found.map(move |ip| (*ip, owner.clone()))
@@ -153,7 +153,7 @@ impl Inputs {
         self.addresses.replace(entry.service.as_ref(), Some(&service));
         let before = entry.owner();
         entry.service = Some(service);
-        entry.recount_endpoints(before, &mut self.addresses);
+        entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         Some(name)
     }
 
@@ -161,7 +161,7 @@ impl Inputs {
         let entry = self.services.get_mut(name)?;
         let before = entry.owner();
         let service = entry.service.take()?;
-        entry.recount_endpoints(before, &mut self.addresses);
+        entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         self.addresses.replace(Some(&service), None);
         Some(service.name)
     }

@@ -71,16 +71,16 @@ impl ServiceEntry {
     }
 
     /// Counts its endpoints again, if they were another owner's.
-    pub(crate) fn recount_endpoints(&self, before: Option<EndpointOwner>, addresses: &mut AddressBook) {
+    pub(crate) fn recount_endpoints(&self, before: Option<&EndpointOwner>, addresses: &mut AddressBook) {
         let now = self.owner();
-        if now == before {
+        if now.as_ref() == before {
             return;
         }
         for slice in &self.slices {
             if let Some(now) = &now {
                 addresses.add_endpoints(slice, now);
             }
-            if let Some(before) = &before {
+            if let Some(before) = before {
                 addresses.remove_endpoints(slice, before);
             }
         }

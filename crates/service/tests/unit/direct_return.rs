@@ -324,9 +324,9 @@ fn annotation_asks_in_vain_where_the_operator_allows_none_and_its_owner_learns_w
     assert!(!state.unpacks(Family::V4) && !state.unpacks(Family::V6));
     let why = "node node-a lets no annotation ask for it (--external-forwarding-method)";
     let problem = format!("default/web: no direct return (IPv4): {why}");
-    assert_eq!(problems(&state), [problem.clone()]);
+    assert_eq!(problems(&state), [&*problem]);
     state.apply(Change::MissingTunnels([Family::V4].into()));
-    assert_eq!(problems(&state), [problem]);
+    assert_eq!(problems(&state), [&*problem]);
     let local = Service { external_traffic_policy: TrafficPolicy::Local, ..web() };
     state.apply(Change::ApplyService(local));
     assert_eq!(problems(&state), [""; 0], "it is not asked for there");

@@ -37,8 +37,8 @@ fn slices(count: u32, ports: &[ServicePort]) -> Vec<EndpointSlice> {
     endpoints.chunks(1_000).enumerate().map(slice).collect()
 }
 
-fn by(scheduler: Scheduler) -> Option<Box<Balancing>> {
-    Some(Box::new(Balancing { scheduler: Some(scheduler), ..Balancing::default() }))
+fn by(scheduler: Scheduler) -> Balancing {
+    Balancing { scheduler: Some(scheduler), ..Balancing::default() }
 }
 
 /// The ports with NodePorts from 30000.
@@ -59,7 +59,9 @@ fn node_with(addresses: u32) -> [Change; 2] {
 
 fn on_node_with(addresses: u32, web: &Service, slices: &[EndpointSlice]) -> State {
     let mut state = state_of(std::slice::from_ref(web), slices);
-    node_with(addresses).into_iter().for_each(|change| _ = state.apply(change));
+    for change in node_with(addresses) {
+        state.apply(change);
+    }
     state
 }
 
@@ -92,7 +94,7 @@ fn what_reports_ask_for_is_served_whole() {
         ports: with_node_ports(ports(count)),
         ..service("web", "10.96.0.1")
     };
-    let by_client = Service { balancing: by(Scheduler::MH), ..balanced(10) };
+    let by_client = Service { balancing: Some(by(Scheduler::MH).into()), ..balanced(10) };
     let in_ranges = Service { load_balancer_source_ranges: Some(apart(5)), ..balanced(1_001) };
     let in_ten_lans =
         Service { external_ips: external_ips(10), ports: ports(3_000), ..service("web", "10.96.0.1") };
@@ -155,7 +157,7 @@ fn node_ports_at_addresses_that_the_node_has_besides_come_last() {
 fn ports_have_a_share_by_their_own_endpoints() {
     // Of one port there are more endpoints than fit a second time.
     let web = Service {
-        balancing: by(Scheduler::MH),
+        balancing: Some(by(Scheduler::MH).into()),
         external_ips: external_ips(1),
         ports: ports(2),
         ..service("web", "10.96.0.1")
@@ -212,7 +214,11 @@ fn real_servers_of_the_cluster_ip_come_first_at_the_limit_of_a_service() {
 #[test]
 fn a_scheduler_that_makes_each_real_server_costly_has_room_for_fewer() {
     let ports = ports(20);
-    let web = Service { ports: ports.clone(), balancing: by(Scheduler::MH), ..service("web", "10.96.0.1") };
+    let web = Service {
+        ports: ports.clone(),
+        balancing: Some(by(Scheduler::MH).into()),
+        ..service("web", "10.96.0.1")
+    };
     let state = state_of(std::slice::from_ref(&web), &slices(2_000, &ports));
     assert_eq!(real_servers_of_all(desired(&state)), MAX_REAL_SERVERS_MH / 2_000 * 2_000);
     assert_eq!(

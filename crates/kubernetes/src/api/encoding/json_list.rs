@@ -68,10 +68,9 @@ impl<T: Kind> Decoder for JsonListDecoder<T> {
             }
             let Some(&next) = text.first() else { return Ok(None) };
             self.within = match (self.within, next) {
-                (Within::Beginning, b'{') => Within::Name,
+                (Within::Beginning, b'{') | (Within::AfterMember, b',') => Within::Name,
                 (Within::Name | Within::AfterMember, b'}') => Within::End,
                 (Within::Colon(member), b':') => Within::Value(member),
-                (Within::AfterMember, b',') => Within::Name,
                 (Within::Value(Member::Items), b'[') | (Within::AfterItem, b',') => Within::Item,
                 (Within::Item | Within::AfterItem, b']') => Within::AfterMember,
                 (Within::Name, b'"') => {
@@ -238,7 +237,7 @@ mod tests {
             r#"{"items":[{"a":}]}"#,
             r#"{"items":[{]]}"#,
             r#"{"metadata":7,"items":[]}"#,
-            r#"{items:[]}"#,
+            r"{items:[]}",
             r#"{"items" []}"#,
             r#"{"metadata":{"resourceVersion":"7"}}"#,
             "{\"items\":[:]}",
