@@ -96,7 +96,7 @@ fn entries_are_bounded_by_memory_and_what_was_established_outlives_a_lack_of_it(
     connection.ask_for_echo().unwrap();
     connection.expect_echo().unwrap();
     let of_client = node.run("ipvsadm", &["-Lnc"]).unwrap();
-    assert!(of_client.lines().any(|line| line.contains("NONE") && line.contains(V4)), "{of_client}");
+    assert!(of_client.lines().any(|line| line.contains("ASSURED") && line.contains(V4)), "{of_client}");
 
     let Some(conn_max) = parameter(node, "conn_max") else {
         println!("ABSENT: net.ipv4.vs.conn_max, which came with Linux 7.2");

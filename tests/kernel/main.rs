@@ -48,7 +48,6 @@ mod repair;
 mod restarts;
 mod schedulers;
 mod services;
-mod shutdown;
 mod top;
 mod udp;
 mod upgrades;

@@ -272,16 +272,16 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn after_two_hyphens_there_are_flags_of_a_daemon_and_nothing_else() {
     let cluster = Cluster::without_daemon(0);
-    for (flag, code, complaint) in [
-        ("--bogus", 64, "unexpected argument '--bogus'"),
-        ("--cleanup", 1, "only flags of a daemon that runs"),
-        ("--init-only", 1, "only flags of a daemon that runs"),
-        ("--write-config-to=/dev/null", 1, "only flags of a daemon that runs"),
-        ("status", 1, "only flags of a daemon that runs"),
+    for (flag, complaint) in [
+        ("--bogus", "unexpected argument '--bogus'"),
+        ("--cleanup", "only flags of a daemon that runs"),
+        ("--init-only", "only flags of a daemon that runs"),
+        ("--write-config-to=/dev/null", "only flags of a daemon that runs"),
+        ("status", "only flags of a daemon that runs"),
     ] {
-        let (seen, said) = ask(&cluster, &["explain", "default/web", "--", flag]);
-        assert!(seen == Some(code) && said.contains(complaint), "{flag}: {seen:?} {said}");
-        assert_eq!(ask(&cluster, &["diff", "--", flag]).0, Some(2), "{flag}");
+        let (code, said) = ask(&cluster, &["explain", "default/web", "--", flag]);
+        assert!(code == Some(64) && said.contains(complaint), "{flag}: {code:?} {said}");
+        assert_eq!(ask(&cluster, &["diff", "--", flag]).0, Some(64), "{flag}");
     }
 }
 
