@@ -45,12 +45,10 @@ impl NodesNeeded {
 
     /// Notes that a Service with an external address comes.
     pub(crate) fn on_change(&self, change: &Change) {
-        let is_exposed =
-            |service: &Service| !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
         let needed = match change {
-            Change::ApplyService(service) => is_exposed(service),
+            Change::ApplyService(service) => service.has_external_addresses(),
             Change::InitApplyServices(services) | Change::ReplaceServices(services) => {
-                services.iter().any(is_exposed)
+                services.iter().any(Service::has_external_addresses)
             }
             _ => false,
         };

@@ -9,7 +9,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{CompactSlice, ObjectName, Service, ServiceKind};
-use crate::{compute::NotServed, ref_counts::RefCounts};
+use crate::ref_counts::RefCounts;
 
 /// The ClusterIPs of all known Services, and what else is known of each external address that a Service asks for.
 ///
@@ -193,7 +193,8 @@ fn given(service: Option<&Service>) -> &[IpAddr] {
 
 /// The claims of a Service on external addresses, if it is served.
 fn claims(service: Option<&Service>) -> BTreeSet<(IpAddr, AddressClaim)> {
-    let served = service.into_iter().filter(|service| NotServed::for_service(service).is_none());
+    let served =
+        service.into_iter().filter(|service| !service.other_proxy && !given(Some(service)).is_empty());
     served
         .flat_map(|service| {
             let claim = |is_external_ip| AddressClaim {

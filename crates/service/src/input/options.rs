@@ -38,8 +38,8 @@ pub struct Options {
 
 impl Options {
     /// The defaults of every option that has one, for the node of this name: rr, NodePorts at all addresses,
-    /// external IPs that belong to nothing else, no tunnels, no
-    /// watch of the other nodes.
+    /// external IPs that belong to nothing else, no tunnels, no watch
+    /// of the other nodes.
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
             node_name: node_name.into(),

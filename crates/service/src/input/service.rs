@@ -75,6 +75,11 @@ impl Service {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 
+    /// Whether it asks for any external IP, or a load balancer has given it an address.
+    pub fn has_external_addresses(&self) -> bool {
+        !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
+    }
+
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)

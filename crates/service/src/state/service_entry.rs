@@ -117,8 +117,7 @@ impl ServiceEntry {
     }
 
     fn has_external_addresses(&self) -> bool {
-        let mut services = self.service.iter();
-        services.any(|it| !it.external_ips.is_empty() || !it.load_balancer_ips.is_empty())
+        self.service.as_ref().is_some_and(Service::has_external_addresses)
     }
 
     /// The addresses of all endpoints.
