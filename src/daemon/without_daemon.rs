@@ -208,6 +208,7 @@ impl SourceState {
         if let Some(mtu) = links.link_mtu {
             state.apply(Change::LinkMtu(mtu));
         }
+        state.apply(Change::Gateways(links.gateways));
         Self { state, node: false, pod_cidrs: None, knows_peers: true }
     }
 

@@ -45,6 +45,14 @@ fn listen(host: &Host, port: u16) {
     begun.unwrap();
 }
 
+/// A lab with another node, at which a program listens on this port.
+fn with_another_node(port: u16) -> (Cluster, Host) {
+    let mut cluster = Cluster::without_daemon(1);
+    let other = cluster.lab.add_pod_on_another_node("eth1", "other", 8080).unwrap();
+    listen(&other, port);
+    (cluster, other)
+}
+
 /// What answers a host there.
 fn asked(host: &Host, address: &str, port: u16) -> String {
     let at: SocketAddr = at(address, port);
@@ -79,9 +87,7 @@ fn of_all_nodes() -> Service {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_load_balancer_with_the_addresses_of_all_nodes_takes_its_ports_there_and_nothing_else() {
-    let mut cluster = Cluster::without_daemon(1);
-    let other = cluster.lab.add_pod_on_another_node("eth1", "other", 8080).unwrap();
-    listen(&other, KUBELET);
+    let (mut cluster, other) = with_another_node(KUBELET);
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.write_manifest("other", &node("other", &OTHER));
     cluster.write(&of_all_nodes());
@@ -112,9 +118,7 @@ fn a_load_balancer_with_the_addresses_of_all_nodes_takes_its_ports_there_and_not
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn an_address_that_becomes_another_node_s_is_unbound_and_bound_again_when_the_node_goes() {
-    let mut cluster = Cluster::without_daemon(1);
-    let other = cluster.lab.add_pod_on_another_node("eth1", "other", 8080).unwrap();
-    listen(&other, KUBELET);
+    let (mut cluster, other) = with_another_node(KUBELET);
     cluster.write(&of_all_nodes());
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.restart(&[NO_PERIOD]);
@@ -135,9 +139,7 @@ fn an_address_that_becomes_another_node_s_is_unbound_and_bound_again_when_the_no
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port_of_it() {
-    let mut cluster = Cluster::without_daemon(1);
-    let other = cluster.lab.add_pod_on_another_node("eth1", "other", 8080).unwrap();
-    listen(&other, 6443);
+    let (mut cluster, other) = with_another_node(6443);
     let kubernetes =
         Service::new("kubernetes", &json!({ "clusterIPs": ["10.96.0.1"], "ports": [{ "port": 443 }] }));
     cluster.write(&kubernetes);
@@ -172,6 +174,34 @@ fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port_o
     }
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(status.contains("192.168.70.2:6443 is not served: the API server listens there"), "{status}");
+}
+
+/// Bound, it would be this node's own in ARP too: the whole network's way out.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_gateway_is_no_external_ip_and_as_a_load_balancer_is_served_without_being_bound() {
+    let (mut cluster, other) = with_another_node(KUBELET);
+    cluster.lab.node.ip(&format!("route add default via {}", OTHER[0])).unwrap();
+    let thief = Service::new(
+        "thief",
+        &json!({ "clusterIPs": [V4], "externalIPs": [OTHER[0]], "ports": [{ "port": 80 }] }),
+    );
+    cluster.write(&thief.endpoints([1]));
+    cluster.restart(&[NO_PERIOD]);
+    cluster.serves(tcp(V4, 80), &[1]);
+    cluster.is_bound(OTHER[0].parse().unwrap(), false);
+    let status = cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
+    assert!(status.contains("192.168.70.2 is not served: it is a gateway of this node"), "{status}");
+
+    let balancer = Service::new(
+        "router",
+        &json!({ "type": "LoadBalancer", "clusterIPs": ["10.96.0.2"], "ports": [{ "port": 80 }] }),
+    )
+    .patch(&json!({ "status": { "loadBalancer": { "ingress": [{ "ip": OTHER[0] }] } } }));
+    cluster.apply(&balancer.endpoints([1]));
+    leads_somewhere(&cluster, tcp(OTHER[0], 80));
+    cluster.is_bound(OTHER[0].parse().unwrap(), false);
+    assert_eq!(asked(&cluster.lab.node, OTHER[0], KUBELET), other.name);
 }
 
 #[test]

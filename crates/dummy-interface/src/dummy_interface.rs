@@ -91,6 +91,8 @@ pub struct Observed {
     pub node_addresses: BTreeSet<IpAddr>,
     /// The smallest MTU of the links by which packets may leave this node, in bytes; `None` if there is none.
     pub link_mtu: Option<u32>,
+    /// The gateways of the default routes.
+    pub gateways: BTreeSet<IpAddr>,
 }
 
 /// A tunnel device as the kernel shows it.

@@ -31,6 +31,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 pub(crate) const RTA_DST: u16 = 1;
 pub(crate) const RTA_OIF: u16 = 4;
+pub(crate) const RTA_GATEWAY: u16 = 5;
 pub(crate) const RTA_PREFSRC: u16 = 7;
 pub(crate) const NETCONFA_IFINDEX: u16 = 1;
 

@@ -64,6 +64,7 @@ impl ObjectKind {
             | Change::TunnelledBefore(_)
             | Change::LinkMtu(_)
             | Change::ApiServer(_)
+            | Change::Gateways(_)
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),

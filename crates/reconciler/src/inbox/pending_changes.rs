@@ -193,6 +193,7 @@ impl Key {
             | Change::TunnelledBefore(_)
             | Change::LinkMtu(_)
             | Change::ApiServer(_)
+            | Change::Gateways(_)
             | Change::PeersUnavailable
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)

@@ -167,8 +167,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be and which tunnels are in
-    /// use, in the desired state. The same as before touches nothing.
+    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which tunnels are in
+    /// use and which gateways there are, in the desired state. The same as before touches nothing.
     pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Touched {
         let now = Instant::now();
         let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, now);
@@ -179,6 +179,7 @@ impl Reconciler {
         if let Some(mtu) = image.dummy_interface.link_mtu {
             touched.merge(self.state.apply(Change::LinkMtu(mtu)));
         }
+        touched.merge(self.state.apply(Change::Gateways(image.dummy_interface.gateways.clone())));
         touched
     }
 }

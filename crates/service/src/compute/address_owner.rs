@@ -23,6 +23,8 @@ pub enum AddressOwner {
     OtherNode,
     /// The API server listens there, or this node asks it there.
     ApiServer,
+    /// What this node sends elsewhere goes by way of it.
+    Gateway,
     /// A Service has it as ClusterIP.
     ClusterIp,
     /// It is in the range of the pods of a node.
@@ -46,13 +48,18 @@ impl AddressOwner {
         let is_cluster_ip = addresses.is_cluster_ip(&ip);
         if let Some(special) = SpecialAddress::from_ip(ip) {
             Self::Special(special)
-        } else if node.ips().contains(&ip) {
+        } else if node.ips().contains(&ip) && node.has(&ip) {
             Self::ThisNode
         } else if node.peers().has(&ip) {
             Self::OtherNode
         // A pod is led to the API server by the ClusterIP of `default/kubernetes`.
         } else if node.has_api_endpoint_at(&ip) || node.asks_api_server_at(&ip) && !is_cluster_ip {
             Self::ApiServer
+        } else if node.has_gateway_at(&ip) {
+            Self::Gateway
+        // No interface has it: behind NAT, for example. What another node or the API server has is not taken for that.
+        } else if node.ips().contains(&ip) {
+            Self::ThisNode
         } else if is_cluster_ip {
             Self::ClusterIp
         } else if node.is_in_pod_range(&ip, options) {
@@ -74,6 +81,7 @@ impl fmt::Display for AddressOwner {
             Self::ThisNode => f.write_str("an IP of this node"),
             Self::OtherNode => f.write_str("an IP of another node"),
             Self::ApiServer => f.write_str("an address of the API server"),
+            Self::Gateway => f.write_str("a gateway of this node"),
             Self::ClusterIp => f.write_str("a ClusterIP"),
             Self::Endpoint => f.write_str("an endpoint's address"),
             Self::PodRange => f.write_str("in the range of a node's pods"),
@@ -86,8 +94,8 @@ impl fmt::Display for AddressOwner {
 impl Frontend<'_> {
     /// The address, if it must be made local to this node.
     ///
-    /// A VIP takes whatever is sent to its address, at any port. So an address of another node, of the API server or of a
-    /// pod is never bound: it is served by the node that has it, and here for what this node sends itself, which IPVS
+    /// A VIP takes whatever is sent to its address, at any port. So an address of another node, of the API server, of a
+    /// gateway or of a pod is never bound: it is served by the node that has it, and here for what this node sends itself, which IPVS
     /// takes in output (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c). An address that an interface of this node
     /// has is bound already. A NodePort's never needs it: an interface has it, or had it a moment ago and another node may
     /// have it by now.
@@ -106,8 +114,9 @@ impl Frontend<'_> {
                 let is_pods = node.is_in_pod_range(&ip, options) && addresses.is_endpoint(&ip);
                 let is_api_servers = node.has_api_endpoint_at(&ip)
                     || node.asks_api_server_at(&ip) && !self.leads_to_api_server(node);
-                !(node.has(&ip) || node.peers().has(&ip) || is_api_servers || is_pods)
-                    && node.knows_nodes(options)
+                let is_anothers =
+                    node.peers().has(&ip) || node.has_gateway_at(&ip) || is_api_servers || is_pods;
+                !(node.has(&ip) || is_anothers) && node.knows_nodes(options)
             }
         };
         is_bound.then_some(ip)

@@ -44,6 +44,8 @@ pub enum AddressRefusal {
     NodeIp,
     /// The API server has it, likewise.
     ApiServer,
+    /// It is a gateway of this node, likewise.
+    Gateway,
     /// An endpoint has it, likewise.
     Endpoint,
     /// It is in the range of a node's pods, likewise.
@@ -125,6 +127,7 @@ fn refused_as_external_ip(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<Addre
         ExternalIps::Unowned => match AddressOwner::of(ip, inputs) {
             AddressOwner::ThisNode | AddressOwner::OtherNode => Some(AddressRefusal::NodeIp),
             AddressOwner::ApiServer => Some(AddressRefusal::ApiServer),
+            AddressOwner::Gateway => Some(AddressRefusal::Gateway),
             AddressOwner::Endpoint if addresses.is_endpoint_of_older(&ip, service) => {
                 Some(AddressRefusal::Endpoint)
             }
@@ -176,6 +179,9 @@ impl fmt::Display for AddressRefusal {
             Self::NotAllowed => f.write_str("not in --external-ip-policy"),
             Self::NodeIp => f.write_str("a node's IP, which --external-ip-policy does not allow"),
             Self::ApiServer => f.write_str("the API server's, which --external-ip-policy does not allow"),
+            Self::Gateway => {
+                f.write_str("a gateway of this node, which --external-ip-policy does not allow")
+            }
             Self::Endpoint => f.write_str("an endpoint's, which --external-ip-policy does not allow"),
             Self::PodRange => {
                 f.write_str("in the range of a node's pods, which --external-ip-policy does not allow")

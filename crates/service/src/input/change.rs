@@ -66,6 +66,8 @@ pub enum Change {
     PeersUnavailable,
     /// All addresses at which this node asks the API server.
     ApiServer(BTreeSet<SocketAddr>),
+    /// The gateways of this node's default routes.
+    Gateways(BTreeSet<IpAddr>),
     /// All other nodes that unpack what comes through a tunnel.
     UnpackingPeers(UnpackingPeers),
     /// The endpoints to which the kernel tunnels at the start of the daemon. That holds for those whose nodes have not

@@ -23,6 +23,8 @@ pub(crate) struct ThisNode {
     api_server: BTreeSet<SocketAddr>,
     /// Where API servers listen: the endpoints of the Service `default/kubernetes`.
     api_endpoints: BTreeSet<SocketAddr>,
+    /// The gateways of its default routes.
+    gateways: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
     /// The same, and the lost addresses that would be among them.
     node_port_ips: Box<[IpAddr]>,
@@ -86,6 +88,11 @@ impl ThisNode {
     /// This node in a cluster whose API servers listen there.
     pub(crate) fn with_api_endpoints(&self, api_endpoints: BTreeSet<SocketAddr>) -> Self {
         Self { api_endpoints, ..self.clone() }
+    }
+
+    /// This node with these gateways.
+    pub(crate) fn with_gateways(&self, gateways: BTreeSet<IpAddr>) -> Self {
+        Self { gateways, ..self.clone() }
     }
 
     /// This node without these schedulers.
@@ -181,6 +188,11 @@ impl ThisNode {
         self.api_endpoints.contains(&at)
     }
 
+    /// Whether what this node sends elsewhere goes by way of this address.
+    pub(crate) fn has_gateway_at(&self, ip: &IpAddr) -> bool {
+        self.gateways.contains(ip)
+    }
+
     /// Whether an address is in a range of pods, of this node or another one.
     pub(crate) fn is_in_pod_range(&self, ip: &IpAddr, options: &Options) -> bool {
         let of_options = options.pod_ranges.iter().chain(&self.node.pod_cidrs);
@@ -194,11 +206,12 @@ impl ThisNode {
 
     /// Whether an address has the same owner as with the other, and may be bound if it may be with that.
     pub(crate) fn sees_alike(&self, other: &Self, ip: &IpAddr, options: &Options) -> bool {
-        let seen = |node: &Self| -> [bool; 5] {
+        let seen = |node: &Self| -> [bool; 6] {
             [
                 node.has(ip),
                 node.node.ips.contains(ip),
                 node.peers.has(ip),
+                node.has_gateway_at(ip),
                 node.is_in_pod_range(ip, options),
                 node.knows_nodes(options),
             ]
@@ -217,6 +230,7 @@ impl ThisNode {
             && self.node.pod_cidrs == other.node.pod_cidrs
             && self.api_server == other.api_server
             && self.api_endpoints == other.api_endpoints
+            && self.gateways == other.gateways
             && self.peers.are_settled() == other.peers.are_settled()
     }
 

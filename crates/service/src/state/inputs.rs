@@ -87,6 +87,7 @@ impl Inputs {
             Change::ForgetPeers => self.put_peers(Peers::default()),
             Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
             Change::ApiServer(addresses) => self.put_node(self.node.with_api_server(addresses)),
+            Change::Gateways(gateways) => self.put_node(self.node.with_gateways(gateways)),
             Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
             Change::TunnelledBefore(endpoints) => {
                 self.put_peers(self.node.peers().tunnelled_before(endpoints))

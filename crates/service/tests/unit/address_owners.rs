@@ -52,6 +52,11 @@ fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it
             AddressOwner::OtherNode,
         ),
         (Change::ApiServer([api].into()), AddressRefusal::ApiServer, AddressOwner::ApiServer),
+        (
+            Change::Gateways(ips(&[TAKEN]).into_iter().collect()),
+            AddressRefusal::Gateway,
+            AddressOwner::Gateway,
+        ),
         (Change::ApplyNode(node), AddressRefusal::PodRange, AddressOwner::PodRange),
         (
             Change::ReplacePeers(vec![peer("node-b", "192.0.2.2", &["198.51.100.0/24"])]),
@@ -190,4 +195,17 @@ fn an_explained_address_names_its_services_and_those_that_are_refused() {
     assert_eq!(explained.refused[0].0, ObjectName::new("b", "thief"));
     let cluster_ip = state.explain_address(ip("10.96.0.1"));
     assert_eq!((cluster_ip.owner, cluster_ip.vip), (AddressOwner::ClusterIp, true));
+}
+
+#[test]
+fn an_address_that_two_nodes_list_is_the_other_one_s_unless_an_interface_here_has_it() {
+    let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
+    state.apply(Change::ApplyNode(Node { ips: ips(&[TAKEN]), ..Node::default() }));
+    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
+    assert!(state.wants_vip(&ip(TAKEN)), "behind NAT no interface has it");
+    state.apply(Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]));
+    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::OtherNode);
+    assert!(!state.wants_vip(&ip(TAKEN)));
+    state.apply(node_addresses(&[TAKEN]));
+    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
 }

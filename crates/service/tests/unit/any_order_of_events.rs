@@ -34,6 +34,7 @@ struct Inputs {
     lost_addresses: BTreeSet<IpAddr>,
     missing_schedulers: BTreeMap<Scheduler, Absence>,
     api_server: BTreeSet<SocketAddr>,
+    gateways: BTreeSet<IpAddr>,
     peers: BTreeMap<Arc<str>, Peer>,
     peers_listed: bool,
     peers_unavailable: bool,
@@ -90,6 +91,7 @@ impl Inputs {
             Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
             Change::ApiServer(addresses) => self.api_server = addresses,
+            Change::Gateways(gateways) => self.gateways = gateways,
             Change::PeersUnavailable => self.peers_unavailable = true,
             Change::ReplacePeers(list) => {
                 self.peers_listed = true;
@@ -127,6 +129,7 @@ impl Inputs {
             Change::NodeAddresses { here: self.addresses.clone(), lost: self.lost_addresses.clone() },
             Change::MissingSchedulers(self.missing_schedulers.clone()),
             Change::ApiServer(self.api_server.clone()),
+            Change::Gateways(self.gateways.clone()),
             Change::UnpackingPeers(self.unpacking.clone()),
             Change::TunnelledBefore(self.tunnelled_before.clone()),
             Change::MissingTunnels(self.missing_tunnels.clone()),
@@ -397,6 +400,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => any_ips(1).prop_map(|ips| {
             Change::ApiServer(ips.into_iter().map(|ip| SocketAddr::new(ip, 6443)).collect())
         }),
+        1 => any_ips(1).prop_map(|ips| Change::Gateways(ips.into_iter().collect())),
         2 => any_peer().prop_map(Change::ApplyPeer),
         1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
         1 => subsequence(vec!["node-b", "node-c"], 0..=2).prop_map(|kept| {
@@ -419,7 +423,11 @@ fn is_elsewhere(state: &State, ip: IpAddr) -> bool {
     let owner = state.explain_address(ip).owner;
     matches!(
         owner,
-        AddressOwner::Special(_) | AddressOwner::OtherNode | AddressOwner::ApiServer | AddressOwner::PodRange
+        AddressOwner::Special(_)
+            | AddressOwner::OtherNode
+            | AddressOwner::ApiServer
+            | AddressOwner::Gateway
+            | AddressOwner::PodRange
     )
 }
 
@@ -487,6 +495,7 @@ proptest! {
                     | Change::ForgetPeers
                     | Change::PeersUnavailable
                     | Change::ApiServer(_)
+                    | Change::Gateways(_)
                     | Change::UnpackingPeers(_)
                     | Change::TunnelledBefore(_)
                     | Change::LinkMtu(_)
