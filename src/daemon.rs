@@ -238,7 +238,7 @@ impl Daemon<'_> {
         let (handle, mut writer) = WriterThread::start(
             State::new(settings.options(knows_pods)),
             kernel,
-            settings.ownership(families),
+            settings.ownership(families.clone()),
             settings.timing(tcp_timeout),
             *outbox,
             observers,
@@ -302,7 +302,7 @@ impl Daemon<'_> {
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},
-            error = kernel::kube_ipvs0::follow(binding, &handle, first_sync_ended.clone()) => Err(error),
+            error = kernel::kube_ipvs0::follow(binding, &families, &handle, first_sync_ended.clone()) => Err(error),
             never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},

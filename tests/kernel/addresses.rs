@@ -126,6 +126,26 @@ fn connections_to_a_node_port_outlive_a_short_absence_of_the_nodes_address() {
     }
 }
 
+/// The kernel forgets them at once (`masq_inet_event` in net/netfilter/nf_nat_masquerade.c), whoever masquerades.
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn connections_masqueraded_with_an_address_are_reset_when_it_goes_for_a_moment() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&with_node_port());
+    for (address, masquerades) in
+        [("192.168.50.1", "10.244.1.1/24 dev veth1"), ("fd00:50::1", "fd00:10:244:1::1/64 dev veth1")]
+    {
+        cluster.serves(tcp(address, NODE_PORT), &[1]);
+        let mut connection = client.connect(at(address, NODE_PORT)).unwrap();
+        let dad = if address.contains(':') { "nodad" } else { "" };
+        node.ip(&format!("addr del {masquerades}\naddr add {masquerades} {dad}")).unwrap();
+        thread::sleep(Duration::from_millis(500));
+        connection.still_works().unwrap_err();
+        eventually("new ones are served", || client.ask(at(address, NODE_PORT))).unwrap();
+    }
+}
+
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn node_ports_keep_to_their_ranges_and_a_family_without_one_has_no_limit() {

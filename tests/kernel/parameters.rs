@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::json;
 use testkit::{
-    daemon::{Daemon, binary},
+    daemon::{Daemon, binary, eventually},
     lab::{Host, Lab},
 };
 
-use crate::support::cluster::{Cluster, Service, V4, V6, tcp};
+use crate::support::cluster::{Cluster, Service, V4, V6, at, tcp};
 
 const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv4.vs.conntrack", "1"),
@@ -161,6 +161,46 @@ fn a_node_without_ipv6_serves_ipv4_alone() {
         status.contains("problem:         this node has no IPv6; virtual servers that are not served: 2"),
         "{status}"
     );
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn ipv6_that_is_switched_on_later_ends_the_daemon_to_be_started_again() {
+    let cluster = Cluster::without_daemon(1);
+    let node = &cluster.lab.node;
+    let set = |disabled: &str| {
+        node.run("sysctl", &["-qw", &format!("net.ipv6.conf.all.disable_ipv6={disabled}")]).unwrap();
+    };
+    set("1");
+    cluster.write(&Service::tcp(V4).endpoints([1]));
+    let daemon = Daemon::with_manifests(node, cluster.manifests.path(), &[]).unwrap();
+    cluster.serves(tcp(V4, 80), &[1]);
+    set("0");
+    let (code, log) = daemon.ended().unwrap();
+    assert_eq!(code, Some(1));
+    assert!(log.contains("this node has IPv6 now, and had not at the start: start again"), "{log}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn kube_ipvs0_has_ipv6_where_the_node_has_it_though_new_devices_have_not() {
+    for binding in ["--vip-binding=address", "--vip-binding=route"] {
+        let mut cluster = Cluster::without_daemon(1);
+        let off = |interface: &str| format!("net.ipv6.conf.{interface}.disable_ipv6=1");
+        cluster.lab.node.run("sysctl", &["-qw", &off("default")]).unwrap();
+        cluster.restart(&["--ipvs-sync-period=1h", binding]);
+        for vip in [V4, V6] {
+            let service = Service::tcp(vip).endpoints([1]);
+            cluster.apply(&service);
+            eventually("the VIP answers", || cluster.lab.client.ask(service.address())).unwrap();
+        }
+        cluster.lab.node.run("sysctl", &["-qw", &off("kube-ipvs0")]).unwrap();
+        eventually("IPv6 answers again", || cluster.lab.client.ask(at(V6, 80))).unwrap();
+        // With routes nothing was lost, and nothing had to be noticed.
+        cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
+        let now = cluster.lab.node.run("sysctl", &["-n", "net.ipv6.conf.kube-ipvs0.disable_ipv6"]).unwrap();
+        assert_eq!(now.trim(), "0", "{binding}");
+    }
 }
 
 #[test]

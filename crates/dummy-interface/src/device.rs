@@ -11,7 +11,7 @@ use rtnetlink::{
 };
 
 use crate::{
-    DEVICE, Error,
+    DEVICE, Error, ipv6_switch,
     message::{IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, LINK_HEADER, find},
     request::packet,
 };
@@ -68,6 +68,12 @@ impl Device {
         };
         if !device.is_dummy() {
             return Err(Error::NotADummy { kind: device.kind_name() });
+        }
+        if ipv6_switch::is_off(DEVICE) {
+            match ipv6_switch::switch_on(DEVICE) {
+                Ok(()) => tracing::info!(device = DEVICE, "has IPv6 now, as the node has"),
+                Err(error) => tracing::debug!(device = DEVICE, "has no IPv6: {error}"),
+            }
         }
         if !device.noarp {
             let message = LinkUnspec::new_with_index(device.index).arp(false).build();

@@ -10,8 +10,9 @@ use ipvs::Family;
 use netlink::{Errno, FailedRequest, KernelError, Socket};
 
 use crate::{
-    DummyInterface, Error, LOOPBACK, Observed, Operation, VipBinding,
+    DEVICE, DummyInterface, Error, LOOPBACK, Observed, Operation, VipBinding,
     device::Device,
+    ipv6_switch,
     links::{Link, links},
     observe::{EVERY_INTERFACE, InterfaceAddress, LocalRoute, addresses, local_routes, socket},
     request::{Requests, host_prefix},
@@ -31,6 +32,8 @@ pub struct KernelDummyInterface {
     seen: Seen,
     /// When it last bound an IPv6 VIP.
     bound_v6: Option<Instant>,
+    /// Whether kube-ipvs0 has no IPv6, and could not get it.
+    ipv6_stays_off: bool,
 }
 
 /// How long an IPv6 address that was added may have no route yet: the kernel adds the routes in a work queue
@@ -59,6 +62,7 @@ impl KernelDummyInterface {
             index: None,
             seen: Seen::default(),
             bound_v6: None,
+            ipv6_stays_off: false,
         })
     }
 
@@ -87,6 +91,17 @@ impl KernelDummyInterface {
         if !is_local || (!found.as_a_vip && vip.is_ipv4()) {
             self.seen.added_again.insert(vip);
         }
+    }
+
+    /// Without IPv6 the kernel refuses each IPv6 VIP, but IPv4 ones are served: it is said once.
+    fn say_whether_ipv6_stays_off(&mut self) {
+        let off = ipv6_switch::is_off(DEVICE);
+        if off && !self.ipv6_stays_off {
+            tracing::warn!(
+                "kube-ipvs0 has no IPv6, and no IPv6 VIP can be bound: sysctl -w net.ipv6.conf.{DEVICE}.disable_ipv6=0"
+            );
+        }
+        self.ipv6_stays_off = off;
     }
 
     fn bind(&self, requests: &mut Requests, operation: usize, vip: IpAddr, device: u32) {
@@ -132,8 +147,11 @@ impl DummyInterface for KernelDummyInterface {
     fn observe(&mut self) -> Result<Observed, Error> {
         let device = Device::find_again(&mut self.socket, self.index)?;
         self.index = device.as_ref().map(|device| device.index);
-        let mut observed =
-            Observed { device: device.as_ref().is_some_and(Device::is_right), ..Observed::default() };
+        let right = device.as_ref().is_some_and(Device::is_right);
+        let ipv6_is_off = ipv6_switch::is_off(DEVICE);
+        self.ipv6_stays_off &= ipv6_is_off;
+        let as_it_can_be = right && ipv6_is_off == self.ipv6_stays_off;
+        let mut observed = Observed { device: as_it_can_be, ..Observed::default() };
         self.seen.prefixes.clear();
         self.seen.added_again.clear();
         let addresses = addresses(&mut self.socket, EVERY_INTERFACE)?;
@@ -181,7 +199,9 @@ impl DummyInterface for KernelDummyInterface {
 
     fn apply(&mut self, operations: &[Operation]) -> Result<Vec<FailedRequest>, Error> {
         let device = if operations.contains(&Operation::EnsureDevice) {
-            Some(Device::ensure(&mut self.socket, self.index)?)
+            let device = Device::ensure(&mut self.socket, self.index)?;
+            self.say_whether_ipv6_stays_off();
+            Some(device)
         } else {
             Device::find_again(&mut self.socket, self.index)?.filter(Device::is_dummy)
         };

@@ -31,6 +31,7 @@
 //!   address is chosen for no other device than its own (`in_dev_select_addr`); in IPv6 it is deprecated, so that any other
 //!   address of the node that is not is preferred, and among deprecated ones that of the way out (rules 3 and 5 of
 //!   `ipv6_get_saddr_eval`). Towards itself it stays the source.
+//! - IPv6 is a setting of each device. Ours get it by `/proc/sys`, if `net.ipv6.conf.all.disable_ipv6` is 0.
 //! - With IPVS behind them, both bindings serve the node and outside clients of both families alike, and
 //!   answer ARP alike: with `arp_ignore` 0, not with 1. What differs is the source of the node's own
 //!   connections, that a program cannot bind an IPv6 VIP which is a route, and who lists VIPs as addresses.
@@ -41,6 +42,7 @@ mod device;
 mod dummy_interface;
 mod fou;
 mod hand_over;
+mod ipv6_switch;
 mod kernel;
 mod links;
 mod message;

@@ -22,6 +22,7 @@ use rtnetlink::{
 };
 
 use crate::{
+    ipv6_switch,
     links::Link,
     request::{new_address, packet},
 };
@@ -57,6 +58,10 @@ pub(crate) fn ensure(socket: &mut Socket, family: Family) -> Result<(), Error> {
         }
         None => create(socket, family)?,
     };
+    if family == Family::V6 && ipv6_switch::is_off(device(family)) {
+        // If that fails the address is refused.
+        _ = ipv6_switch::switch_on(device(family));
+    }
     match execute(socket, new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
         Err(error) if error.errno() != Some(Errno::EEXIST) => return Err(error),
         _ => {}

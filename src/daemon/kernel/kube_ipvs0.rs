@@ -1,12 +1,15 @@
 //! kube-ipvs0: opens it, chooses how VIPs are bound, and follows what others change.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, anyhow, bail};
 use dummy_interface::{Changed, DummyInterface, KernelDummyInterface, Monitor, Operation, VipBinding};
+use ipvs::Family;
 use reconciler::Handle;
 use tokio::{select, sync::watch, task::spawn_blocking};
 
 use super::subscription::resubscribing;
-use crate::node::vip_binding::outward;
+use crate::node::{families::families as families_here, vip_binding::outward};
 
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
 /// its own start.
@@ -44,9 +47,11 @@ fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
     }
 }
 
-/// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart.
+/// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart: of the
+/// node's address, or that it has IPv6 and had not at the start.
 pub(in crate::daemon) async fn follow(
     binding: VipBinding,
+    families: &BTreeSet<Family>,
     handle: &Handle,
     mut first_sync_ended: watch::Receiver<bool>,
 ) -> anyhow::Error {
@@ -55,24 +60,33 @@ pub(in crate::daemon) async fn follow(
         drop(first_sync.await);
     } else {
         // Links and addresses alone: the routes must not name an address that the node has lost while it waits.
-        let without_routes = follow_as(VipBinding::Address, binding, handle);
+        let without_routes = follow_as(VipBinding::Address, binding, families, handle);
         select! {
             error = without_routes => return error,
             _ = first_sync => {}
         }
     }
-    follow_as(binding, binding, handle).await
+    follow_as(binding, binding, families, handle).await
 }
 
 /// Does so, subscribed to what is of interest where VIPs are bound as `watched`.
-async fn follow_as(watched: VipBinding, binding: VipBinding, handle: &Handle) -> anyhow::Error {
+async fn follow_as(
+    watched: VipBinding,
+    binding: VipBinding,
+    families: &BTreeSet<Family>,
+    handle: &Handle,
+) -> anyhow::Error {
     let subscribe = || Monitor::start(watched);
     resubscribing(dummy_interface::DEVICE, subscribe, async |mut monitor| {
         let mut changed = Changed::everything();
         loop {
-            let source_in_doubt = changed.node_addresses;
+            let addresses_changed = changed.node_addresses;
             handle.kernel_changed(changed);
-            if source_in_doubt && is_outdated(binding).await.context("cannot see this node's addresses")? {
+            // `lo` has an address then, if nothing else has.
+            if addresses_changed && !families_here().is_subset(families) {
+                return Ok(anyhow!("this node has IPv6 now, and had not at the start: start again"));
+            }
+            if addresses_changed && is_outdated(binding).await.context("cannot see this node's addresses")? {
                 return Ok(anyhow!(
                     "this node's address has changed, and --vip-binding=route names it: start again"
                 ));

@@ -25,9 +25,9 @@ pub(super) const STORY: [(u32, Scene); 27] = [
     (34, attack),
     (40, |cluster| signal(&cluster.b, "-STOP")),
     (45, |cluster| signal(&cluster.b, "-CONT")),
-    // The kernel refuses addresses of IPv6 then.
-    (48, |cluster| cluster.a.run("sysctl -qw net.ipv6.conf.kube-ipvs0.disable_ipv6=1")),
-    (53, |cluster| cluster.a.run("sysctl -qw net.ipv6.conf.kube-ipvs0.disable_ipv6=0")),
+    // The kernel refuses addresses of IPv6 then: it asks for 1280 bytes.
+    (48, |cluster| cluster.a.run("ip link set kube-ipvs0 mtu 1000")),
+    (53, |cluster| cluster.a.run("ip link set kube-ipvs0 mtu 1500")),
     (55, |cluster| cluster.add(&RIVAL)),
     (58, |cluster| stage::cut_off(&cluster.b.lab, &cluster.server)),
     (69, |cluster| stage::reconnect(&cluster.b.lab)),

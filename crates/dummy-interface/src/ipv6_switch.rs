@@ -1,0 +1,23 @@
+//! IPv6 as a setting of each interface: a new one has that of `net.ipv6.conf.default.disable_ipv6`, whatever the node's
+//! other interfaces have. Ours are for the Services of both families, so ours have what `all` says.
+
+use std::{fs, io};
+
+/// Whether an interface of ours has no IPv6 although the node has. Reads the calling thread's network namespace.
+pub(crate) fn is_off(interface: &str) -> bool {
+    is_disabled(interface) && !is_disabled("all")
+}
+
+/// Switches it on. In a container `/proc/sys` may be read-only.
+pub(crate) fn switch_on(interface: &str) -> io::Result<()> {
+    fs::write(parameter(interface), "0")
+}
+
+/// What does not exist, as in a kernel without IPv6, is not disabled.
+fn is_disabled(interface: &str) -> bool {
+    fs::read_to_string(parameter(interface)).is_ok_and(|value| value.trim() == "1")
+}
+
+fn parameter(interface: &str) -> String {
+    format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
+}
