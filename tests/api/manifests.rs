@@ -506,10 +506,12 @@ fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
     let printed = run(&clients, "kubeadm", &KUBEADM, "").unwrap();
     let (mut theirs, ours) = (read(&printed), read(&kustomize(&clients, "kubeadm")));
 
-    // Its ConfigMap leaves nearly every field empty, null or zero, and is taken as it is.
+    // Its ConfigMap leaves nearly every field empty, null or zero, and is taken as it is but for the mode: kubeadm 1.37
+    // writes one where it was given none.
     let configuration = theirs["ConfigMap/kube-proxy"]["data"]["config.conf"].as_str().unwrap();
+    assert!(configuration.contains("\nmode: iptables\n"), "{configuration}");
     let file = |name| clients.home.path().join(name);
-    fs::write(file("config.conf"), configuration).unwrap();
+    fs::write(file("config.conf"), configuration.replace("mode: iptables", "mode: ipvs")).unwrap();
     let read_back = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"))
         .arg("--config")
         .arg(file("config.conf"))

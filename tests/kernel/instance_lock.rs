@@ -81,10 +81,6 @@ impl Daemon {
     }
 
     fn start_in(run: &str, host: &Host, directory: &Path, name: &str) -> Self {
-        Self::start_with(run, host, directory, name, &[])
-    }
-
-    pub(super) fn start_with(run: &str, host: &Host, directory: &Path, name: &str, flags: &[&str]) -> Self {
         let log = directory.join(name);
         let file = File::create(&log).unwrap();
         let manifests = directory.join("manifests");
@@ -96,7 +92,6 @@ impl Daemon {
             .arg(binary().unwrap())
             .args(["run", "--cluster-cidr=10.244.0.0/16", "--hostname-override=node", "--manifests"])
             .arg(manifests)
-            .args(flags)
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

@@ -48,6 +48,7 @@ mod repair;
 mod restarts;
 mod schedulers;
 mod services;
+mod shutdown;
 mod top;
 mod udp;
 mod upgrades;

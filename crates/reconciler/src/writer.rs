@@ -271,6 +271,7 @@ impl Writer {
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
+            unbound: state.unbound(),
             draining: draining.count(),
             longest_drain: draining.longest(now),
             drains,

@@ -143,6 +143,14 @@ impl State {
         self.shared.vips.iter()
     }
 
+    /// The external addresses at which Services are served and that are not made local to the node, because another host
+    /// has them; sorted.
+    pub fn unbound(&self) -> BTreeSet<IpAddr> {
+        let external = self.virtual_servers().filter(|server| server.kind.is_external());
+        let node = self.inputs.node();
+        external.map(|server| server.address.ip).filter(|ip| !self.wants_vip(ip) && !node.has(ip)).collect()
+    }
+
     /// Whether a Service wants this element in our nf_tables sets.
     pub fn wants_element(&self, element: &Element) -> bool {
         if element.is_for_unpacking() && !self.unpacks(element.family()) {

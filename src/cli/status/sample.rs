@@ -1,6 +1,6 @@
 //! A status in which every field has a value.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
@@ -91,6 +91,7 @@ fn programmed() -> reconciler::SyncStatus {
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,
+        unbound: [IpAddr::from([192, 0, 2, 11])].into(),
         draining: 2,
         longest_drain: seconds(61.5),
         drains: vec![draining(7), Drain { service: None, ..draining(8) }],

@@ -1,7 +1,7 @@
 //! Prints the status as text, in the order of an operator's questions: is all well, since when, what was done last,
 //! what is wrong, and how to remedy it.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write, net::IpAddr};
 
 use kubernetes::api::{Watch, WatchState};
 use reconciler::{Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
@@ -17,6 +17,8 @@ use crate::{
 /// The limit of printed operations of the last sync that did or repaired something: the first sync does ten
 /// thousands.
 const FIRST_OPERATIONS: usize = 5;
+/// The limit of printed addresses that are not bound.
+const FIRST_UNBOUND: usize = 5;
 /// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
@@ -78,7 +80,19 @@ impl Lines {
         self.line("virtual servers", &status.virtual_servers.to_string());
         self.line("real servers", &status.real_servers.to_string());
         self.line("VIPs", &status.vips.to_string());
+        self.unbound(&status.unbound);
         self.draining(status);
+    }
+
+    /// External addresses that are served here and belong to another host; nothing where there are none.
+    fn unbound(&mut self, unbound: &BTreeSet<IpAddr>) {
+        let first: Vec<_> = unbound.iter().take(FIRST_UNBOUND).map(ToString::to_string).collect();
+        if !first.is_empty() {
+            let noun = if unbound.len() == 1 { "external address" } else { "external addresses" };
+            let words = format!("{} {noun} that another host has: {}", unbound.len(), first.join(", "));
+            self.line("not bound", &words);
+            self.and_more(unbound.len(), first.len());
+        }
     }
 
     fn draining(&mut self, status: &reconciler::SyncStatus) {

@@ -1,6 +1,6 @@
 //! The status of the reconciler.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,10 @@ pub struct SyncStatus {
     pub real_servers: usize,
     /// How many VIPs are wanted on this node.
     pub vips: usize,
+    /// The external addresses at which Services are served and that are not bound, because another host has them.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub unbound: BTreeSet<IpAddr>,
     /// How many real servers drain: they get no new connections, and are removed when their last one ends.
     pub draining: usize,
     /// For how long the first of these has been draining, as far as is known: a restart forgets it. 0 without

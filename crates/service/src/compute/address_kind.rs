@@ -32,10 +32,15 @@ impl AddressKind {
         }
     }
 
+    /// Whether it is an address from outside of the cluster: not a ClusterIP, and not one of this node's.
+    pub(crate) fn is_external(self) -> bool {
+        matches!(self, Self::LoadBalancer | Self::ExternalIp)
+    }
+
     /// Whether the node of an endpoint may answer clients of such an address itself. Not at a NodePort: the answer would
     /// come from another node with an address of this one, which networks do not let pass.
     pub(crate) fn may_be_answered_directly(self) -> bool {
-        matches!(self, Self::LoadBalancer | Self::ExternalIp)
+        self.is_external()
     }
 
     /// The field of a Service that asks for such addresses.

@@ -11,6 +11,7 @@ synced:          no, something fails for 42 s
 virtual servers: 12
 real servers:    40
 VIPs:            6
+not bound:       1 external address that another host has: 192.0.2.11
 draining:        2, the first for 61 s
                  10.244.1.7:8080 for 61 s, of TCP 10.96.0.10:80, default/web
                  10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service any more

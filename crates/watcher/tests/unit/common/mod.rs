@@ -432,6 +432,7 @@ fn any_links() -> impl Strategy<Value = dummy_interface::Observed> {
                 })
                 .collect(),
             link_mtu: Some(1500),
+            gateways: BTreeSet::new(),
         },
     )
 }
