@@ -5,7 +5,7 @@ pub(crate) mod known_node;
 pub(crate) mod nodes;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     convert::Infallible,
     future,
     net::SocketAddr,
@@ -29,6 +29,8 @@ use crate::{
 
 /// How often the API server's name is resolved.
 const RESOLVED_AGAIN: Duration = Duration::from_secs(30);
+/// How many answers count.
+const LATEST_ANSWERS: usize = 10;
 
 /// A source that was found usable.
 pub(crate) enum Source {
@@ -128,14 +130,21 @@ impl Source {
         }
     }
 
-    /// Passes on these addresses, for ever: a name may come to mean others.
+    /// Passes on these addresses, for ever: a name may come to mean others. A connection may outlive the answer by which it
+    /// was made, where a name server gives its addresses in turn.
     pub(crate) async fn follow_api_server(&self, send: impl Fn(Change)) -> Infallible {
+        let mut answers = VecDeque::new();
         let mut known = BTreeSet::new();
         loop {
             let now = self.api_server_addresses().await;
-            if !now.is_empty() && now != known {
-                known.clone_from(&now);
-                send(Change::ApiServer(now));
+            if !now.is_empty() {
+                answers.push_back(now);
+                answers.drain(..answers.len().saturating_sub(LATEST_ANSWERS));
+            }
+            let all: BTreeSet<_> = answers.iter().flatten().copied().collect();
+            if all != known {
+                known.clone_from(&all);
+                send(Change::ApiServer(all));
             }
             sleep(RESOLVED_AGAIN).await;
         }

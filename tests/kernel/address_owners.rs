@@ -182,7 +182,11 @@ fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port_o
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_gateway_is_no_external_ip_and_as_a_load_balancer_is_served_without_being_bound() {
     let (mut cluster, other) = with_another_node(KUBELET);
-    cluster.lab.node.ip(&format!("route add default via {}", OTHER[0])).unwrap();
+    let routes = format!(
+        "route add default nexthop via {0} weight 1\nroute add 172.20.0.0/24 via {0} table 7",
+        OTHER[0]
+    );
+    cluster.lab.node.ip(&routes).unwrap();
     let thief = Service::new(
         "thief",
         &json!({ "clusterIPs": [V4], "externalIPs": [OTHER[0]], "ports": [{ "port": 80 }] }),

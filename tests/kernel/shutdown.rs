@@ -2,20 +2,25 @@
 
 use std::{fs, thread, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use nix::{
     sys::{
         ptrace,
         signal::{Signal, kill},
+        wait::{WaitPidFlag, waitpid},
     },
     unistd::Pid,
 };
-use testkit::{daemon::eventually_within, lab::Lab};
+use testkit::{
+    daemon::{eventually, eventually_within},
+    lab::Lab,
+};
 
 use super::instance_lock::{Daemon, prepare};
 
 /// A daemon whose writer hangs, and another one that waits for the first to end.
 struct Hanging {
+    writer: Stopped,
     first: Daemon,
     second: Daemon,
     _lab: Lab,
@@ -28,14 +33,11 @@ impl Hanging {
         let files = tempfile::tempdir_in("/dev/shm").unwrap();
         prepare(files.path());
         let first = Daemon::start(&lab.node, files.path(), "first");
-        first.says("kube-ipvs starts");
-        // A stopped thread does what one does that a lock of the kernel keeps: nothing, until it is killed.
-        let writer = thread_named("writer", first.child.id());
-        ptrace::seize(writer, ptrace::Options::empty()).unwrap();
-        ptrace::interrupt(writer).unwrap();
+        let writer =
+            Stopped::new(eventually("the writer", || thread_named("writer", first.child.id())).unwrap());
         let second = Daemon::start(&lab.node, files.path(), "second");
         second.says("waiting until it ends");
-        Self { first, second, _lab: lab, _files: files }
+        Self { writer, first, second, _lab: lab, _files: files }
     }
 
     fn signal(&self, signal: Signal) {
@@ -45,18 +47,45 @@ impl Hanging {
     /// Waits for the first one's end; its exit code.
     fn ended_within(&mut self, limit: Duration) -> Option<i32> {
         let child = &mut self.first.child;
-        eventually_within(limit, "it ends", || child.try_wait()?.context("it goes on")).unwrap().code()
+        let ended = eventually_within(limit, "it ends", || {
+            self.writer.bury();
+            child.try_wait()?.context("it goes on")
+        });
+        ended.unwrap().code()
+    }
+}
+
+/// A thread that does what one does that a lock of the kernel keeps: nothing, until its process is killed.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(thread: Pid) -> Self {
+        ptrace::seize(thread, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(thread).unwrap();
+        Self(thread)
+    }
+
+    /// Its process ends only when the one who stopped it has seen its end.
+    fn bury(&self) {
+        _ = waitpid(self.0, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL));
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        _ = ptrace::detach(self.0, None);
     }
 }
 
 /// The thread of this name of a process.
-fn thread_named(name: &str, process: u32) -> Pid {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|thread| thread.unwrap().path());
-    let found = threads
-        .into_iter()
-        .find(|thread| fs::read_to_string(thread.join("comm")).unwrap().trim_end() == name)
-        .unwrap();
-    Pid::from_raw(found.file_name().unwrap().to_str().unwrap().parse().unwrap())
+fn thread_named(name: &str, process: u32) -> anyhow::Result<Pid> {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let thread = thread?;
+        if fs::read_to_string(thread.path().join("comm"))?.trim_end() == name {
+            return Ok(Pid::from_raw(thread.file_name().to_string_lossy().parse()?));
+        }
+    }
+    bail!("no such thread")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Each row of tests/proofs has tests, every one of them exists, and docs/parity.md and docs/faults.md say the same.
+//! Each row of tests/proofs has tests, every one of them exists, and the pages say the same.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,9 +11,10 @@ struct Page {
     rows: u32,
 }
 
-const PAGES: [Page; 2] = [
+const PAGES: [Page; 3] = [
     Page { name: "docs/parity.md", proofs: "tests/proofs/parity.txt", rows: 189 },
     Page { name: "docs/faults.md", proofs: "tests/proofs/faults.txt", rows: 77 },
+    Page { name: "SECURITY.md", proofs: "tests/proofs/security.txt", rows: 17 },
 ];
 
 /// What proves one row.
@@ -138,7 +139,7 @@ fn rows_are_numbered_without_gap() {
 fn pages_have_the_rows_that_are_proven_in_the_same_words() {
     for page in &PAGES {
         let items = items(page);
-        assert!(items.len() > 40, "{}: {} rows", page.name, items.len());
+        assert!(items.len() > 15, "{}: {} rows", page.name, items.len());
         let rows = proofs(page);
         for (number, text) in &items {
             let row = rows.iter().find(|row| row.row == *number);

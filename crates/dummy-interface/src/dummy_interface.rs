@@ -91,7 +91,7 @@ pub struct Observed {
     pub node_addresses: BTreeSet<IpAddr>,
     /// The smallest MTU of the links by which packets may leave this node, in bytes; `None` if there is none.
     pub link_mtu: Option<u32>,
-    /// The gateways of the default routes.
+    /// The gateways of all routes.
     pub gateways: BTreeSet<IpAddr>,
 }
 

@@ -14,9 +14,8 @@ use crate::{
     device::Device,
     ipv6_switch,
     links::{Link, links},
-    observe::{EVERY_INTERFACE, InterfaceAddress, LocalRoute, addresses, local_routes, socket},
+    observe::{EVERY_INTERFACE, InterfaceAddress, LocalRoute, addresses, gateways, local_routes, socket},
     request::{Requests, host_prefix},
-    route_lookup::default_gateways,
     tunnel,
     tunnels::Tunnels,
 };
@@ -192,7 +191,7 @@ impl DummyInterface for KernelDummyInterface {
         self.seen.stale_bindings.clone_from(&observed.stale_bindings);
         let others = links.iter().filter(|link| link.is_a_way_out() && !tunnels.contains(&link.index));
         observed.link_mtu = others.filter_map(|link| link.mtu).min();
-        observed.gateways = default_gateways(&mut self.socket)?;
+        observed.gateways = gateways(&mut self.socket)?;
         observed.tunnels = self.tunnels.observe(&mut self.socket, &links, &addresses)?;
         Ok(observed)
     }

@@ -13,6 +13,8 @@ pub(crate) const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 /// The length of `struct rtmsg`.
 pub(crate) const ROUTE_HEADER: usize = 12;
+/// The length of `struct rtnexthop`.
+pub(crate) const NEXT_HOP_HEADER: usize = 8;
 /// The length of `struct netconfmsg`, up to the first attribute.
 pub(crate) const NETCONF_HEADER: usize = 4;
 
@@ -33,6 +35,7 @@ pub(crate) const RTA_DST: u16 = 1;
 pub(crate) const RTA_OIF: u16 = 4;
 pub(crate) const RTA_GATEWAY: u16 = 5;
 pub(crate) const RTA_PREFSRC: u16 = 7;
+pub(crate) const RTA_MULTIPATH: u16 = 9;
 pub(crate) const NETCONFA_IFINDEX: u16 = 1;
 
 /// The first attribute of a kind behind a header of that length. What cannot be read counts as not there.

@@ -1,6 +1,6 @@
 //! Reading addresses and the routes that make them local.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, iter, net::IpAddr};
 
 use netlink::{Batch, Errno, Protocol, Socket};
 use rtnetlink::packet_route::{
@@ -11,7 +11,10 @@ use rtnetlink::packet_route::{
 
 use crate::{
     Error, LOOPBACK, ROUTE_PROTOCOL,
-    message::{ROUTE_HEADER, RTA_DST, RTA_OIF, RTA_PREFSRC, find, find_ip, local_address},
+    message::{
+        NEXT_HOP_HEADER, ROUTE_HEADER, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, find,
+        find_ip, local_address,
+    },
     request::{TABLE_LOCAL, family, host_prefix, is_as_made, packet},
 };
 
@@ -130,6 +133,38 @@ pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error
         found.extend(routes.into_iter().filter(|route| self::family(route.to) == family));
     }
     Ok(found)
+}
+
+/// The gateways of all routes of all tables.
+pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
+    let mut found = BTreeSet::new();
+    for family in FAMILIES {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family;
+        request.header.kind = RouteType::Unicast;
+        let request = RouteNetlinkMessage::GetRoute(request);
+        let routes = dump(socket, request, "read routes", |route| Some(gateways_of(route)))?;
+        found.extend(routes.into_iter().flatten());
+    }
+    Ok(found)
+}
+
+/// The gateway of a route, or of each of its ways. Of one that is a nexthop object the kernel tells the same, unless
+/// `net.ipv4.nexthop_compat_mode` is 0.
+fn gateways_of(route: &[u8]) -> Vec<IpAddr> {
+    let several = find(route, ROUTE_HEADER, RTA_MULTIPATH).map_or(&[][..], |ways| ways.payload);
+    let ways = next_hops(several).filter_map(|way| find_ip(way, NEXT_HOP_HEADER, RTA_GATEWAY));
+    find_ip(route, ROUTE_HEADER, RTA_GATEWAY).into_iter().chain(ways).collect()
+}
+
+/// The ways of a route with several: each begins with its length (`struct rtnexthop`), and the next one is aligned.
+fn next_hops(mut ways: &[u8]) -> impl Iterator<Item = &[u8]> {
+    iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(*ways.first_chunk()?));
+        let way = ways.get(..length).filter(|way| way.len() >= NEXT_HOP_HEADER)?;
+        ways = ways.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(way)
+    })
 }
 
 /// A family that the kernel lacks has no entries, and neither has a table that was never written to.

@@ -37,8 +37,8 @@ pub use direct_return::{DirectReturnParts, Entrance};
 pub use endpoint_selection::{EndpointScope, EndpointSelection};
 pub use external_addresses::{AddressRefusal, RefusedAddress, SpecialAddress};
 pub use limits::{
-    MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER,
-    MAX_VIRTUAL_SERVERS,
+    MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
 };
 pub use masquerade_set::MasqueradeSet;
 pub use not_served::NotServed;

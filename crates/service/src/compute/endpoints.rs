@@ -3,8 +3,7 @@
 use ipvs::{Family, RealServerAddress, Tunnel};
 
 use crate::input::{
-    CompactEndpoint, CompactSlice, EndpointPort, ForwardingMethod, Service, ServiceInputs, ServicePort,
-    Traits, Weight,
+    CompactEndpoint, CompactSlice, ForwardingMethod, Service, ServiceInputs, ServicePort, Traits, Weight,
 };
 
 /// An endpoint of one port: where it listens, what decides whether it is used, and its share of new connections.
@@ -23,10 +22,11 @@ pub(super) fn listing<'a>(
     port: &'a ServicePort,
     family: Family,
 ) -> impl Iterator<Item = (&'a CompactSlice, u16)> {
-    inputs.slices.iter().filter(move |slice| slice.family == family).flat_map(move |slice| {
-        let listening = slice.ports.iter().filter(|listening| port.matches(listening));
-        listening.map(move |listening| (slice, listening.port))
-    })
+    inputs
+        .slices
+        .iter()
+        .filter(move |slice| slice.family == family)
+        .flat_map(move |slice| slice.ports_of(port).iter().map(move |listening| (slice, listening.port)))
 }
 
 /// The endpoints that a slice lists for a port with this number.
@@ -69,13 +69,6 @@ pub(super) fn merged(inputs: ServiceInputs<'_>, port: &ServicePort, family: Fami
 /// counts, then the one that is ready, then the one that serves, then the first by slice.
 fn precedence(traits: Traits) -> impl Ord {
     (traits.contains(Traits::TERMINATING), !traits.contains(Traits::READY), !traits.contains(Traits::SERVING))
-}
-
-impl ServicePort {
-    /// Whether a port of a slice is this port of the Service: it has the same name and protocol.
-    pub(super) fn matches(&self, listening: &EndpointPort) -> bool {
-        listening.protocol == self.protocol && listening.name == self.name
-    }
 }
 
 impl Service {

@@ -83,7 +83,8 @@ impl ExternalAddresses {
         let mut addresses = Self::default();
         for ip in service.in_its_families(service.possible_external_ips(options)) {
             match refused_everywhere(ip, inputs).or_else(|| refused_as_external_ip(ip, inputs)) {
-                None => addresses.external_ips.push(ip),
+                None if is_known(inputs) => addresses.external_ips.push(ip),
+                None => {}
                 Some(why) => {
                     addresses.refused.push(RefusedAddress { ip, kind: AddressKind::ExternalIp, why });
                 }
@@ -107,6 +108,12 @@ impl Service {
     pub(crate) fn possible_external_ips(&self, options: &Options) -> &[IpAddr] {
         if options.external_ips == ExternalIps::Off { &[] } else { &self.external_ips }
     }
+}
+
+/// Whether it is known whose an external IP is. Until the other nodes are listed it is not, and then none is served: the
+/// Service would take what this node sends to the port of another one.
+fn is_known(ServiceInputs { node, options, .. }: ServiceInputs<'_>) -> bool {
+    options.external_ips != ExternalIps::Unowned || node.knows_nodes(options)
 }
 
 /// Why no Service may have an external address, under any option.

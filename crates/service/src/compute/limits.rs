@@ -12,6 +12,10 @@ use ipvs::{Family, Protocol, Scheduler};
 use super::AddressKind;
 use crate::input::{CompactSlice, Service, ServicePort};
 
+/// How many external IPs one Service has, and how many addresses of load balancers. To bind an address the kernel goes through
+/// all that are there (`__inet_insert_ifa` in net/ipv4/devinet.c): forty thousand take minutes.
+pub const MAX_ADDRESSES: usize = 1_024;
+
 /// How many virtual servers one Service has. A set of kube-proxy's has 65,536 elements, of all Services together
 /// (`maxelem` of ipset).
 pub const MAX_VIRTUAL_SERVERS: usize = 40_960;

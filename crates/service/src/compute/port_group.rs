@@ -87,8 +87,6 @@ impl<'a> PortGroup<'a> {
     /// The slices of the family that have endpoints, but no port of this name and protocol.
     pub(crate) fn slices_without_port(&self) -> impl Iterator<Item = &'a CompactSlice> {
         let port = self.port;
-        self.inputs
-            .filled_slices(self.family)
-            .filter(|slice| !slice.ports.iter().any(|listening| port.matches(listening)))
+        self.inputs.filled_slices(self.family).filter(|slice| slice.ports_of(port).is_empty())
     }
 }

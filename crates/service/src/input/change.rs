@@ -66,7 +66,7 @@ pub enum Change {
     PeersUnavailable,
     /// All addresses at which this node asks the API server.
     ApiServer(BTreeSet<SocketAddr>),
-    /// The gateways of this node's default routes.
+    /// The gateways of all of this node's routes.
     Gateways(BTreeSet<IpAddr>),
     /// All other nodes that unpack what comes through a tunnel.
     UnpackingPeers(UnpackingPeers),

@@ -2,10 +2,10 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use ipvs::Family;
+use ipvs::{Family, Protocol};
 
 use super::interner::Interner;
-use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
+use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, ServicePort, Weight};
 
 /// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
 /// every node keeps them all, so each takes 20 bytes, and those in one place share its description.
@@ -13,6 +13,7 @@ use super::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Weight};
 pub(crate) struct CompactSlice {
     pub(crate) name: ObjectName,
     pub(crate) family: Family,
+    /// Sorted by name and protocol: a Service has up to some thousand ports, and a slice 20,000.
     pub(crate) ports: Box<[EndpointPort]>,
     pub(crate) endpoints: Box<[CompactEndpoint]>,
     /// The weight of its endpoints, where their Service says nothing.
@@ -89,6 +90,7 @@ impl CompactSlice {
         for port in &mut ports {
             interned.strings.share(&mut port.name);
         }
+        ports.sort_by(|one, other| identity(one).cmp(&identity(other)));
         let mut places = Vec::new();
         let endpoints = endpoints
             .into_iter()
@@ -108,6 +110,14 @@ impl CompactSlice {
             problems: problems.into(),
             places: places.into(),
         }
+    }
+
+    /// Its ports of the name and protocol of a port of the Service.
+    pub(crate) fn ports_of(&self, port: &ServicePort) -> &[EndpointPort] {
+        let wanted = (&*port.name, port.protocol);
+        let begin = self.ports.partition_point(|port| identity(port) < wanted);
+        let found = self.ports.get(begin..).unwrap_or_default();
+        found.get(..found.partition_point(|port| identity(port) == wanted)).unwrap_or_default()
     }
 
     /// Whether the slice depends on the zone of the node.
@@ -131,6 +141,11 @@ impl CompactSlice {
         let here = hints.any(|hint| Some(&**hint) == zone);
         endpoint.traits | if here { Traits::FOR_THIS_ZONE } else { Traits::empty() }
     }
+}
+
+/// What tells which port of the Service it is.
+fn identity(port: &EndpointPort) -> (&str, Protocol) {
+    (&port.name, port.protocol)
 }
 
 impl Traits {

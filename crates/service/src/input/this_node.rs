@@ -23,7 +23,7 @@ pub(crate) struct ThisNode {
     api_server: BTreeSet<SocketAddr>,
     /// Where API servers listen: the endpoints of the Service `default/kubernetes`.
     api_endpoints: BTreeSet<SocketAddr>,
-    /// The gateways of its default routes.
+    /// The gateways of all of its routes.
     gateways: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
     /// The same, and the lost addresses that would be among them.

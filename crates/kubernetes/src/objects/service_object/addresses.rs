@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use ipvs::Family;
 use serde::Deserialize;
+use service::MAX_ADDRESSES;
 
 use crate::objects::{
     Problems, address,
@@ -87,9 +88,9 @@ fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Op
 
 /// The addresses in `spec.externalIPs`.
 pub(super) fn external_ips(list: List<Text>, problems: &mut Problems) -> Vec<IpAddr> {
-    sorted_once(
-        list.read_each("spec.externalIPs", problems, |text, at, problems| address::read(&text, at, problems)),
-    )
+    let field = "spec.externalIPs";
+    let ips = list.read_each(field, problems, |text, at, problems| address::read(&text, at, problems));
+    first_of(ips, field, problems)
 }
 
 /// The addresses of a load balancer that leaves packets as they were sent.
@@ -98,7 +99,8 @@ pub(super) fn load_balancer_ips(status: Field<RawStatus>, problems: &mut Problem
         .read("status", problems)
         .and_then(|status| status.load_balancer.read("status.loadBalancer", problems))
         .unwrap_or_default();
-    sorted_once(load_balancer.ingress.read_each("status.loadBalancer.ingress", problems, load_balancer_ip))
+    let field = "status.loadBalancer.ingress";
+    first_of(load_balancer.ingress.read_each(field, problems, load_balancer_ip), field, problems)
 }
 
 fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
@@ -119,9 +121,17 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
     address::read(&text, format_args!("{at}.ip"), problems)
 }
 
-/// Sorts the addresses, and keeps each once. Their order means nothing, so another order is no change.
-fn sorted_once(ips: Vec<IpAddr>) -> Vec<IpAddr> {
-    BTreeSet::from_iter(ips).into_iter().collect()
+/// Sorts the addresses, keeps each once, and no more than a Service may have. Their order means nothing, so another order
+/// is no change.
+fn first_of(ips: Vec<IpAddr>, field: &str, problems: &mut Problems) -> Vec<IpAddr> {
+    let ips = BTreeSet::from_iter(ips);
+    if ips.len() > MAX_ADDRESSES {
+        problems.add(
+            field,
+            format_args!("of {} addresses the first {MAX_ADDRESSES} by number are used", ips.len()),
+        );
+    }
+    ips.into_iter().take(MAX_ADDRESSES).collect()
 }
 
 #[cfg(test)]
@@ -199,6 +209,23 @@ mod tests {
         }));
         assert_eq!(texts(&service.external_ips), ["198.51.100.7", "2001:db8::7"]);
         assert_eq!(service.problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_more_addresses_than_a_service_may_have_the_first_are_used() {
+        let ips: Vec<_> = (0..3_000).map(|i| format!("198.18.{}.{}", i / 256, i % 256)).collect();
+        let service = with(
+            json!({"externalIPs": ips}),
+            json!({"loadBalancer": {"ingress": ips.iter().map(|ip| json!({"ip": ip})).collect::<Vec<_>>()}}),
+        );
+        for found in [&service.external_ips, &service.load_balancer_ips] {
+            assert_eq!((found.len(), found.last()), (1_024, Some(&[198, 18, 3, 255].into())));
+        }
+        let used = "of 3000 addresses the first 1024 by number are used";
+        assert_eq!(
+            service.problems,
+            [format!("spec.externalIPs: {used}"), format!("status.loadBalancer.ingress: {used}")]
+        );
     }
 
     #[test]
