@@ -32,6 +32,9 @@ pub(super) fn frontends<'a>(
     let mut frontends = Vec::with_capacity(service.cluster_ips.len() * service.ports.len());
     let mut add = |quota: &mut Quota<'a>, kind: AddressKind, ips: &[IpAddr]| {
         let ports: Vec<_> = kind.ports(service).collect();
+        if ports.is_empty() || ips.is_empty() {
+            return;
+        }
         for family in Family::BOTH {
             let ips: Vec<_> = service.in_its_families(ips).filter(|ip| Family::from(*ip) == family).collect();
             let fit = quota.take(kind, family, &ips, &ports);
@@ -50,7 +53,9 @@ pub(super) fn frontends<'a>(
     add(quota, AddressKind::LoadBalancer, &external.load_balancer_ips);
     add(quota, AddressKind::ExternalIp, &external.external_ips);
     quota.release();
-    add(quota, AddressKind::NodePort, &node_port_ips(node));
+    if AddressKind::NodePort.ports(service).next().is_some() {
+        add(quota, AddressKind::NodePort, &node_port_ips(node));
+    }
     // The API server lets no port and protocol appear twice; from elsewhere, the first counts. (The sort is
     // stable.)
     frontends.sort_by_key(|frontend| (frontend.address, frontend.kind));

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fmt, mem, net::IpAddr};
 
-use ipvs::{Family, Protocol, Scheduler};
+use ipvs::{Family, Scheduler};
 
 use super::AddressKind;
 use crate::input::{CompactSlice, Service, ServicePort};
@@ -47,8 +47,7 @@ pub(super) struct Quota<'a> {
     real_servers: usize,
     allowed_sources: usize,
     scheduler: Scheduler,
-    /// How many endpoints a port has in a family, if any. A slice identifies a port by name and protocol.
-    endpoints: BTreeMap<(&'a str, Protocol, Family), usize>,
+    slices: &'a [CompactSlice],
     /// The virtual servers and real servers that are set aside.
     aside: (usize, usize),
     shares: BTreeMap<(AddressKind, Family), Share>,
@@ -85,19 +84,12 @@ enum Bound {
 impl<'a> Quota<'a> {
     /// The whole quota, for a Service of which this is the costliest scheduler.
     pub(super) fn new(slices: &'a [CompactSlice], scheduler: Scheduler) -> Self {
-        let mut endpoints = BTreeMap::new();
-        for slice in slices {
-            for port in &slice.ports {
-                let of_port = endpoints.entry((&*port.name, port.protocol, slice.family)).or_default();
-                *of_port += slice.endpoints.len();
-            }
-        }
         Self {
             virtual_servers: MAX_VIRTUAL_SERVERS,
             real_servers: most_real_servers(scheduler),
             allowed_sources: MAX_ALLOWED_SOURCES,
             scheduler,
-            endpoints,
+            slices,
             aside: (0, 0),
             shares: BTreeMap::new(),
             ranges: BTreeMap::new(),
@@ -115,9 +107,14 @@ impl<'a> Quota<'a> {
     ) -> Vec<(IpAddr, &'p ServicePort, u16)> {
         let mut fit = Vec::new();
         let mut bound = None;
+        if ips.is_empty() {
+            return fit;
+        }
+        let ports: Vec<_> =
+            ports.iter().map(|&(port, number)| (port, number, self.endpoints_of(port, family))).collect();
         for &ip in ips {
-            for &(port, number) in ports {
-                match self.take_one(port, family) {
+            for &(port, number, endpoints) in &ports {
+                match self.take_one(endpoints) {
                     Ok(()) => fit.push((ip, port, number)),
                     Err(met) => bound = bound.or(Some(met)),
                 }
@@ -140,7 +137,7 @@ impl<'a> Quota<'a> {
         for family in Family::BOTH.into_iter().filter(|family| service.has_cluster_ip_of(*family)) {
             for (port, _) in AddressKind::NodePort.ports(service) {
                 // What does not fit leaves room for what does.
-                _ = self.take_one(port, family);
+                _ = self.take_one(self.endpoints_of(port, family));
             }
         }
         self.aside = (before.0 - self.virtual_servers, before.1 - self.real_servers);
@@ -153,9 +150,9 @@ impl<'a> Quota<'a> {
         self.real_servers += real_servers;
     }
 
-    /// Takes the virtual server of a port at one address.
-    fn take_one(&mut self, port: &ServicePort, family: Family) -> Result<(), Bound> {
-        let endpoints = self.endpoints_of(port, family).min(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER);
+    /// Takes the virtual server of a port with so many endpoints at one address.
+    fn take_one(&mut self, endpoints: usize) -> Result<(), Bound> {
+        let endpoints = endpoints.min(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER);
         let virtual_servers = self.virtual_servers.checked_sub(1).ok_or(Bound::VirtualServers)?;
         let exhausted = Bound::RealServers { scheduler: self.scheduler, endpoints };
         self.real_servers = self.real_servers.checked_sub(endpoints).ok_or(exhausted)?;
@@ -205,8 +202,10 @@ impl<'a> Quota<'a> {
         endpoints.chain(addresses).chain(ranges).collect()
     }
 
+    /// How many endpoints a port has in a family.
     fn endpoints_of(&self, port: &ServicePort, family: Family) -> usize {
-        self.endpoints.get(&(&*port.name, port.protocol, family)).copied().unwrap_or_default()
+        let slices = self.slices.iter().filter(|slice| slice.family == family);
+        slices.map(|slice| slice.ports_of(port).len() * slice.endpoints.len()).sum()
     }
 }
 

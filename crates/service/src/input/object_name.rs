@@ -36,6 +36,12 @@ impl ObjectName {
         self.parts().1
     }
 
+    /// Whether it is this name in this namespace.
+    pub(crate) fn is(&self, namespace: &str, name: &str) -> bool {
+        self.text.len() == namespace.len() + SEPARATOR.len_utf8() + name.len()
+            && self.parts() == (namespace, name)
+    }
+
     /// The namespace and the name.
     pub fn parts(&self) -> (&str, &str) {
         self.text.split_once(SEPARATOR).unwrap_or_default()

@@ -216,12 +216,13 @@ impl ThisNode {
                 node.knows_nodes(options),
             ]
         };
-        let ports = |all: &BTreeSet<SocketAddr>| -> Vec<u16> {
-            all.iter().filter(|at| at.ip() == *ip).map(SocketAddr::port).collect()
+        let at_ip = |one: &BTreeSet<SocketAddr>, other: &BTreeSet<SocketAddr>| {
+            let [one, other] = [one, other].map(|all| all.iter().filter(|at| at.ip() == *ip));
+            one.eq(other)
         };
         seen(self) == seen(other)
-            && ports(&self.api_server) == ports(&other.api_server)
-            && ports(&self.api_endpoints) == ports(&other.api_endpoints)
+            && at_ip(&self.api_server, &other.api_server)
+            && at_ip(&self.api_endpoints, &other.api_endpoints)
     }
 
     /// Whether all addresses have the same owners as with the other.

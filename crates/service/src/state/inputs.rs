@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The namespace and name of the Service by which pods reach the API server.
-const API_SERVER: (&str, &str) = ("default", "kubernetes");
+const API_SERVER: [&str; 2] = ["default", "kubernetes"];
 
 /// The options, and the latest Services, slices and node.
 #[derive(Debug)]
@@ -230,7 +230,8 @@ impl Inputs {
 
     /// API servers listen where the Service by which pods reach them has endpoints.
     fn put_api_endpoints(&mut self, of: &ObjectName) -> BTreeSet<ObjectName> {
-        if of.parts() != API_SERVER {
+        let [namespace, name] = API_SERVER;
+        if !of.is(namespace, name) {
             return BTreeSet::new();
         }
         let slices = self.services.get(of).map_or(&[][..], |entry| entry.slices());

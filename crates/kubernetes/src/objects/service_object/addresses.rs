@@ -224,7 +224,7 @@ mod tests {
         let used = "of 3000 addresses the first 1024 by number are used";
         assert_eq!(
             service.problems,
-            [format!("spec.externalIPs: {used}"), format!("status.loadBalancer.ingress: {used}")]
+            [format!("status.loadBalancer.ingress: {used}"), format!("spec.externalIPs: {used}")]
         );
     }
 
