@@ -120,6 +120,9 @@ fn a_load_balancer_with_the_addresses_of_all_nodes_takes_its_ports_there_and_not
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn an_address_that_becomes_another_node_s_is_unbound_and_bound_again_when_the_node_goes() {
     let (mut cluster, other) = with_another_node(KUBELET);
+    // A gateway is never bound.
+    let pod = &cluster.lab.pods[1];
+    cluster.lab.node.ip(&format!("route del {}/32\nroute del {}/128", pod.ipv4, pod.ipv6)).unwrap();
     cluster.write(&of_all_nodes());
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.restart(&[NO_PERIOD]);

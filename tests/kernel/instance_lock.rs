@@ -66,7 +66,7 @@ const NOBODY: u32 = 65_534;
 /// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
 pub(super) struct Daemon {
     pub(super) child: Child,
-    pub(super) log: PathBuf,
+    log: PathBuf,
 }
 
 /// Makes what daemons in this directory share.
@@ -110,7 +110,12 @@ impl Daemon {
     }
 
     pub(super) fn has_said(&self, words: &str) -> bool {
-        fs::read_to_string(&self.log).unwrap().contains(words)
+        self.said().contains(words)
+    }
+
+    /// Its log.
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
     }
 
     fn kill(&mut self) {

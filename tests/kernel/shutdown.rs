@@ -51,7 +51,7 @@ impl Hanging {
             self.writer.bury();
             child.try_wait()?.context("it goes on")
         });
-        ended.unwrap().code()
+        ended.unwrap_or_else(|error| panic!("{error:#}: {}", self.first.said())).code()
     }
 }
 
@@ -110,6 +110,6 @@ fn a_daemon_whose_writer_hangs_ends_before_the_kubelet_kills_it_and_says_why() {
     hanging.signal(Signal::SIGINT);
     assert_eq!(hanging.ended_within(Duration::from_secs(29)), Some(1));
     let why = "kube-ipvs: the writer thread hangs: it did not end within 20 s";
-    assert!(hanging.first.has_said(why), "{}", fs::read_to_string(&hanging.first.log).unwrap());
+    assert!(hanging.first.has_said(why), "{}", hanging.first.said());
     hanging.second.says("kube-ipvs starts");
 }
