@@ -11,10 +11,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use testkit::{
-    daemon::{eventually, eventually_within},
-    lab::Lab,
-};
+use testkit::{daemon::eventually_within, lab::Lab};
 
 use super::instance_lock::{Daemon, prepare};
 
@@ -33,8 +30,10 @@ impl Hanging {
         let files = tempfile::tempdir_in("/dev/shm").unwrap();
         prepare(files.path());
         let first = Daemon::start(&lab.node, files.path(), "first");
-        let writer =
-            Stopped::new(eventually("the writer", || thread_named("writer", first.child.id())).unwrap());
+        first.says("synced trigger=Start");
+        // Then it waits for changes. Stopped in the middle of something it could hold a lock that others need.
+        thread::sleep(Duration::from_secs(1));
+        let writer = Stopped::new(thread_named("writer", first.child.id()).unwrap());
         let second = Daemon::start(&lab.node, files.path(), "second");
         second.says("waiting until it ends");
         Self { writer, first, second, _lab: lab, _files: files }
