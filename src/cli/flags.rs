@@ -140,7 +140,8 @@ pub struct Flags {
     #[arg(long, value_name = "KIND", default_value = "ipip", value_parser = tunnel())]
     pub tunnel: TunnelKind,
 
-    /// Serve external IPs in these ranges and no others; without, all but this node's own IPs *
+    /// Serve external IPs in these ranges and no others, whatever they belong to; without, all but those of nodes, the
+    /// API server, gateways, pods and other namespaces *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub external_ip_policy: Vec<String>,
 

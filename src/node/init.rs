@@ -39,6 +39,7 @@ pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) +
         );
         let sysctl = Sysctl::default();
         sysctl.prepare_ipvs_again();
+        sysctl.bound_ipvs_table();
         if may_tunnel {
             sysctl.prepare_direct_return();
         }

@@ -31,6 +31,8 @@ pub struct KernelDummyInterface {
     seen: Seen,
     /// When it last bound an IPv6 VIP.
     bound_v6: Option<Instant>,
+    /// The gateways of all routes, as read last.
+    gateways: BTreeSet<IpAddr>,
     /// Whether kube-ipvs0 has no IPv6, and could not get it.
     ipv6_stays_off: bool,
 }
@@ -61,6 +63,7 @@ impl KernelDummyInterface {
             index: None,
             seen: Seen::default(),
             bound_v6: None,
+            gateways: BTreeSet::new(),
             ipv6_stays_off: false,
         })
     }
@@ -191,7 +194,12 @@ impl DummyInterface for KernelDummyInterface {
         self.seen.stale_bindings.clone_from(&observed.stale_bindings);
         let others = links.iter().filter(|link| link.is_a_way_out() && !tunnels.contains(&link.index));
         observed.link_mtu = others.filter_map(|link| link.mtu).min();
-        observed.gateways = gateways(&mut self.socket)?;
+        match gateways(&mut self.socket) {
+            Ok(found) => self.gateways = found,
+            // Where routes change all the time, a list of them may never be complete.
+            Err(error) => tracing::debug!("the gateways are taken to be those of before: {error}"),
+        }
+        observed.gateways.clone_from(&self.gateways);
         observed.tunnels = self.tunnels.observe(&mut self.socket, &links, &addresses)?;
         Ok(observed)
     }

@@ -1,6 +1,6 @@
 //! Reading addresses and the routes that make them local.
 
-use std::{collections::BTreeSet, iter, net::IpAddr};
+use std::{cell::RefCell, collections::BTreeSet, iter, net::IpAddr};
 
 use netlink::{Batch, Errno, Protocol, Socket};
 use rtnetlink::packet_route::{
@@ -143,18 +143,22 @@ pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
         request.header.address_family = family;
         request.header.kind = RouteType::Unicast;
         let request = RouteNetlinkMessage::GetRoute(request);
-        let routes = dump(socket, request, "read routes", |route| Some(gateways_of(route)))?;
-        found.extend(routes.into_iter().flatten());
+        // Many routes have few gateways.
+        let gateways = RefCell::new(&mut found);
+        dump(socket, request, "read routes", |route| -> Option<()> {
+            gateways.borrow_mut().extend(gateways_of(route));
+            None
+        })?;
     }
     Ok(found)
 }
 
 /// The gateway of a route, or of each of its ways. Of one that is a nexthop object the kernel tells the same, unless
 /// `net.ipv4.nexthop_compat_mode` is 0.
-fn gateways_of(route: &[u8]) -> Vec<IpAddr> {
+fn gateways_of(route: &[u8]) -> impl Iterator<Item = IpAddr> {
     let several = find(route, ROUTE_HEADER, RTA_MULTIPATH).map_or(&[][..], |ways| ways.payload);
     let ways = next_hops(several).filter_map(|way| find_ip(way, NEXT_HOP_HEADER, RTA_GATEWAY));
-    find_ip(route, ROUTE_HEADER, RTA_GATEWAY).into_iter().chain(ways).collect()
+    find_ip(route, ROUTE_HEADER, RTA_GATEWAY).into_iter().chain(ways)
 }
 
 /// The ways of a route with several: each begins with its length (`struct rtnexthop`), and the next one is aligned.

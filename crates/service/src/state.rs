@@ -144,8 +144,11 @@ impl State {
     }
 
     /// The external addresses at which Services are served and that are not made local to the node, because another host
-    /// has them; sorted.
+    /// has them; sorted. None as long as it is not known which addresses other nodes have.
     pub fn unbound(&self) -> BTreeSet<IpAddr> {
+        if !self.inputs.node().knows_nodes(self.options()) {
+            return BTreeSet::new();
+        }
         let external = self.virtual_servers().filter(|server| server.kind.is_external());
         let node = self.inputs.node();
         external.map(|server| server.address.ip).filter(|ip| !self.wants_vip(ip) && !node.has(ip)).collect()

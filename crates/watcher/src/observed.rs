@@ -61,12 +61,13 @@ impl Observed {
         })
     }
 
-    /// Reads the node's addresses again, and the size of its links. The state of kube-ipvs0, which is read along with
+    /// Reads the node's addresses again, its gateways and the size of its links. The state of kube-ipvs0, which is read along with
     /// them, is not kept: it would not be compared, and the kernel reports its changes separately.
     pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         let observed = kernel.dummy_interface.observe()?;
         self.dummy_interface.node_addresses = observed.node_addresses;
         self.dummy_interface.link_mtu = observed.link_mtu;
+        self.dummy_interface.gateways = observed.gateways;
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use std::{
 };
 
 use dummy_interface::{DummyInterface, KernelDummyInterface, Operation, VipBinding};
-use ipvs::{Ipvs, Protocol, RealServerAddress, ServiceAddress, VirtualServerId};
+use ipvs::{Command, Ipvs, Protocol, ServiceAddress, VirtualServerId};
+use rustc_hash::FxHashSet;
 use tracing::warn;
 
 /// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one of them
@@ -31,28 +32,35 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     if bound.is_empty() {
         return Ok(());
     }
-    let servers = ipvs.virtual_servers()?;
-    let mut real_servers = |of: ServiceAddress| -> Result<Option<Vec<RealServerAddress>>, ipvs::Error> {
-        if !servers.iter().any(|server| server.config.id == of.into()) {
-            return Ok(None);
+    let servers: FxHashSet<_> =
+        ipvs.virtual_servers()?.iter().filter_map(|it| tcp_address(it.config.id)).collect();
+    // A program on this node that is asked there asks one of the API servers itself.
+    let is_proxied = api_server.iter().any(|at| at.ip().is_loopback());
+    let kubernetes = servers.iter().filter(|at| is_proxied && at.port() == CLUSTER_IP_PORT);
+    let ways = api_server.iter().chain(kubernetes).copied().collect();
+    let hiding = hiding(&ways, &bound, |at| {
+        if !servers.contains(&at) {
+            return Ok(Vec::new());
         }
-        let found = ipvs.real_servers(of.into())?;
-        Ok(Some(found.into_iter().map(|server| server.config.address).collect()))
-    };
-    let kubernetes = servers.iter().filter_map(|server| match server.config.id {
-        VirtualServerId::Address(at) if at.protocol == Protocol::Tcp && at.port == CLUSTER_IP_PORT => {
-            Some(SocketAddr::new(at.ip, at.port))
-        }
-        _ => None,
-    });
-    let ways = api_server.iter().copied().chain(kubernetes).collect();
-    let hiding = hiding(&ways, &bound, &mut real_servers)?;
+        // One of weight 0 takes no new connections.
+        let used = ipvs.real_servers(tcp(at).into())?.into_iter().filter(|server| server.config.weight > 0);
+        Ok::<_, ipvs::Error>(
+            used.map(|server| server.config.address).map(|it| SocketAddr::new(it.ip, it.port)).collect(),
+        )
+    })?;
     if hiding.is_empty() {
         return Ok(());
     }
-    let operations: Vec<_> = hiding.iter().copied().map(Operation::Unbind).collect();
+    // IPVS takes what the node sends to a virtual server, whether its address is bound or not.
+    let empty = hiding.iter().filter(|at| servers.contains(at));
+    let deletions: Vec<_> = empty.map(|at| Command::DeleteVirtualServer(tcp(*at).into())).collect();
+    for failed in ipvs.apply(&deletions)? {
+        warn!("a virtual server without real servers hides the API server: {}", failed.error);
+    }
+    let vips: BTreeSet<IpAddr> = hiding.iter().map(SocketAddr::ip).collect();
+    let operations: Vec<_> = vips.iter().copied().map(Operation::Unbind).collect();
     let failed = links.apply(&operations)?;
-    for (position, vip) in hiding.iter().enumerate() {
+    for (position, vip) in vips.iter().enumerate() {
         match failed.iter().find(|failed| failed.index == position) {
             Some(failed) => {
                 warn!(%vip, "the VIP hides the API server and cannot be unbound: {}", failed.error);
@@ -63,28 +71,25 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     Ok(())
 }
 
-/// The VIPs at which a connection to the API server would end on this node.
+/// The VIPs with a port at which a connection to the API server would end on this node.
 ///
 /// A VIP with a virtual server at the API server's port leads on: to its real servers, as the ClusterIP of
-/// `default/kubernetes` does. Without one it leads nowhere.
+/// `default/kubernetes` does. Without them it leads nowhere. `leads_to` are the real servers that take connections.
 fn hiding<E>(
     ways: &BTreeSet<SocketAddr>,
     bound: &BTreeSet<IpAddr>,
-    real_servers: &mut impl FnMut(ServiceAddress) -> Result<Option<Vec<RealServerAddress>>, E>,
-) -> Result<BTreeSet<IpAddr>, E> {
+    mut leads_to: impl FnMut(SocketAddr) -> Result<Vec<SocketAddr>, E>,
+) -> Result<BTreeSet<SocketAddr>, E> {
     let mut hiding = BTreeSet::new();
-    for at in ways {
-        match real_servers(tcp(*at))? {
-            Some(next) => {
-                for real in next {
-                    let at = SocketAddr::new(real.ip, real.port);
-                    if bound.contains(&real.ip) && real_servers(tcp(at))?.is_none() {
-                        hiding.insert(real.ip);
-                    }
-                }
+    for way in ways {
+        let next = leads_to(*way)?;
+        if next.is_empty() && bound.contains(&way.ip()) {
+            hiding.insert(*way);
+        }
+        for real in next {
+            if bound.contains(&real.ip()) && leads_to(real)?.is_empty() {
+                hiding.insert(real);
             }
-            None if bound.contains(&at.ip()) => _ = hiding.insert(at.ip()),
-            None => {}
         }
     }
     Ok(hiding)
@@ -92,6 +97,15 @@ fn hiding<E>(
 
 fn tcp(at: SocketAddr) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: at.ip(), port: at.port() }
+}
+
+fn tcp_address(id: VirtualServerId) -> Option<SocketAddr> {
+    match id {
+        VirtualServerId::Address(ServiceAddress { protocol: Protocol::Tcp, ip, port }) => {
+            Some(SocketAddr::new(ip, port))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -103,17 +117,14 @@ mod tests {
     /// The VIPs that hide an API server at `10.96.0.1:443`, where virtual servers lead on to these addresses.
     fn hidden_by(bound: &[&str], servers: &[(&str, &str)]) -> Vec<String> {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let mut next: BTreeMap<SocketAddr, Vec<RealServerAddress>> = BTreeMap::new();
+        let mut next: BTreeMap<SocketAddr, Vec<SocketAddr>> = BTreeMap::new();
         for (server, real) in servers {
-            let real = at(real);
-            next.entry(at(server)).or_default().push(RealServerAddress { ip: real.ip(), port: real.port() });
+            next.entry(at(server)).or_default().push(at(real));
         }
         let bound = bound.iter().map(|ip| ip.parse().unwrap()).collect();
-        let mut real_servers = |of: ServiceAddress| -> Result<_, Infallible> {
-            Ok(next.get(&SocketAddr::new(of.ip, of.port)).cloned())
-        };
-        let Ok(hiding) = hiding(&[at("10.96.0.1:443")].into(), &bound, &mut real_servers);
-        hiding.into_iter().map(|ip| ip.to_string()).collect()
+        let leads_to = |at: SocketAddr| Ok::<_, Infallible>(next.get(&at).cloned().unwrap_or_default());
+        let Ok(hiding) = hiding(&[at("10.96.0.1:443")].into(), &bound, leads_to);
+        hiding.into_iter().map(|at| at.ip().to_string()).collect()
     }
 
     #[test]

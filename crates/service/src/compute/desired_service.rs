@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use super::{AddressKind, DirectReturnParts, MasqueradeSet, RefusedAddress, Traffic};
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
-/// Service costs. Of other Services it depends only on their ClusterIPs.
+/// Service costs. Of other Services it depends only on their addresses: ClusterIPs and, for external addresses, who
+/// else asks for them and which endpoints have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredService {
     /// Its virtual servers with their real servers, sorted by address, each address once. The image of the kernel shares
@@ -23,7 +24,7 @@ pub struct DesiredService {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// Addresses at which it is served and that are not bound, sorted: an interface of this node has them, or had them a
-    /// moment ago.
+    /// moment ago; or another host has them, or may have them.
     pub(crate) unbound: Box<[IpAddr]>,
     pub(crate) shared_elements: Box<[Element]>,
     pub(crate) health_check: Option<HealthCheck>,

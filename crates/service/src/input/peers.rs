@@ -42,7 +42,7 @@ pub(crate) struct Peers {
     by_name: BTreeMap<Arc<str>, Addresses>,
     ips: BTreeSet<IpAddr>,
     overlay_ips: BTreeSet<IpAddr>,
-    /// The ranges of their pods, by the first address. Ranges of different nodes do not overlap.
+    /// The ranges of their pods, by the first address; none that another one contains.
     pod_cidrs: BTreeMap<IpAddr, IpNet>,
     /// Whether all of them were listed.
     listed: bool,
@@ -117,8 +117,12 @@ impl Peers {
     fn with_all_ips(mut self) -> Self {
         self.ips = self.by_name.values().flat_map(|it| &it.ips).copied().collect();
         self.overlay_ips = self.by_name.values().flat_map(|it| &it.overlay_ips).copied().collect();
-        let ranges = self.by_name.values().flat_map(|it| &it.pod_cidrs);
-        self.pod_cidrs = ranges.map(|range| (range.network(), *range)).collect();
+        let mut ranges: Vec<_> =
+            self.by_name.values().flat_map(|it| &it.pod_cidrs).map(IpNet::trunc).collect();
+        ranges.sort_unstable();
+        // Of two ranges that overlap one contains the other, and comes before it.
+        ranges.dedup_by(|range, outer| outer.contains(&*range));
+        self.pod_cidrs = ranges.into_iter().map(|range| (range.network(), range)).collect();
         self
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct ThisNode {
     addresses: BTreeSet<IpAddr>,
     /// The addresses that it had a moment ago.
     lost: BTreeSet<IpAddr>,
-    /// Those of its addresses that another proxy has bound for a Service.
+    /// Those of its addresses, lost ones too, that another proxy has bound for a Service.
     foreign_vips: BTreeSet<IpAddr>,
     /// Where this node asks the API server.
     api_server: BTreeSet<SocketAddr>,
@@ -42,7 +42,7 @@ impl ThisNode {
     fn with_node_ports_placed(mut self, options: &Options) -> Self {
         let placed = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
         let own = &self.addresses - &self.foreign_vips;
-        let either = &own | &self.lost;
+        let either = &(&self.addresses | &self.lost) - &self.foreign_vips;
         (self.node_port_addresses, self.node_port_ips) = (placed(&own), placed(&either));
         self
     }
@@ -67,15 +67,15 @@ impl ThisNode {
         Self { addresses, lost, ..self.clone() }.with_node_ports_placed(options)
     }
 
-    /// This node where another proxy has bound these VIPs: ClusterIPs that an interface has, though they are none of the
-    /// Node's IPs. kube-router leaves them on its `kube-dummy-if`.
+    /// This node where another proxy has bound these VIPs: ClusterIPs that an interface has, or had a moment ago, though they
+    /// are none of the Node's IPs. kube-router leaves them on its `kube-dummy-if`.
     pub(crate) fn with_foreign_vips(
         &self,
         is_cluster_ip: impl Fn(&IpAddr) -> bool,
         options: &Options,
     ) -> Option<Self> {
         let is_foreign = |ip: &&IpAddr| is_cluster_ip(ip) && !self.node.ips.contains(ip);
-        let foreign_vips = self.addresses.iter().filter(is_foreign).copied().collect();
+        let foreign_vips = self.addresses.union(&self.lost).filter(is_foreign).copied().collect();
         let changed = foreign_vips != self.foreign_vips;
         changed.then(|| Self { foreign_vips, ..self.clone() }.with_node_ports_placed(options))
     }
@@ -204,16 +204,20 @@ impl ThisNode {
         !options.watches_nodes || self.peers.are_settled()
     }
 
-    /// Whether an address has the same owner as with the other, and may be bound if it may be with that.
+    /// Whether API servers listen at the same addresses and ports as with the other.
+    pub(crate) fn has_api_endpoints_like(&self, other: &Self) -> bool {
+        self.api_endpoints == other.api_endpoints
+    }
+
+    /// Whether an address has the same owner as with the other, if it is known whose addresses are or not.
     pub(crate) fn sees_alike(&self, other: &Self, ip: &IpAddr, options: &Options) -> bool {
-        let seen = |node: &Self| -> [bool; 6] {
+        let seen = |node: &Self| -> [bool; 5] {
             [
                 node.has(ip),
                 node.node.ips.contains(ip),
                 node.peers.has(ip),
                 node.has_gateway_at(ip),
                 node.is_in_pod_range(ip, options),
-                node.knows_nodes(options),
             ]
         };
         let at_ip = |one: &BTreeSet<SocketAddr>, other: &BTreeSet<SocketAddr>| {

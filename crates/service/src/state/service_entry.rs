@@ -100,10 +100,12 @@ impl ServiceEntry {
         let addresses = service.external_ips.iter().chain(&service.load_balancer_ips);
         let mut addresses = addresses.chain(&service.cluster_ips);
         let owners = !before.sees_all_alike(now);
+        let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
+        let api_endpoints = !before.has_api_endpoints_like(now);
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
-            || node_ports && self.has_node_ports()
+            || (node_ports || api_endpoints) && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
-            || node_ips && self.has_external_addresses()
+            || (node_ips || knows_nodes) && self.has_external_addresses()
             || nodes && self.has_external_addresses() && self.endpoint_ips().any(is_a_nodes_no_longer)
             || owners && addresses.any(|ip| !before.sees_alike(now, ip, options))
             || direct_return
