@@ -181,11 +181,13 @@ fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory(
     assert!(synced > 0, "no sync in {took:?}: the changes put them off");
 
     let (begun, mut round, syncs_before) = (Instant::now(), ROUNDS, syncs.so_far());
-    while begun.elapsed() < FLOOD {
+    // On a busy machine a sync takes longer than that.
+    let has_synced = || syncs.so_far() > syncs_before;
+    while begun.elapsed() < FLOOD || !has_synced() && begun.elapsed() < patience(PATIENCE) {
         round += 1;
         change_all(round);
     }
-    assert!(syncs.so_far() > syncs_before, "no sync in {FLOOD:?} of changes without a pause");
+    assert!(has_synced(), "no sync in {:?} of changes without a pause", begun.elapsed());
     settled();
     let grown = kibibytes("VmHWM:").saturating_sub(before);
     println!(

@@ -209,3 +209,55 @@ fn an_address_that_two_nodes_list_is_the_other_one_s_unless_an_interface_here_ha
     state.apply(node_addresses(&[TAKEN]));
     assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
 }
+
+#[test]
+fn a_node_port_gives_way_to_an_api_server_that_begins_at_this_node_and_is_back_when_it_ends() {
+    const NODE: &str = "192.0.2.1";
+    let api = slice("api", "default/kubernetes", &[ready(NODE)]);
+    let number = api.ports[0].port;
+    let ports = vec![with_node_port(port("", ipvs::Protocol::Tcp, 80), number)];
+    let web = Service { ports, ..service("web", "10.96.0.2") };
+    let mut state = state_of(&[service("default/kubernetes", "10.96.0.1"), web], &[]);
+    state.apply(node_addresses(&[NODE]));
+    let at = tcp(&format!("{NODE}:{number}"));
+    assert!(state.virtual_server(&at).is_some());
+    let touched = state.apply(Change::ApplySlice(api.clone()));
+    assert!(state.virtual_server(&at).is_none() && touched.virtual_servers.contains(&at));
+    state.apply(Change::DeleteSlice(api.name));
+    assert!(state.virtual_server(&at).is_some());
+}
+
+#[test]
+fn vips_that_another_proxy_s_device_had_are_no_lost_addresses_of_the_node() {
+    let ports = vec![with_node_port(port("", ipvs::Protocol::Tcp, 80), 30_080)];
+    let web = Service { ports, ..service("web", "10.96.0.2") };
+    let mut state = state_of(&[web], &[]);
+    let addresses = |here: &[&str], lost: &[&str]| Change::NodeAddresses {
+        here: ips(here).into_iter().collect(),
+        lost: ips(lost).into_iter().collect(),
+    };
+    for change in [
+        addresses(&["192.0.2.1", "10.96.0.2"], &[]),
+        addresses(&["192.0.2.1"], &["10.96.0.2"]),
+        addresses(&["192.0.2.1"], &[]),
+    ] {
+        state.apply(change);
+        assert_eq!(virtual_servers(&state), ["TCP 10.96.0.2:80", "TCP 192.0.2.1:30080"]);
+    }
+}
+
+#[test]
+fn a_range_of_pods_within_another_one_hides_nothing_of_it() {
+    let pods = ["10.244.0.0/16", "10.244.1.0/24"];
+    for pods in [pods, [pods[1], pods[0]]] {
+        let mut state = state_of(&[], &[]);
+        state.apply(Change::ReplacePeers(vec![
+            peer("node-b", "192.0.2.2", &pods[..1]),
+            peer("node-c", "192.0.2.3", &pods[1..]),
+        ]));
+        for pod in ["10.244.0.5", "10.244.1.5", "10.244.2.5"] {
+            assert_eq!(state.explain_address(ip(pod)).owner, AddressOwner::PodRange, "{pod}");
+        }
+        assert_eq!(state.explain_address(ip("10.245.0.5")).owner, AddressOwner::Nobody);
+    }
+}
