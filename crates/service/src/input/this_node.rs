@@ -168,6 +168,11 @@ impl ThisNode {
         self.addresses.contains(ip)
     }
 
+    /// Whether an interface of its own has this address, or had it a moment ago.
+    pub(crate) fn had(&self, ip: &IpAddr) -> bool {
+        self.addresses.contains(ip) || self.lost.contains(ip)
+    }
+
     /// Whether one of these addresses and any port is where this node asks the API server.
     pub(crate) fn asks_api_server_at(&self, ip: &IpAddr) -> bool {
         self.api_server.iter().any(|at| at.ip() == *ip)

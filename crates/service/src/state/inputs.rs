@@ -107,7 +107,7 @@ impl Inputs {
             self.addresses.count_new(&uncounted, all);
         }
         changed.extend(self.addresses.affected());
-        if is_about_node || self.addresses.changed_cluster_ips().iter().any(|ip| self.node.has(ip)) {
+        if is_about_node || self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
             let is_cluster_ip = |ip: &IpAddr| self.addresses.is_cluster_ip(ip);
             if let Some(node) = self.node.with_foreign_vips(is_cluster_ip, &self.options) {
                 changed.extend(self.put_node(node));
