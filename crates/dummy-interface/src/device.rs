@@ -69,12 +69,7 @@ impl Device {
         if !device.is_dummy() {
             return Err(Error::NotADummy { kind: device.kind_name() });
         }
-        if ipv6_switch::is_off(DEVICE) {
-            match ipv6_switch::switch_on(DEVICE) {
-                Ok(()) => tracing::info!(device = DEVICE, "has IPv6 now, as the node has"),
-                Err(error) => tracing::debug!(device = DEVICE, "has no IPv6: {error}"),
-            }
-        }
+        ipv6_switch::ensure_on(DEVICE);
         if !device.noarp {
             let message = LinkUnspec::new_with_index(device.index).arp(false).build();
             let mut batch = request(RouteNetlinkMessage::SetLink(message), 0);

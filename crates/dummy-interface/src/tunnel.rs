@@ -58,9 +58,8 @@ pub(crate) fn ensure(socket: &mut Socket, family: Family) -> Result<(), Error> {
         }
         None => create(socket, family)?,
     };
-    if family == Family::V6 && ipv6_switch::is_off(device(family)) {
-        // If that fails the address is refused.
-        _ = ipv6_switch::switch_on(device(family));
+    if family == Family::V6 {
+        ipv6_switch::ensure_on(device(family));
     }
     match execute(socket, new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
         Err(error) if error.errno() != Some(Errno::EEXIST) => return Err(error),

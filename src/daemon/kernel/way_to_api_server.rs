@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(hidden_by(&["10.96.0.1"], &servers), [""; 0]);
         assert_eq!(hidden_by(&["10.96.0.1", "192.0.2.11"], &servers), ["192.0.2.11"]);
     }
+
     #[test]
     fn a_vip_whose_virtual_server_has_no_real_servers_hides_it_too() {
         let leads_to = |at: SocketAddr| Ok::<_, Infallible>(if at.port() == 443 { vec![] } else { vec![at] });

@@ -19,9 +19,10 @@ pub(super) fn check(entries: u64, part: u64, limit: Option<u64>) -> Option<Advic
         subject: "IPVS".to_owned(),
         what: format!("the table of connections of IPVS is large: {what}"),
         remedy: "`sysctl -w net.ipv4.vs.drop_entry=3` deletes, within a minute or two, entries that were never established, and \
-                 some idle connections of few packets: set it back to 1 as soon as the flood is over, kube-ipvs does not. `kube-ipvs list -c` names the clients and Services: \
-                 a client that floods is to be stopped before it comes to the node, and session affinity keeps an entry of each \
-                 client for timeoutSeconds, 3 hours unless the Service says less"
+                 some idle connections of few packets: set it back to 1 as soon as the flood is over, kube-ipvs does not. \
+                 `kube-ipvs list -c` names the clients and Services: a client that floods is to be stopped before it comes to \
+                 the node, and session affinity keeps an entry of each client for timeoutSeconds, 3 hours unless the Service says \
+                 less"
             .to_owned(),
     })
 }

@@ -170,7 +170,7 @@ impl ThisNode {
 
     /// Whether an interface of its own has this address, or had it a moment ago.
     pub(crate) fn had(&self, ip: &IpAddr) -> bool {
-        self.addresses.contains(ip) || self.lost.contains(ip)
+        self.has(ip) || self.lost.contains(ip)
     }
 
     /// Whether one of these addresses and any port is where this node asks the API server.
