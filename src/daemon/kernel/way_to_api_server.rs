@@ -34,11 +34,7 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     }
     let servers: FxHashSet<_> =
         ipvs.virtual_servers()?.iter().filter_map(|it| tcp_address(it.config.id)).collect();
-    // A program on this node that is asked there asks one of the API servers itself.
-    let is_proxied = api_server.iter().any(|at| at.ip().is_loopback());
-    let kubernetes = servers.iter().filter(|at| is_proxied && at.port() == CLUSTER_IP_PORT);
-    let ways = api_server.iter().chain(kubernetes).copied().collect();
-    let hiding = hiding(&ways, &bound, |at| {
+    let mut leads_to = |at: SocketAddr| {
         if !servers.contains(&at) {
             return Ok(Vec::new());
         }
@@ -47,7 +43,9 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
         Ok::<_, ipvs::Error>(
             used.map(|server| server.config.address).map(|it| SocketAddr::new(it.ip, it.port)).collect(),
         )
-    })?;
+    };
+    let ways = ways(api_server, &servers, &mut leads_to)?;
+    let hiding = hiding(&ways, &bound, leads_to)?;
     if hiding.is_empty() {
         return Ok(());
     }
@@ -69,6 +67,23 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
         }
     }
     Ok(())
+}
+
+/// Where a connection to the API server at these addresses goes.
+///
+/// A program on this node that is asked there asks one of the API servers itself, and not the ClusterIP.
+fn ways<E>(
+    api_server: &BTreeSet<SocketAddr>,
+    virtual_servers: &FxHashSet<SocketAddr>,
+    mut leads_to: impl FnMut(SocketAddr) -> Result<Vec<SocketAddr>, E>,
+) -> Result<BTreeSet<SocketAddr>, E> {
+    let mut ways = api_server.clone();
+    if api_server.iter().any(|at| at.ip().is_loopback()) {
+        for cluster_ip in virtual_servers.iter().filter(|at| at.port() == CLUSTER_IP_PORT) {
+            ways.extend(leads_to(*cluster_ip)?);
+        }
+    }
+    Ok(ways)
 }
 
 /// The VIPs with a port at which a connection to the API server would end on this node.
@@ -141,6 +156,19 @@ mod tests {
         let servers = [("10.96.0.1:443", "192.0.2.10:6443"), ("10.96.0.1:443", "192.0.2.11:6443")];
         assert_eq!(hidden_by(&["10.96.0.1"], &servers), [""; 0]);
         assert_eq!(hidden_by(&["10.96.0.1", "192.0.2.11"], &servers), ["192.0.2.11"]);
+    }
+
+    #[test]
+    fn a_node_that_asks_a_local_proxy_goes_to_real_servers_and_not_to_the_cluster_ip() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let servers = [at("10.96.0.1:443"), at("10.96.0.2:80")].into_iter().collect();
+        let leads_to = |_| Ok::<_, Infallible>(vec![at("192.0.2.10:6443")]);
+        let asked = |api_server: &str| {
+            let Ok(ways) = ways(&[at(api_server)].into(), &servers, leads_to);
+            ways.into_iter().map(|at| at.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(asked("127.0.0.1:6444"), ["127.0.0.1:6444", "192.0.2.10:6443"]);
+        assert_eq!(asked("192.0.2.11:6443"), ["192.0.2.11:6443"]);
     }
 
     #[test]
