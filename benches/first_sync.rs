@@ -28,7 +28,7 @@ use nix::sched::{CloneFlags, unshare};
 use reconciler::{Callbacks, Handle, Timing, Trigger};
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State};
 use testkit::kernel_baseline::{self, PORT, Size, TARGET_PORT, pod, policy, vip};
-use watcher::{Foreign, Kernel, Observed, Ownership, Scope, diff};
+use watcher::{Foreign, Kernel, Observed, Ownership, diff_everything};
 
 const SIZES: [Size; 2] = [Size { services: 1_000, endpoints: 5 }, Size { services: 10_000, endpoints: 5 }];
 
@@ -215,7 +215,7 @@ fn parts(size: Size, binding: VipBinding) -> [Duration; 5] {
     kernel.netfilter.apply(&[Operation::InstallTable(Family::V4)]).unwrap();
 
     let (read, image) = timed(|| Observed::read(&mut kernel).unwrap());
-    let (compared, plan) = timed(|| diff(&state, &image, Scope::All, &ownership()));
+    let (compared, plan) = timed(|| diff_everything(&state, &image, &ownership()));
     let (mut commands, mut changes, mut vips) = (Vec::new(), Vec::new(), Vec::new());
     for batch in plan.batches {
         match batch {

@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 use tracing::debug;
-use watcher::{Kernel, Observed, Ownership, Plan, Scope, VirtualServerImages, diff};
+use watcher::{Kernel, Observed, Ownership, Plan, VirtualServerImages, diff_everything};
 
 use super::{control_socket::put_first, pod_cidrs::PodCidrs};
 use crate::{
@@ -69,7 +69,7 @@ impl<'a> WithoutDaemon<'a> {
 
     /// The plan of a daemon for a kernel that was read.
     pub(crate) fn compare_with(&self, observed: &Observed) -> Plan {
-        diff(&self.source_state.state, observed, Scope::All, &self.ours)
+        diff_everything(&self.source_state.state, observed, &self.ours)
     }
 
     /// The desired state.

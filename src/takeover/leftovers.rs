@@ -35,13 +35,15 @@ pub struct RulesInPlace {
     sender: Option<oneshot::Sender<()>>,
     /// Full syncs so far in which the tables and kube-ipvs0 were there.
     syncs: u32,
+    /// Whether anything failed in the last one.
+    failed: bool,
 }
 
 impl RulesInPlace {
     /// The observer, and the receiver of its signal.
     pub fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { sender: Some(sender), syncs: 0 }, receiver)
+        (Self { sender: Some(sender), syncs: 0, failed: false }, receiver)
     }
 }
 
@@ -49,11 +51,15 @@ impl Observer for RulesInPlace {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
-        if !(sync.report.full && sync.complete) {
-            return;
+        if sync.report.full && sync.complete {
+            self.syncs += 1;
+            self.failed = false;
         }
-        self.syncs += 1;
-        if (sync.report.failed == 0 || self.syncs >= SYNCS)
+        // A full sync that takes long is continued by others.
+        self.failed |= sync.report.failed > 0;
+        if self.syncs > 0
+            && sync.report.left == 0
+            && (!self.failed || self.syncs >= SYNCS)
             && let Some(sender) = self.sender.take()
         {
             // Nobody receives it while the daemon ends.
@@ -332,6 +338,9 @@ mod tests {
         };
         assert!(!follows(&[(report(true, 1), true), (report(false, 0), true)]));
         assert!(follows(&[(report(true, 1), true), (report(true, 0), true)]));
+        let in_parts = |full, left| (SyncReport { left, ..report(full, 0) }, true);
+        assert!(!follows(&[in_parts(true, 9), in_parts(false, 5)]), "not all is there");
+        assert!(follows(&[in_parts(true, 9), in_parts(false, 0)]));
         let without_table = || (report(true, 9), false);
         assert!(!follows(&[without_table(), without_table(), without_table(), (report(true, 1), true)]));
         assert!(follows(&[(report(true, 1), true), (report(true, 1), true), (report(true, 1), true)]));

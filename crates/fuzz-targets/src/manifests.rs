@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use ipvs::Family;
 use kubernetes::directory::read_text;
 use service::{Change, Options, State};
-use watcher::{Foreign, Observed, Ownership, Plan, Scope, diff};
+use watcher::{Foreign, Observed, Ownership, Plan, diff_everything};
 
 /// Reads the text as YAML and as JSON, and plans its desired state.
 ///
@@ -27,11 +27,11 @@ fn planned<'a>(changes: impl Iterator<Item = &'a Change>) -> Plan {
     state.apply(Change::NodeAddresses { here: [[192, 0, 2, 1].into()].into(), lost: BTreeSet::new() });
     let ours = Ownership { families: Family::BOTH.into(), exclude: Vec::new(), foreign: Foreign::Delete };
     let mut observed = Observed::default();
-    let plan = diff(&state, &observed, Scope::All, &ours);
+    let plan = diff_everything(&state, &observed, &ours);
     for operation in plan.operations() {
         observed.carried_out(&operation);
     }
-    let left = diff(&state, &observed, Scope::All, &ours);
+    let left = diff_everything(&state, &observed, &ours);
     assert!(left.is_empty(), "still to do: {left}");
     plan
 }

@@ -42,6 +42,11 @@ impl Inbox {
         mem::take(&mut *self.open())
     }
 
+    /// Whether anything waits.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.open().is_empty()
+    }
+
     /// Locks the inbox. Nothing that holds the lock can panic.
     fn open(&self) -> MutexGuard<'_, Pending> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

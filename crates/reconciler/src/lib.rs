@@ -30,6 +30,7 @@ pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
 pub use report::{
     SyncReport,
+    busy::BusyWith,
     foreign::ForeignVirtualServers,
     node_usage::NodeUsage,
     notice::{Notice, NoticeCallback, Reason},
@@ -41,6 +42,8 @@ pub use report::{
 pub use schedule::Timing;
 pub use trigger::Trigger;
 pub use writer::start;
+
+pub(crate) use report::busy::Busy;
 
 /// The target in the log of plans, one operation per line, at the level DEBUG: `RUST_LOG=plan=debug`.
 pub const PLAN_LOG: &str = "plan";

@@ -83,7 +83,7 @@ pub struct SyncEvent<'a> {
     /// What it did, in numbers.
     pub stats: &'a SyncStats,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
-    /// complete sync, single operations may still have been refused.
+    /// complete sync, single operations may still have been refused, or wait for the next sync ([`SyncReport::left`]).
     pub complete: bool,
     /// The desired state.
     pub state: &'a State,

@@ -1,5 +1,6 @@
 //! Reports: what a sync did, and how things stand.
 
+pub(crate) mod busy;
 mod dedup;
 pub(crate) mod foreign;
 pub(crate) mod history;
@@ -44,6 +45,10 @@ pub struct SyncReport {
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
+    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at once.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub left: usize,
     /// How long it took; in JSON, seconds.
     #[serde(with = "seconds")]
     pub took: Duration,
@@ -55,7 +60,6 @@ impl SyncReport {
         trigger: Trigger,
         full: bool,
         outcome: &PlanOutcome,
-        repairs: Vec<String>,
         removed_foreign: ForeignVirtualServers,
         took: Duration,
     ) -> Self {
@@ -66,10 +70,11 @@ impl SyncReport {
             done: outcome.done.values().sum(),
             done_by_kind: outcome.done.clone(),
             first_done: outcome.first_done.clone(),
-            repairs,
+            repairs: outcome.repairs.first.clone(),
             removed_foreign,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
+            left: outcome.left.len(),
             took,
         }
     }
@@ -77,6 +82,25 @@ impl SyncReport {
     /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed lease.
     pub fn is_echo(&self) -> bool {
         self.trigger.is_from_kernel() && !self.full && self.done == 0 && self.failed == 0
+    }
+
+    /// Adds what the next sync did, which went on with what this one had left.
+    pub(crate) fn extend(&mut self, next: Self) {
+        self.full |= next.full;
+        self.done += next.done;
+        for (kind, count) in next.done_by_kind {
+            *self.done_by_kind.entry(kind).or_default() += count;
+        }
+        let add = |lines: &mut Vec<String>, more: Vec<String>, most| {
+            let room = usize::saturating_sub(most, lines.len());
+            lines.extend(more.into_iter().take(room));
+        };
+        add(&mut self.first_done, next.first_done, Self::MOST_DONE);
+        add(&mut self.repairs, next.repairs, Self::MOST_REPAIRS);
+        self.removed_foreign.extend(&next.removed_foreign);
+        // What failed before was tried again.
+        (self.failures, self.failed, self.left) = (next.failures, next.failed, next.left);
+        self.took += next.took;
     }
 
     /// The report of a sync that did nothing.
@@ -91,6 +115,7 @@ impl SyncReport {
             removed_foreign: ForeignVirtualServers::default(),
             failures: Vec::new(),
             failed: 0,
+            left: 0,
             took: Duration::ZERO,
         }
     }

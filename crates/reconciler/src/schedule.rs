@@ -56,6 +56,8 @@ pub(crate) struct SyncEnd {
     pub(crate) failed: bool,
     /// Whether it deferred work that can be done soon.
     pub(crate) unfinished: bool,
+    /// Whether it had no time for all that was to be done: the next sync goes on at once.
+    pub(crate) interrupted: bool,
     /// When draining real servers or lost addresses must be checked, and for which of the two.
     pub(crate) next_check: Option<(Instant, Trigger)>,
 }
@@ -73,6 +75,7 @@ pub(crate) struct Schedule {
     failures: u32,
     unread: bool,
     unfinished: bool,
+    interrupted: bool,
     next_check: Option<(Instant, Trigger)>,
 }
 
@@ -86,6 +89,7 @@ impl Schedule {
             failures: 0,
             unread: false,
             unfinished: false,
+            interrupted: false,
             next_check: None,
         }
     }
@@ -108,6 +112,7 @@ impl Schedule {
         self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
         self.unread = sync.read == ReadScope::Nothing;
         self.unfinished = sync.unfinished;
+        self.interrupted = sync.interrupted;
         self.next_check = sync.next_check;
     }
 
@@ -126,9 +131,13 @@ impl Schedule {
             (last_end + pause, trigger)
         });
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
-        let proceed = self
-            .unfinished
-            .then(|| (last_end + CONTINUE_PAUSE.max(self.timing.min_sync_period), Trigger::Continue));
+        let proceed = match (self.interrupted, self.unfinished) {
+            (true, _) => Some((last_end, Trigger::Continue)),
+            (false, true) => {
+                Some((last_end + CONTINUE_PAUSE.max(self.timing.min_sync_period), Trigger::Continue))
+            }
+            (false, false) => None,
+        };
         let check = self.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;

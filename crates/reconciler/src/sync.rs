@@ -5,11 +5,10 @@ mod bisect;
 mod blocked;
 mod converge;
 mod deep_verify;
-mod diff_key;
 #[cfg(test)]
 mod faults;
-mod fill;
 mod outcome;
+mod portions;
 mod reading;
 mod rotation;
 
@@ -20,14 +19,15 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
-use service::{Change, State, Touched};
+use service::{Change, Dirty, State};
 use tracing::trace_span;
-use watcher::{Kernel, Observed, Ownership, Plan, ReadError, Scope, diff};
+use watcher::{Kernel, Observed, Ownership, Plan, ReadError, diff_everything};
 
-pub(crate) use self::{converge::SyncResult, diff_key::DiffKey, outcome::PlanOutcome};
+pub(crate) use self::{converge::SyncResult, outcome::PlanOutcome, portions::Slice};
 
 use self::{
     deep_verify::{Adopted, DeepVerify},
+    portions::{PORTION, Pace, Waiting},
     reading::Reread,
 };
 use crate::{
@@ -49,8 +49,14 @@ pub(crate) struct Reconciler {
     deep_verify: DeepVerify,
     /// Which virtual servers the syncs after the start verify in every detail.
     adopted: Adopted,
-    /// The keys that changed since the last sync, and those whose operations failed in it.
-    touched: Touched,
+    /// What the next sync must look at: what has changed since the last one, and what failed or was left in it.
+    dirty: Dirty,
+    /// What others wait for behind costlier Services.
+    waiting: Waiting,
+    /// How fast the kernel is.
+    pace: Pace,
+    /// How many operations a portion has.
+    portion: usize,
     /// Where the image may be wrong since the last sync.
     reread: Reread,
     draining: Draining,
@@ -97,7 +103,10 @@ impl Reconciler {
             image: None,
             deep_verify: DeepVerify::default(),
             adopted: Adopted::default(),
-            touched: Touched::default(),
+            dirty: Dirty::default(),
+            waiting: Waiting::default(),
+            pace: Pace::default(),
+            portion: PORTION,
             reread: Reread::default(),
             draining,
             lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
@@ -144,16 +153,16 @@ impl Reconciler {
 
     /// Whether something waits for the next sync; before the first one, everything does.
     pub(crate) fn is_behind(&self) -> bool {
-        self.state.synced() && !self.unrepaired.has_adopted() || !self.touched.is_empty()
+        self.state.synced() && !self.unrepaired.has_adopted() || !self.dirty.is_empty()
     }
 
     /// Applies a change to the desired state, and returns whether it affects anything.
     pub(crate) fn apply_change(&mut self, change: Change) -> bool {
-        let touched = self.state.apply(change);
-        let any = !touched.is_empty();
+        let dirty = self.state.apply(change);
+        let any = !dirty.is_empty();
         // Before the lists are complete there is no sync, and the first one compares everything.
         if self.state.synced() {
-            self.touched.merge(touched);
+            self.dirty.merge(dirty);
         }
         any
     }
@@ -166,7 +175,7 @@ impl Reconciler {
         let differs = |(vip, bound): (&IpAddr, &bool)| image.dummy_interface.bound.contains(vip) != *bound;
         self.reread.node_addresses |= changed.node_addresses;
         if changed.everything || changed.vips.iter().any(differs) {
-            self.reread.whole.dummy_interface = true;
+            self.reread.links = true;
             Some(Trigger::KernelEvent)
         } else {
             changed.node_addresses.then_some(Trigger::NodeAddresses)
@@ -176,7 +185,7 @@ impl Reconciler {
     /// Handles a notification that another program has changed our tables, and returns the reason to sync.
     pub(crate) fn on_table_event(&mut self) -> Option<Trigger> {
         self.image.as_ref()?;
-        self.reread.whole.tables = true;
+        self.reread.tables = true;
         Some(Trigger::TablesChanged)
     }
 
@@ -184,14 +193,14 @@ impl Reconciler {
     /// the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         // The kernel reports changed addresses as well, and a sync follows.
-        let mut touched = Touched::default();
-        let read = self.read_anew(false, &mut touched);
-        self.touched.merge(touched);
-        let mut observed = read?;
-        for (of, server) in self.draining.expired(Instant::now()) {
-            observed.expire(&of, &server);
+        let mut dirty = Dirty::default();
+        let read = self.read_anew(false, &mut dirty);
+        self.dirty.merge(dirty);
+        let (mut observed, now) = (read?, Instant::now());
+        for of in self.draining.virtual_servers() {
+            self.draining.expired(&of, now).for_each(|server| observed.expire(&of, &server));
         }
-        Ok(diff(&self.state, &observed, Scope::All, &self.ownership))
+        Ok(diff_everything(&self.state, &observed, &self.ownership))
     }
 
     /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic sync removes.
@@ -200,49 +209,59 @@ impl Reconciler {
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
     }
 
-    /// Reads what must be read, compares, and carries out the plan.
-    pub(crate) fn sync(&mut self, trigger: Trigger) -> SyncResult {
-        let begin = Instant::now();
-        let mut touched = std::mem::take(&mut self.touched);
+    /// Reads what must be read, compares, and carries out the plan until the slice is over.
+    pub(crate) fn sync(&mut self, trigger: Trigger, slice: &Slice<'_>) -> SyncResult {
+        let mut dirty = std::mem::take(&mut self.dirty);
         let reread = std::mem::take(&mut self.reread);
-        if trigger == Trigger::Forced {
-            // The operator may have loaded a module.
-            self.schedulers = schedulers::SchedulerProbes::default();
-            touched.merge(self.state.apply(self.schedulers.to_change()));
-            self.missing_tunnels = MissingTunnels::default();
-            touched.merge(self.state.apply(self.missing_tunnels.to_change()));
-        }
-        if self.lost_addresses.expire(begin) {
-            touched.merge(self.state.apply(self.lost_addresses.to_change()));
-        }
         // The image is put back at the end: if anything fails before, the next sync reads everything.
         let image = self.image.take().filter(|_| !trigger.reads_everything());
-        let checked: Vec<_> = match &image {
-            Some(_) if trigger != Trigger::Period => self.draining.due(begin).collect(),
-            _ => self.draining.virtual_servers().collect(),
-        };
-        touched.virtual_servers.extend(checked);
-        let read = trace_span!("read").in_scope(|| self.read(image, trigger, reread, &mut touched));
+        self.add_due(trigger, image.is_some(), &mut dirty);
+        let read = trace_span!("read").in_scope(|| self.read(image, trigger, reread, &mut dirty));
         let mut synced = match read {
             Ok(mut reading) => {
-                for (of, server) in self.draining.expired(begin) {
-                    reading.image.expire(&of, &server);
-                }
-                self.converge(reading, trigger, &mut touched)
+                let drift = std::mem::take(&mut reading.drift);
+                self.unrepaired.add(&drift, &dirty);
+                dirty.merge(drift);
+                self.converge(reading, dirty, trigger, slice)
             }
             Err(error) => {
                 self.draining.postpone_due(Instant::now());
+                // The keys were not compared: the next sync compares them.
+                self.dirty.merge(dirty);
                 SyncResult { outcome: PlanOutcome::unread(&error), ..SyncResult::default() }
             }
         };
+        self.unrepaired.retain(&self.dirty);
         let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
         synced.stats.failures = std::mem::take(&mut synced.outcome.failure_counts);
         synced.stats.drains = self.draining.take_stats(cut_off);
         synced.stats.programmed = self.image.as_ref().map(Into::into);
-        // The keys were not compared: the next sync compares them.
-        if synced.outcome.unread.is_some() {
-            self.touched.merge(touched);
-        }
         synced
+    }
+
+    /// Syncs while nobody waits.
+    #[cfg(test)]
+    pub(crate) fn sync_whole(&mut self, trigger: Trigger) -> SyncResult {
+        self.sync(trigger, &Slice::begin(&|| false))
+    }
+
+    /// Adds what is dirty because it is time: what an operator asks to try again, lost addresses, drains.
+    fn add_due(&mut self, trigger: Trigger, has_image: bool, dirty: &mut Dirty) {
+        let now = Instant::now();
+        if trigger == Trigger::Forced {
+            // The operator may have loaded a module.
+            self.schedulers = schedulers::SchedulerProbes::default();
+            dirty.merge(self.state.apply(self.schedulers.to_change()));
+            self.missing_tunnels = MissingTunnels::default();
+            dirty.merge(self.state.apply(self.missing_tunnels.to_change()));
+        }
+        if self.lost_addresses.expire(now) {
+            dirty.merge(self.state.apply(self.lost_addresses.to_change()));
+        }
+        if has_image && trigger != Trigger::Period {
+            dirty.virtual_servers.extend(self.draining.due(now));
+        } else {
+            dirty.virtual_servers.extend(self.draining.virtual_servers());
+        }
     }
 }

@@ -24,7 +24,8 @@ pub enum Trigger {
     Forced,
     /// Draining real servers were due for a check.
     Drain,
-    /// The previous sync deferred changes of schedulers, or the verification of what the start has adopted.
+    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of what the start
+    /// has adopted.
     Continue,
 }
 

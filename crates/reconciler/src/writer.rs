@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     io, iter,
+    ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::{Instant, SystemTime},
@@ -18,13 +19,14 @@ use crate::{
     follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
+        busy::BusyLog,
         history::History,
         problems::{count_problems, problems},
         service_notices::ServiceNotices,
         sync_log::SyncLog,
     },
     schedule::{ReadScope, Schedule, SyncEnd},
-    sync::{Reconciler, SyncResult},
+    sync::{Reconciler, Slice, SyncResult},
 };
 
 /// How many inputs are handled before the schedule is asked again.
@@ -54,6 +56,8 @@ pub fn start(
         ),
         schedule: Schedule::new(timing),
         awaiting_report: Vec::new(),
+        partly_forced: None,
+        busy: BusyLog::default(),
         awaiting_difference: Vec::new(),
         awaiting_node_usage: Vec::new(),
         history: History::new(Instant::now()),
@@ -73,6 +77,9 @@ struct Writer {
     schedule: Schedule,
     /// Callers that wait for the report of a forced sync.
     awaiting_report: Vec<Sender<SyncReport>>,
+    /// What a forced sync did so far that takes several slices of time.
+    partly_forced: Option<SyncReport>,
+    busy: BusyLog,
     /// Callers that wait for a comparison of everything.
     awaiting_difference: Vec<Sender<Result<Plan, Unanswered>>>,
     /// Callers that asked for the node usage and wait for the first sync.
@@ -100,32 +107,39 @@ impl Writer {
                 // A due sync comes before further inputs, which may never end.
                 Some((due, trigger)) if due <= now => {
                     self.sync(trigger);
-                    continue;
+                    // What has arrived meanwhile is part of the next one, if that is due already.
+                    inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout)
                 }
                 Some((due, _)) => inputs.recv_timeout(due - now),
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
-                // Everything that has arrived meanwhile shares one sync.
                 Ok(first) => {
-                    for input in iter::once(first).chain(inputs.try_iter().take(MAX_INPUTS)) {
-                        if matches!(input, Input::Stop) {
-                            return;
-                        }
-                        let is_inbox = matches!(input, Input::Pending);
-                        self.handle_input(input);
-                        // The inbox is empty now. Where changes come faster than they can be applied, another
-                        // such input waits already.
-                        if is_inbox {
-                            break;
-                        }
+                    if self.take_in(first, inputs).is_break() {
+                        return;
                     }
-                    self.answer_comparisons();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Handles what has arrived: all of it shares one sync. Breaks if the thread shall stop.
+    fn take_in(&mut self, first: Input, inputs: &Receiver<Input>) -> ControlFlow<()> {
+        for input in iter::once(first).chain(inputs.try_iter().take(MAX_INPUTS)) {
+            if matches!(input, Input::Stop) {
+                return ControlFlow::Break(());
+            }
+            let is_inbox = matches!(input, Input::Pending);
+            self.handle_input(input);
+            // The inbox is empty now. Where changes come faster than they can be applied, another such input waits already.
+            if is_inbox {
+                break;
+            }
+        }
+        self.answer_comparisons();
+        ControlFlow::Continue(())
     }
 
     /// Whether both lists have arrived. Nothing is written before.
@@ -195,8 +209,10 @@ impl Writer {
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
-        let SyncResult { full, mut outcome, stale_flows, repairs, removed_foreign, mut stats, unfinished } =
-            self.reconciler.sync(trigger);
+        let inbox = self.inbox.clone();
+        let is_waited_for = || inbox.has_any();
+        let SyncResult { full, mut outcome, stale_flows, removed_foreign, mut stats, unfinished, busy } =
+            self.reconciler.sync(trigger, &Slice::begin(&is_waited_for));
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
@@ -207,7 +223,7 @@ impl Writer {
         };
         let full = read == ReadScope::Everything;
         outcome.name_in_turn(self.reconciler.state());
-        let report = SyncReport::new(trigger, full, &outcome, repairs, removed_foreign, start.elapsed());
+        let report = SyncReport::new(trigger, full, &outcome, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &stats, &outcome);
         stats.problems = count_problems(
@@ -220,15 +236,31 @@ impl Writer {
             self.sync_log.log_node_ports(self.reconciler.state().node_ports_are_nowhere());
         }
         let next_check = self.reconciler.next_check();
-        self.schedule
-            .sync_ended(Instant::now(), SyncEnd { read, failed: report.failed > 0, unfinished, next_check });
-        for answer in self.awaiting_report.drain(..) {
-            drop(answer.send(report.clone()));
-        }
+        let (failed, interrupted) = (report.failed > 0, busy.is_some());
+        let end = SyncEnd { read, failed, unfinished, interrupted, next_check };
+        self.schedule.sync_ended(Instant::now(), end);
+        self.busy.update(busy, Instant::now());
+        self.answer_resyncs(&report, interrupted);
         for answer in self.awaiting_node_usage.drain(..) {
             drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
         }
         self.history.add(report, &stats, Instant::now());
+    }
+
+    /// Answers all callers that wait for a forced sync, once that was done whole.
+    fn answer_resyncs(&mut self, report: &SyncReport, interrupted: bool) {
+        if self.awaiting_report.is_empty() {
+            return;
+        }
+        let mut whole = self.partly_forced.take().unwrap_or_else(|| SyncReport::empty(report.trigger));
+        whole.extend(report.clone());
+        if interrupted {
+            self.partly_forced = Some(whole);
+            return;
+        }
+        for answer in self.awaiting_report.drain(..) {
+            drop(answer.send(whole.clone()));
+        }
     }
 
     fn notify_observers(&mut self, report: &SyncReport, stats: &SyncStats, complete: bool) {
@@ -272,6 +304,7 @@ impl Writer {
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
             unbound: state.unbound(),
+            busy: self.busy.current(now),
             draining: draining.count(),
             longest_drain: draining.longest(now),
             drains,

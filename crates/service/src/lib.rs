@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! input/              compute/                                    state/                       explain/
-//! Change ─► State ─► per Service: ServiceInputs ─► Decisions ─┬─► DesiredService ─► claims, ─► Touched
+//! Change ─► State ─► per Service: ServiceInputs ─► Decisions ─┬─► DesiredService ─► claims, ─► Dirty
 //!                                                             │                     counts
 //!                                                             └──────────────────────────────► Explanation
 //! ```
@@ -59,4 +59,4 @@ pub use input::{
 };
 pub use one_line::one_line;
 pub use printable::{printable, printable_json, printable_line};
-pub use state::{Conflict, ConflictLoss, State, Touched};
+pub use state::{Conflict, ConflictLoss, Dirty, Key, State};

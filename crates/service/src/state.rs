@@ -2,16 +2,16 @@
 
 mod claims;
 mod conflict_index;
+mod dirty;
 mod inputs;
 mod reports;
 mod service_entry;
 mod shared_keys;
-mod touched;
 mod unpacking;
 
 pub use claims::Conflict;
 pub use conflict_index::ConflictLoss;
-pub use touched::Touched;
+pub use dirty::{Dirty, Key};
 
 pub(crate) use claims::{Claim, Claims};
 pub(crate) use conflict_index::ConflictIndex;
@@ -68,8 +68,8 @@ impl State {
 
     /// Applies a change and returns the keys whose desired value may have changed. Keys whose desired value is
     /// known to be the same are left out.
-    pub fn apply(&mut self, change: Change) -> Touched {
-        let mut touched = Touched::default();
+    pub fn apply(&mut self, change: Change) -> Dirty {
+        let mut dirty = Dirty::default();
         let unpacked = Family::BOTH.map(|family| self.unpacks(family));
         let peers_before = self.inputs.node().peers().clone();
         for service in self.inputs.apply(change) {
@@ -77,17 +77,17 @@ impl State {
             let changed = now.as_ref() != self.inputs.computed(&service);
             let before = self.inputs.set_computed(&service, now);
             if changed {
-                self.update(&service, before.as_ref(), &mut touched);
+                self.update(&service, before.as_ref(), &mut dirty);
             }
             self.reports.set_problems(&service, self.inputs.event_texts(&service));
         }
-        self.touch_tunnels(unpacked, &peers_before, &mut touched);
+        self.touch_tunnels(unpacked, &peers_before, &mut dirty);
         if mem::take(&mut self.shared.has_other_nodes)
             || !Arc::ptr_eq(&peers_before, self.inputs.node().peers())
         {
             self.update_peers_with_endpoints();
         }
-        touched
+        dirty
     }
 
     /// The configuration that is the same for every Service.
@@ -291,29 +291,29 @@ impl State {
     }
 
     /// Replaces what a Service asked for before with what it asks for now.
-    fn update(&mut self, service: &ObjectName, before: Option<&Computed>, touched: &mut Touched) {
+    fn update(&mut self, service: &ObjectName, before: Option<&Computed>, dirty: &mut Dirty) {
         let now = self.inputs.computed(service);
         // Adding comes first, so that what stays wanted does not cease to be in between.
         if let Some(now) = now {
-            self.shared.add(now, touched);
+            self.shared.add(now, dirty);
         }
         if let Some(before) = before {
-            self.shared.remove(before, touched);
+            self.shared.remove(before, dirty);
         }
-        touched.reports |=
+        dirty.reports |=
             self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));
         let either = [before, now].into_iter().flatten();
         let addresses: BTreeSet<ServiceAddress> = either.flat_map(Computed::addresses).collect();
         let mut competitors = BTreeSet::new();
         for address in addresses {
-            self.reassign(service, before, address, &mut competitors, touched);
+            self.reassign(service, before, address, &mut competitors, dirty);
         }
         for competitor in competitors {
             self.conflict_index.update(&competitor, self.inputs.computed(&competitor), &self.claims);
         }
     }
 
-    /// Replaces a Service's claim to an address. Marks the address as touched if its virtual server has changed,
+    /// Replaces a Service's claim to an address. Marks the address as dirty if its virtual server has changed,
     /// whichever Service holds it, and collects the winner and the loser if there is a conflict.
     fn reassign(
         &mut self,
@@ -321,7 +321,7 @@ impl State {
         before: Option<&Computed>,
         address: ServiceAddress,
         competitors: &mut BTreeSet<ObjectName>,
-        touched: &mut Touched,
+        dirty: &mut Dirty,
     ) {
         let held_by = self.claims.holder(&address).cloned();
         let revision = self.claims.revision();
@@ -349,10 +349,10 @@ impl State {
         if server_before == server_now {
             return;
         }
-        touched.virtual_servers.insert(address);
+        dirty.virtual_servers.insert(address);
         // What was wanted before and is wanted now is toggled twice.
         for server in [server_before, server_now].into_iter().flatten() {
-            server.elements().for_each(|element| touched.toggle_element(element));
+            server.elements().for_each(|element| dirty.toggle_element(element));
         }
     }
 }

@@ -34,7 +34,7 @@ use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Foreign, Observed, Ownership, Plan, Scope, Whole, diff};
+use watcher::{Batch, Foreign, Observed, Ownership, Plan, diff, diff_everything};
 
 /// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
     let ours =
         Ownership { families: BTreeSet::from([Family::V4]), exclude: Vec::new(), foreign: Foreign::Delete };
     let mut image = Observed::default();
-    let plan = diff(&state, &image, Scope::All, &ours);
+    let plan = diff_everything(&state, &image, &ours);
     let all = SIZE.services * (1 + SIZE.endpoints);
     ensure!(plan.len() > all as usize, "only {} operations", plan.len());
     end_of(Phase::Plan);
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
     plan.operations().for_each(|operation| image.carried_out(&operation));
     end_of(Phase::Follow);
 
-    let nothing = diff(&state, &image, Scope::All, &ours);
+    let nothing = diff_everything(&state, &image, &ours);
     ensure!(nothing.is_empty(), "something is still to be done: {nothing}");
     end_of(Phase::PlanNothing);
 
@@ -98,7 +98,7 @@ fn main() -> Result<()> {
         source.slices.send(change)?;
         for change in source.until(|changes| !changes.is_empty()) {
             let touched = state.apply(change);
-            let plan = diff(&state, &image, Scope::Touched(&touched, Whole::NONE), &ours);
+            let plan = diff(&state, &image, &touched, &ours);
             ensure!(plan.len() == 1, "one real server goes: {plan}");
             black_box(encoded(&plan));
             plan.operations().for_each(|operation| image.carried_out(&operation));

@@ -11,39 +11,10 @@ use netfilter::{
     Operation::{AddDirectReturn, InstallTable, PrepareTable, RemoveDirectReturn},
     TunnelExit,
 };
-use service::{DesiredVirtualServer, State, Touched, Urgency};
+use service::{DesiredVirtualServer, Dirty, State, Urgency};
 
 use self::differences::Differences;
 use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign};
-
-/// How much is compared.
-#[derive(Clone, Copy, Debug)]
-pub enum Scope<'a> {
-    /// Everything desired, and everything observed.
-    All,
-    /// What virtual servers rest on: the device, the tables without their rules for other programs' traffic, tunnels, and
-    /// the elements that Services share.
-    Foundation,
-    /// These virtual servers, with their elements and VIPs.
-    VirtualServers(&'a [Arc<DesiredVirtualServer>]),
-    /// The touched keys, and some parts as a whole.
-    Touched(&'a Touched, Whole),
-}
-
-/// The parts of the kernel that are compared as a whole. Only the parts are listed whose changes the kernel
-/// reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Whole {
-    /// kube-ipvs0 with every VIP.
-    pub dummy_interface: bool,
-    /// Our tables with every element.
-    pub tables: bool,
-}
-
-impl Whole {
-    /// Neither part.
-    pub const NONE: Self = Self { dummy_interface: false, tables: false };
-}
 
 /// Compares the desired state with the kernel, and plans what makes the kernel as desired.
 ///
@@ -58,64 +29,51 @@ impl Whole {
 /// The allowed clients of a virtual server change in one transaction: ranges must not overlap, and a client
 /// that is allowed before and after must not be dropped in between. A virtual server that becomes open to
 /// everybody does so last of all.
-pub fn diff(desired: &State, observed: &Observed, scope: Scope<'_>, ours: &Ownership) -> Plan {
+pub fn diff(desired: &State, observed: &Observed, dirty: &Dirty, ours: &Ownership) -> Plan {
     let mut differences = Differences::default();
     let comparison = Comparison { desired, observed, ours };
-    match scope {
-        Scope::All => {
-            comparison.device(&mut differences);
-            comparison.tables(&mut differences);
-            for family in Family::BOTH {
-                comparison.tunnel(family, &mut differences);
-            }
-            comparison.every_element(&mut differences);
-            comparison.every_virtual_server(&mut differences);
-            comparison.every_vip(&mut differences);
-        }
-        Scope::Foundation => {
-            comparison.device(&mut differences);
-            comparison.prepared_tables(&mut differences);
-            for family in Family::BOTH {
-                comparison.tunnel(family, &mut differences);
-            }
-            for element in desired.shared_elements() {
-                comparison.element(&element, &mut differences);
-            }
-        }
-        Scope::VirtualServers(servers) => {
-            for server in servers {
-                comparison.virtual_server_with_its_address(server, &mut differences);
-            }
-        }
-        Scope::Touched(touched, whole) => {
-            if whole.dummy_interface {
-                comparison.device(&mut differences);
-            }
-            for family in Family::BOTH {
-                if whole != Whole::NONE || touched.tunnels.contains(&family) {
-                    comparison.tunnel(family, &mut differences);
-                }
-                if touched.tunnels.contains(&family) {
-                    comparison.senders(family, &mut differences);
-                }
-            }
-            if whole.tables {
-                comparison.tables(&mut differences);
-                comparison.every_element(&mut differences);
-            } else {
-                touched.elements.iter().for_each(|element| comparison.element(element, &mut differences));
-            }
-            for key in &touched.virtual_servers {
-                comparison.virtual_server(key, &mut differences);
-            }
-            if whole.dummy_interface {
-                comparison.every_vip(&mut differences);
-            } else {
-                touched.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
-            }
-        }
+    if dirty.device {
+        comparison.device(&mut differences);
     }
+    dirty.tables.iter().for_each(|family| comparison.table(*family, &mut differences));
+    dirty.rules.iter().for_each(|family| comparison.rules(*family, &mut differences));
+    for family in &dirty.tunnels {
+        comparison.tunnel(*family, &mut differences);
+        comparison.senders(*family, &mut differences);
+    }
+    dirty.elements.iter().for_each(|element| comparison.element(element, &mut differences));
+    dirty.virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
+    dirty.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
     differences.into_plan()
+}
+
+/// Compares everything desired and everything observed, and plans what makes the kernel as desired.
+pub fn diff_everything(desired: &State, observed: &Observed, ours: &Ownership) -> Plan {
+    diff(desired, observed, &differing(desired, observed, ours), ours)
+}
+
+/// The keys that are not as desired, of everything desired and observed.
+pub fn differing(desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
+    let mut dirty = Dirty::default();
+    let comparison = Comparison { desired, observed, ours };
+    comparison.differing_links(&mut dirty);
+    comparison.differing_tables(&mut dirty);
+    comparison.differing_virtual_servers(&mut dirty);
+    dirty
+}
+
+/// Those of them on our interfaces: devices and VIPs.
+pub fn differing_links(desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
+    let mut dirty = Dirty::default();
+    Comparison { desired, observed, ours }.differing_links(&mut dirty);
+    dirty
+}
+
+/// Those of them in our tables.
+pub fn differing_tables(desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
+    let mut dirty = Dirty::default();
+    Comparison { desired, observed, ours }.differing_tables(&mut dirty);
+    dirty
 }
 
 /// The real servers of a virtual server that are no longer wanted, including draining ones. Their connections
@@ -127,6 +85,22 @@ pub fn departing_real_servers<'a>(
 ) -> impl Iterator<Item = RealServerImage> + use<'a> {
     let both = desired.virtual_server(of).zip(observed.virtual_servers.get(of));
     both.into_iter().flat_map(|(wanted, image)| departing(wanted, image))
+}
+
+/// How many real servers of a virtual server are to be added, edited or removed: what its part of a plan costs.
+pub fn pending_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> usize {
+    match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
+        (Some(wanted), Some(image)) if image.is(wanted) => 0,
+        (Some(wanted), Some(image)) => {
+            let differs = |real: &&RealServer| {
+                image.real_server(&real.address).is_none_or(|image| !as_wanted(&image.config, real))
+            };
+            wanted.real_servers.iter().filter(differs).count() + departing(wanted, image).count()
+        }
+        (Some(wanted), None) => wanted.real_servers.len(),
+        (None, Some(image)) => image.real_servers().len(),
+        (None, None) => 0,
+    }
 }
 
 fn departing<'a>(
@@ -151,16 +125,24 @@ impl Comparison<'_> {
         }
     }
 
-    fn tables(&self, differences: &mut Differences) {
-        self.prepared_tables(differences);
-        let missing = self.ours.families.difference(&self.observed.netfilter.installed);
-        differences.tables.extend(missing.copied().map(InstallTable));
+    fn table(&self, family: Family, differences: &mut Differences) {
+        if self.lacks_table(family) {
+            differences.prepared_tables.push(PrepareTable(family));
+        }
     }
 
-    fn prepared_tables(&self, differences: &mut Differences) {
-        let netfilter::Observed { installed, prepared, .. } = &self.observed.netfilter;
-        let missing = self.ours.families.difference(installed).filter(|family| !prepared.contains(family));
-        differences.prepared_tables.extend(missing.copied().map(PrepareTable));
+    fn rules(&self, family: Family, differences: &mut Differences) {
+        if self.lacks_rules(family) {
+            differences.tables.push(InstallTable(family));
+        }
+    }
+
+    fn lacks_table(&self, family: Family) -> bool {
+        self.lacks_rules(family) && !self.observed.netfilter.prepared.contains(&family)
+    }
+
+    fn lacks_rules(&self, family: Family) -> bool {
+        self.ours.families.contains(&family) && !self.observed.netfilter.installed.contains(&family)
     }
 
     /// What unpacks packets from other nodes, in a family.
@@ -187,6 +169,18 @@ impl Comparison<'_> {
         }
     }
 
+    /// Whether there is a tunnel that should not be, or none or a wrong one where one should be.
+    fn has_another_tunnel(&self, family: Family) -> bool {
+        let links = &self.observed.dummy_interface;
+        let has_rules = self.observed.netfilter.direct_return.contains(&family);
+        let is_as_wanted = if self.desired.unpacks(family) {
+            has_rules && links.has_right_tunnel(family)
+        } else {
+            !has_rules && !links.tunnels.contains_key(&family)
+        };
+        self.ours.families.contains(&family) && !is_as_wanted
+    }
+
     /// Those who were let into the tunnel of a family.
     fn senders(&self, family: Family, differences: &mut Differences) {
         let is_sender = |it: &Element| matches!(it, Element::TunnelSender(_)) && it.family() == family;
@@ -195,40 +189,33 @@ impl Comparison<'_> {
         }
     }
 
-    fn every_element(&self, differences: &mut Differences) {
-        for element in self.desired.elements() {
-            self.element(&element, differences);
-        }
-        for element in self.observed.netfilter.elements.iter() {
-            if !self.desired.wants_element(&element) {
-                self.element(&element, differences);
-            }
-        }
+    fn differing_links(&self, dirty: &mut Dirty) {
+        let links = &self.observed.dummy_interface;
+        dirty.device |= !links.device;
+        dirty.tunnels.extend(Family::BOTH.into_iter().filter(|family| self.has_another_tunnel(*family)));
+        let is_bound = |vip: &IpAddr| links.bound.contains(vip) && !links.stale_bindings.contains(vip);
+        dirty.vips.extend(self.desired.vips().filter(|vip| !is_bound(vip)));
+        let bound = links.bound.union(&links.stale_bindings);
+        dirty.vips.extend(bound.filter(|vip| !self.desired.wants_vip(vip)));
     }
 
-    /// Compares the virtual servers in the order of their addresses, so that the plan does not depend on the
-    /// order of the maps.
-    fn every_virtual_server(&self, differences: &mut Differences) {
-        let wanted = self.desired.virtual_servers().map(|wanted| wanted.address);
-        let unwanted = self.observed.virtual_servers.keys().copied();
-        let unwanted = unwanted.filter(|address| self.desired.virtual_server(address).is_none());
-        let mut addresses: Vec<_> = wanted.chain(unwanted).collect();
-        addresses.sort_unstable();
-        for address in &addresses {
-            self.virtual_server(address, differences);
-        }
+    fn differing_tables(&self, dirty: &mut Dirty) {
+        dirty.tables.extend(Family::BOTH.into_iter().filter(|family| self.lacks_table(*family)));
+        dirty.rules.extend(Family::BOTH.into_iter().filter(|family| self.lacks_rules(*family)));
+        dirty.tunnels.extend(Family::BOTH.into_iter().filter(|family| self.has_another_tunnel(*family)));
+        let elements = &self.observed.netfilter.elements;
+        dirty.elements.extend(self.desired.elements().filter(|element| !elements.contains(element)));
+        dirty.elements.extend(elements.iter().filter(|element| !self.desired.wants_element(element)));
     }
 
-    fn every_vip(&self, differences: &mut Differences) {
-        for vip in self.desired.vips() {
-            self.vip(vip, differences);
-        }
-        let dummy_interface = &self.observed.dummy_interface;
-        for vip in dummy_interface.bound.union(&dummy_interface.stale_bindings) {
-            if !self.desired.wants_vip(vip) {
-                self.vip(vip, differences);
-            }
-        }
+    fn differing_virtual_servers(&self, dirty: &mut Dirty) {
+        let images = &self.observed.virtual_servers;
+        let is_right =
+            |wanted: &Arc<DesiredVirtualServer>| images.get(&wanted.address).is_some_and(|it| it.is(wanted));
+        let wanted = self.desired.virtual_servers().filter(|wanted| !is_right(wanted));
+        dirty.virtual_servers.extend(wanted.map(|wanted| wanted.address));
+        let unwanted = images.keys().filter(|address| self.desired.virtual_server(address).is_none());
+        dirty.virtual_servers.extend(unwanted);
     }
 
     fn element(&self, element: &Element, differences: &mut Differences) {
@@ -290,16 +277,6 @@ impl Comparison<'_> {
             false if bound || stale => differences.obsolete_vips.push(*vip),
             _ => {}
         }
-    }
-
-    /// Compares a virtual server that is wanted with what belongs to it: its elements, and its address.
-    fn virtual_server_with_its_address(&self, wanted: &DesiredVirtualServer, differences: &mut Differences) {
-        let vip = wanted.address.ip;
-        for element in wanted.elements().chain([Element::Vip(vip)]) {
-            self.element(&element, differences);
-        }
-        self.virtual_server(&wanted.address, differences);
-        self.vip(&vip, differences);
     }
 
     fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {

@@ -16,7 +16,10 @@ mod virtual_server_image;
 mod virtual_servers;
 
 pub use adopt::AdoptError;
-pub use diff::{Scope, Whole, departing_real_servers, diff};
+pub use diff::{
+    departing_real_servers, diff, diff_everything, differing, differing_links, differing_tables,
+    pending_changes,
+};
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError};
 pub use operation_kind::OperationKind;

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use ipvs::{ServiceAddress, VirtualServerId};
 use serde::{Deserialize, Serialize};
+use service::Key;
 
 /// Operations in the order in which they must be done. Prints one operation a line, and marks those that delete a
 /// foreign virtual server.
@@ -151,6 +152,24 @@ impl From<Operation> for Batch {
 }
 
 impl Operation {
+    /// The key that it changes; `None` for virtual servers of firewall marks, which belong to no Service.
+    pub fn key(&self) -> Option<Key> {
+        use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
+        use netfilter::Operation::{
+            AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn,
+        };
+        Some(match self {
+            Self::Ipvs(command) => Key::VirtualServer(command.address()?),
+            Self::Netfilter(PrepareTable(family)) => Key::Table(*family),
+            Self::Netfilter(InstallTable(family)) => Key::Rules(*family),
+            Self::Netfilter(AddElement(element) | DeleteElement(element)) => Key::Element(*element),
+            Self::Netfilter(AddDirectReturn(family) | RemoveDirectReturn(family))
+            | Self::DummyInterface(EnsureTunnel(family) | RemoveTunnel(family)) => Key::Tunnel(*family),
+            Self::DummyInterface(EnsureDevice) => Key::Device,
+            Self::DummyInterface(Bind(vip) | Unbind(vip)) => Key::Vip(*vip),
+        })
+    }
+
     /// Whether everything else rests on this operation: it makes a table, or kube-ipvs0.
     pub fn is_foundation(&self) -> bool {
         matches!(

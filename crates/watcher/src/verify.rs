@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io};
 use ipvs::{Forwarding, ObservedVirtualServer, ServiceAddress, proc_net::VirtualServerSummary};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{Kernel, Observed, ReadError, VirtualServerImage, Whole, observed::real_servers};
+use crate::{Kernel, Observed, ReadError, VirtualServerImage, observed::real_servers};
 
 /// Where the kernel differed from its image. The image has been brought up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,8 +13,10 @@ pub struct Drift {
     /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that were
     /// read by netlink.
     pub virtual_servers: BTreeSet<ServiceAddress>,
-    /// Whether kube-ipvs0 and our tables were not as in the image.
-    pub whole: Whole,
+    /// Whether kube-ipvs0, its addresses, or what is known of other interfaces were not as in the image.
+    pub links: bool,
+    /// Whether our tables were not as in the image.
+    pub tables: bool,
 }
 
 /// Why the kernel could not be compared with its image.
@@ -66,12 +68,9 @@ impl Observed {
 
         let dummy_interface = kernel.dummy_interface.observe().map_err(ReadError::from)?;
         let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        let whole = Whole {
-            dummy_interface: dummy_interface != self.dummy_interface,
-            tables: netfilter != self.netfilter,
-        };
+        let (links, tables) = (dummy_interface != self.dummy_interface, netfilter != self.netfilter);
         (self.dummy_interface, self.netfilter) = (dummy_interface, netfilter);
-        Ok(Drift { virtual_servers, whole })
+        Ok(Drift { virtual_servers, links, tables })
     }
 
     /// Reads one virtual server again, with its real servers.

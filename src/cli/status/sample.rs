@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
-use reconciler::{Drain, LastSync, SyncReport, SyncState, Trigger};
+use reconciler::{BusyWith, Drain, LastSync, SyncReport, SyncState, Trigger};
 use watcher::OperationKind;
 
 use crate::{
@@ -88,6 +88,7 @@ fn programmed() -> reconciler::SyncStatus {
         synced: false,
         sync_state: SyncState::Failing,
         sync_state_age: seconds(42.0),
+        busy: Some(BusyWith { service: Some("shop/large".parse().unwrap()), left: 700, age: seconds(12.0) }),
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,

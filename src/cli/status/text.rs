@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt::Write, net::IpAddr};
 
 use kubernetes::api::{Watch, WatchState};
-use reconciler::{Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
+use reconciler::{BusyWith, Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
 use service::printable_line;
 
 use super::super::{ago::Time, resync::summary};
@@ -69,6 +69,16 @@ impl Lines {
         if status.scheduler_changes > 0 {
             self.line("schedulers", &format!("{} still to be changed", status.scheduler_changes));
         }
+        self.busy(status.busy.as_ref());
+    }
+
+    /// What takes long, so that it is done in parts; nothing where nothing does.
+    fn busy(&mut self, busy: Option<&BusyWith>) {
+        let Some(BusyWith { service, left, age }) = busy else { return };
+        let service = service.as_ref().map_or("deleted Services".to_owned(), ToString::to_string);
+        let words =
+            format!("{service} for {}; {left} changes left, others are served in between", Time(*age));
+        self.line("busy with", &words);
     }
 
     /// The desired numbers. Before they are known, zeros would be taken for what the kernel has.

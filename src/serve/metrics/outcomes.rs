@@ -118,7 +118,7 @@ impl Observer for OutcomeMetrics {
             total.add(repairs.get(kind).copied().unwrap_or(0));
         }
         self.drained(*drains);
-        if sync.complete && self.first_sync.get() <= 0.0 {
+        if sync.complete && sync.report.left == 0 && self.first_sync.get() <= 0.0 {
             self.first_sync.set(self.started.elapsed().as_secs_f64());
         }
     }

@@ -92,12 +92,15 @@ impl Draining {
             .map(|(virtual_server, _)| *virtual_server)
     }
 
-    /// The real servers whose drain timeout has passed.
-    pub(crate) fn expired(&self, now: Instant) -> impl Iterator<Item = (ServiceAddress, RealServerAddress)> {
+    /// The real servers of a virtual server whose drain timeout has passed.
+    pub(crate) fn expired(
+        &self,
+        virtual_server: &ServiceAddress,
+        now: Instant,
+    ) -> impl Iterator<Item = RealServerAddress> {
         let over = move |drain: &DrainTimes| end(drain.since, self.timeout).is_some_and(|end| end <= now);
-        self.drains()
-            .filter(move |(.., drain)| over(drain))
-            .map(|(virtual_server, server, _)| (virtual_server, server))
+        let servers = self.servers.get(virtual_server).into_iter().flatten();
+        servers.filter(move |(_, drain)| over(drain)).map(|(server, _)| *server)
     }
 
     /// Every virtual server with draining real servers.

@@ -1,36 +1,26 @@
-//! Repairs: operations on keys without a known change, which another program must have changed.
+//! Repairs: operations on keys that differ without a known change, because another program must have changed them.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    hash::{BuildHasher as _, RandomState},
-    mem,
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
-use service::Touched;
-use watcher::{Operation, Plan};
+use service::{Dirty, Key};
+use watcher::Operation;
 
-use crate::{RepairKind, SyncReport, sync::DiffKey};
+use crate::{RepairKind, SyncReport};
 
 /// The repairs of one sync.
 #[derive(Debug, Default)]
 pub(crate) struct RepairSummary {
-    /// The first repairs, in words.
+    /// The first repairs, as text.
     pub(crate) first: Vec<String>,
     pub(crate) counts: BTreeMap<RepairKind, usize>,
 }
 
-/// Repairs that failed, and our own failed work, which must not be counted as a repair.
+/// What another program has changed and is not repaired.
 #[derive(Debug, Default)]
 pub(crate) struct Unrepaired {
     /// Whether the kernel was read before. The first reading finds what an earlier daemon left, which is no repair.
     adopted: bool,
-    /// The digests of repairs that failed. When they succeed, their keys are touched ones, because the key of each failed
-    /// operation is compared again.
-    foreign: HashSet<u64>,
-    digests: RandomState,
-    /// Our failed creations of tables and kube-ipvs0. These have no key by which they would be known to be missing.
-    foundations: HashSet<Operation>,
+    keys: Dirty,
 }
 
 impl Unrepaired {
@@ -44,41 +34,41 @@ impl Unrepaired {
         self.adopted
     }
 
-    /// Returns the plan's operations that repaired something, and remembers the repairs that failed.
-    pub(crate) fn split_repairs(
-        &mut self,
-        plan: &Plan,
-        touched: &Touched,
-        failures: &[(Operation, Arc<str>)],
-    ) -> RepairSummary {
-        let failed: HashSet<_> = failures.iter().map(|(operation, _)| operation).collect();
-        let (foreign, foundations) = (mem::take(&mut self.foreign), mem::take(&mut self.foundations));
-        let mut repairs = RepairSummary::default();
-        // At the start there is nothing to repair, and the plan is the largest of all.
-        if !self.adopted && foreign.is_empty() && failures.is_empty() {
-            return repairs;
+    /// Records what differs from the image, and is not among the keys that change anyway.
+    pub(crate) fn add(&mut self, drift: &Dirty, expected: &Dirty) {
+        if self.adopted {
+            self.keys.extend(drift.keys().filter(|key| !expected.contains(key)));
         }
-        for operation in plan.operations() {
-            let is_touched = DiffKey::from_operation(&operation).is_some_and(|key| key.is_touched(touched));
-            let unexpected = self.adopted && !is_touched && !foundations.contains(&operation);
-            let digest = self.digests.hash_one(&operation);
-            let is_repair = unexpected || foreign.contains(&digest);
-            match (is_repair, failed.contains(&operation)) {
-                (true, false) => repairs.add(&operation),
-                (true, true) => _ = self.foreign.insert(digest),
-                (false, true) if operation.is_foundation() => _ = self.foundations.insert(operation),
-                (false, _) => {}
-            }
+    }
+
+    /// Whether an operation on this key repairs something.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// Records what remains to be looked at after a sync: the rest is as desired.
+    pub(crate) fn retain(&mut self, remaining: &Dirty) {
+        if !self.keys.is_empty() {
+            self.keys = self.keys.keys().filter(|key| remaining.contains(key)).collect();
         }
-        repairs
     }
 }
 
 impl RepairSummary {
-    fn add(&mut self, operation: &Operation) {
+    /// Counts a repair.
+    pub(crate) fn add(&mut self, operation: &Operation) {
         *self.counts.entry(RepairKind::from_operation(operation)).or_default() += 1;
         if self.first.len() < SyncReport::MOST_REPAIRS {
             self.first.push(operation.to_string());
         }
+    }
+
+    /// Adds the repairs of another plan.
+    pub(crate) fn extend(&mut self, other: Self) {
+        for (kind, count) in other.counts {
+            *self.counts.entry(kind).or_default() += count;
+        }
+        let room = SyncReport::MOST_REPAIRS.saturating_sub(self.first.len());
+        self.first.extend(other.first.into_iter().take(room));
     }
 }

@@ -124,22 +124,22 @@ pub(crate) fn assigned_scheduler(command: &Command) -> Option<Scheduler> {
     }
 }
 
-/// Leaves at most `most` changes of schedulers in the plan, and returns the virtual servers whose change is deferred:
+/// Leaves at most `left` changes of schedulers in the plan, counts them down, and returns the virtual servers whose change is deferred:
 /// they keep their scheduler for now. Nothing else is deferred.
 ///
 /// A scheduler that no virtual server has yet is given to a single one first. The kernel may lack the module, and
 /// would request it again for each virtual server.
-pub(crate) fn defer_changes(plan: &mut Plan, image: &Observed, most: usize) -> BTreeSet<ServiceAddress> {
+pub(crate) fn defer_changes(plan: &mut Plan, image: &Observed, left: &mut usize) -> BTreeSet<ServiceAddress> {
     let mut deferred = BTreeSet::new();
-    let mut left = most;
+    let most = *left;
     let mut left_by_scheduler = BTreeMap::new();
     plan.retain_commands(|command| {
         let Some((address, scheduler)) = scheduler_change(command, image) else { return true };
         let proven = || if is_used(scheduler, image) { most } else { 1 };
         let left_of_it = left_by_scheduler.entry(scheduler).or_insert_with(proven);
-        let goes = left > 0 && *left_of_it > 0;
+        let goes = *left > 0 && *left_of_it > 0;
         if goes {
-            left -= 1;
+            *left -= 1;
             *left_of_it -= 1;
         } else {
             deferred.insert(address);
@@ -214,7 +214,7 @@ mod tests {
             let (now, wanted): (Vec<_>, Vec<_>) = now_and_wanted.into_iter().unzip();
             let (image, whole) = (image(&now), edits(&wanted));
             let mut plan = whole.clone();
-            let waiting = defer_changes(&mut plan, &image, most);
+            let waiting = defer_changes(&mut plan, &image, &mut most.clone());
 
             let changed: Vec<_> = plan.commands().filter_map(|command| scheduler_change(command, &image)).collect();
             prop_assert!(changed.len() <= most);

@@ -6,7 +6,7 @@ use ipvs::{RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
 use service::{ObjectName, seconds};
 
-use crate::{ForeignVirtualServers, SyncReport, SyncState};
+use crate::{BusyWith, ForeignVirtualServers, SyncReport, SyncState};
 
 /// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct SyncStatus {
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(rename = "standing_for", with = "seconds")]
     pub sync_state_age: Duration,
+    /// What takes so long that other Services are served in between, if anything does.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub busy: Option<BusyWith>,
     /// How many virtual servers are wanted.
     pub virtual_servers: usize,
     /// How many real servers are wanted.

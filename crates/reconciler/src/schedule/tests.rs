@@ -9,8 +9,13 @@ const TIMING: Timing = Timing {
     tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
-const FULL: SyncEnd =
-    SyncEnd { read: ReadScope::Everything, failed: false, unfinished: false, next_check: None };
+const FULL: SyncEnd = SyncEnd {
+    read: ReadScope::Everything,
+    failed: false,
+    unfinished: false,
+    interrupted: false,
+    next_check: None,
+};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -111,8 +116,10 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
         schedule.request(Trigger::Change);
         assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
         let next_check = Some((now + seconds(1), Trigger::Drain));
-        schedule
-            .sync_ended(now, SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check });
+        schedule.sync_ended(
+            now,
+            SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check, ..FULL },
+        );
     }
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -148,6 +155,16 @@ fn deferred_work_follows_soon_and_other_changes_come_in_between() {
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Change)));
 }
 
+#[test]
+fn what_was_interrupted_goes_on_at_once_whatever_the_pause() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, SyncEnd { interrupted: true, ..FULL });
+    assert_eq!(schedule.next_sync(end), Some((end, Trigger::Continue)));
+    schedule.request(Trigger::Forced);
+    assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
+}
+
 fn any_time(most: u64) -> impl Strategy<Value = Duration> {
     (0..most).prop_map(Duration::from_millis)
 }
@@ -175,8 +192,8 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
     let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
-    (any_time(90_000), read, any::<(bool, bool)>(), option::of(any_time(120_000))).prop_map(
-        move |(at, read, (failed, unfinished), check)| {
+    (any_time(90_000), read, any::<[bool; 3]>(), option::of(any_time(120_000))).prop_map(
+        move |(at, read, [failed, unfinished, interrupted], check)| {
             let failed = failed || read == ReadScope::Nothing;
             (
                 begin + at,
@@ -184,6 +201,7 @@ fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
                     read,
                     failed,
                     unfinished,
+                    interrupted,
                     next_check: check.map(|check| (begin + check, Trigger::Drain)),
                 },
             )
@@ -219,7 +237,7 @@ proptest! {
         let latest = soonest.max(begin + timing.sync_period);
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
         // Of these the period may do the work.
-        if trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
+        if !last.interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
             prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
         }
     }

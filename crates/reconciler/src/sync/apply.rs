@@ -1,6 +1,6 @@
 //! Carrying out a plan.
 
-use std::{borrow::Cow, collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Instant};
 
 use ipvs::{Command, FailedRequest, Protocol};
 use netfilter::{
@@ -12,8 +12,16 @@ use service::one_line;
 use tracing::{Level, debug, enabled, trace_span};
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
-use super::{bisect::bisect, blocked::Blocked, outcome::PlanOutcome};
-use crate::{FailureKind, PLAN_LOG, Subsystem, SyncReport, follow::schedulers::assigned_scheduler};
+use super::{
+    bisect::bisect,
+    blocked::Blocked,
+    outcome::PlanOutcome,
+    portions::{Pace, Slice},
+};
+use crate::{
+    FailureKind, PLAN_LOG, Subsystem, SyncReport,
+    follow::{repairs::Unrepaired, schedulers::assigned_scheduler},
+};
 
 /// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and keeps
 /// `observed` in step.
@@ -21,27 +29,33 @@ use crate::{FailureKind, PLAN_LOG, Subsystem, SyncReport, follow::schedulers::as
 /// A failed operation does not stop the others, except those that depend on it ([`Blocked`]): a virtual server whose
 /// elements in our tables are wrong, its real servers, a VIP without any virtual server, and the removal of elements
 /// that something still in place needs.
+///
+/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the outcome.
 pub(crate) fn apply(
     plan: &Plan,
     kernel: &mut Kernel,
     observed: &mut Observed,
-    blocked: Blocked,
+    (blocked, pace): (&mut Blocked, &mut Pace),
+    unrepaired: &Unrepaired,
+    slice: &Slice<'_>,
 ) -> PlanOutcome {
     if enabled!(target: PLAN_LOG, Level::DEBUG) {
         plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
     }
-    let mut executor = Executor { kernel, observed, outcome: PlanOutcome::default(), blocked };
+    let outcome = PlanOutcome::default();
+    let mut executor = Executor { kernel, observed, outcome, blocked, pace, unrepaired, slice, begun: false };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
-                trace_span!("ipvs", operations = commands.len()).in_scope(|| executor.ipvs(commands));
+                trace_span!("ipvs", operations = commands.len())
+                    .in_scope(|| executor.in_exchanges(commands, Executor::ipvs));
             }
             Batch::Netfilter(changes) => {
                 trace_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
             }
             Batch::DummyInterface(changes) => {
                 trace_span!("links", operations = changes.len())
-                    .in_scope(|| executor.dummy_interface(changes));
+                    .in_scope(|| executor.in_exchanges(changes, Executor::dummy_interface));
             }
         }
     }
@@ -55,10 +69,40 @@ struct Executor<'a> {
     kernel: &'a mut Kernel,
     observed: &'a mut Observed,
     outcome: PlanOutcome,
-    blocked: Blocked,
+    blocked: &'a mut Blocked,
+    pace: &'a mut Pace,
+    unrepaired: &'a Unrepaired,
+    slice: &'a Slice<'a>,
+    /// Whether anything was carried out.
+    begun: bool,
 }
 
 impl Executor<'_> {
+    /// Carries out a batch, in exchanges that do not take long.
+    fn in_exchanges<T: Clone + Into<Operation>>(&mut self, batch: &[T], exchange: fn(&mut Self, &[T])) {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            if self.leaves(rest) {
+                return;
+            }
+            let (now, later) = rest.split_at(self.pace.operations().min(rest.len()));
+            let begin = Instant::now();
+            exchange(self, now);
+            self.pace.update(now.len(), begin.elapsed());
+            rest = later;
+        }
+    }
+
+    /// Leaves operations to the next sync if the slice is over, and returns whether it is.
+    fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
+        let leaves = self.begun && self.slice.is_over();
+        if leaves {
+            self.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
+        }
+        self.begun = true;
+        leaves
+    }
+
     fn ipvs(&mut self, commands: &[Command]) {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
@@ -91,7 +135,11 @@ impl Executor<'_> {
         }
     }
 
+    /// What belongs to one virtual server changes in one transaction, so that this is not divided.
     fn netfilter(&mut self, changes: &[netfilter::Operation]) {
+        if self.leaves(changes) {
+            return;
+        }
         for part in changes.chunk_by(|one, next| adds_direct_return(one) == adds_direct_return(next)) {
             if part.first().is_some_and(adds_direct_return) {
                 part.chunks(1).for_each(|one| self.add_direct_return(one));
@@ -196,6 +244,9 @@ impl Executor<'_> {
                     self.outcome.rerouted.record(&operation);
                     self.observed.carried_out(&operation);
                     *self.outcome.done.entry(operation.kind()).or_default() += 1;
+                    if operation.key().is_some_and(|key| self.unrepaired.contains(&key)) {
+                        self.outcome.repairs.add(&operation);
+                    }
                     if self.outcome.first_done.len() < SyncReport::MOST_DONE {
                         self.outcome.first_done.push(operation.to_string());
                     }
@@ -220,7 +271,7 @@ impl Executor<'_> {
     }
 
     fn fail(&mut self, operation: &Operation, how: FailureKind, cause: Arc<str>) {
-        // Devices and tables have no key: only a comparison of everything finds them missing.
+        // What is there without them is not known.
         self.outcome.doubtful |= operation.is_foundation();
         self.blocked.record_failure(operation, self.observed);
         *self.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() += 1;
@@ -271,6 +322,12 @@ mod tests {
 
     use super::*;
 
+    fn applied(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> PlanOutcome {
+        let (mut blocked, mut pace) = (Blocked::new(true), Pace::default());
+        let slice = Slice::begin(&|| false);
+        apply(plan, kernel, observed, (&mut blocked, &mut pace), &Unrepaired::default(), &slice)
+    }
+
     /// Removes a real server with three connections.
     fn removal(protocol: Protocol) -> PlanOutcome {
         let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
@@ -282,7 +339,7 @@ mod tests {
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
         let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
         let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
-        apply(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed, Blocked::new(true))
+        applied(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed)
     }
 
     #[test]
@@ -302,7 +359,7 @@ mod tests {
         let plan: Plan = refused.map(Operation::from).collect();
         let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
         let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
-        let outcome = apply(&plan, &mut kernel, &mut Observed::default(), Blocked::new(true));
+        let outcome = applied(&plan, &mut kernel, &mut Observed::default());
         assert_eq!(outcome.failures.len(), 100, "no virtual server is there");
         let [(_, first), others @ ..] = &outcome.failures[..] else { panic!("nothing failed") };
         assert!(others.iter().all(|(_, cause)| Arc::ptr_eq(cause, first)));

@@ -2,24 +2,27 @@
 
 use std::{collections::BTreeSet, mem, time::Instant};
 
-use ipvs::{Protocol, ServiceAddress, VirtualServerId};
+use ipvs::{Command, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
-use service::Touched;
+use service::Dirty;
 use tracing::{debug, trace_span, warn};
-use watcher::{Observed, Operation, Plan, Scope, Whole, departing_real_servers, diff};
+use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers, diff};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
     apply::apply,
     blocked::Blocked,
-    diff_key::{DiffKey, needs_recheck},
     outcome::PlanOutcome,
-    reading::Snapshot,
+    portions::{Group, Portion, Slice, portions},
+    reading::Reading,
     rotation::rotate,
 };
 use crate::{
-    ForeignVirtualServers, PLAN_LOG, SyncStats, Trigger,
-    follow::schedulers::{self, ProbeResult},
+    Busy, ForeignVirtualServers, PLAN_LOG, SyncStats, Trigger,
+    follow::{
+        repairs::Unrepaired,
+        schedulers::{self, ProbeResult},
+    },
 };
 
 /// A sync that has ended.
@@ -30,22 +33,30 @@ pub(crate) struct SyncResult {
     pub(crate) outcome: PlanOutcome,
     /// UDP flows that must be deleted from conntrack.
     pub(crate) stale_flows: StaleFlows,
-    /// The first operations that repaired what another program had changed, in words.
-    pub(crate) repairs: Vec<String>,
     /// The foreign virtual servers that were removed.
     pub(crate) removed_foreign: ForeignVirtualServers,
     pub(crate) stats: SyncStats,
     /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
     pub(crate) unfinished: bool,
+    /// What the next sync goes on with at once, because this one has taken long enough.
+    pub(crate) busy: Option<Busy>,
 }
 
-/// What a sync will do.
-struct Planned {
-    plan: Plan,
+/// What the portions of one sync share.
+struct Pass<'a> {
+    image: Observed,
+    /// Whether the kernel was read as a whole just before.
+    full: bool,
+    slice: &'a Slice<'a>,
+    blocked: Blocked,
+    outcome: PlanOutcome,
+    removed_foreign: ForeignVirtualServers,
     /// Virtual servers whose change of scheduler is deferred.
     deferred: BTreeSet<ServiceAddress>,
-    /// The result of probing schedulers.
-    probe: ProbeResult,
+    /// How many more schedulers may be changed.
+    scheduler_changes_left: usize,
+    /// Whether a probe of a scheduler failed, so that its virtual server may still be there.
+    probe_failed: bool,
 }
 
 /// How many virtual servers of others are named before they are removed.
@@ -65,100 +76,175 @@ fn warn_of_foreign(plan: &Plan) {
     }
 }
 
-/// The foreign virtual servers of a plan but for those that could not be removed.
-fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers {
-    let failed = outcome.failures.iter().filter_map(|(operation, _)| plan.foreign_deleted_by(operation));
-    let failed: BTreeSet<_> = failed.collect();
-    plan.foreign.iter().filter(|address| !failed.contains(address)).collect()
+/// The virtual servers that must be compared again after a plan. Real servers that just got weight 0 may have no
+/// connections. And unless everything was read just before, an edited virtual server may have been missing: then the edit
+/// has created it without its real servers.
+fn needs_recheck(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
+    let is_in_doubt = |command: &&Command| match command {
+        Command::EditRealServer(_, server) => server.weight == 0,
+        Command::EditVirtualServer(_) => !all_read,
+        _ => false,
+    };
+    plan.commands().filter(is_in_doubt).filter_map(Command::address).collect()
 }
 
 impl Reconciler {
-    /// Lets the image share with the desired state what both have, where that was compared.
-    fn share_image(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
-        let Some(Observed { virtual_servers, .. }) = &mut self.image else { return };
-        if compare_all {
-            virtual_servers.share(self.state.virtual_servers());
-        } else {
-            virtual_servers.share(compared.iter().filter_map(|address| self.state.virtual_server(address)));
-        }
-    }
-
-    /// Compares the desired state with a fresh image, and carries out the plan.
+    /// Compares what is dirty with a fresh image, portion by portion, and carries out their plans until the slice is over.
     pub(super) fn converge(
         &mut self,
-        mut reading: Snapshot,
+        reading: Reading,
+        dirty: Dirty,
         trigger: Trigger,
-        touched: &mut Touched,
+        slice: &Slice<'_>,
     ) -> SyncResult {
-        let mut outcome = self.fill(&mut reading.image, touched);
-        if outcome.doubtful {
-            // Nothing can be said of the rest: the next sync reads everything.
-            self.rerouted.extend(mem::take(&mut outcome.rerouted));
-            let unfinished = outcome.failures.is_empty();
-            return SyncResult { outcome, unfinished, ..SyncResult::default() };
+        let Reading { mut image, full, everything, .. } = reading;
+        if everything {
+            image.virtual_servers.share(self.state.virtual_servers());
         }
-        let Planned { plan, deferred, probe } = self.plan(&reading, touched);
-        debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
-        warn_of_foreign(&plan);
-        let compared = reading.compared(touched);
-        let Snapshot { image, full, compare_all, .. } = reading;
-
-        outcome.extend(self.carry_out(image, &plan));
-        if probe.doubtful {
-            self.image = None;
+        let portions = portions(dirty, &self.state, &image, &self.waiting, self.portion);
+        let mut pass = Pass {
+            image,
+            full,
+            slice,
+            blocked: Blocked::new(self.deferrals_left > 0),
+            outcome: PlanOutcome::default(),
+            removed_foreign: ForeignVirtualServers::default(),
+            deferred: BTreeSet::new(),
+            scheduler_changes_left: schedulers::MAX_CHANGES_PER_SYNC,
+            probe_failed: false,
+        };
+        let (mut carried_out, mut put_off) = (Vec::new(), Vec::new());
+        for portion in portions {
+            if !carried_out.is_empty() && slice.is_over() {
+                put_off.extend(portion.groups);
+                pass.outcome.left.merge(portion.dirty);
+            } else {
+                carried_out.extend(portion.groups.iter().copied());
+                self.carry_out(portion, trigger, &mut pass);
+            }
         }
-        let removed_foreign = removed_foreign(&plan, &outcome);
-        let repairs = self.unrepaired.split_repairs(&plan, touched, &outcome.failures);
+        self.waiting.update(&put_off, &carried_out);
         if full {
             self.unrepaired.mark_adopted();
         }
-        self.share_image(compare_all, &compared.virtual_servers);
-        // Keys with failed operations are left out: what was put off must wait for what it depends on.
-        outcome.extend(self.recheck(&(&needs_recheck(&plan, full) - &self.touched.virtual_servers)));
+        let costliest = put_off.last().or(carried_out.last()).copied();
+        SyncResult { busy: self.busy(costliest, &pass.outcome), ..self.end(pass) }
+    }
+
+    /// Ends a sync: what is left and what failed is dirty for the next one.
+    fn end(&mut self, pass: Pass<'_>) -> SyncResult {
+        let Pass { image, full, mut outcome, removed_foreign, deferred, probe_failed, .. } = pass;
+        self.dirty.merge(outcome.dirty());
+        self.dirty.virtual_servers.extend(&deferred);
+        // Without an image the next sync reads everything.
+        self.image = (!outcome.doubtful && !probe_failed).then_some(image);
         self.learn_from(&outcome);
         // After a failure the retry comes anyway, though later.
         let unfinished = self.can_go_on(&deferred, &outcome)
-            || probe.doubtful && outcome.failures.is_empty()
+            || probe_failed && outcome.failures.is_empty()
             || !self.adopted.is_empty();
         self.deferred = deferred.len();
-        self.touched.virtual_servers.extend(deferred);
-        self.note_draining(compare_all, &compared.virtual_servers);
+        if self.image.is_none() {
+            self.draining.postpone_due(Instant::now());
+        }
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
         let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
-        let stats = SyncStats { repairs: repairs.counts, ..SyncStats::default() };
-        SyncResult { full, outcome, stale_flows, repairs: repairs.first, removed_foreign, stats, unfinished }
+        let repairs = mem::take(&mut outcome.repairs.counts);
+        let stats = SyncStats { repairs, ..SyncStats::default() };
+        SyncResult { full, outcome, stale_flows, removed_foreign, stats, unfinished, busy: None }
     }
 
-    /// Plans this sync.
-    fn plan(&mut self, reading: &Snapshot, touched: &mut Touched) -> Planned {
-        let mut plan = self.differences(reading, touched);
-        let probe = self.probe_schedulers_of(&plan, &reading.image, touched);
-        if probe.changed {
-            plan = self.differences(reading, touched);
+    /// Reads, compares and carries out one portion.
+    fn carry_out(&mut self, portion: Portion, trigger: Trigger, pass: &mut Pass<'_>) {
+        let mut dirty = portion.dirty;
+        if let Err(error) = self.count_connections(&dirty.virtual_servers, &mut pass.image) {
+            pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
+            return;
         }
-        let deferred = schedulers::defer_changes(&mut plan, &reading.image, schedulers::MAX_CHANGES_PER_SYNC);
+        let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
+        let probe = self.probe_schedulers_of(&plan, &pass.image, &mut dirty);
+        pass.probe_failed |= probe.doubtful;
+        if probe.changed {
+            plan =
+                trace_span!("compare").in_scope(|| diff(&self.state, &pass.image, &dirty, &self.ownership));
+        }
+        let deferred = schedulers::defer_changes(&mut plan, &pass.image, &mut pass.scheduler_changes_left);
+        pass.deferred.extend(deferred);
         self.rotate(&mut plan);
-        Planned { plan, deferred, probe }
+        debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
+        warn_of_foreign(&plan);
+        let outcome = self.apply(&plan, pass, false);
+        pass.removed_foreign.extend(&removed_foreign(&plan, &outcome));
+        // What failed is left out: what was put off must wait for what it depends on. So is what was not reached.
+        let recheck = &needs_recheck(&plan, pass.full) - &outcome.dirty().virtual_servers;
+        pass.outcome.extend(outcome);
+        self.recheck(recheck, pass);
+        self.note_draining(&dirty.virtual_servers, &pass.image);
+        pass.image
+            .virtual_servers
+            .share(dirty.virtual_servers.iter().filter_map(|address| self.state.virtual_server(address)));
+    }
+
+    /// Reads the real servers of these virtual servers, and compares again.
+    fn recheck(&mut self, virtual_servers: BTreeSet<ServiceAddress>, pass: &mut Pass<'_>) {
+        if virtual_servers.is_empty() {
+            return;
+        }
+        let _span = trace_span!("recheck", virtual_servers = virtual_servers.len()).entered();
+        let dirty = Dirty { virtual_servers, ..Dirty::default() };
+        for address in &dirty.virtual_servers {
+            if let Err(error) = pass.image.refresh_real_servers(&mut self.kernel, *address) {
+                return pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
+            }
+        }
+        let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
+        // The changes of schedulers that belong to this sync have been made, or refused.
+        schedulers::defer_changes(&mut plan, &pass.image, &mut 0);
+        let outcome = self.apply(&plan, pass, true);
+        pass.outcome.extend(outcome);
+    }
+
+    /// Carries out a plan.
+    fn apply(&mut self, plan: &Plan, pass: &mut Pass<'_>, again: bool) -> PlanOutcome {
+        let nothing = Unrepaired::default();
+        // What a repair brings with it is not counted once more.
+        let unrepaired = if again { &nothing } else { &self.unrepaired };
+        let control = (&mut pass.blocked, &mut self.pace);
+        apply(plan, &mut self.kernel, &mut pass.image, control, unrepaired, pass.slice)
+    }
+
+    /// Reads the real servers of those virtual servers again of which one leaves: only the kernel knows whether it has
+    /// connections. Marks those that have been draining for too long.
+    fn count_connections(
+        &mut self,
+        of: &BTreeSet<ServiceAddress>,
+        image: &mut Observed,
+    ) -> Result<(), ReadError> {
+        let now = Instant::now();
+        for address in of {
+            if departing_real_servers(&self.state, image, address).next().is_some() {
+                image.refresh_real_servers(&mut self.kernel, *address)?;
+                for server in self.draining.expired(address, now) {
+                    image.expire(address, &server);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Probes the schedulers that a plan asks for. If one turns out to be missing, the desired state changes, and the keys
-    /// that change are added to `touched`.
-    pub(super) fn probe_schedulers_of(
-        &mut self,
-        plan: &Plan,
-        image: &Observed,
-        touched: &mut Touched,
-    ) -> ProbeResult {
+    /// that change are added to `dirty`.
+    fn probe_schedulers_of(&mut self, plan: &Plan, image: &Observed, dirty: &mut Dirty) -> ProbeResult {
         let default = self.state.options().scheduler;
         let probe = self.schedulers.probe_new(plan, image, default, &mut *self.kernel.ipvs);
         if probe.changed {
-            touched.merge(self.state.apply(self.schedulers.to_change()));
+            dirty.merge(self.state.apply(self.schedulers.to_change()));
         }
         probe
     }
 
     /// Rotates the real servers that a plan adds, but for those of schedulers that hash.
-    pub(super) fn rotate(&self, plan: &mut Plan) {
+    fn rotate(&self, plan: &mut Plan) {
         rotate(plan, &self.state.options().node_name, |id| self.is_hashing(id));
     }
 
@@ -168,55 +254,22 @@ impl Reconciler {
         self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
     }
 
-    fn differences(&self, reading: &Snapshot, touched: &Touched) -> Plan {
-        let compared = reading.compared(touched);
-        let scope =
-            if reading.compare_all { Scope::All } else { Scope::Touched(&compared, reading.drift.whole) };
-        trace_span!("compare").in_scope(|| diff(&self.state, &reading.image, scope, &self.ownership))
-    }
-
-    /// Carries out a plan. The keys of operations that failed are touched, so that the next sync compares
-    /// them again.
-    fn carry_out(&mut self, mut image: Observed, plan: &Plan) -> PlanOutcome {
-        let outcome = apply(plan, &mut self.kernel, &mut image, Blocked::new(self.deferrals_left > 0));
-        // Without an image the next sync reads everything.
-        self.image = (!outcome.doubtful).then_some(image);
-        let failed = outcome.failures.iter().filter_map(|(operation, _)| DiffKey::from_operation(operation));
-        failed.for_each(|key| key.add_to(&mut self.touched));
-        outcome
-    }
-
-    /// Reads the real servers of these virtual servers, and compares again.
-    fn recheck(&mut self, at: &BTreeSet<ServiceAddress>) -> PlanOutcome {
-        if at.is_empty() {
-            return PlanOutcome::default();
-        }
-        let Some(mut image) = self.image.take() else { return PlanOutcome::default() };
-        let _span = trace_span!("look-again", virtual_servers = at.len()).entered();
-        for address in at {
-            if let Err(error) = image.refresh_real_servers(&mut self.kernel, *address) {
-                return PlanOutcome::unread(&error);
-            }
-        }
-        let touched = Touched { virtual_servers: at.clone(), ..Touched::default() };
-        let mut plan = diff(&self.state, &image, Scope::Touched(&touched, Whole::NONE), &self.ownership);
-        // The changes of schedulers that belong to this sync have been made, or refused.
-        schedulers::defer_changes(&mut plan, &image, 0);
-        self.carry_out(image, &plan)
-    }
-
     /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their rules.
     fn learn_from(&mut self, outcome: &PlanOutcome) {
         if self.schedulers.record_refused(&outcome.lacking, self.state.options().scheduler) {
             // What failed is tried again, then with the default scheduler.
-            self.touched.merge(self.state.apply(self.schedulers.to_change()));
+            self.dirty.merge(self.state.apply(self.schedulers.to_change()));
         }
         if self.missing_tunnels.record_refused(&outcome.lacking_tunnels) {
-            self.touched.merge(self.state.apply(self.missing_tunnels.to_change()));
+            self.dirty.merge(self.state.apply(self.missing_tunnels.to_change()));
         }
         let lacks_rules = |failed: &Operation| matches!(failed, Operation::Netfilter(InstallTable(_)));
         let waits = outcome.failures.iter().any(|(failed, _)| lacks_rules(failed));
-        self.deferrals_left = if waits { self.deferrals_left.saturating_sub(1) } else { MAX_DEFERRALS };
+        if waits {
+            self.deferrals_left = self.deferrals_left.saturating_sub(1);
+        } else if outcome.left.rules.is_empty() {
+            self.deferrals_left = MAX_DEFERRALS;
+        }
     }
 
     /// Whether a sync that follows soon could change the schedulers of those that were deferred. Where one
@@ -230,19 +283,34 @@ impl Reconciler {
         !deferred.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
     }
 
-    /// Records which real servers drain: of all virtual servers if everything was compared, else of the compared ones.
-    fn note_draining(&mut self, compare_all: bool, compared: &BTreeSet<ServiceAddress>) {
+    /// Records which real servers of these virtual servers drain.
+    fn note_draining(&mut self, compared: &BTreeSet<ServiceAddress>, image: &Observed) {
         let now = Instant::now();
-        let Some(image) = &self.image else { return self.draining.postpone_due(now) };
-        let every = || image.virtual_servers.keys().copied().chain(self.draining.virtual_servers());
-        let seen: Vec<_> = if compare_all { every().collect() } else { compared.iter().copied().collect() };
-        for of in seen {
+        for of in compared {
             // One that still has its weight could not be given weight 0: that is a failure, and no drain.
-            let draining = departing_real_servers(&self.state, image, &of)
+            let draining = departing_real_servers(&self.state, image, of)
                 .filter(|server| of.protocol == Protocol::Tcp && server.config.weight == 0);
-            self.draining.update(of, draining.map(|server| server.config.address), now);
+            self.draining.update(*of, draining.map(|server| server.config.address), now);
         }
     }
+
+    /// What is left because it takes long. What could not be read is not, and is tried again later.
+    fn busy(&self, costliest: Option<Group>, outcome: &PlanOutcome) -> Option<Busy> {
+        if outcome.unread.is_some() || outcome.left.len() == 0 {
+            return None;
+        }
+        let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == at.ip);
+        let at = outcome.left.virtual_servers.iter().find(of_group);
+        Some(Busy { service: at.and_then(|at| self.state.owner(at)).cloned(), left: outcome.left.len() })
+    }
+}
+
+/// The foreign virtual servers of a plan but for those that were not removed.
+fn removed_foreign(plan: &Plan, outcome: &PlanOutcome) -> ForeignVirtualServers {
+    let failed = outcome.failures.iter().filter_map(|(operation, _)| plan.foreign_deleted_by(operation));
+    let failed: BTreeSet<_> = failed.collect();
+    let is_left = |address: &ServiceAddress| outcome.left.virtual_servers.contains(address);
+    plan.foreign.iter().filter(|address| !failed.contains(address) && !is_left(address)).collect()
 }
 
 #[cfg(test)]

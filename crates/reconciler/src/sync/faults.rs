@@ -1,17 +1,18 @@
 //! Whichever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
-//! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything.
+//! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything. So it is where
+//! a sync ends early, because others wait.
 
 use std::collections::BTreeSet;
 
 use dummy_interface::Changed;
-use ipvs::{Family, Scheduler};
+use ipvs::{Family, Scheduler, VirtualServerId};
 use netfilter::Element;
 use proptest::{prelude::*, sample::select};
 use service::{Change, Options, State};
 use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Foreign, Kernel, Ownership};
 
-use super::Reconciler;
+use super::{Reconciler, Slice, portions::Pace};
 use crate::{
     Timing, Trigger,
     follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
@@ -51,7 +52,7 @@ fn tell(reconciler: &mut Reconciler, inputs: &Inputs) {
 /// Syncs, and after a failure once more, as the schedule would. That must leave nothing undone.
 fn sync_and_retry(reconciler: &mut Reconciler, trigger: Trigger) {
     let failed = |trigger, reconciler: &mut Reconciler| {
-        let outcome = reconciler.sync(trigger).outcome;
+        let outcome = reconciler.sync_whole(trigger).outcome;
         outcome.unread.into_iter().chain(outcome.failures.into_iter().map(|(it, why)| format!("{it}: {why}")))
     };
     if failed(trigger, reconciler).next().is_some() {
@@ -113,6 +114,59 @@ fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
     story.survives(fault, |inputs| serving(inputs).0, |disturb| play(story, trigger, disturb))
 }
 
+/// Syncs in the smallest parts until nothing is left, and returns how many there were. Whatever is there after each of
+/// them is guarded.
+fn sync_in_parts(kernel: &FakeKernel, reconciler: &mut Reconciler, trigger: Trigger) -> usize {
+    (reconciler.portion, reconciler.pace) = (3, Pace::default());
+    let mut trigger = trigger;
+    for part in 1..1_000 {
+        let synced = reconciler.sync(trigger, &Slice::over());
+        assert!(synced.outcome.failures.is_empty() && synced.outcome.unread.is_none(), "{synced:?}");
+        let state = kernel.state();
+        for vip in &state.dummy_interface.bound {
+            assert!(state.elements.contains(&Element::Vip(*vip)), "{vip} is bound and not in its set");
+        }
+        for id in state.virtual_servers.keys() {
+            let VirtualServerId::Address(at) = id else { continue };
+            let kinds = [Element::ClusterIp, Element::External, Element::ExternalLocal].map(|of| of(*at));
+            assert!(kinds.iter().any(|kind| state.elements.contains(kind)), "{at} has no element");
+        }
+        match synced.busy {
+            None => return part,
+            Some(busy) => assert!(busy.left > 0),
+        }
+        trigger = Trigger::Continue;
+    }
+    panic!("it never ends");
+}
+
+/// Serves the one Services and then the others, and returns what is in the kernel.
+fn in_parts(story: &Story) -> (String, usize) {
+    let (kernel, mut reconciler) = serving(&story.before);
+    story.connect(&kernel);
+    tell(&mut reconciler, &story.after);
+    let parts = sync_in_parts(&kernel, &mut reconciler, Trigger::Change);
+    assert!(reconciler.compare().unwrap().is_empty());
+    let picture = picture(&kernel.state());
+    (picture, parts)
+}
+
+fn at_once(story: &Story) -> String {
+    let (kernel, mut reconciler) = serving(&story.before);
+    story.connect(&kernel);
+    tell(&mut reconciler, &story.after);
+    sync_and_retry(&mut reconciler, Trigger::Change);
+    let picture = picture(&kernel.state());
+    picture
+}
+
+#[test]
+fn a_change_in_parts_ends_as_one_at_once() {
+    let (picture, parts) = in_parts(&Story::fixed());
+    assert_eq!(picture, at_once(&Story::fixed()));
+    assert!(parts > 3, "only {parts} parts");
+}
+
 #[test]
 fn retry_heals_any_failed_call_of_a_partial_sync_without_a_live_removal() {
     for (trigger, fault) in TRIGGERS.into_iter().flat_map(|it| faults().map(move |fault| (it, fault))) {
@@ -124,6 +178,11 @@ fn retry_heals_any_failed_call_of_a_partial_sync_without_a_live_removal() {
 proptest! {
     // Each story is played as often as there are calls.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_change_in_parts_ends_as_one_at_once(story in any_story()) {
+        prop_assert_eq!(in_parts(&story).0, at_once(&story));
+    }
 
     #[test]
     fn so_it_is_whatever_is_wanted_before_and_after(

@@ -7,11 +7,13 @@ use std::{
 };
 
 use ipvs::{Family, Scheduler};
-use service::{State, in_turn, one_line};
+use service::{Dirty, Key, State, in_turn, one_line};
 use watcher::{Operation, OperationKind, ReadError};
 
-use super::DiffKey;
-use crate::{FailureKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
+use crate::{
+    FailureKind, Subsystem, SyncReport,
+    follow::{repairs::RepairSummary, stale_flows::Rerouted},
+};
 
 /// The outcome of a plan.
 #[derive(Debug, Default)]
@@ -26,6 +28,10 @@ pub(crate) struct PlanOutcome {
     pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
+    /// The keys of the operations that were not reached in time.
+    pub(crate) left: Dirty,
+    /// The operations that repaired what another program had changed.
+    pub(crate) repairs: RepairSummary,
     /// What makes UDP flows stale.
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.
@@ -39,7 +45,7 @@ pub(crate) struct PlanOutcome {
 }
 
 impl PlanOutcome {
-    /// Adds the outcome of a second plan.
+    /// Adds the outcome of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
         for (kind, count) in other.done {
             *self.done.entry(kind).or_default() += count;
@@ -51,6 +57,8 @@ impl PlanOutcome {
             *self.failure_counts.entry(kind).or_default() += count;
         }
         self.cut_off.extend(other.cut_off);
+        self.left.merge(other.left);
+        self.repairs.extend(other.repairs);
         self.rerouted.extend(other.rerouted);
         self.lacking.extend(other.lacking);
         self.lacking_tunnels.extend(other.lacking_tunnels);
@@ -62,25 +70,21 @@ impl PlanOutcome {
     /// namespace cannot hide the others.
     pub(crate) fn name_in_turn(&mut self, state: &State) {
         let namespace = |(operation, _): &(Operation, Arc<str>)| {
-            let at = match DiffKey::from_operation(operation)? {
-                DiffKey::VirtualServer(address) => address,
-                DiffKey::Element(element) => *element.virtual_server()?,
-                DiffKey::Vip(_) | DiffKey::Tunnel(_) => return None,
+            let at = match operation.key()? {
+                Key::VirtualServer(address) => address,
+                Key::Element(element) => *element.virtual_server()?,
+                Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) | Key::Vip(_) => return None,
             };
             Some(state.owner(&at)?.namespace())
         };
         self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
     }
 
-    /// What is left of it if what failed is tried again at once.
-    pub(crate) fn without_failures(self) -> Self {
-        Self {
-            done: self.done,
-            first_done: self.first_done,
-            cut_off: self.cut_off,
-            rerouted: self.rerouted,
-            ..Self::default()
-        }
+    /// The keys that must be looked at again: of the operations that failed, and of those that were not reached.
+    pub(crate) fn dirty(&self) -> Dirty {
+        let mut dirty = self.left.clone();
+        dirty.extend(self.failures.iter().filter_map(|(operation, _)| operation.key()));
+        dirty
     }
 
     /// Whether an operation failed on which all others depend.

@@ -1,12 +1,13 @@
 //! The first half of a sync: read what must be read.
 
-use std::{borrow::Cow, mem, time::Instant};
+use std::{mem, time::Instant};
 
 use ipvs::{RealServer, ServiceAddress, Tunnel};
-use service::{Change, Touched, one_line};
+use service::{Change, Dirty, one_line};
 use tracing::debug;
 use watcher::{
-    AdoptError, Drift, Observed, ReadError, VerifyError, VirtualServerImage, Whole, departing_real_servers,
+    AdoptError, Observed, ReadError, VerifyError, VirtualServerImage, differing, differing_links,
+    differing_tables,
 };
 
 use super::{Reconciler, deep_verify::Adopted};
@@ -15,105 +16,141 @@ use crate::Trigger;
 /// The parts of the kernel that must be read again because the kernel reported a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reread {
-    /// The parts that are compared as a whole then.
-    pub(super) whole: Whole,
-    /// Whether the node's own addresses are among them.
+    /// Devices and VIPs.
+    pub(super) links: bool,
+    /// Our tables.
+    pub(super) tables: bool,
+    /// The node's own addresses.
     pub(super) node_addresses: bool,
 }
 
 /// The image of the kernel that a sync works with, and how it was read.
-pub(super) struct Snapshot {
+pub(super) struct Reading {
     pub(super) image: Observed,
     /// Whether the whole kernel was checked, by reading it or by comparing it with the image.
     pub(super) full: bool,
-    /// Whether everything is compared with the desired state. Otherwise only the touched keys and the drift are.
-    pub(super) compare_all: bool,
-    /// Where the kernel differed from the image.
-    pub(super) drift: Drift,
-}
-
-impl Snapshot {
-    /// Returns the keys to compare: the touched ones, and those that have drifted.
-    pub(super) fn compared<'a>(&self, touched: &'a Touched) -> Cow<'a, Touched> {
-        let mut compared = Cow::Borrowed(touched);
-        if !self.drift.virtual_servers.is_empty() {
-            compared.to_mut().virtual_servers.extend(&self.drift.virtual_servers);
-        }
-        compared
-    }
+    /// Whether everything was compared with the desired state.
+    pub(super) everything: bool,
+    /// What differs from the image, or from the desired state without a known reason.
+    pub(super) drift: Dirty,
 }
 
 impl Reconciler {
-    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a
-    /// change. The node's addresses are an input of the desired state; the keys that they touch are added to
-    /// `touched`.
+    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a change. The
+    /// node's addresses are an input of the desired state; the keys that they change are added to `dirty`.
     pub(super) fn read(
         &mut self,
         image: Option<Observed>,
         trigger: Trigger,
-        mut reread: Reread,
-        touched: &mut Touched,
-    ) -> Result<Snapshot, ReadError> {
-        let Some(mut image) = image else { return self.read_everything(trigger, touched) };
-        // Whether a tunnel may go depends on what has come out of it by now.
-        reread.whole.dummy_interface |= !touched.tunnels.is_empty();
-        let full = trigger == Trigger::Period;
-        let drift = if full {
-            let deep_verify = self.deep_verify.next_part();
-            match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
-                Ok(drift) => drift,
-                Err(VerifyError::Unread(error)) => return Err(error),
-                Err(error) => {
-                    debug!("{}: everything is read", one_line(&error));
-                    return self.read_everything(trigger, touched);
-                }
-            }
+        reread: Reread,
+        dirty: &mut Dirty,
+    ) -> Result<Reading, ReadError> {
+        let Some(image) = image else { return self.read_everything(trigger, dirty) };
+        if trigger == Trigger::Period {
+            self.verify(image, trigger, dirty)
         } else {
-            if reread.whole.tables {
-                image.refresh_tables(&mut self.kernel)?;
-            }
-            if reread.whole.dummy_interface {
-                image.refresh_links(&mut self.kernel)?;
-            } else if reread.node_addresses {
-                image.refresh_node_addresses(&mut self.kernel)?;
-            }
-            Drift { whole: reread.whole, ..Drift::default() }
-        };
-        if full || reread.whole.dummy_interface || reread.node_addresses {
-            // Mostly a lease was renewed, and no address has changed.
-            touched.merge(self.update_node_addresses(&image));
+            self.refresh(image, reread, dirty)
         }
-        self.count_connections(&mut image, touched.virtual_servers.iter().copied())?;
-        // Touched, so that what the start has missed does not count as a change of another program.
-        for of in self.adopted.take_some() {
-            image.refresh_real_servers(&mut self.kernel, of)?;
-            touched.virtual_servers.insert(of);
-        }
-        // After a verification a comparison of everything can find only a fault in what is kept here, which would
-        // last for ever otherwise.
-        Ok(Snapshot { image, full, compare_all: full && self.deep_verify.is_first(), drift })
     }
 
-    fn read_everything(&mut self, trigger: Trigger, touched: &mut Touched) -> Result<Snapshot, ReadError> {
-        self.adopted = Adopted::default();
-        let image = self.read_anew(trigger == Trigger::Start, touched)?;
-        if !mem::replace(&mut self.has_adopted_tunnels, true) {
-            touched.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
+    /// Compares the whole kernel with the image.
+    fn verify(
+        &mut self,
+        mut image: Observed,
+        trigger: Trigger,
+        dirty: &mut Dirty,
+    ) -> Result<Reading, ReadError> {
+        let deep_verify = self.deep_verify.next_part();
+        let found = match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
+            Ok(found) => found,
+            Err(VerifyError::Unread(error)) => return Err(error),
+            Err(error) => {
+                debug!("{}: everything is read", one_line(&error));
+                return self.read_everything(trigger, dirty);
+            }
+        };
+        // Mostly a lease was renewed, and no address has changed.
+        dirty.merge(self.update_node_addresses(&image));
+        self.verify_adopted(&mut image, dirty)?;
+        // After a verification a comparison of everything can find only a fault in what is kept here, which would
+        // last for ever otherwise.
+        let everything = self.deep_verify.is_first();
+        let mut drift = if everything {
+            differing(&self.state, &image, &self.ownership)
+        } else {
+            self.differing(&image, found.links, found.tables)
+        };
+        drift.virtual_servers.extend(found.virtual_servers);
+        Ok(Reading { image, full: true, everything, drift })
+    }
+
+    /// Reads again what the kernel reported.
+    fn refresh(
+        &mut self,
+        mut image: Observed,
+        reread: Reread,
+        dirty: &mut Dirty,
+    ) -> Result<Reading, ReadError> {
+        if reread.tables {
+            image.refresh_tables(&mut self.kernel)?;
         }
-        Ok(Snapshot { image, full: true, compare_all: true, drift: Drift::default() })
+        // Whether a tunnel may go depends on what has come out of it by now.
+        let links = reread.links || !dirty.tunnels.is_empty();
+        if links {
+            image.refresh_links(&mut self.kernel)?;
+        } else if reread.node_addresses {
+            image.refresh_node_addresses(&mut self.kernel)?;
+        }
+        if links || reread.node_addresses {
+            dirty.merge(self.update_node_addresses(&image));
+        }
+        self.verify_adopted(&mut image, dirty)?;
+        let drift = self.differing(&image, links, reread.tables);
+        Ok(Reading { image, full: false, everything: false, drift })
+    }
+
+    /// What is not as desired in these parts.
+    fn differing(&self, image: &Observed, links: bool, tables: bool) -> Dirty {
+        let mut drift = Dirty::default();
+        if links {
+            drift.merge(differing_links(&self.state, image, &self.ownership));
+        }
+        if tables {
+            drift.merge(differing_tables(&self.state, image, &self.ownership));
+        }
+        drift
+    }
+
+    /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the start has missed
+    /// does not look like a change of another program.
+    fn verify_adopted(&mut self, image: &mut Observed, dirty: &mut Dirty) -> Result<(), ReadError> {
+        for of in self.adopted.take_some() {
+            image.refresh_real_servers(&mut self.kernel, of)?;
+            dirty.virtual_servers.insert(of);
+        }
+        Ok(())
+    }
+
+    fn read_everything(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
+        self.adopted = Adopted::default();
+        let image = self.read_anew(trigger == Trigger::Start, dirty)?;
+        if !mem::replace(&mut self.has_adopted_tunnels, true) {
+            dirty.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
+        }
+        let drift = differing(&self.state, &image, &self.ownership);
+        Ok(Reading { image, full: true, everything: true, drift })
     }
 
     /// Reads everything, real servers as text if that will do.
-    pub(super) fn read_anew(&mut self, as_text: bool, touched: &mut Touched) -> Result<Observed, ReadError> {
+    pub(super) fn read_anew(&mut self, as_text: bool, dirty: &mut Dirty) -> Result<Observed, ReadError> {
         let adopted = if as_text { self.adopt()? } else { None };
         let is_summary = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
         // The virtual servers of NodePorts, and which of their real servers leave, are known only with the node's
         // addresses.
-        touched.merge(self.update_node_addresses(&image));
+        dirty.merge(self.update_node_addresses(&image));
         if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
-            self.count_connections(&mut image, all.iter().copied())?;
             self.read_what_a_summary_lacks(&mut image, all.iter().copied())?;
             self.adopted = Adopted::new(all);
         }
@@ -130,21 +167,6 @@ impl Reconciler {
                 Ok(None)
             }
         }
-    }
-
-    /// Reads the real servers of those virtual servers again of which one leaves: only the kernel knows whether it has
-    /// connections.
-    fn count_connections(
-        &mut self,
-        image: &mut Observed,
-        of: impl IntoIterator<Item = ServiceAddress>,
-    ) -> Result<(), ReadError> {
-        for address in of {
-            if departing_real_servers(&self.state, image, &address).next().is_some() {
-                image.refresh_real_servers(&mut self.kernel, address)?;
-            }
-        }
-        Ok(())
     }
 
     /// Reads the real servers of those virtual servers again that want thresholds or have kinds of tunnels: a summary shows
@@ -169,17 +191,17 @@ impl Reconciler {
 
     /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which tunnels are in
     /// use and which gateways there are, in the desired state. The same as before touches nothing.
-    pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Touched {
+    pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Dirty {
         let now = Instant::now();
         let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, now);
         self.rerouted.record_local_addresses(new);
-        let mut touched = self.state.apply(self.lost_addresses.to_change());
+        let mut dirty = self.state.apply(self.lost_addresses.to_change());
         self.tunnels_in_use.update(&image.dummy_interface.tunnels, now);
-        touched.merge(self.state.apply(self.tunnels_in_use.to_change(now)));
+        dirty.merge(self.state.apply(self.tunnels_in_use.to_change(now)));
         if let Some(mtu) = image.dummy_interface.link_mtu {
-            touched.merge(self.state.apply(Change::LinkMtu(mtu)));
+            dirty.merge(self.state.apply(Change::LinkMtu(mtu)));
         }
-        touched.merge(self.state.apply(Change::Gateways(image.dummy_interface.gateways.clone())));
-        touched
+        dirty.merge(self.state.apply(Change::Gateways(image.dummy_interface.gateways.clone())));
+        dirty
     }
 }

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use ipvs::Family;
 use netfilter::Element;
 
-use super::{Computed, Touched};
+use super::{Computed, Dirty};
 use crate::{compute::Urgency, ref_counts::RefCounts};
 
 /// The keys that at least one Service wants.
@@ -25,16 +25,16 @@ pub(crate) struct SharedKeys {
 
 impl SharedKeys {
     /// Counts the keys of one more Service.
-    pub(crate) fn add(&mut self, computed: &Computed, touched: &mut Touched) {
+    pub(crate) fn add(&mut self, computed: &Computed, dirty: &mut Dirty) {
         for vip in computed.desired.vips() {
             if self.vips.add(vip) {
-                touched.toggle_vip(vip);
-                touched.toggle_element(Element::Vip(vip));
+                dirty.toggle_vip(vip);
+                dirty.toggle_element(Element::Vip(vip));
             }
         }
         for &element in computed.desired.shared_elements() {
             if self.elements.add(element) {
-                touched.toggle_element(element);
+                dirty.toggle_element(element);
             }
         }
         for family in answered_directly(computed) {
@@ -49,16 +49,16 @@ impl SharedKeys {
     }
 
     /// Removes the keys of one Service from the counts.
-    pub(crate) fn remove(&mut self, computed: &Computed, touched: &mut Touched) {
+    pub(crate) fn remove(&mut self, computed: &Computed, dirty: &mut Dirty) {
         for vip in computed.desired.vips() {
             if self.vips.remove(&vip) {
-                touched.toggle_vip(vip);
-                touched.toggle_element(Element::Vip(vip));
+                dirty.toggle_vip(vip);
+                dirty.toggle_element(Element::Vip(vip));
             }
         }
         for element in computed.desired.shared_elements() {
             if self.elements.remove(element) {
-                touched.toggle_element(*element);
+                dirty.toggle_element(*element);
             }
         }
         for family in answered_directly(computed) {

@@ -10,7 +10,7 @@ use std::{
 use ipvs::Family;
 use netfilter::Element;
 
-use super::{State, Touched};
+use super::{Dirty, State};
 use crate::input::Peers;
 
 impl State {
@@ -47,42 +47,37 @@ impl State {
 
     /// Marks the families in which this node began or ceased to unpack, and with them the elements that are wanted only
     /// where it does; among them the nodes that are let in.
-    pub(super) fn touch_tunnels(
-        &self,
-        unpacked: [bool; 2],
-        peers_before: &Arc<Peers>,
-        touched: &mut Touched,
-    ) {
+    pub(super) fn touch_tunnels(&self, unpacked: [bool; 2], peers_before: &Arc<Peers>, dirty: &mut Dirty) {
         for (family, unpacked) in Family::BOTH.into_iter().zip(unpacked) {
             let unpacks = self.unpacks(family);
             if unpacked != unpacks {
-                touched.tunnels.insert(family);
-                self.touch_all_for_unpacking(family, unpacks, touched);
+                dirty.tunnels.insert(family);
+                self.touch_all_for_unpacking(family, unpacks, dirty);
             } else if !unpacks {
-                touched.elements.retain(|element| !is_for_unpacking(element, family));
+                dirty.elements.retain(|element| !is_for_unpacking(element, family));
             }
             let peers = self.inputs.node().peers();
             if unpacks && peers.are_listed() != peers_before.are_listed() {
                 // Who may send is known only now, or not any more.
-                touched.tunnels.insert(family);
+                dirty.tunnels.insert(family);
             }
             if unpacked != unpacks || unpacks && !Arc::ptr_eq(peers_before, peers) {
                 let before: BTreeSet<_> = peers_before.senders(family).filter(|_| unpacked).collect();
                 let now = peers.senders(family).filter(|_| unpacks).collect();
-                touched.elements.extend((&before ^ &now).into_iter().map(Element::TunnelSender));
+                dirty.elements.extend((&before ^ &now).into_iter().map(Element::TunnelSender));
             }
         }
     }
 
     /// Marks all elements that Services want only where this node unpacks, which it has just begun or ceased to do. Those
     /// that were marked already have changed in the same moment.
-    fn touch_all_for_unpacking(&self, family: Family, unpacks: bool, touched: &mut Touched) {
+    fn touch_all_for_unpacking(&self, family: Family, unpacks: bool, dirty: &mut Dirty) {
         let depends = |element: &Element| is_for_unpacking(element, family);
         let now: BTreeSet<_> = self.elements_of_services().filter(depends).collect();
         let (toggled, others): (BTreeSet<_>, _) =
-            mem::take(&mut touched.elements).into_iter().partition(depends);
-        touched.elements = others;
-        touched.elements.extend(if unpacks { now } else { &now ^ &toggled });
+            mem::take(&mut dirty.elements).into_iter().partition(depends);
+        dirty.elements = others;
+        dirty.elements.extend(if unpacks { now } else { &now ^ &toggled });
     }
 }
 

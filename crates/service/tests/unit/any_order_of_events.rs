@@ -19,9 +19,9 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    Absence, AddressKind, AddressOwner, Balancing, Change, Endpoint, EndpointReason, EndpointSlice,
+    Absence, AddressKind, AddressOwner, Balancing, Change, Dirty, Endpoint, EndpointReason, EndpointSlice,
     ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer,
-    Service, ServiceKind, ServicePort, State, Touched, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
+    Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -431,7 +431,7 @@ fn is_elsewhere(state: &State, ip: IpAddr) -> bool {
     )
 }
 
-fn includes(touched: &Touched, keys: &Touched) -> bool {
+fn includes(touched: &Dirty, keys: &Dirty) -> bool {
     keys.virtual_servers.is_subset(&touched.virtual_servers)
         && keys.vips.is_subset(&touched.vips)
         && keys.elements.is_subset(&touched.elements)

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use crate::common::*;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::Element;
-use service::{
-    Change, Endpoint, EndpointSlice, Service, ServiceKind, State, Touched, Traffic, TrafficPolicy,
-};
+use service::{Change, Dirty, Endpoint, EndpointSlice, Service, ServiceKind, State, Traffic, TrafficPolicy};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 /// Where traffic comes in from outside: an external IP, a load balancer's address, a NodePort.
@@ -253,7 +251,7 @@ fn a_changed_count_alone_touches_the_reports() {
     let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
     assert_eq!(
         touched,
-        Touched { reports: true, ..Touched::default() },
+        Dirty { reports: true, ..Dirty::default() },
         "an endpoint elsewhere serves nobody here"
     );
     assert_eq!(without_local_endpoint(&state, Traffic::Internal), [1, 0]);

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use crate::common::*;
 use ipvs::{Family, Protocol};
 use netfilter::{Element, HealthCheckPort};
-use service::{Change, Endpoint, EndpointSlice, Service, ServiceKind, State, Touched, TrafficPolicy};
+use service::{Change, Dirty, Endpoint, EndpointSlice, Service, ServiceKind, State, TrafficPolicy};
 
 fn balanced() -> Service {
     Service {
@@ -50,7 +50,7 @@ fn endpoints_that_terminate_are_used_and_do_not_count() {
     assert_eq!(health_checks(&state), web(32_000, 1, 0));
     let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1").here()])));
     // It is still the real server; but the load balancer must hear of it now.
-    assert_eq!(touched, Touched { reports: true, ..Touched::default() });
+    assert_eq!(touched, Dirty { reports: true, ..Dirty::default() });
     assert_eq!(real_servers(&state, "203.0.113.1:80"), ["10.1.0.1:8080"]);
     assert_eq!(health_checks(&state), web(32_000, 0, 0));
 }

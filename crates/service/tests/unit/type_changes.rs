@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use crate::common::*;
 use ipvs::Protocol;
-use service::{Change, Service, ServiceKind, State, Touched, TrafficPolicy};
+use service::{Change, Dirty, Service, ServiceKind, State, TrafficPolicy};
 
 fn cluster_ip() -> Service {
     service("web", "10.96.0.1")
@@ -57,7 +57,7 @@ fn before(web: Service) -> State {
 }
 
 /// What a change touches that leads from one state to the next, which must be as if it had always been.
-fn changed(state: &mut State, change: Change, to: &State) -> Touched {
+fn changed(state: &mut State, change: Change, to: &State) -> Dirty {
     let old = wanted(state);
     let touched = state.apply(change);
     assert_eq!(wanted(state), wanted(to));
@@ -65,7 +65,7 @@ fn changed(state: &mut State, change: Change, to: &State) -> Touched {
     touched
 }
 
-fn addresses(touched: &Touched) -> Vec<String> {
+fn addresses(touched: &Dirty) -> Vec<String> {
     touched.virtual_servers.iter().map(ToString::to_string).collect()
 }
 

@@ -19,11 +19,12 @@ use netfilter::{
 };
 use proptest::{collection::vec, prelude::*};
 use service::{
-    Balancing, Change, EndpointSlice, ObjectName, Service, State, Touched, Urgency, Weight, Weights,
+    Balancing, Change, Dirty, EndpointSlice, ObjectName, Service, State, Urgency, Weight, Weights,
 };
 use testkit::FakeKernel;
 use watcher::{
-    Foreign, Observed, Operation, Ownership, Plan, Scope, Whole, departing_real_servers, diff, is_foreign,
+    Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff, differing_links,
+    differing_tables, is_foreign,
 };
 
 /// Whether a virtual server that no Service wants is left alone on this node.
@@ -236,7 +237,7 @@ proptest! {
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
         let observed = read(&fake);
-        let small = diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours);
+        let small = diff(&state, &observed, &touched, &ours);
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
@@ -246,15 +247,23 @@ proptest! {
     #[test]
     fn notified_parts_are_repaired_without_comparing_anything_else(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), disturbance in any_disturbance(), whole in any_whole()
+        change in any_change(), disturbance in any_disturbance(), notified in any::<(bool, bool)>()
     ) {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
         let settled = read(&fake);
         let touched = state.apply(change);
-        put_links_and_tables(&fake, whole.dummy_interface.then_some(disturbance.0), whole.tables.then_some(disturbance.1));
+        let (links, tables) = notified;
+        put_links_and_tables(&fake, links.then_some(disturbance.0), tables.then_some(disturbance.1));
         let observed = read(&fake);
-        let repair = diff(&state, &observed, Scope::Touched(&touched, whole), &ours);
+        let mut dirty = touched.clone();
+        if links {
+            dirty.merge(differing_links(&state, &observed, &ours));
+        }
+        if tables {
+            dirty.merge(differing_tables(&state, &observed, &ours));
+        }
+        let repair = diff(&state, &observed, &dirty, &ours);
         let mut whole: Plan = full(&state, &observed, &ours);
         // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
         // So is theirs at an address that somebody else binds while our table is gone.
@@ -275,7 +284,7 @@ proptest! {
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), whole in any_whole(), expired in any::<u64>()
+        change in any_change(), expired in any::<u64>()
     ) {
         let mut state = state(&inputs);
         let mut observed = read(&fake);
@@ -284,8 +293,7 @@ proptest! {
         prop_assert_eq!(careless(&first, &state, &observed), None);
 
         let touched = state.apply(change);
-        for scope in [Scope::All, Scope::Touched(&touched, whole)] {
-            let plan = diff(&state, &observed, scope, &ours);
+        for plan in [full(&state, &observed, &ours), diff(&state, &observed, &touched, &ours)] {
             prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
     }
@@ -432,12 +440,12 @@ proptest! {
     ) {
         let mut state = state(&inputs);
         settle(&state, &fake, &ours);
-        let mut touched = Touched::default();
+        let mut touched = Dirty::default();
         for change in changes {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, Scope::Touched(&touched, Whole::NONE), &ours).operations() {
+        for operation in diff(&state, &observed, &touched, &ours).operations() {
             let Operation::Ipvs(
                 Command::DeleteRealServer(VirtualServerId::Address(of), _) | Command::EditRealServer(VirtualServerId::Address(of), _),
             ) = &operation
@@ -795,9 +803,9 @@ fn an_endpoint_moving_between_slices_changes_nothing_if_one_sync_sees_both() {
         new(&[]),
     ]);
     settle(&state, &fake, &ours);
-    let plan = |state: &State, touched: &Touched| {
+    let plan = |state: &State, touched: &Dirty| {
         let observed = read(&fake);
-        diff(state, &observed, Scope::Touched(touched, Whole::NONE), &ours)
+        diff(state, &observed, touched, &ours)
     };
 
     let mut both = state.apply(old(&["10.244.2.2"]));

@@ -74,7 +74,7 @@ proptest! {
 
         let drift = verify(&mut image, &after);
         prop_assert_eq!(&drift.virtual_servers, &expected);
-        prop_assert_eq!((drift.whole.dummy_interface, drift.whole.tables), (dummy_interface, tables));
+        prop_assert_eq!((drift.links, drift.tables), (dummy_interface, tables));
         prop_assert_eq!(differences(&image, &truth), BTreeSet::new());
         prop_assert_eq!((&image.dummy_interface, &image.netfilter), (&truth.dummy_interface, &truth.netfilter));
         let there = expected.iter().filter(|of| truth.virtual_servers.contains_key(of));

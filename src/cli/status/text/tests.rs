@@ -31,6 +31,7 @@ last repair:     3.2 s ago, for the period; since the start 9 operations on what
                  and more
 last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
+busy with:       shop/large for 12 s; 700 changes left, others are served in between
 API server:      10.0.0.1:6443
                  endpointslices NOT watched for 42 s; last failure 3.2 s ago: the server answered 503 Service Unavailable
                  nodes watched for 3 h 11 min

@@ -70,13 +70,13 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
     reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1])]));
     let address: IpAddr = [192, 0, 2, 1].into();
     fake.state().dummy_interface.node_addresses.insert(address);
-    reconciler.sync(Trigger::Start);
+    reconciler.sync_whole(Trigger::Start);
     fake.heal();
 
     let change = Changed { node_addresses: true, ..Changed::default() };
     let hear = |reconciler: &mut Reconciler| {
         reconciler.on_link_event(&change);
-        reconciler.sync(Trigger::NodeAddresses);
+        reconciler.sync_whole(Trigger::NodeAddresses);
         assert!(reconciler.compare().unwrap().is_empty(), "and nobody wants anything else");
         fake.writes()
     };
@@ -93,7 +93,7 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
     assert_eq!(hear(&mut reconciler), "");
     let (due, trigger) = reconciler.next_check().unwrap();
     assert!(due <= Instant::now());
-    reconciler.sync(trigger);
+    reconciler.sync_whole(trigger);
     assert_eq!(
         fake.writes(),
         "delete virtual server TCP 192.0.2.1:30080\n\
@@ -108,7 +108,7 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
     let mut reconciler = reconciler(&fake, Draining::new(Some(Duration::ZERO)));
     reconciler.apply_change(Change::ReplaceServices(vec![web()]));
     reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1, 2])]));
-    assert!(reconciler.sync(Trigger::Start).outcome.failures.is_empty());
+    assert!(reconciler.sync_whole(Trigger::Start).outcome.failures.is_empty());
     let id = VIP.into();
     let real_servers = |count: u32| {
         let mut state = fake.state();
@@ -122,20 +122,20 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
 
     // A fault in what is kept: nobody knows that a real server is not wanted any more.
     reconciler.apply_change(Change::ApplySlice(slice(&[1])));
-    reconciler.touched = Touched::default();
+    reconciler.dirty = Dirty::default();
     let mut next = reconciler.deep_verify;
     while !next.next_part().is_first() {
         reconciler.deep_verify = next;
     }
     assert!(!next.contains(&VIP), "it is found although it is not its turn");
-    reconciler.sync(Trigger::Period);
+    reconciler.sync_whole(Trigger::Period);
     assert_eq!(
         fake.writes().lines().last(),
         Some("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0")
     );
     assert_eq!(reconciler.draining().virtual_servers().collect::<Vec<_>>(), [VIP]);
     // The timeout is over at once, so the next check of what drains removes it.
-    reconciler.sync(Trigger::Period);
+    reconciler.sync_whole(Trigger::Period);
     assert_eq!(real_servers(3), 1);
     assert_eq!(reconciler.draining().count(), 0);
 }

@@ -10,8 +10,8 @@ use std::{
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses,
-    ObjectName, Options, RefusedAddress, Service, ServicePort, State, Touched, Traffic, WithoutLocalEndpoint,
+    Change, Dirty, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses,
+    ObjectName, Options, RefusedAddress, Service, ServicePort, State, Traffic, WithoutLocalEndpoint,
 };
 
 /// The node of every test.
@@ -257,9 +257,9 @@ pub(crate) fn wanted(state: &State) -> Wanted {
 }
 
 /// The keys whose desired value differs.
-pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
+pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Dirty {
     let keys = before.virtual_servers.keys().chain(after.virtual_servers.keys());
-    Touched {
+    Dirty {
         virtual_servers: keys
             .filter(|at| before.virtual_servers.get(at) != after.virtual_servers.get(at))
             .copied()
@@ -282,5 +282,6 @@ pub(crate) fn difference(before: &Wanted, after: &Wanted) -> Touched {
         reports: before.health_checks != after.health_checks
             || before.without_local_endpoint != after.without_local_endpoint
             || before.refused != after.refused,
+        ..Dirty::default()
     }
 }

@@ -20,9 +20,7 @@ use service::{
     Weight,
 };
 use testkit::{FakeKernel, fake_kernel};
-use watcher::{
-    Foreign, Kernel, Observed, Operation, Ownership, Plan, Scope, VirtualServerImage, Whole, diff,
-};
+use watcher::{Foreign, Kernel, Observed, Operation, Ownership, Plan, VirtualServerImage, diff_everything};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
@@ -93,7 +91,7 @@ pub(crate) fn state(changes: &[Change]) -> State {
 }
 
 pub(crate) fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
-    diff(state, observed, Scope::All, ours)
+    diff_everything(state, observed, ours)
 }
 
 pub(crate) fn read(fake: &FakeKernel) -> Observed {
@@ -540,9 +538,6 @@ pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Obser
 }
 
 /// The parts that are looked at as a whole.
-pub(crate) fn any_whole() -> impl Strategy<Value = Whole> {
-    any::<(bool, bool)>().prop_map(|(dummy_interface, tables)| Whole { dummy_interface, tables })
-}
 
 pub(crate) fn put_links_and_tables(
     fake: &FakeKernel,

@@ -1,0 +1,272 @@
+//! In which portions, and in which order, a sync carries out what it must look at: so that no Service waits long for
+//! the many operations of another.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use ipvs::ServiceAddress;
+use netfilter::Element;
+use rustc_hash::FxHashMap;
+use service::{Dirty, Key, State};
+use watcher::{Observed, pending_changes};
+
+/// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on a kernel
+/// without anything in its way.
+pub(crate) const PORTION: usize = 2_000;
+
+/// How many operations an allowed source range counts for. In the kernel's set of ranges each insertion and removal costs
+/// as much as there are ranges (net/netfilter/nft_set_pipapo.c).
+const COST_OF_SOURCE_RANGE: usize = 8;
+
+/// What belongs together: it is carried out in the order of one plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Group {
+    /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first goes.
+    Vip(IpAddr),
+    /// A virtual server at an address that is not bound: a NodePort.
+    VirtualServer(ServiceAddress),
+}
+
+/// Keys whose plan is carried out as a whole, unless it takes too long.
+#[derive(Debug, Default)]
+pub(crate) struct Portion {
+    pub(crate) dirty: Dirty,
+    /// How many operations it has, about.
+    cost: usize,
+    /// The groups whose keys are in it.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// For how many syncs each group has been put off.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(FxHashMap<Group, u32>);
+
+impl Waiting {
+    /// Records which groups a sync has carried out, if in part, and which it has put off.
+    pub(crate) fn update(&mut self, put_off: &[Group], carried_out: &[Group]) {
+        let mut before = mem::take(&mut self.0);
+        let begun: rustc_hash::FxHashSet<_> = carried_out.iter().collect();
+        for group in put_off.iter().filter(|group| !begun.contains(group)) {
+            self.0.insert(*group, before.remove(group).unwrap_or_default().saturating_add(1));
+        }
+    }
+
+    /// The cost of a group that counts in its turn: half as much with each sync that it has waited, so that every one comes
+    /// first in the end.
+    fn counted_cost(&self, group: &Group, cost: usize) -> usize {
+        let waited = self.0.get(group).copied().unwrap_or_default();
+        cost.checked_shr(waited).unwrap_or_default()
+    }
+}
+
+/// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent Services; the
+/// others, those with few operations first; and last the rules that take over the traffic of other programs, and what no
+/// Service needs any more.
+///
+/// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
+pub(super) fn portions(
+    dirty: Dirty,
+    state: &State,
+    observed: &Observed,
+    waiting: &Waiting,
+    most: usize,
+) -> Vec<Portion> {
+    let mut first = Dirty { reports: dirty.reports, ..Dirty::default() };
+    let mut last = Dirty::default();
+    let mut groups: BTreeMap<Group, Portion> = BTreeMap::new();
+    let group_of = |at: &ServiceAddress| {
+        if is_vip(&at.ip, state, observed) { Group::Vip(at.ip) } else { Group::VirtualServer(*at) }
+    };
+    for key in dirty.keys() {
+        let group = match &key {
+            Key::VirtualServer(at) => Some(group_of(at)),
+            Key::Vip(vip) | Key::Element(Element::Vip(vip)) => Some(Group::Vip(*vip)),
+            Key::Element(element) => element.virtual_server().map(group_of),
+            Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => None,
+        };
+        match group {
+            Some(group) => groups.entry(group).or_default().add(key, state, observed),
+            None if is_for_others(&key, state) => first.insert(key),
+            None => last.insert(key),
+        }
+    }
+    if groups.values().map(|group| group.cost).sum::<usize>() <= most {
+        return vec![Portion { groups: groups.into_keys().collect(), dirty, cost: 0 }];
+    }
+    let mut order: Vec<_> = groups
+        .into_iter()
+        .map(|(group, portion)| {
+            let urgency = state.urgency(&group.ip());
+            ((urgency, waiting.counted_cost(&group, portion.cost), group), portion)
+        })
+        .collect();
+    order.sort_unstable_by_key(|(turn, _)| *turn);
+    let mut portions = vec![Portion { dirty: first, ..Portion::default() }];
+    for ((_, _, group), portion) in order {
+        for part in portion.split(group, state, observed, most) {
+            match portions.last_mut() {
+                Some(before) if !before.groups.is_empty() && before.cost + part.cost <= most => {
+                    before.append(part, group);
+                }
+                _ => portions.push(Portion { groups: vec![group], ..part }),
+            }
+        }
+    }
+    portions.push(Portion { dirty: last, ..Portion::default() });
+    portions.retain(|portion| !portion.dirty.is_empty());
+    portions
+}
+
+/// Whether an address is bound, or shall be.
+fn is_vip(ip: &IpAddr, state: &State, observed: &Observed) -> bool {
+    let links = &observed.dummy_interface;
+    state.wants_vip(ip) || links.bound.contains(ip) || links.stale_bindings.contains(ip)
+}
+
+/// Whether a key of no group is something on which others rest. The rest must stay until nothing needs it.
+fn is_for_others(key: &Key, state: &State) -> bool {
+    match key {
+        Key::Device | Key::Table(_) => true,
+        Key::Tunnel(family) => state.unpacks(*family),
+        Key::Element(element) => state.wants_element(element),
+        Key::Rules(_) | Key::Vip(_) | Key::VirtualServer(_) => false,
+    }
+}
+
+impl Group {
+    /// The address of its virtual servers.
+    pub(crate) fn ip(&self) -> IpAddr {
+        match self {
+            Self::Vip(ip) => *ip,
+            Self::VirtualServer(at) => at.ip,
+        }
+    }
+}
+
+impl Portion {
+    /// Adds a key.
+    fn add(&mut self, key: Key, state: &State, observed: &Observed) {
+        self.cost += match &key {
+            Key::VirtualServer(at) => 1 + pending_changes(state, observed, at),
+            Key::Element(Element::AllowedSource(_)) => COST_OF_SOURCE_RANGE,
+            _ => 1,
+        };
+        self.dirty.insert(key);
+    }
+
+    /// Adds what belongs to a group.
+    fn append(&mut self, part: Self, group: Group) {
+        self.dirty.merge(part.dirty);
+        self.cost += part.cost;
+        if self.groups.last() != Some(&group) {
+            self.groups.push(group);
+        }
+    }
+
+    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it. The address is
+    /// bound with the last of them, and unbound with the first.
+    fn split(self, group: Group, state: &State, observed: &Observed, most: usize) -> Vec<Self> {
+        if self.cost <= most {
+            return vec![self];
+        }
+        let ip = group.ip();
+        let mut by_server: BTreeMap<Option<ServiceAddress>, Self> = BTreeMap::new();
+        let (mut before, mut after) = (Self::default(), Self::default());
+        for key in self.dirty.keys() {
+            match &key {
+                // Its element is added before it is bound, and deleted after it is unbound.
+                Key::Vip(_) if state.wants_vip(&ip) => after.add(key, state, observed),
+                Key::Vip(_) => before.add(key, state, observed),
+                Key::Element(Element::Vip(_)) if state.wants_vip(&ip) => before.add(key, state, observed),
+                Key::Element(Element::Vip(_)) => after.add(key, state, observed),
+                Key::VirtualServer(at) => by_server.entry(Some(*at)).or_default().add(key, state, observed),
+                Key::Element(element) => {
+                    let at = element.virtual_server().copied();
+                    by_server.entry(at).or_default().add(key, state, observed);
+                }
+                _ => before.add(key, state, observed),
+            }
+        }
+        let all = [before].into_iter().chain(by_server.into_values()).chain([after]);
+        let mut parts: Vec<Self> = Vec::new();
+        for part in all.filter(|part| !part.dirty.is_empty()) {
+            match parts.last_mut() {
+                Some(last) if last.cost + part.cost <= most => {
+                    last.dirty.merge(part.dirty);
+                    last.cost += part.cost;
+                }
+                _ => parts.push(part),
+            }
+        }
+        parts
+    }
+}
+
+/// For how long a sync carries out operations before it looks whether anything has arrived, and for how long it goes on
+/// where nothing has: then it reports what it has done so far.
+const SLICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// How long an exchange with the kernel shall take at most: it cannot be interrupted.
+const LONGEST_EXCHANGE: Duration = Duration::from_millis(40);
+
+/// How many operations one exchange has at least, and at most.
+const EXCHANGE: [usize; 2] = [16, 4_096];
+
+/// The time that a sync may take before it looks for what has arrived.
+pub(crate) struct Slice<'a> {
+    begin: Instant,
+    lengths: [Duration; 2],
+    /// Whether anything has arrived for the writer.
+    is_waited_for: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Slice<'a> {
+    pub(crate) fn begin(is_waited_for: &'a dyn Fn() -> bool) -> Self {
+        Self { begin: Instant::now(), lengths: SLICE, is_waited_for }
+    }
+
+    /// One that is over before anything is carried out.
+    #[cfg(test)]
+    pub(crate) fn over() -> Self {
+        Self { lengths: [Duration::ZERO; 2], ..Self::begin(&|| true) }
+    }
+
+    /// Whether the rest must wait for the next sync.
+    pub(crate) fn is_over(&self) -> bool {
+        let (taken, [short, long]) = (self.begin.elapsed(), self.lengths);
+        taken >= long || taken >= short && (self.is_waited_for)()
+    }
+}
+
+/// How many operations one exchange with the kernel has, by how long the last ones took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace(usize);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(256)
+    }
+}
+
+impl Pace {
+    pub(crate) fn operations(self) -> usize {
+        self.0
+    }
+
+    /// Records how long an exchange of so many operations took.
+    pub(crate) fn update(&mut self, operations: usize, took: Duration) {
+        let [least, most] = EXCHANGE;
+        if took > LONGEST_EXCHANGE {
+            self.0 = (self.0 / 2).max(least);
+        } else if operations >= self.0 && took < LONGEST_EXCHANGE / 4 {
+            self.0 = (self.0 * 2).min(most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

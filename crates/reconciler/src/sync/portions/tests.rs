@@ -1,0 +1,149 @@
+use ipvs::Protocol::Tcp;
+use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort};
+
+use super::*;
+
+/// Services by their ClusterIPs, each with so many ports and endpoints.
+fn state(services: &[(&str, [u8; 4], u16, u16)]) -> State {
+    let mut state = State::new(Options::new("node"));
+    let (mut all, mut slices) = (Vec::new(), Vec::new());
+    for (name, ip, ports, endpoints) in services {
+        let (namespace, service) = name.split_once('/').unwrap();
+        let name = ObjectName::new(namespace, service);
+        let port =
+            |port: u16| ServicePort { name: port.to_string().into(), protocol: Tcp, port, node_port: None };
+        all.push(Service {
+            created: Some(0),
+            cluster_ips: vec![(*ip).into()],
+            ports: (53..53 + *ports).map(port).collect(),
+            ..Service::new(name.clone())
+        });
+        let port = |port: u16| EndpointPort { name: port.to_string().into(), protocol: Tcp, port };
+        let endpoint = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            Endpoint::new([10, 244, high, low].into())
+        };
+        slices.push(EndpointSlice {
+            ports: (53..53 + *ports).map(port).collect(),
+            endpoints: (0..*endpoints).map(endpoint).collect(),
+            ..EndpointSlice::new(ObjectName::new(namespace, service), name, ipvs::Family::V4)
+        });
+    }
+    state.apply(Change::ReplaceServices(all));
+    state.apply(Change::ReplaceSlices(slices));
+    state
+}
+
+const LARGE: [u8; 4] = [10, 96, 0, 1];
+const SMALL: [u8; 4] = [10, 96, 0, 2];
+const DNS: [u8; 4] = [10, 96, 0, 3];
+
+fn large_small_and_dns() -> State {
+    state(&[("a/large", LARGE, 10, 100), ("b/small", SMALL, 1, 2), ("kube-system/kube-dns", DNS, 1, 2)])
+}
+
+/// Everything that is desired, in portions of so many operations.
+fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
+    let ours = watcher::Ownership {
+        families: [ipvs::Family::V4].into(),
+        exclude: Vec::new(),
+        foreign: watcher::Foreign::Delete,
+    };
+    let nothing = Observed::default();
+    let all = watcher::differing(state, &nothing, &ours);
+    let portions = portions(all.clone(), state, &nothing, waiting, most);
+    let mut together = Dirty::default();
+    for portion in &portions {
+        assert!(portion.dirty.keys().all(|key| !together.contains(&key)), "{portions:#?}");
+        together.merge(portion.dirty.clone());
+    }
+    assert_eq!(together, all, "each key is in one portion");
+    portions
+}
+
+/// The groups in their turn, each once.
+fn turns(portions: &[Portion]) -> Vec<Group> {
+    let mut groups: Vec<_> = portions.iter().flat_map(|portion| portion.groups.iter().copied()).collect();
+    groups.dedup();
+    groups
+}
+
+#[test]
+fn urgent_services_come_first_and_costly_ones_last() {
+    let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
+    assert_eq!(turns(&portions), [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into())));
+    let (first, last) = (&portions.first().unwrap().dirty, &portions.last().unwrap().dirty);
+    assert!(first.device && first.tables.len() == 1 && first.virtual_servers.is_empty(), "{first:?}");
+    assert!(last.rules.len() == 1 && last.len() == 1, "{last:?}");
+}
+
+#[test]
+fn few_operations_are_one_portion() {
+    assert_eq!(divided(&large_small_and_dns(), &Waiting::default(), PORTION).len(), 1);
+}
+
+#[test]
+fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first() {
+    let has_vip = |portion: &&Portion| portion.dirty.vips.contains(&LARGE.into());
+    let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
+    let of_large: Vec<_> =
+        portions.iter().filter(|portion| portion.groups.contains(&Group::Vip(LARGE.into()))).collect();
+    assert!(of_large.len() >= 10, "{of_large:#?}");
+    let [before @ .., last] = of_large.as_slice() else { panic!("none") };
+    assert!(has_vip(last) && !before.iter().any(has_vip));
+    assert!(before.first().unwrap().dirty.elements.contains(&Element::Vip(LARGE.into())));
+
+    // Now it is there, and is not wanted any more.
+    let (before, nothing) = (large_small_and_dns(), state(&[]));
+    let mut observed = Observed::default();
+    let ours = watcher::Ownership {
+        families: [ipvs::Family::V4].into(),
+        exclude: Vec::new(),
+        foreign: watcher::Foreign::Delete,
+    };
+    watcher::diff_everything(&before, &observed, &ours)
+        .operations()
+        .for_each(|operation| observed.carried_out(&operation));
+    let all = watcher::differing(&nothing, &observed, &ours);
+    let portions = portions_of_large(all, &nothing, &observed);
+    let [first, rest @ .., last] = portions.as_slice() else { panic!("{portions:#?}") };
+    assert!(has_vip(&first) && !rest.iter().any(|portion| has_vip(&portion)));
+    assert!(last.dirty.elements.contains(&Element::Vip(LARGE.into())));
+}
+
+fn portions_of_large(all: Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
+    let mut portions = portions(all, state, observed, &Waiting::default(), 150);
+    portions.retain(|portion| portion.groups.contains(&Group::Vip(LARGE.into())));
+    portions
+}
+
+#[test]
+fn one_that_waits_long_enough_comes_before_the_others() {
+    let (state, mut waiting) = (large_small_and_dns(), Waiting::default());
+    let large = Group::Vip(LARGE.into());
+    for _ in 0..16 {
+        waiting.update(&[large], &[]);
+    }
+    assert_eq!(turns(&divided(&state, &waiting, 150)), [DNS, LARGE, SMALL].map(|ip| Group::Vip(ip.into())));
+    waiting.update(&[large], &[large]);
+    assert_eq!(
+        turns(&divided(&state, &waiting, 150)).last(),
+        Some(&large),
+        "it had its turn, if only in part"
+    );
+}
+
+#[test]
+fn exchanges_become_smaller_where_the_kernel_is_slow_and_larger_where_it_is_fast() {
+    let mut pace = Pace::default();
+    for _ in 0..20 {
+        pace.update(pace.operations(), Duration::from_millis(100));
+    }
+    assert_eq!(pace.operations(), 16);
+    for _ in 0..20 {
+        pace.update(pace.operations(), Duration::from_millis(1));
+    }
+    assert_eq!(pace.operations(), 4_096);
+    pace.update(1, Duration::from_millis(1));
+    assert_eq!(pace.operations(), 4_096, "a short one proves nothing");
+}

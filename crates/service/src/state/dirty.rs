@@ -1,0 +1,169 @@
+//! What must be looked at: the one type for it, whatever the reason.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipvs::{Family, ServiceAddress};
+use netfilter::Element;
+
+/// The smallest part of the kernel's state that is compared by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// kube-ipvs0 itself.
+    Device,
+    /// The existence of our nf_tables table of a family.
+    Table(Family),
+    /// The rules of that table for traffic that other programs would take.
+    Rules(Family),
+    /// What unpacks packets from other nodes in a family, and who may send them.
+    Tunnel(Family),
+    /// An element of our nf_tables sets.
+    Element(Element),
+    /// An address on kube-ipvs0.
+    Vip(IpAddr),
+    /// A virtual server with its real servers.
+    VirtualServer(ServiceAddress),
+}
+
+/// The keys that must be compared: those whose desired value may have changed, whose operations failed, that drain, that
+/// another program may have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// kube-ipvs0 itself.
+    pub device: bool,
+    /// Families whose table must be there.
+    pub tables: BTreeSet<Family>,
+    /// Families whose table must have its rules.
+    pub rules: BTreeSet<Family>,
+    /// Families whose tunnel must be there, or must not.
+    pub tunnels: BTreeSet<Family>,
+    /// Elements of our nf_tables sets.
+    pub elements: BTreeSet<Element>,
+    /// Addresses to be local to this node.
+    pub vips: BTreeSet<IpAddr>,
+    /// Virtual servers.
+    pub virtual_servers: BTreeSet<ServiceAddress>,
+    /// Whether [`State::health_checks`](crate::State::health_checks),
+    /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) or
+    /// [`State::refused`](crate::State::refused) has changed. The kernel has none of it.
+    /// But load balancers and metrics get it after a sync, and must not wait for the next one that is due for another
+    /// reason.
+    pub reports: bool,
+}
+
+impl Dirty {
+    /// Whether there is nothing to look at.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.device)
+            + self.tables.len()
+            + self.rules.len()
+            + self.tunnels.len()
+            + self.elements.len()
+            + self.vips.len()
+            + self.virtual_servers.len()
+    }
+
+    /// Whether a key is among them.
+    pub fn contains(&self, key: &Key) -> bool {
+        match key {
+            Key::Device => self.device,
+            Key::Table(family) => self.tables.contains(family),
+            Key::Rules(family) => self.rules.contains(family),
+            Key::Tunnel(family) => self.tunnels.contains(family),
+            Key::Element(element) => self.elements.contains(element),
+            Key::Vip(vip) => self.vips.contains(vip),
+            Key::VirtualServer(address) => self.virtual_servers.contains(address),
+        }
+    }
+
+    /// Adds a key.
+    pub fn insert(&mut self, key: Key) {
+        match key {
+            Key::Device => self.device = true,
+            Key::Table(family) => _ = self.tables.insert(family),
+            Key::Rules(family) => _ = self.rules.insert(family),
+            Key::Tunnel(family) => _ = self.tunnels.insert(family),
+            Key::Element(element) => _ = self.elements.insert(element),
+            Key::Vip(vip) => _ = self.vips.insert(vip),
+            Key::VirtualServer(address) => _ = self.virtual_servers.insert(address),
+        }
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &Key) {
+        match key {
+            Key::Device => self.device = false,
+            Key::Table(family) => _ = self.tables.remove(family),
+            Key::Rules(family) => _ = self.rules.remove(family),
+            Key::Tunnel(family) => _ = self.tunnels.remove(family),
+            Key::Element(element) => _ = self.elements.remove(element),
+            Key::Vip(vip) => _ = self.vips.remove(vip),
+            Key::VirtualServer(address) => _ = self.virtual_servers.remove(address),
+        }
+    }
+
+    /// Adds the keys of `other`.
+    pub fn merge(&mut self, other: Self) {
+        self.device |= other.device;
+        self.tables.extend(other.tables);
+        self.rules.extend(other.rules);
+        self.tunnels.extend(other.tunnels);
+        self.elements.extend(other.elements);
+        self.vips.extend(other.vips);
+        self.virtual_servers.extend(other.virtual_servers);
+        self.reports |= other.reports;
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let device = self.device.then_some(Key::Device);
+        let tables = self.tables.iter().copied().map(Key::Table);
+        let rules = self.rules.iter().copied().map(Key::Rules);
+        let tunnels = self.tunnels.iter().copied().map(Key::Tunnel);
+        let elements = self.elements.iter().copied().map(Key::Element);
+        let vips = self.vips.iter().copied().map(Key::Vip);
+        let virtual_servers = self.virtual_servers.iter().copied().map(Key::VirtualServer);
+        device
+            .into_iter()
+            .chain(tables)
+            .chain(rules)
+            .chain(tunnels)
+            .chain(elements)
+            .chain(vips)
+            .chain(virtual_servers)
+    }
+
+    /// Marks an address that began or ceased to be wanted. Both within one change cancel out.
+    pub(crate) fn toggle_vip(&mut self, vip: IpAddr) {
+        toggle(&mut self.vips, vip);
+    }
+
+    /// Marks an element that began or ceased to be wanted, likewise.
+    pub(crate) fn toggle_element(&mut self, element: Element) {
+        toggle(&mut self.elements, element);
+    }
+}
+
+impl Extend<Key> for Dirty {
+    fn extend<I: IntoIterator<Item = Key>>(&mut self, keys: I) {
+        keys.into_iter().for_each(|key| self.insert(key));
+    }
+}
+
+impl FromIterator<Key> for Dirty {
+    fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
+        let mut dirty = Self::default();
+        dirty.extend(keys);
+        dirty
+    }
+}
+
+fn toggle<K: Ord + Copy>(keys: &mut BTreeSet<K>, key: K) {
+    if !keys.remove(&key) {
+        keys.insert(key);
+    }
+}
