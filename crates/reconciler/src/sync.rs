@@ -11,6 +11,7 @@ mod outcome;
 mod portions;
 mod reading;
 mod rotation;
+mod transactions;
 
 use std::{
     net::IpAddr,

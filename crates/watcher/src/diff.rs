@@ -87,20 +87,30 @@ pub fn departing_real_servers<'a>(
     both.into_iter().flat_map(|(wanted, image)| departing(wanted, image))
 }
 
-/// How many real servers of a virtual server are to be added, edited or removed: what its part of a plan costs.
-pub fn pending_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> usize {
-    match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
-        (Some(wanted), Some(image)) if image.is(wanted) => 0,
+/// What a virtual server's part of a plan costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingChanges {
+    /// How many real servers are to be added or edited.
+    pub coming: usize,
+    /// How many are to be removed.
+    pub going: usize,
+}
+
+/// How many real servers of a virtual server are to be changed.
+pub fn pending_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> PendingChanges {
+    let (coming, going) = match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
+        (Some(wanted), Some(image)) if image.is(wanted) => (0, 0),
         (Some(wanted), Some(image)) => {
             let differs = |real: &&RealServer| {
                 image.real_server(&real.address).is_none_or(|image| !as_wanted(&image.config, real))
             };
-            wanted.real_servers.iter().filter(differs).count() + departing(wanted, image).count()
+            (wanted.real_servers.iter().filter(differs).count(), departing(wanted, image).count())
         }
-        (Some(wanted), None) => wanted.real_servers.len(),
-        (None, Some(image)) => image.real_servers().len(),
-        (None, None) => 0,
-    }
+        (Some(wanted), None) => (wanted.real_servers.len(), 0),
+        (None, Some(image)) => (0, image.real_servers().len()),
+        (None, None) => (0, 0),
+    };
+    PendingChanges { coming, going }
 }
 
 fn departing<'a>(

@@ -17,8 +17,8 @@ mod virtual_servers;
 
 pub use adopt::AdoptError;
 pub use diff::{
-    departing_real_servers, diff, diff_everything, differing, differing_links, differing_tables,
-    pending_changes,
+    PendingChanges, departing_real_servers, diff, diff_everything, differing, differing_links,
+    differing_tables, pending_changes,
 };
 pub use kernel::Kernel;
 pub use observed::{Observed, ReadError};

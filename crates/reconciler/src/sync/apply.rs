@@ -16,7 +16,8 @@ use super::{
     bisect::bisect,
     blocked::Blocked,
     outcome::PlanOutcome,
-    portions::{Pace, Slice},
+    portions::{Pace, Slice, Work},
+    transactions::{Transaction, next_transaction},
 };
 use crate::{
     FailureKind, PLAN_LOG, Subsystem, SyncReport,
@@ -48,14 +49,14 @@ pub(crate) fn apply(
         match batch {
             Batch::Ipvs(commands) => {
                 trace_span!("ipvs", operations = commands.len())
-                    .in_scope(|| executor.in_exchanges(commands, Executor::ipvs));
+                    .in_scope(|| executor.in_exchanges(commands, work, Executor::ipvs));
             }
             Batch::Netfilter(changes) => {
                 trace_span!("nf_tables", operations = changes.len()).in_scope(|| executor.netfilter(changes));
             }
             Batch::DummyInterface(changes) => {
                 trace_span!("links", operations = changes.len())
-                    .in_scope(|| executor.in_exchanges(changes, Executor::dummy_interface));
+                    .in_scope(|| executor.in_exchanges(changes, |_| Work::Others, Executor::dummy_interface));
             }
         }
     }
@@ -79,16 +80,22 @@ struct Executor<'a> {
 
 impl Executor<'_> {
     /// Carries out a batch, in exchanges that do not take long.
-    fn in_exchanges<T: Clone + Into<Operation>>(&mut self, batch: &[T], exchange: fn(&mut Self, &[T])) {
+    fn in_exchanges<T: Clone + Into<Operation>>(
+        &mut self,
+        batch: &[T],
+        work: fn(&T) -> Work,
+        exchange: fn(&mut Self, &[T]),
+    ) {
         let mut rest = batch;
         while !rest.is_empty() {
             if self.leaves(rest) {
                 return;
             }
-            let (now, later) = rest.split_at(self.pace.operations().min(rest.len()));
+            let (operations, kind) = self.pace.next_exchange(rest, work);
+            let (now, later) = rest.split_at(operations);
             let begin = Instant::now();
             exchange(self, now);
-            self.pace.update(now.len(), begin.elapsed());
+            self.pace.update(kind, operations, begin.elapsed());
             rest = later;
         }
     }
@@ -135,17 +142,24 @@ impl Executor<'_> {
         }
     }
 
-    /// What belongs to one virtual server changes in one transaction, so that this is not divided.
     fn netfilter(&mut self, changes: &[netfilter::Operation]) {
-        if self.leaves(changes) {
-            return;
-        }
         for part in changes.chunk_by(|one, next| adds_direct_return(one) == adds_direct_return(next)) {
             if part.first().is_some_and(adds_direct_return) {
                 part.chunks(1).for_each(|one| self.add_direct_return(one));
             } else {
-                self.transaction(part);
+                self.in_transactions(part);
             }
+        }
+    }
+
+    fn in_transactions(&mut self, changes: &[netfilter::Operation]) {
+        let mut rest = Cow::Borrowed(changes);
+        while !rest.is_empty() && !self.leaves(&rest) {
+            let (Transaction { changes, work }, later) = next_transaction(&rest, *self.pace);
+            let begin = Instant::now();
+            self.transaction(&changes);
+            self.pace.update(work, changes.len(), begin.elapsed());
+            rest = Cow::Owned(later);
         }
     }
 
@@ -289,6 +303,10 @@ fn contradicts_image(commands: &[Command], failed: &[FailedRequest]) -> bool {
         failed.iter().filter_map(command).filter(is_addition).map(Command::virtual_server).collect();
     let orphans = failed.iter().filter(|failure| failure.error.errno() == Errno::ESRCH as i32);
     orphans.filter_map(command).any(|command| !not_added.contains(&command.virtual_server()))
+}
+
+fn work(command: &Command) -> Work {
+    if matches!(command, Command::AddRealServer(..)) { Work::RealServers } else { Work::Others }
 }
 
 fn adds_direct_return(change: &netfilter::Operation) -> bool {

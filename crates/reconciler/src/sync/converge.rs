@@ -13,7 +13,7 @@ use super::{
     apply::apply,
     blocked::Blocked,
     outcome::PlanOutcome,
-    portions::{Group, Portion, Slice, portions},
+    portions::{Group, Slice, portions},
     reading::Reading,
     rotation::rotate,
 };
@@ -55,6 +55,8 @@ struct Pass<'a> {
     deferred: BTreeSet<ServiceAddress>,
     /// How many more schedulers may be changed.
     scheduler_changes_left: usize,
+    /// Virtual servers that must be looked at again.
+    again: BTreeSet<ServiceAddress>,
     /// Whether a probe of a scheduler failed, so that its virtual server may still be there.
     probe_failed: bool,
 }
@@ -101,7 +103,8 @@ impl Reconciler {
         if everything {
             image.virtual_servers.share(self.state.virtual_servers());
         }
-        let portions = portions(dirty, &self.state, &image, &self.waiting, self.portion);
+        let most = self.portion.min(self.pace.portion());
+        let portions = portions(dirty, &self.state, &image, &self.waiting, most);
         let mut pass = Pass {
             image,
             full,
@@ -111,6 +114,7 @@ impl Reconciler {
             removed_foreign: ForeignVirtualServers::default(),
             deferred: BTreeSet::new(),
             scheduler_changes_left: schedulers::MAX_CHANGES_PER_SYNC,
+            again: BTreeSet::new(),
             probe_failed: false,
         };
         let (mut carried_out, mut put_off) = (Vec::new(), Vec::new());
@@ -120,9 +124,10 @@ impl Reconciler {
                 pass.outcome.left.merge(portion.dirty);
             } else {
                 carried_out.extend(portion.groups.iter().copied());
-                self.carry_out(portion, trigger, &mut pass);
+                self.carry_out(portion.dirty, trigger, &mut pass);
             }
         }
+        self.carry_out_again(&mut pass);
         self.waiting.update(&put_off, &carried_out);
         if full {
             self.unrepaired.mark_adopted();
@@ -155,8 +160,7 @@ impl Reconciler {
     }
 
     /// Reads, compares and carries out one portion.
-    fn carry_out(&mut self, portion: Portion, trigger: Trigger, pass: &mut Pass<'_>) {
-        let mut dirty = portion.dirty;
+    fn carry_out(&mut self, mut dirty: Dirty, trigger: Trigger, pass: &mut Pass<'_>) {
         if let Err(error) = self.count_connections(&dirty.virtual_servers, &mut pass.image) {
             pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
             return;
@@ -176,32 +180,50 @@ impl Reconciler {
         let outcome = self.apply(&plan, pass, false);
         pass.removed_foreign.extend(&removed_foreign(&plan, &outcome));
         // What failed is left out: what was put off must wait for what it depends on. So is what was not reached.
-        let recheck = &needs_recheck(&plan, pass.full) - &outcome.dirty().virtual_servers;
+        pass.again.extend(&needs_recheck(&plan, pass.full) - &outcome.dirty().virtual_servers);
         pass.outcome.extend(outcome);
-        self.recheck(recheck, pass);
-        self.note_draining(&dirty.virtual_servers, &pass.image);
+        self.note_draining(dirty.virtual_servers.difference(&pass.again), &pass.image);
         pass.image
             .virtual_servers
             .share(dirty.virtual_servers.iter().filter_map(|address| self.state.virtual_server(address)));
     }
 
-    /// Reads the real servers of these virtual servers, and compares again.
-    fn recheck(&mut self, virtual_servers: BTreeSet<ServiceAddress>, pass: &mut Pass<'_>) {
-        if virtual_servers.is_empty() {
-            return;
-        }
-        let _span = trace_span!("recheck", virtual_servers = virtual_servers.len()).entered();
-        let dirty = Dirty { virtual_servers, ..Dirty::default() };
-        for address in &dirty.virtual_servers {
-            if let Err(error) = pass.image.refresh_real_servers(&mut self.kernel, *address) {
-                return pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
+    /// Looks again at the virtual servers that need it, after everything else: what nothing needs any more goes only when all
+    /// that is needed is there. A real server that is removed lingers in the kernel for two minutes, and whatever is added
+    /// meanwhile is compared with each such one (`ip_vs_trash_get_dest` in net/netfilter/ipvs/ip_vs_ctl.c).
+    fn carry_out_again(&mut self, pass: &mut Pass<'_>) {
+        let mut again: Vec<_> = mem::take(&mut pass.again).into_iter().collect();
+        while !again.is_empty() {
+            let some = again.split_off(again.len() - self.first_few(&again, &pass.image));
+            let dirty = Dirty { virtual_servers: some.into_iter().collect(), ..Dirty::default() };
+            if pass.slice.is_over() {
+                pass.outcome.left.merge(dirty);
+                continue;
             }
+            let _span = trace_span!("again", virtual_servers = dirty.virtual_servers.len()).entered();
+            if let Err(error) = self.count_connections(&dirty.virtual_servers, &mut pass.image) {
+                pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
+                continue;
+            }
+            let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
+            // The changes of schedulers that belong to this sync have been made, or refused.
+            schedulers::defer_changes(&mut plan, &pass.image, &mut 0);
+            let outcome = self.apply(&plan, pass, true);
+            pass.outcome.extend(outcome);
+            self.note_draining(dirty.virtual_servers.iter(), &pass.image);
         }
-        let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
-        // The changes of schedulers that belong to this sync have been made, or refused.
-        schedulers::defer_changes(&mut plan, &pass.image, &mut 0);
-        let outcome = self.apply(&plan, pass, true);
-        pass.outcome.extend(outcome);
+    }
+
+    /// How many of these virtual servers have about as many real servers as a portion.
+    fn first_few(&self, virtual_servers: &[ServiceAddress], image: &Observed) -> usize {
+        let real_servers =
+            |of: &ServiceAddress| image.virtual_servers.get(of).map_or(0, |image| image.real_servers().len());
+        let sum = |sum: &mut usize, of: &ServiceAddress| {
+            *sum += real_servers(of);
+            Some(*sum)
+        };
+        let few = virtual_servers.iter().rev().scan(0, sum).take_while(|sum| *sum <= self.portion).count();
+        few.max(1)
     }
 
     /// Carries out a plan.
@@ -284,7 +306,7 @@ impl Reconciler {
     }
 
     /// Records which real servers of these virtual servers drain.
-    fn note_draining(&mut self, compared: &BTreeSet<ServiceAddress>, image: &Observed) {
+    fn note_draining<'a>(&mut self, compared: impl Iterator<Item = &'a ServiceAddress>, image: &Observed) {
         let now = Instant::now();
         for of in compared {
             // One that still has its weight could not be given weight 0: that is a failure, and no drain.
@@ -296,7 +318,7 @@ impl Reconciler {
 
     /// What is left because it takes long. What could not be read is not, and is tried again later.
     fn busy(&self, costliest: Option<Group>, outcome: &PlanOutcome) -> Option<Busy> {
-        if outcome.unread.is_some() || outcome.left.len() == 0 {
+        if outcome.unread.is_some() || outcome.left.is_empty() {
             return None;
         }
         let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == at.ip);

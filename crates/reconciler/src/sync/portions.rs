@@ -12,10 +12,10 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 use rustc_hash::FxHashMap;
 use service::{Dirty, Key, State};
-use watcher::{Observed, pending_changes};
+use watcher::{Observed, PendingChanges, pending_changes};
 
 /// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on a kernel
-/// without anything in its way.
+/// without anything in its way. On a slower one a portion has fewer ([`Pace::portion`]).
 pub(crate) const PORTION: usize = 2_000;
 
 /// How many operations an allowed source range counts for. In the kernel's set of ranges each insertion and removal costs
@@ -37,6 +37,8 @@ pub(crate) struct Portion {
     pub(crate) dirty: Dirty,
     /// How many operations it has, about.
     cost: usize,
+    /// Whether something comes that was not there, or changes.
+    brings: bool,
     /// The groups whose keys are in it.
     pub(crate) groups: Vec<Group>,
 }
@@ -64,7 +66,7 @@ impl Waiting {
 }
 
 /// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent Services; the
-/// others, those with few operations first; and last the rules that take over the traffic of other programs, and what no
+/// others, those with few operations first; those of which something only goes; and last the rules that take over the traffic of other programs, and what no
 /// Service needs any more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
@@ -95,24 +97,25 @@ pub(super) fn portions(
         }
     }
     if groups.values().map(|group| group.cost).sum::<usize>() <= most {
-        return vec![Portion { groups: groups.into_keys().collect(), dirty, cost: 0 }];
+        return vec![Portion { groups: groups.into_keys().collect(), dirty, ..Portion::default() }];
     }
     let mut order: Vec<_> = groups
         .into_iter()
         .map(|(group, portion)| {
             let urgency = state.urgency(&group.ip());
-            ((urgency, waiting.counted_cost(&group, portion.cost), group), portion)
+            ((urgency, !portion.brings, waiting.counted_cost(&group, portion.cost), group), portion)
         })
         .collect();
     order.sort_unstable_by_key(|(turn, _)| *turn);
     let mut portions = vec![Portion { dirty: first, ..Portion::default() }];
-    for ((_, _, group), portion) in order {
-        for part in portion.split(group, state, observed, most) {
-            match portions.last_mut() {
-                Some(before) if !before.groups.is_empty() && before.cost + part.cost <= most => {
-                    before.append(part, group);
-                }
-                _ => portions.push(Portion { groups: vec![group], ..part }),
+    for ((.., group), portion) in order {
+        match portions.last_mut() {
+            Some(before) if !before.groups.is_empty() && before.cost + portion.cost <= most => {
+                before.append(portion, group);
+            }
+            _ => {
+                let parts = portion.split(group, state, observed, most).into_iter();
+                portions.extend(parts.map(|part| Portion { groups: vec![group], ..part }));
             }
         }
     }
@@ -150,25 +153,32 @@ impl Group {
 impl Portion {
     /// Adds a key.
     fn add(&mut self, key: Key, state: &State, observed: &Observed) {
-        self.cost += match &key {
-            Key::VirtualServer(at) => 1 + pending_changes(state, observed, at),
-            Key::Element(Element::AllowedSource(_)) => COST_OF_SOURCE_RANGE,
-            _ => 1,
+        let (cost, brings) = match &key {
+            Key::VirtualServer(at) => {
+                let PendingChanges { coming, going } = pending_changes(state, observed, at);
+                (1 + coming + going, coming > 0 || going == 0 && state.virtual_server(at).is_some())
+            }
+            Key::Element(element @ Element::AllowedSource(_)) => {
+                (COST_OF_SOURCE_RANGE, state.wants_element(element))
+            }
+            Key::Element(element) => (1, state.wants_element(element)),
+            Key::Vip(vip) => (1, state.wants_vip(vip)),
+            Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => (1, true),
         };
+        self.cost += cost;
+        self.brings |= brings;
         self.dirty.insert(key);
     }
 
-    /// Adds what belongs to a group.
-    fn append(&mut self, part: Self, group: Group) {
-        self.dirty.merge(part.dirty);
-        self.cost += part.cost;
-        if self.groups.last() != Some(&group) {
-            self.groups.push(group);
-        }
+    /// Adds what belongs to another group.
+    fn append(&mut self, other: Self, group: Group) {
+        self.dirty.merge(other.dirty);
+        self.cost += other.cost;
+        self.groups.push(group);
     }
 
-    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it. The address is
-    /// bound with the last of them, and unbound with the first.
+    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it, and those come
+    /// last from which something only goes. The address is bound after all, and unbound before.
     fn split(self, group: Group, state: &State, observed: &Observed, most: usize) -> Vec<Self> {
         if self.cost <= most {
             return vec![self];
@@ -180,7 +190,6 @@ impl Portion {
             match &key {
                 // Its element is added before it is bound, and deleted after it is unbound.
                 Key::Vip(_) if state.wants_vip(&ip) => after.add(key, state, observed),
-                Key::Vip(_) => before.add(key, state, observed),
                 Key::Element(Element::Vip(_)) if state.wants_vip(&ip) => before.add(key, state, observed),
                 Key::Element(Element::Vip(_)) => after.add(key, state, observed),
                 Key::VirtualServer(at) => by_server.entry(Some(*at)).or_default().add(key, state, observed),
@@ -191,7 +200,8 @@ impl Portion {
                 _ => before.add(key, state, observed),
             }
         }
-        let all = [before].into_iter().chain(by_server.into_values()).chain([after]);
+        let (bring, go): (Vec<_>, Vec<_>) = by_server.into_values().partition(|server| server.brings);
+        let all = [before].into_iter().chain(bring).chain(go).chain([after]);
         let mut parts: Vec<Self> = Vec::new();
         for part in all.filter(|part| !part.dirty.is_empty()) {
             match parts.last_mut() {
@@ -209,12 +219,6 @@ impl Portion {
 /// For how long a sync carries out operations before it looks whether anything has arrived, and for how long it goes on
 /// where nothing has: then it reports what it has done so far.
 const SLICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-
-/// How long an exchange with the kernel shall take at most: it cannot be interrupted.
-const LONGEST_EXCHANGE: Duration = Duration::from_millis(40);
-
-/// How many operations one exchange has at least, and at most.
-const EXCHANGE: [usize; 2] = [16, 4_096];
 
 /// The time that a sync may take before it looks for what has arrived.
 pub(crate) struct Slice<'a> {
@@ -242,28 +246,83 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// How many operations one exchange with the kernel has, by how long the last ones took.
+/// How long an exchange with the kernel shall take: it cannot be interrupted.
+const EXCHANGE: Duration = Duration::from_millis(30);
+
+/// How many operations an exchange has at least, and at most.
+const OPERATIONS: [usize; 2] = [4, 4_096];
+
+/// What the kernel takes differently long for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// To add real servers: each is compared with those that were removed in the last two minutes.
+    RealServers,
+    /// To add allowed source ranges.
+    NewRanges,
+    /// To remove some.
+    OldRanges,
+    /// Everything else.
+    Others,
+}
+
+/// How many operations one exchange with the kernel has, by how long the last ones of their kind took.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace(usize);
+pub(crate) struct Pace([usize; 4]);
 
 impl Default for Pace {
     fn default() -> Self {
-        Self(256)
+        let mut pace = Self([256; 4]);
+        *pace.of_mut(Work::OldRanges) = 8;
+        pace
     }
 }
 
 impl Pace {
-    pub(crate) fn operations(self) -> usize {
-        self.0
+    /// How many operations of a kind an exchange has.
+    pub(crate) fn of(self, work: Work) -> usize {
+        let Self([real_servers, new_ranges, old_ranges, others]) = self;
+        match work {
+            Work::RealServers => real_servers,
+            Work::NewRanges => new_ranges,
+            Work::OldRanges => old_ranges,
+            Work::Others => others,
+        }
+    }
+
+    fn of_mut(&mut self, work: Work) -> &mut usize {
+        let Self([real_servers, new_ranges, old_ranges, others]) = self;
+        match work {
+            Work::RealServers => real_servers,
+            Work::NewRanges => new_ranges,
+            Work::OldRanges => old_ranges,
+            Work::Others => others,
+        }
+    }
+
+    /// How many of these operations the next exchange has, and what work that is.
+    pub(crate) fn next_exchange<T>(self, operations: &[T], work: impl Fn(&T) -> Work) -> (usize, Work) {
+        let others = self.of(Work::Others).min(operations.len());
+        if operations.iter().take(others).any(|it| work(it) == Work::RealServers) {
+            (others.min(self.of(Work::RealServers)), Work::RealServers)
+        } else {
+            (others, Work::Others)
+        }
+    }
+
+    /// How many operations a portion has, so that those who come first have not long to wait for each other.
+    pub(crate) fn portion(self) -> usize {
+        2 * self.of(Work::RealServers)
     }
 
     /// Records how long an exchange of so many operations took.
-    pub(crate) fn update(&mut self, operations: usize, took: Duration) {
-        let [least, most] = EXCHANGE;
-        if took > LONGEST_EXCHANGE {
-            self.0 = (self.0 / 2).max(least);
-        } else if operations >= self.0 && took < LONGEST_EXCHANGE / 4 {
-            self.0 = (self.0 * 2).min(most);
+    pub(crate) fn update(&mut self, work: Work, operations: usize, took: Duration) {
+        let [least, most] = OPERATIONS;
+        let pace = self.of_mut(work);
+        if took > EXCHANGE {
+            let times = usize::try_from(took.as_millis() / EXCHANGE.as_millis()).unwrap_or(usize::MAX);
+            *pace = (operations / times.saturating_add(1)).max(least);
+        } else if operations >= *pace && took < EXCHANGE / 2 {
+            *pace = (*pace * 2).min(most);
         }
     }
 }

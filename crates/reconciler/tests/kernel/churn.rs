@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the kernel was synced.
 #[derive(Clone, Default)]
-struct Syncs(Arc<AtomicUsize>);
+pub(crate) struct Syncs(Arc<AtomicUsize>);
 
 impl Observer for Syncs {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
@@ -81,7 +81,7 @@ fn moves(number: u16) -> bool {
 }
 
 /// Starts the writer thread on this node.
-fn on(node: &Host, syncs: Syncs) -> Handle {
+pub(crate) fn on(node: &Host, syncs: Syncs) -> Handle {
     let policy = Policy {
         masquerade_all: false,
         mark: 0x4000,

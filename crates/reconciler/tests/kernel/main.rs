@@ -11,3 +11,4 @@
 mod common;
 
 mod churn;
+mod neighbours;

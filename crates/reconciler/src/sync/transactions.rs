@@ -1,0 +1,212 @@
+//! Which changes of our tables go into one transaction.
+//!
+//! The kernel holds a lock for all of nf_tables during a transaction, and each allowed source range that is removed from a
+//! set of thousands takes it 30 ms (`nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c). So many ranges are changed in
+//! several transactions, in an order in which no client is let in that should not be, and none kept out that should.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use ipvs::ServiceAddress;
+use netfilter::{
+    AllowedSource, Element,
+    Operation::{self, AddElement, DeleteElement},
+};
+
+use super::portions::{Pace, Work};
+
+/// So many changes are one transaction in any case.
+const FEW: usize = 8;
+
+/// A transaction, and how long the kernel takes for its like.
+pub(super) struct Transaction {
+    pub(super) changes: Vec<Operation>,
+    pub(super) work: Work,
+}
+
+/// Source ranges that overlap, of one virtual server: they cannot be there at the same time, and what is removed and added
+/// among them may be meant for the same clients.
+type Overlapping = Vec<Operation>;
+
+/// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become restricted, and
+/// ranges that go.
+pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transaction, Vec<Operation>) {
+    let sources = changes.iter().filter(|change| source(change).is_some()).count();
+    if sources <= FEW {
+        return (Transaction { changes: changes.to_vec(), work: Work::Others }, Vec::new());
+    }
+    let (mut others, mut restrictions, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    for change in changes {
+        match change {
+            AddElement(Element::Restricted(_)) => restrictions.push(*change),
+            change if source(change).is_some() => ranges.push(*change),
+            change => others.push(*change),
+        }
+    }
+    let (coming, going): (Vec<_>, Vec<_>) =
+        overlapping(ranges).into_iter().partition(|ranges| ranges.iter().any(adds));
+    let (mixed, coming): (Vec<_>, Vec<_>) = coming.into_iter().partition(|ranges| !ranges.iter().all(adds));
+    let parts = [
+        (vec![others], Work::Others),
+        (coming, Work::NewRanges),
+        (mixed, Work::OldRanges),
+        (vec![restrictions], Work::Others),
+        (going, Work::OldRanges),
+    ];
+    let mut parts = parts.into_iter().map(|(part, work)| {
+        let part: Vec<_> = part.into_iter().filter(|ranges| !ranges.is_empty()).collect();
+        (part, work)
+    });
+    let Some((part, work)) = parts.find(|(part, _)| !part.is_empty()) else {
+        return (Transaction { changes: Vec::new(), work: Work::Others }, Vec::new());
+    };
+    let (mut now, mut later) = (Vec::new(), Vec::new());
+    for ranges in part {
+        let goes = now.is_empty() || work == Work::Others || now.len() + ranges.len() <= pace.of(work);
+        if goes && later.is_empty() { &mut now } else { &mut later }.extend(ranges);
+    }
+    later.extend(parts.flat_map(|(part, _)| part).flatten());
+    (Transaction { changes: now, work }, later)
+}
+
+/// Puts ranges together that overlap.
+fn overlapping(ranges: Vec<Operation>) -> Vec<Overlapping> {
+    let mut by_server: BTreeMap<(ServiceAddress, IpAddr), Vec<(IpAddr, Operation)>> = BTreeMap::new();
+    for change in ranges {
+        if let Some(AllowedSource { to, first, last }) = source(&change) {
+            by_server.entry((*to, *first)).or_default().push((*last, change));
+        }
+    }
+    let mut all: Vec<Overlapping> = Vec::new();
+    let mut end: Option<(ServiceAddress, IpAddr)> = None;
+    for ((to, first), ranges) in by_server {
+        let overlaps = end.is_some_and(|(of, last)| of == to && first <= last);
+        if !overlaps {
+            all.push(Vec::new());
+        }
+        for (last, change) in ranges {
+            let before = end.filter(|(of, _)| *of == to).map_or(last, |(_, end)| end);
+            end = Some((to, before.max(last)));
+            all.last_mut().into_iter().for_each(|ranges| ranges.push(change));
+        }
+    }
+    // In a transaction what goes makes room for what comes.
+    all.iter_mut().for_each(|ranges| ranges.sort_by_key(adds));
+    all
+}
+
+fn source(change: &Operation) -> Option<&AllowedSource> {
+    match change {
+        AddElement(Element::AllowedSource(source)) | DeleteElement(Element::AllowedSource(source)) => {
+            Some(source)
+        }
+        _ => None,
+    }
+}
+
+fn adds(change: &Operation) -> bool {
+    matches!(change, AddElement(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use ipvs::Protocol;
+    use proptest::{collection::btree_set, prelude::*};
+
+    use super::*;
+
+    fn at(port: u16) -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: [203, 0, 113, 7].into(), port }
+    }
+
+    fn range(port: u16, number: u16, size: u16) -> Element {
+        let address = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            IpAddr::from([10, high, low, 0])
+        };
+        Element::AllowedSource(AllowedSource {
+            to: at(port),
+            first: address(number),
+            last: address(number + size),
+        })
+    }
+
+    /// All transactions, where the kernel is slow.
+    fn transactions(changes: &[Operation]) -> Vec<Vec<Operation>> {
+        let mut pace = Pace::default();
+        pace.update(Work::NewRanges, 100, Duration::from_secs(1));
+        pace.update(Work::OldRanges, 100, Duration::from_secs(10));
+        let (mut all, mut rest) = (Vec::new(), changes.to_vec());
+        while !rest.is_empty() {
+            let (now, later) = next_transaction(&rest, pace);
+            assert!(later.len() < rest.len(), "it goes on");
+            all.push(now.changes);
+            rest = later;
+        }
+        all
+    }
+
+    /// Whether a client is let in.
+    fn lets_in(elements: &BTreeSet<Element>, client: IpAddr) -> bool {
+        !elements.contains(&Element::Restricted(at(80)))
+            || elements.iter().any(|element| {
+                matches!(element, Element::AllowedSource(range) if range.first <= client && client <= range.last)
+            })
+    }
+
+    /// Ranges that do not overlap, and perhaps everybody.
+    fn any_ranges() -> impl Strategy<Value = BTreeSet<Element>> {
+        (btree_set(0..100u16, 0..80), 0..3u16, any::<bool>()).prop_map(|(numbers, size, is_open)| {
+            if is_open {
+                return BTreeSet::new();
+            }
+            let ranges = numbers.into_iter().map(|number| range(80, number * 4, size));
+            ranges.chain([Element::Restricted(at(80))]).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_is_let_in_before_and_after_stays_in_and_whoever_is_not_stays_out(
+            before in any_ranges(), after in any_ranges()
+        ) {
+            let removed = before.difference(&after).copied().map(DeleteElement);
+            let changes: Vec<_> = removed.chain(after.difference(&before).copied().map(AddElement)).collect();
+            let mut now = before.clone();
+            let clients = (0..450u16).map(|number| {
+                let [high, low] = number.to_be_bytes();
+                IpAddr::from([10, high, low, 0])
+            });
+            let clients: Vec<_> = clients.collect();
+            let mut done = 0;
+            for transaction in transactions(&changes) {
+                done += transaction.len();
+                for change in transaction {
+                    match change {
+                        AddElement(element) => prop_assert!(now.insert(element)),
+                        DeleteElement(element) => prop_assert!(now.remove(&element)),
+                        other => prop_assert!(false, "{other}"),
+                    }
+                }
+                let ranges: Vec<_> = now.iter().filter_map(|it| source(&AddElement(*it)).copied()).collect();
+                let overlap = ranges.iter().zip(ranges.iter().skip(1)).any(|(one, next)| next.first <= one.last);
+                prop_assert!(!overlap, "the kernel refuses them");
+                for client in &clients {
+                    let (was, will) = (lets_in(&before, *client), lets_in(&after, *client));
+                    let is = lets_in(&now, *client);
+                    prop_assert!(is || !(was && will), "{client} is kept out");
+                    prop_assert!(!is || was || will, "{client} is let in");
+                }
+            }
+            prop_assert_eq!(now, after);
+            prop_assert_eq!(done, changes.len());
+        }
+    }
+
+    #[test]
+    fn few_changes_are_one_transaction() {
+        let changes: Vec<_> = (0..8).map(|number| AddElement(range(80, number, 0))).collect();
+        assert_eq!(transactions(&changes), [changes]);
+    }
+}
