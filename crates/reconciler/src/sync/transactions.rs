@@ -90,7 +90,9 @@ fn overlapping(ranges: Vec<Operation>) -> Vec<Overlapping> {
         }
     }
     // In a transaction what goes makes room for what comes.
-    all.iter_mut().for_each(|ranges| ranges.sort_by_key(adds));
+    for ranges in &mut all {
+        ranges.sort_by_key(adds);
+    }
     all
 }
 

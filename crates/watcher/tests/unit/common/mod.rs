@@ -537,8 +537,6 @@ pub(crate) fn any_disturbance() -> impl Strategy<Value = (dummy_interface::Obser
     (any_links(), any_tables())
 }
 
-/// The parts that are looked at as a whole.
-
 pub(crate) fn put_links_and_tables(
     fake: &FakeKernel,
     dummy_interface: Option<dummy_interface::Observed>,
