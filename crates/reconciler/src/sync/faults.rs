@@ -156,8 +156,7 @@ fn at_once(story: &Story) -> String {
     story.connect(&kernel);
     tell(&mut reconciler, &story.after);
     sync_and_retry(&mut reconciler, Trigger::Change);
-    let picture = picture(&kernel.state());
-    picture
+    picture(&kernel.state())
 }
 
 #[test]
