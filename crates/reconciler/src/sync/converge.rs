@@ -178,6 +178,10 @@ impl Reconciler {
         debug!(target: PLAN_LOG, ?trigger, operations = plan.len(), "plan");
         warn_of_foreign(&plan);
         let outcome = self.apply(&plan, pass, false);
+        // The kernel would look for a scheduler that it lacks once more in each portion.
+        if !outcome.lacking.is_empty() {
+            pass.scheduler_changes_left = 0;
+        }
         pass.removed_foreign.extend(&removed_foreign(&plan, &outcome));
         // What failed is left out: what was put off must wait for what it depends on. So is what was not reached.
         pass.again.extend(&needs_recheck(&plan, pass.full) - &outcome.dirty().virtual_servers);
@@ -201,7 +205,7 @@ impl Reconciler {
                 continue;
             }
             let _span = trace_span!("again", virtual_servers = dirty.virtual_servers.len()).entered();
-            if let Err(error) = self.count_connections(&dirty.virtual_servers, &mut pass.image) {
+            if let Err(error) = self.read_real_servers(&dirty.virtual_servers, &mut pass.image) {
                 pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
                 continue;
             }
@@ -236,19 +240,28 @@ impl Reconciler {
     }
 
     /// Reads the real servers of those virtual servers again of which one leaves: only the kernel knows whether it has
-    /// connections. Marks those that have been draining for too long.
+    /// connections.
     fn count_connections(
         &mut self,
         of: &BTreeSet<ServiceAddress>,
         image: &mut Observed,
     ) -> Result<(), ReadError> {
+        let leaves = |of: &&ServiceAddress| departing_real_servers(&self.state, image, of).next().is_some();
+        let of: Vec<_> = of.iter().filter(leaves).copied().collect();
+        self.read_real_servers(&of, image)
+    }
+
+    /// Reads the real servers of virtual servers again, and marks those that have been draining for too long.
+    fn read_real_servers<'a>(
+        &mut self,
+        of: impl IntoIterator<Item = &'a ServiceAddress>,
+        image: &mut Observed,
+    ) -> Result<(), ReadError> {
         let now = Instant::now();
         for address in of {
-            if departing_real_servers(&self.state, image, address).next().is_some() {
-                image.refresh_real_servers(&mut self.kernel, *address)?;
-                for server in self.draining.expired(address, now) {
-                    image.expire(address, &server);
-                }
+            image.refresh_real_servers(&mut self.kernel, *address)?;
+            for server in self.draining.expired(address, now) {
+                image.expire(address, &server);
             }
         }
         Ok(())

@@ -40,9 +40,10 @@ fn schedulers(kernel: &FakeKernel) -> BTreeSet<Scheduler> {
 fn schedulers_are_changed_a_few_at_a_time_and_other_changes_get_in_between() {
     let kernel = FakeKernel::new();
     let running = changed(&kernel, 250);
-    // It is not known yet that the kernel has the scheduler.
     let first = running.status_where(|status| status.last_full_sync.is_some());
-    assert_eq!(first.last_full_sync.unwrap().report.done, 1);
+    // At first it is not known that the kernel has the scheduler.
+    let done = first.last_full_sync.unwrap().report.done;
+    assert!((1..=32).contains(&done), "{done}");
     assert!(!first.synced);
     running.tell(Change::ApplySlice(slice("web-200", Tcp, &["10.244.0.1", "10.244.0.2"])));
 
