@@ -56,7 +56,7 @@ pub(crate) fn apply(
             }
             Batch::DummyInterface(changes) => {
                 trace_span!("links", operations = changes.len())
-                    .in_scope(|| executor.in_exchanges(changes, |_| Work::Others, Executor::dummy_interface));
+                    .in_scope(|| executor.in_exchanges(changes, |_| Work::Links, Executor::dummy_interface));
             }
         }
     }

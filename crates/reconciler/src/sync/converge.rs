@@ -165,12 +165,11 @@ impl Reconciler {
             pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
             return;
         }
-        let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
+        let mut plan = self.compare_with(&pass.image, &dirty);
         let probe = self.probe_schedulers_of(&plan, &pass.image, &mut dirty);
         pass.probe_failed |= probe.doubtful;
         if probe.changed {
-            plan =
-                trace_span!("compare").in_scope(|| diff(&self.state, &pass.image, &dirty, &self.ownership));
+            plan = self.compare_with(&pass.image, &dirty);
         }
         let deferred = schedulers::defer_changes(&mut plan, &pass.image, &mut pass.scheduler_changes_left);
         pass.deferred.extend(deferred);
@@ -209,7 +208,7 @@ impl Reconciler {
                 pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
                 continue;
             }
-            let mut plan = diff(&self.state, &pass.image, &dirty, &self.ownership);
+            let mut plan = self.compare_with(&pass.image, &dirty);
             // The changes of schedulers that belong to this sync have been made, or refused.
             schedulers::defer_changes(&mut plan, &pass.image, &mut 0);
             let outcome = self.apply(&plan, pass, true);
@@ -228,6 +227,10 @@ impl Reconciler {
         };
         let few = virtual_servers.iter().rev().scan(0, sum).take_while(|sum| *sum <= self.portion).count();
         few.max(1)
+    }
+
+    fn compare_with(&self, image: &Observed, dirty: &Dirty) -> Plan {
+        trace_span!("compare").in_scope(|| diff(&self.state, image, dirty, &self.ownership))
     }
 
     /// Carries out a plan.
@@ -329,9 +332,9 @@ impl Reconciler {
         }
     }
 
-    /// What is left because it takes long. What could not be read is not, and is tried again later.
+    /// What is left because it takes long. What could not be read, or is in doubt, is tried again after a pause.
     fn busy(&self, costliest: Option<Group>, outcome: &PlanOutcome) -> Option<Busy> {
-        if outcome.unread.is_some() || outcome.left.is_empty() {
+        if outcome.unread.is_some() || outcome.doubtful || outcome.left.is_empty() {
             return None;
         }
         let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == at.ip);

@@ -11,7 +11,7 @@ use std::{
 use ipvs::ServiceAddress;
 use netfilter::Element;
 use rustc_hash::FxHashMap;
-use service::{Dirty, Key, State};
+use service::{AddressKind, Dirty, Key, ObjectName, State};
 use watcher::{Observed, PendingChanges, pending_changes};
 
 /// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on a kernel
@@ -66,8 +66,8 @@ impl Waiting {
 }
 
 /// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent Services; the
-/// others, those with few operations first; those of which something only goes; and last the rules that take over the traffic of other programs, and what no
-/// Service needs any more.
+/// others, those with few operations first, each with its ClusterIP first; those of which something only goes; and last the
+/// rules that take over the traffic of other programs, and what no Service needs any more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
 pub(super) fn portions(
@@ -99,11 +99,19 @@ pub(super) fn portions(
     if groups.values().map(|group| group.cost).sum::<usize>() <= most {
         return vec![Portion { groups: groups.into_keys().collect(), dirty, ..Portion::default() }];
     }
+    let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
+    for portion in groups.values() {
+        if let Some(service) = portion.service(state) {
+            *of_services.entry(service).or_default() += portion.cost;
+        }
+    }
     let mut order: Vec<_> = groups
         .into_iter()
         .map(|(group, portion)| {
-            let urgency = state.urgency(&group.ip());
-            ((urgency, !portion.brings, waiting.counted_cost(&group, portion.cost), group), portion)
+            let of_service = portion.service(state).and_then(|service| of_services.get(service));
+            let cost = waiting.counted_cost(&group, of_service.copied().unwrap_or(portion.cost));
+            let (urgency, kind) = (state.urgency(&group.ip()), portion.address_kind(state));
+            ((urgency, !portion.brings, cost, kind, group), portion)
         })
         .collect();
     order.sort_unstable_by_key(|(turn, _)| *turn);
@@ -151,6 +159,16 @@ impl Group {
 }
 
 impl Portion {
+    /// The Service of its first virtual server, while it belongs to one group; `None` if it was deleted.
+    fn service<'a>(&self, state: &'a State) -> Option<&'a ObjectName> {
+        self.dirty.virtual_servers.iter().find_map(|at| state.owner(at))
+    }
+
+    /// What the address is to this Service.
+    fn address_kind(&self, state: &State) -> Option<AddressKind> {
+        self.dirty.virtual_servers.iter().find_map(|at| state.virtual_server(at)).map(|server| server.kind)
+    }
+
     /// Adds a key.
     fn add(&mut self, key: Key, state: &State, observed: &Observed) {
         let (cost, brings) = match &key {
@@ -261,17 +279,19 @@ pub(crate) enum Work {
     NewRanges,
     /// To remove some.
     OldRanges,
+    /// To change kube-ipvs0 and its addresses.
+    Links,
     /// Everything else.
     Others,
 }
 
 /// How many operations one exchange with the kernel has, by how long the last ones of their kind took.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace([usize; 4]);
+pub(crate) struct Pace([usize; 5]);
 
 impl Default for Pace {
     fn default() -> Self {
-        let mut pace = Self([256; 4]);
+        let mut pace = Self([256; 5]);
         *pace.of_mut(Work::OldRanges) = 8;
         pace
     }
@@ -280,38 +300,49 @@ impl Default for Pace {
 impl Pace {
     /// How many operations of a kind an exchange has.
     pub(crate) fn of(self, work: Work) -> usize {
-        let Self([real_servers, new_ranges, old_ranges, others]) = self;
+        let Self([real_servers, new_ranges, old_ranges, links, others]) = self;
         match work {
             Work::RealServers => real_servers,
             Work::NewRanges => new_ranges,
             Work::OldRanges => old_ranges,
+            Work::Links => links,
             Work::Others => others,
         }
     }
 
     fn of_mut(&mut self, work: Work) -> &mut usize {
-        let Self([real_servers, new_ranges, old_ranges, others]) = self;
+        let Self([real_servers, new_ranges, old_ranges, links, others]) = self;
         match work {
             Work::RealServers => real_servers,
             Work::NewRanges => new_ranges,
             Work::OldRanges => old_ranges,
+            Work::Links => links,
             Work::Others => others,
         }
     }
 
-    /// How many of these operations the next exchange has, and what work that is.
+    /// How many of these operations the next exchange has, and which work counts in it: that of which there can be least.
     pub(crate) fn next_exchange<T>(self, operations: &[T], work: impl Fn(&T) -> Work) -> (usize, Work) {
-        let others = self.of(Work::Others).min(operations.len());
-        if operations.iter().take(others).any(|it| work(it) == Work::RealServers) {
-            (others.min(self.of(Work::RealServers)), Work::RealServers)
-        } else {
-            (others, Work::Others)
+        let (mut most, mut counts) = (usize::MAX, Work::Others);
+        for (before, operation) in operations.iter().enumerate() {
+            let work = work(operation);
+            let pace = self.of(work);
+            if pace <= before {
+                return (before, counts);
+            }
+            if pace < most {
+                (most, counts) = (pace, work);
+            }
+            if before + 1 >= most {
+                return (most, counts);
+            }
         }
+        (operations.len(), counts)
     }
 
     /// How many operations a portion has, so that those who come first have not long to wait for each other.
     pub(crate) fn portion(self) -> usize {
-        2 * self.of(Work::RealServers)
+        8 * self.of(Work::RealServers)
     }
 
     /// Records how long an exchange of so many operations took.

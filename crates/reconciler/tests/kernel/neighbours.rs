@@ -142,10 +142,11 @@ fn moves_during(node: &Host, handle: &Handle, what: &str, change: Change) -> usi
 fn a_tenant_s_costly_change_keeps_no_neighbour_waiting_for_its_end() {
     let lab = Lab::new(0, 8080).unwrap();
     let handle = on(&lab.node, Syncs::default());
-    handle.change(Change::ReplaceServices(vec![restricted("a", 10, 2_000), restricted("b", 11, 2_048)]));
+    let others = [restricted("b", 11, 2_048), restricted("c", 12, 2_048)];
+    handle.change(Change::ReplaceServices([restricted("a", 10, 1_000)].into_iter().chain(others).collect()));
     handle.change(Change::ReplaceSlices(vec![]));
     let during = |what: &str, change| moves_during(&lab.node, &handle, what, change);
-    let moves = during("2,000 ranges of clients", Change::ApplyService(restricted("a", 12, 2_000)));
+    let moves = during("1,000 ranges of clients", Change::ApplyService(restricted("a", 13, 1_000)));
     assert!(moves > 0, "it waited for the end");
 
     // What was removed in one round makes the next one slow.

@@ -78,6 +78,21 @@ fn urgent_services_come_first_and_costly_ones_last() {
 }
 
 #[test]
+fn a_service_counts_with_all_its_addresses_and_its_cluster_ip_comes_first() {
+    let mut state = state(&[("a/spread", [203, 0, 113, 1], 1, 100), ("b/large", LARGE, 1, 150)]);
+    let spread = Service {
+        external_ips: vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
+        created: Some(0),
+        cluster_ips: vec![[203, 0, 113, 1].into()],
+        ports: vec![ServicePort { name: "53".into(), protocol: Tcp, port: 53, node_port: None }],
+        ..Service::new(ObjectName::new("a", "spread"))
+    };
+    state.apply(Change::ApplyService(spread));
+    let ips = [LARGE, [203, 0, 113, 1], [192, 0, 2, 1], [192, 0, 2, 2]];
+    assert_eq!(turns(&divided(&state, &Waiting::default(), 90)), ips.map(|ip| Group::Vip(ip.into())));
+}
+
+#[test]
 fn few_operations_are_one_portion() {
     assert_eq!(divided(&large_small_and_dns(), &Waiting::default(), PORTION).len(), 1);
 }
@@ -153,4 +168,8 @@ fn exchanges_become_smaller_where_the_kernel_is_slow_and_larger_where_it_is_fast
     assert_eq!((next(pace, Work::RealServers), next(pace, Work::Others)), (500, 4_096));
     pace.update(Work::RealServers, 1, Duration::from_millis(1));
     assert_eq!(next(pace, Work::RealServers), 500, "a small one proves nothing");
+
+    let mixed: Vec<_> = [Work::Others; 600].into_iter().chain([Work::RealServers; 1_000]).collect();
+    assert_eq!(pace.next_exchange(&mixed, |work| *work), (600, Work::Others));
+    assert_eq!(pace.next_exchange(&mixed[400..], |work| *work), (500, Work::RealServers));
 }
