@@ -36,21 +36,29 @@ const ROOM: u64 = 16 << 10;
 /// How long the kernel may take for the first sync, and for the last.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the kernel was synced.
+/// How often the kernel was synced, and what the last sync had no time for.
 #[derive(Clone, Default)]
-pub(crate) struct Syncs(Arc<AtomicUsize>);
+pub(crate) struct Syncs {
+    count: Arc<AtomicUsize>,
+    left: Arc<AtomicUsize>,
+}
 
 impl Observer for Syncs {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn on_sync(&mut self, _: &SyncEvent<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        self.left.store(sync.report.left, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Syncs {
     fn so_far(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
     }
 }
 
