@@ -157,7 +157,8 @@ impl Observer for Health {
             let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;
             *self.unpacking() = Some(Unpacking { families: unpacks.clone(), gue });
         }
-        self.progress().synced(sync.complete, sync.report.failed, Instant::now(), Timestamp::now());
+        let undone = sync.report.failed + sync.report.left;
+        self.progress().synced(sync.complete, undone, Instant::now(), Timestamp::now());
     }
 }
 

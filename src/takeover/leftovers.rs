@@ -58,6 +58,7 @@ impl Observer for RulesInPlace {
         // A full sync that takes long is continued by others.
         self.failed |= sync.report.failed > 0;
         if self.syncs > 0
+            && sync.complete
             && sync.report.left == 0
             && (!self.failed || self.syncs >= SYNCS)
             && let Some(sender) = self.sender.take()

@@ -14,12 +14,13 @@ mod rotation;
 mod transactions;
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     time::{Duration, Instant},
 };
 
 use dummy_interface::Changed;
-use ipvs::{Scheduler, SchedulerSupport, probe_scheduler};
+use ipvs::{Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
 use service::{Change, Dirty, State};
 use tracing::trace_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, diff_everything};
@@ -52,6 +53,8 @@ pub(crate) struct Reconciler {
     adopted: Adopted,
     /// What the next sync must look at: what has changed since the last one, and what failed or was left in it.
     dirty: Dirty,
+    /// Virtual servers whose second look has been put off.
+    again: BTreeSet<ServiceAddress>,
     /// What others wait for behind costlier Services.
     waiting: Waiting,
     /// How fast the kernel is.
@@ -105,6 +108,7 @@ impl Reconciler {
             deep_verify: DeepVerify::default(),
             adopted: Adopted::default(),
             dirty: Dirty::default(),
+            again: BTreeSet::new(),
             waiting: Waiting::default(),
             pace: Pace::default(),
             portion: PORTION,
@@ -243,7 +247,7 @@ impl Reconciler {
     /// Syncs while nobody waits.
     #[cfg(test)]
     pub(crate) fn sync_whole(&mut self, trigger: Trigger) -> SyncResult {
-        self.sync(trigger, &Slice::begin(&|| false))
+        self.sync(trigger, &Slice::new(&|| false))
     }
 
     /// Adds what is dirty because it is time: what an operator asks to try again, lost addresses, drains.

@@ -212,7 +212,7 @@ impl Writer {
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
         let SyncResult { full, mut outcome, stale_flows, removed_foreign, mut stats, unfinished, busy } =
-            self.reconciler.sync(trigger, &Slice::begin(&is_waited_for));
+            self.reconciler.sync(trigger, &Slice::new(&is_waited_for));
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }

@@ -23,7 +23,9 @@ impl FirstSyncEnd {
 impl Observer for FirstSyncEnd {
     fn on_change_applied(&mut self, _: ChangeEvent) {}
 
-    fn on_sync(&mut self, _: &SyncEvent<'_>) {
-        self.0.send_replace(true);
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        if sync.report.left == 0 {
+            self.0.send_replace(true);
+        }
     }
 }

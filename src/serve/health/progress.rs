@@ -44,8 +44,8 @@ impl Progress {
         }
     }
 
-    /// A sync has ended, and this many operations were refused.
-    pub(super) fn synced(&mut self, complete: bool, refused: usize, now: Instant, time: Timestamp) {
+    /// A sync has ended, and this many operations were refused or are left for the next one.
+    pub(super) fn synced(&mut self, complete: bool, undone: usize, now: Instant, time: Timestamp) {
         // Changes before the first sync were part of it.
         if !self.started {
             self.unsynced_since = None;
@@ -53,7 +53,7 @@ impl Progress {
         self.started = true;
         self.restart_stall_clock(now);
         if complete {
-            self.programmed |= refused == 0;
+            self.programmed |= undone == 0;
             self.updated = Some(time);
             self.unsynced_since = None;
         } else {

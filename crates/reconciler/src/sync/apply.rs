@@ -44,7 +44,7 @@ pub(crate) fn apply(
         plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
     }
     let outcome = PlanOutcome::default();
-    let mut executor = Executor { kernel, observed, outcome, blocked, pace, unrepaired, slice, begun: false };
+    let mut executor = Executor { kernel, observed, outcome, blocked, pace, unrepaired, slice };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
@@ -74,8 +74,6 @@ struct Executor<'a> {
     pace: &'a mut Pace,
     unrepaired: &'a Unrepaired,
     slice: &'a Slice<'a>,
-    /// Whether anything was carried out.
-    begun: bool,
 }
 
 impl Executor<'_> {
@@ -93,20 +91,26 @@ impl Executor<'_> {
             }
             let (operations, kind) = self.pace.next_exchange(rest, work);
             let (now, later) = rest.split_at(operations);
-            let begin = Instant::now();
-            exchange(self, now);
-            self.pace.update(kind, operations, begin.elapsed());
+            self.timed(kind, operations, |executor| exchange(executor, now));
             rest = later;
         }
     }
 
-    /// Leaves operations to the next sync if the slice is over, and returns whether it is.
+    /// Measures how long an exchange takes. Of operations that were put off or refused the kernel's speed cannot be told.
+    fn timed(&mut self, work: Work, operations: usize, exchange: impl FnOnce(&mut Self)) {
+        let (begin, failures) = (Instant::now(), self.outcome.failures.len());
+        exchange(self);
+        if self.outcome.failures.len() == failures {
+            self.pace.update(work, operations, begin.elapsed());
+        }
+    }
+
+    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is always done first.
     fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
-        let leaves = self.begun && self.slice.is_over();
+        let leaves = self.outcome.has_done_something() && self.slice.is_over();
         if leaves {
             self.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
         }
-        self.begun = true;
         leaves
     }
 
@@ -156,9 +160,7 @@ impl Executor<'_> {
         let mut rest = Cow::Borrowed(changes);
         while !rest.is_empty() && !self.leaves(&rest) {
             let (Transaction { changes, work }, later) = next_transaction(&rest, *self.pace);
-            let begin = Instant::now();
-            self.transaction(&changes);
-            self.pace.update(work, changes.len(), begin.elapsed());
+            self.timed(work, changes.len(), |executor| executor.transaction(&changes));
             rest = Cow::Owned(later);
         }
     }
@@ -342,7 +344,7 @@ mod tests {
 
     fn applied(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> PlanOutcome {
         let (mut blocked, mut pace) = (Blocked::new(true), Pace::default());
-        let slice = Slice::begin(&|| false);
+        let slice = Slice::new(&|| false);
         apply(plan, kernel, observed, (&mut blocked, &mut pace), &Unrepaired::default(), &slice)
     }
 

@@ -57,8 +57,19 @@ struct Pass<'a> {
     scheduler_changes_left: usize,
     /// Virtual servers that must be looked at again.
     again: BTreeSet<ServiceAddress>,
+    /// What has changed in the desired state meanwhile.
+    changed: Dirty,
     /// Whether a probe of a scheduler failed, so that its virtual server may still be there.
     probe_failed: bool,
+}
+
+impl Pass<'_> {
+    /// Whether the rest must wait: because it has taken long enough, or because what others rest on is not known.
+    fn is_over(&self) -> bool {
+        let Self { outcome, slice, .. } = self;
+        outcome.unread.is_some()
+            || (outcome.has_done_something() || !outcome.left.is_empty()) && slice.is_over()
+    }
 }
 
 /// How many virtual servers of others are named before they are removed.
@@ -114,18 +125,27 @@ impl Reconciler {
             removed_foreign: ForeignVirtualServers::default(),
             deferred: BTreeSet::new(),
             scheduler_changes_left: schedulers::MAX_CHANGES_PER_SYNC,
-            again: BTreeSet::new(),
+            again: mem::take(&mut self.again),
+            changed: Dirty::default(),
             probe_failed: false,
         };
+        slice.begin();
         let (mut carried_out, mut put_off) = (Vec::new(), Vec::new());
         for portion in portions {
-            if !carried_out.is_empty() && slice.is_over() {
+            if pass.is_over() {
                 put_off.extend(portion.groups);
-                pass.outcome.left.merge(portion.dirty);
+                pass.outcome.left.extend(portion.keys);
             } else {
                 carried_out.extend(portion.groups.iter().copied());
-                self.carry_out(portion.dirty, trigger, &mut pass);
+                self.carry_out(portion.keys.into_iter().collect(), trigger, &mut pass);
             }
+        }
+        // What needs a scheduler that has turned out to be missing: its elements are there by now.
+        let changed = mem::take(&mut pass.changed);
+        if pass.is_over() {
+            pass.outcome.left.merge(changed);
+        } else if !changed.is_empty() {
+            self.carry_out(changed, trigger, &mut pass);
         }
         self.carry_out_again(&mut pass);
         self.waiting.update(&put_off, &carried_out);
@@ -160,13 +180,13 @@ impl Reconciler {
     }
 
     /// Reads, compares and carries out one portion.
-    fn carry_out(&mut self, mut dirty: Dirty, trigger: Trigger, pass: &mut Pass<'_>) {
+    fn carry_out(&mut self, dirty: Dirty, trigger: Trigger, pass: &mut Pass<'_>) {
         if let Err(error) = self.count_connections(&dirty.virtual_servers, &mut pass.image) {
             pass.outcome.extend(PlanOutcome { left: dirty, ..PlanOutcome::unread(&error) });
             return;
         }
         let mut plan = self.compare_with(&pass.image, &dirty);
-        let probe = self.probe_schedulers_of(&plan, &pass.image, &mut dirty);
+        let probe = self.probe_schedulers_of(&plan, &pass.image, &mut pass.changed);
         pass.probe_failed |= probe.doubtful;
         if probe.changed {
             plan = self.compare_with(&pass.image, &dirty);
@@ -199,7 +219,8 @@ impl Reconciler {
         while !again.is_empty() {
             let some = again.split_off(again.len() - self.first_few(&again, &pass.image));
             let dirty = Dirty { virtual_servers: some.into_iter().collect(), ..Dirty::default() };
-            if pass.slice.is_over() {
+            if pass.is_over() {
+                self.again.extend(&dirty.virtual_servers);
                 pass.outcome.left.merge(dirty);
                 continue;
             }
@@ -271,12 +292,12 @@ impl Reconciler {
     }
 
     /// Probes the schedulers that a plan asks for. If one turns out to be missing, the desired state changes, and the keys
-    /// that change are added to `dirty`.
-    fn probe_schedulers_of(&mut self, plan: &Plan, image: &Observed, dirty: &mut Dirty) -> ProbeResult {
+    /// that change are added to `changed`.
+    fn probe_schedulers_of(&mut self, plan: &Plan, image: &Observed, changed: &mut Dirty) -> ProbeResult {
         let default = self.state.options().scheduler;
         let probe = self.schedulers.probe_new(plan, image, default, &mut *self.kernel.ipvs);
         if probe.changed {
-            dirty.merge(self.state.apply(self.schedulers.to_change()));
+            changed.merge(self.state.apply(self.schedulers.to_change()));
         }
         probe
     }
@@ -332,9 +353,11 @@ impl Reconciler {
         }
     }
 
-    /// What is left because it takes long. What could not be read, or is in doubt, is tried again after a pause.
+    /// What is left because it takes long. What could not be read, or is in doubt, or where nothing could be done, is tried
+    /// again after a pause.
     fn busy(&self, costliest: Option<Group>, outcome: &PlanOutcome) -> Option<Busy> {
-        if outcome.unread.is_some() || outcome.doubtful || outcome.left.is_empty() {
+        let is_stuck = outcome.unread.is_some() || outcome.doubtful || !outcome.has_done_something();
+        if is_stuck || outcome.left.is_empty() {
             return None;
         }
         let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == at.ip);

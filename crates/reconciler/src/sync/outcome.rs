@@ -87,6 +87,11 @@ impl PlanOutcome {
         dirty
     }
 
+    /// Whether any operation was carried out.
+    pub(crate) fn has_done_something(&self) -> bool {
+        !self.done.is_empty()
+    }
+
     /// Whether an operation failed on which all others depend.
     pub(crate) fn lacks_foundation(&self) -> bool {
         self.failures.iter().any(|(operation, _)| operation.is_foundation())

@@ -2,6 +2,7 @@
 //! the many operations of another.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     mem,
     net::IpAddr,
@@ -22,6 +23,10 @@ pub(crate) const PORTION: usize = 2_000;
 /// as much as there are ranges (net/netfilter/nft_set_pipapo.c).
 const COST_OF_SOURCE_RANGE: usize = 8;
 
+/// So many operations of a Service of which something only goes are done in their turn. More make what is added afterwards
+/// slow, and come last.
+const FEW: usize = 100;
+
 /// What belongs together: it is carried out in the order of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
@@ -34,7 +39,7 @@ pub(crate) enum Group {
 /// Keys whose plan is carried out as a whole, unless it takes too long.
 #[derive(Debug, Default)]
 pub(crate) struct Portion {
-    pub(crate) dirty: Dirty,
+    pub(crate) keys: Vec<Key>,
     /// How many operations it has, about.
     cost: usize,
     /// Whether something comes that was not there, or changes.
@@ -66,7 +71,7 @@ impl Waiting {
 }
 
 /// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent Services; the
-/// others, those with few operations first, each with its ClusterIP first; those of which something only goes; and last the
+/// others, those with few operations first, each with its ClusterIP first; those of which much only goes; and last the
 /// rules that take over the traffic of other programs, and what no Service needs any more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
@@ -77,8 +82,7 @@ pub(super) fn portions(
     waiting: &Waiting,
     most: usize,
 ) -> Vec<Portion> {
-    let mut first = Dirty { reports: dirty.reports, ..Dirty::default() };
-    let mut last = Dirty::default();
+    let (mut first, mut last) = (Vec::new(), Vec::new());
     let mut groups: BTreeMap<Group, Portion> = BTreeMap::new();
     let group_of = |at: &ServiceAddress| {
         if is_vip(&at.ip, state, observed) { Group::Vip(at.ip) } else { Group::VirtualServer(*at) }
@@ -92,12 +96,13 @@ pub(super) fn portions(
         };
         match group {
             Some(group) => groups.entry(group).or_default().add(key, state, observed),
-            None if is_for_others(&key, state) => first.insert(key),
-            None => last.insert(key),
+            None if is_for_others(&key, state) => first.push(key),
+            None => last.push(key),
         }
     }
     if groups.values().map(|group| group.cost).sum::<usize>() <= most {
-        return vec![Portion { groups: groups.into_keys().collect(), dirty, ..Portion::default() }];
+        let keys = dirty.keys().collect();
+        return vec![Portion { groups: groups.into_keys().collect(), keys, ..Portion::default() }];
     }
     let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
     for portion in groups.values() {
@@ -111,11 +116,12 @@ pub(super) fn portions(
             let of_service = portion.service(state).and_then(|service| of_services.get(service));
             let cost = waiting.counted_cost(&group, of_service.copied().unwrap_or(portion.cost));
             let (urgency, kind) = (state.urgency(&group.ip()), portion.address_kind(state));
-            ((urgency, !portion.brings, cost, kind, group), portion)
+            let goes_last = !portion.brings && cost > FEW;
+            ((urgency, goes_last, cost, kind, group), portion)
         })
         .collect();
     order.sort_unstable_by_key(|(turn, _)| *turn);
-    let mut portions = vec![Portion { dirty: first, ..Portion::default() }];
+    let mut portions = vec![Portion { keys: first, ..Portion::default() }];
     for ((.., group), portion) in order {
         match portions.last_mut() {
             Some(before) if !before.groups.is_empty() && before.cost + portion.cost <= most => {
@@ -127,8 +133,8 @@ pub(super) fn portions(
             }
         }
     }
-    portions.push(Portion { dirty: last, ..Portion::default() });
-    portions.retain(|portion| !portion.dirty.is_empty());
+    portions.push(Portion { keys: last, ..Portion::default() });
+    portions.retain(|portion| !portion.keys.is_empty());
     portions
 }
 
@@ -161,12 +167,16 @@ impl Group {
 impl Portion {
     /// The Service of its first virtual server, while it belongs to one group; `None` if it was deleted.
     fn service<'a>(&self, state: &'a State) -> Option<&'a ObjectName> {
-        self.dirty.virtual_servers.iter().find_map(|at| state.owner(at))
+        self.virtual_servers().find_map(|at| state.owner(at))
     }
 
     /// What the address is to this Service.
     fn address_kind(&self, state: &State) -> Option<AddressKind> {
-        self.dirty.virtual_servers.iter().find_map(|at| state.virtual_server(at)).map(|server| server.kind)
+        self.virtual_servers().find_map(|at| state.virtual_server(at)).map(|server| server.kind)
+    }
+
+    fn virtual_servers(&self) -> impl Iterator<Item = &ServiceAddress> {
+        self.keys.iter().filter_map(|key| if let Key::VirtualServer(at) = key { Some(at) } else { None })
     }
 
     /// Adds a key.
@@ -185,12 +195,12 @@ impl Portion {
         };
         self.cost += cost;
         self.brings |= brings;
-        self.dirty.insert(key);
+        self.keys.push(key);
     }
 
     /// Adds what belongs to another group.
     fn append(&mut self, other: Self, group: Group) {
-        self.dirty.merge(other.dirty);
+        self.keys.extend(other.keys);
         self.cost += other.cost;
         self.groups.push(group);
     }
@@ -204,7 +214,7 @@ impl Portion {
         let ip = group.ip();
         let mut by_server: BTreeMap<Option<ServiceAddress>, Self> = BTreeMap::new();
         let (mut before, mut after) = (Self::default(), Self::default());
-        for key in self.dirty.keys() {
+        for key in self.keys {
             match &key {
                 // Its element is added before it is bound, and deleted after it is unbound.
                 Key::Vip(_) if state.wants_vip(&ip) => after.add(key, state, observed),
@@ -221,10 +231,10 @@ impl Portion {
         let (bring, go): (Vec<_>, Vec<_>) = by_server.into_values().partition(|server| server.brings);
         let all = [before].into_iter().chain(bring).chain(go).chain([after]);
         let mut parts: Vec<Self> = Vec::new();
-        for part in all.filter(|part| !part.dirty.is_empty()) {
+        for part in all.filter(|part| !part.keys.is_empty()) {
             match parts.last_mut() {
                 Some(last) if last.cost + part.cost <= most => {
-                    last.dirty.merge(part.dirty);
+                    last.keys.extend(part.keys);
                     last.cost += part.cost;
                 }
                 _ => parts.push(part),
@@ -240,26 +250,31 @@ const SLICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)
 
 /// The time that a sync may take before it looks for what has arrived.
 pub(crate) struct Slice<'a> {
-    begin: Instant,
+    begin: Cell<Instant>,
     lengths: [Duration; 2],
     /// Whether anything has arrived for the writer.
     is_waited_for: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Slice<'a> {
-    pub(crate) fn begin(is_waited_for: &'a dyn Fn() -> bool) -> Self {
-        Self { begin: Instant::now(), lengths: SLICE, is_waited_for }
+    pub(crate) fn new(is_waited_for: &'a dyn Fn() -> bool) -> Self {
+        Self { begin: Cell::new(Instant::now()), lengths: SLICE, is_waited_for }
+    }
+
+    /// Begins the slice: what had to be read and divided before does not count.
+    pub(crate) fn begin(&self) {
+        self.begin.set(Instant::now());
     }
 
     /// One that is over before anything is carried out.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
-        Self { lengths: [Duration::ZERO; 2], ..Self::begin(&|| true) }
+        Self { lengths: [Duration::ZERO; 2], ..Self::new(&|| true) }
     }
 
     /// Whether the rest must wait for the next sync.
     pub(crate) fn is_over(&self) -> bool {
-        let (taken, [short, long]) = (self.begin.elapsed(), self.lengths);
+        let (taken, [short, long]) = (self.begin.get().elapsed(), self.lengths);
         taken >= long || taken >= short && (self.is_waited_for)()
     }
 }
@@ -352,7 +367,7 @@ impl Pace {
         if took > EXCHANGE {
             let times = usize::try_from(took.as_millis() / EXCHANGE.as_millis()).unwrap_or(usize::MAX);
             *pace = (operations / times.saturating_add(1)).max(least);
-        } else if operations >= *pace && took < EXCHANGE / 2 {
+        } else if 2 * operations >= *pace && took < EXCHANGE / 2 {
             *pace = (*pace * 2).min(most);
         }
     }

@@ -54,8 +54,8 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     let portions = portions(all.clone(), state, &nothing, waiting, most);
     let mut together = Dirty::default();
     for portion in &portions {
-        assert!(portion.dirty.keys().all(|key| !together.contains(&key)), "{portions:#?}");
-        together.merge(portion.dirty.clone());
+        assert!(portion.keys.iter().all(|key| !together.contains(key)), "{portions:#?}");
+        together.extend(portion.keys.iter().copied());
     }
     assert_eq!(together, all, "each key is in one portion");
     portions
@@ -72,7 +72,8 @@ fn turns(portions: &[Portion]) -> Vec<Group> {
 fn urgent_services_come_first_and_costly_ones_last() {
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     assert_eq!(turns(&portions), [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into())));
-    let (first, last) = (&portions.first().unwrap().dirty, &portions.last().unwrap().dirty);
+    let keys = |portion: Option<&Portion>| portion.unwrap().keys.iter().copied().collect::<Dirty>();
+    let (first, last) = (keys(portions.first()), keys(portions.last()));
     assert!(first.device && first.tables.len() == 1 && first.virtual_servers.is_empty(), "{first:?}");
     assert!(last.rules.len() == 1 && last.len() == 1, "{last:?}");
 }
@@ -99,14 +100,14 @@ fn few_operations_are_one_portion() {
 
 #[test]
 fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first() {
-    let has_vip = |portion: &&Portion| portion.dirty.vips.contains(&LARGE.into());
+    let has_vip = |portion: &&Portion| portion.keys.contains(&Key::Vip(LARGE.into()));
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     let of_large: Vec<_> =
         portions.iter().filter(|portion| portion.groups.contains(&Group::Vip(LARGE.into()))).collect();
     assert!(of_large.len() >= 10, "{of_large:#?}");
     let [before @ .., last] = of_large.as_slice() else { panic!("none") };
     assert!(has_vip(last) && !before.iter().any(has_vip));
-    assert!(before.first().unwrap().dirty.elements.contains(&Element::Vip(LARGE.into())));
+    assert!(before.first().unwrap().keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
 
     // Now it is there, and is not wanted any more.
     let (before, nothing) = (large_small_and_dns(), state(&[]));
@@ -123,7 +124,7 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
     let portions = portions_of_large(all, &nothing, &observed);
     let [first, rest @ .., last] = portions.as_slice() else { panic!("{portions:#?}") };
     assert!(has_vip(&first) && !rest.iter().any(|portion| has_vip(&portion)));
-    assert!(last.dirty.elements.contains(&Element::Vip(LARGE.into())));
+    assert!(last.keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
 }
 
 fn portions_of_large(all: Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
@@ -166,7 +167,7 @@ fn exchanges_become_smaller_where_the_kernel_is_slow_and_larger_where_it_is_fast
     }
     pace.update(Work::RealServers, 1_000, Duration::from_millis(59));
     assert_eq!((next(pace, Work::RealServers), next(pace, Work::Others)), (500, 4_096));
-    pace.update(Work::RealServers, 1, Duration::from_millis(1));
+    pace.update(Work::RealServers, 200, Duration::from_millis(1));
     assert_eq!(next(pace, Work::RealServers), 500, "a small one proves nothing");
 
     let mixed: Vec<_> = [Work::Others; 600].into_iter().chain([Work::RealServers; 1_000]).collect();
