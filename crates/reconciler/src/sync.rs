@@ -227,7 +227,7 @@ impl Reconciler {
                 let drift = std::mem::take(&mut reading.drift);
                 self.unrepaired.add(&drift, &dirty);
                 dirty.merge(drift);
-                self.converge(reading, dirty, trigger, slice)
+                self.converge(reading, &dirty, trigger, slice)
             }
             Err(error) => {
                 self.draining.postpone_due(Instant::now());

@@ -106,7 +106,7 @@ impl Reconciler {
     pub(super) fn converge(
         &mut self,
         reading: Reading,
-        dirty: Dirty,
+        dirty: &Dirty,
         trigger: Trigger,
         slice: &Slice<'_>,
     ) -> SyncResult {

@@ -76,7 +76,7 @@ impl Waiting {
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
 pub(super) fn portions(
-    dirty: Dirty,
+    dirty: &Dirty,
     state: &State,
     observed: &Observed,
     waiting: &Waiting,

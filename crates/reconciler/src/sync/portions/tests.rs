@@ -51,7 +51,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     };
     let nothing = Observed::default();
     let all = watcher::differing(state, &nothing, &ours);
-    let portions = portions(all.clone(), state, &nothing, waiting, most);
+    let portions = portions(&all, state, &nothing, waiting, most);
     let mut together = Dirty::default();
     for portion in &portions {
         assert!(portion.keys.iter().all(|key| !together.contains(key)), "{portions:#?}");
@@ -121,13 +121,13 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
         .operations()
         .for_each(|operation| observed.carried_out(&operation));
     let all = watcher::differing(&nothing, &observed, &ours);
-    let portions = portions_of_large(all, &nothing, &observed);
+    let portions = portions_of_large(&all, &nothing, &observed);
     let [first, rest @ .., last] = portions.as_slice() else { panic!("{portions:#?}") };
     assert!(has_vip(&first) && !rest.iter().any(|portion| has_vip(&portion)));
     assert!(last.keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
 }
 
-fn portions_of_large(all: Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
+fn portions_of_large(all: &Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
     let mut portions = portions(all, state, observed, &Waiting::default(), 150);
     portions.retain(|portion| portion.groups.contains(&Group::Vip(LARGE.into())));
     portions
