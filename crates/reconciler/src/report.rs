@@ -88,15 +88,9 @@ impl SyncReport {
     pub(crate) fn extend(&mut self, next: Self) {
         self.full |= next.full;
         self.done += next.done;
-        for (kind, count) in next.done_by_kind {
-            *self.done_by_kind.entry(kind).or_default() += count;
-        }
-        let add = |lines: &mut Vec<String>, more: Vec<String>, most| {
-            let room = usize::saturating_sub(most, lines.len());
-            lines.extend(more.into_iter().take(room));
-        };
-        add(&mut self.first_done, next.first_done, Self::MOST_DONE);
-        add(&mut self.repairs, next.repairs, Self::MOST_REPAIRS);
+        add_counts(&mut self.done_by_kind, next.done_by_kind);
+        add_first(&mut self.first_done, next.first_done, Self::MOST_DONE);
+        add_first(&mut self.repairs, next.repairs, Self::MOST_REPAIRS);
         self.removed_foreign.extend(&next.removed_foreign);
         // What failed before was tried again.
         (self.failures, self.failed, self.left) = (next.failures, next.failed, next.left);
@@ -142,4 +136,17 @@ impl SyncReport {
 
     /// How many repairs are listed.
     pub const MOST_REPAIRS: usize = 20;
+}
+
+/// Adds counts by kind.
+pub(crate) fn add_counts<K: Ord>(counts: &mut BTreeMap<K, usize>, more: BTreeMap<K, usize>) {
+    for (kind, count) in more {
+        *counts.entry(kind).or_default() += count;
+    }
+}
+
+/// Adds lines to the first ones, of which at most this many are kept.
+pub(crate) fn add_first(lines: &mut Vec<String>, more: Vec<String>, most: usize) {
+    let room = most.saturating_sub(lines.len());
+    lines.extend(more.into_iter().take(room));
 }

@@ -131,13 +131,9 @@ impl Schedule {
             (last_end + pause, trigger)
         });
         let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
-        let proceed = match (self.interrupted, self.unfinished) {
-            (true, _) => Some((last_end, Trigger::Continue)),
-            (false, true) => {
-                Some((last_end + CONTINUE_PAUSE.max(self.timing.min_sync_period), Trigger::Continue))
-            }
-            (false, false) => None,
-        };
+        let pause = CONTINUE_PAUSE.max(self.timing.min_sync_period);
+        let pause = if self.interrupted { Duration::ZERO } else { pause };
+        let proceed = (self.interrupted || self.unfinished).then(|| (last_end + pause, Trigger::Continue));
         let check = self.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;

@@ -8,6 +8,7 @@ mod deep_verify;
 #[cfg(test)]
 mod faults;
 mod outcome;
+mod pace;
 mod portions;
 mod reading;
 mod rotation;
@@ -25,11 +26,12 @@ use service::{Change, Dirty, State};
 use tracing::trace_span;
 use watcher::{Kernel, Observed, Ownership, Plan, ReadError, diff_everything};
 
-pub(crate) use self::{converge::SyncResult, outcome::PlanOutcome, portions::Slice};
+pub(crate) use self::{converge::SyncResult, outcome::PlanOutcome, pace::Slice};
 
 use self::{
     deep_verify::{Adopted, DeepVerify},
-    portions::{PORTION, Pace, Waiting},
+    pace::Pace,
+    portions::{PORTION, Waiting},
     reading::Reread,
 };
 use crate::{
@@ -244,7 +246,7 @@ impl Reconciler {
         synced
     }
 
-    /// Syncs while nobody waits.
+    /// Syncs without an interruption by arriving inputs.
     #[cfg(test)]
     pub(crate) fn sync_whole(&mut self, trigger: Trigger) -> SyncResult {
         self.sync(trigger, &Slice::new(&|| false))

@@ -26,8 +26,8 @@ use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_f
 /// A new table takes no traffic from the destination NAT of others, such as a former proxy, before everything
 /// that serves it instead is in place.
 ///
-/// The allowed clients of a virtual server change in one transaction: ranges must not overlap, and a client
-/// that is allowed before and after must not be dropped in between. A virtual server that becomes open to
+/// The changes of the allowed clients of a virtual server follow each other: ranges must not overlap, and a client that is
+/// allowed before and after must not be dropped in between, so that whoever carries out the plan divides them with care. A virtual server that becomes open to
 /// everybody does so last of all.
 pub fn diff(desired: &State, observed: &Observed, dirty: &Dirty, ours: &Ownership) -> Plan {
     let mut differences = Differences::default();

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use service::{Dirty, Key};
 use watcher::Operation;
 
-use crate::{RepairKind, SyncReport};
+use crate::{
+    RepairKind, SyncReport,
+    report::{add_counts, add_first},
+};
 
 /// The repairs of one sync.
 #[derive(Debug, Default)]
@@ -65,10 +68,7 @@ impl RepairSummary {
 
     /// Adds the repairs of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
-        for (kind, count) in other.counts {
-            *self.counts.entry(kind).or_default() += count;
-        }
-        let room = SyncReport::MOST_REPAIRS.saturating_sub(self.first.len());
-        self.first.extend(other.first.into_iter().take(room));
+        add_counts(&mut self.counts, other.counts);
+        add_first(&mut self.first, other.first, SyncReport::MOST_REPAIRS);
     }
 }

@@ -124,8 +124,8 @@ pub(crate) fn assigned_scheduler(command: &Command) -> Option<Scheduler> {
     }
 }
 
-/// Leaves at most `left` changes of schedulers in the plan, counts them down, and returns the virtual servers whose change is deferred:
-/// they keep their scheduler for now. Nothing else is deferred.
+/// Leaves at most `left` changes of schedulers in the plan, subtracts them from `left`, and returns the virtual servers whose
+/// change is deferred: they keep their scheduler for now. Nothing else is deferred.
 ///
 /// A scheduler that no virtual server has yet is given to a single one first. The kernel may lack the module, and
 /// would request it again for each virtual server.

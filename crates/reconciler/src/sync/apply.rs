@@ -16,7 +16,7 @@ use super::{
     bisect::bisect,
     blocked::Blocked,
     outcome::PlanOutcome,
-    portions::{Pace, Slice, Work},
+    pace::{Pace, Slice, Work},
     transactions::{Transaction, next_transaction},
 };
 use crate::{
@@ -96,7 +96,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Measures how long an exchange takes. Of operations that were put off or refused the kernel's speed cannot be told.
+    /// Updates the pace with the duration of an exchange. An exchange with failed operations does not measure the kernel.
     fn timed(&mut self, work: Work, operations: usize, exchange: impl FnOnce(&mut Self)) {
         let (begin, failures) = (Instant::now(), self.outcome.failures.len());
         exchange(self);

@@ -13,7 +13,8 @@ use super::{
     apply::apply,
     blocked::Blocked,
     outcome::PlanOutcome,
-    portions::{Group, Slice, portions},
+    pace::Slice,
+    portions::{Group, portions},
     reading::Reading,
     rotation::rotate,
 };

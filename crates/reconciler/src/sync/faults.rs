@@ -12,7 +12,7 @@ use service::{Change, Options, State};
 use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Foreign, Kernel, Ownership};
 
-use super::{Reconciler, Slice, portions::Pace};
+use super::{Reconciler, Slice, pace::Pace};
 use crate::{
     Timing, Trigger,
     follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
@@ -114,8 +114,8 @@ fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
     story.survives(fault, |inputs| serving(inputs).0, |disturb| play(story, trigger, disturb))
 }
 
-/// Syncs in the smallest parts until nothing is left, and returns how many there were. Whatever is there after each of
-/// them is guarded.
+/// Syncs in the smallest parts until no work is left, and returns the number of parts. Checks the guards of every VIP and
+/// virtual server after each part.
 fn sync_in_parts(kernel: &FakeKernel, reconciler: &mut Reconciler, trigger: Trigger) -> usize {
     (reconciler.portion, reconciler.pace) = (3, Pace::default());
     let mut trigger = trigger;

@@ -13,6 +13,7 @@ use watcher::{Operation, OperationKind, ReadError};
 use crate::{
     FailureKind, Subsystem, SyncReport,
     follow::{repairs::RepairSummary, stale_flows::Rerouted},
+    report::{add_counts, add_first},
 };
 
 /// The outcome of a plan.
@@ -47,15 +48,10 @@ pub(crate) struct PlanOutcome {
 impl PlanOutcome {
     /// Adds the outcome of another plan.
     pub(crate) fn extend(&mut self, other: Self) {
-        for (kind, count) in other.done {
-            *self.done.entry(kind).or_default() += count;
-        }
-        let room = SyncReport::MOST_DONE.saturating_sub(self.first_done.len());
-        self.first_done.extend(other.first_done.into_iter().take(room));
+        add_counts(&mut self.done, other.done);
+        add_first(&mut self.first_done, other.first_done, SyncReport::MOST_DONE);
         self.failures.extend(other.failures);
-        for (kind, count) in other.failure_counts {
-            *self.failure_counts.entry(kind).or_default() += count;
-        }
+        add_counts(&mut self.failure_counts, other.failure_counts);
         self.cut_off.extend(other.cut_off);
         self.left.merge(other.left);
         self.repairs.extend(other.repairs);

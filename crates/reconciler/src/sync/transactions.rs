@@ -12,7 +12,7 @@ use netfilter::{
     Operation::{self, AddElement, DeleteElement},
 };
 
-use super::portions::{Pace, Work};
+use super::pace::{Pace, Work};
 
 /// So many changes are one transaction in any case.
 const FEW: usize = 8;

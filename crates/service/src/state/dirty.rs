@@ -93,19 +93,6 @@ impl Dirty {
         }
     }
 
-    /// Removes a key.
-    pub fn remove(&mut self, key: &Key) {
-        match key {
-            Key::Device => self.device = false,
-            Key::Table(family) => _ = self.tables.remove(family),
-            Key::Rules(family) => _ = self.rules.remove(family),
-            Key::Tunnel(family) => _ = self.tunnels.remove(family),
-            Key::Element(element) => _ = self.elements.remove(element),
-            Key::Vip(vip) => _ = self.vips.remove(vip),
-            Key::VirtualServer(address) => _ = self.virtual_servers.remove(address),
-        }
-    }
-
     /// Adds the keys of `other`.
     pub fn merge(&mut self, other: Self) {
         self.device |= other.device;

@@ -148,29 +148,3 @@ fn one_that_waits_long_enough_comes_before_the_others() {
         "it had its turn, if only in part"
     );
 }
-
-#[test]
-fn exchanges_become_smaller_where_the_kernel_is_slow_and_larger_where_it_is_fast() {
-    let mut pace = Pace::default();
-    let next = |pace: Pace, work: Work| pace.next_exchange(&[(); 10_000], |()| work).0;
-    pace.update(Work::RealServers, 256, Duration::from_secs(3));
-    assert_eq!(
-        (next(pace, Work::RealServers), next(pace, Work::Others)),
-        (4, 256),
-        "only additions are slow"
-    );
-    for work in [Work::Others, Work::RealServers] {
-        for _ in 0..20 {
-            pace.update(work, next(pace, work), Duration::from_millis(1));
-        }
-        assert_eq!(next(pace, work), 4_096);
-    }
-    pace.update(Work::RealServers, 1_000, Duration::from_millis(59));
-    assert_eq!((next(pace, Work::RealServers), next(pace, Work::Others)), (500, 4_096));
-    pace.update(Work::RealServers, 200, Duration::from_millis(1));
-    assert_eq!(next(pace, Work::RealServers), 500, "a small one proves nothing");
-
-    let mixed: Vec<_> = [Work::Others; 600].into_iter().chain([Work::RealServers; 1_000]).collect();
-    assert_eq!(pace.next_exchange(&mixed, |work| *work), (600, Work::Others));
-    assert_eq!(pace.next_exchange(&mixed[400..], |work| *work), (500, Work::RealServers));
-}
