@@ -7,31 +7,28 @@
 //!
 //! `leftovers/names.rs` says what is kube-proxy's: chains and sets by their full names, because others have
 //! chains that begin with `KUBE-` too. Of other programs' rules only the jumps into those chains are removed.
-//! A chain that somebody else uses stays, and is reported.
+//! A chain that another program uses stays, and is reported.
 //!
 //! Rules of iptables are either in nf_tables, and are deleted by netlink, or in the tables of the old
 //! iptables, for which the host's own programs are run if they are there.
 
 mod chains;
-mod error;
 mod found;
 mod ipset;
 mod legacy;
 mod names;
 mod nf_tables;
-mod written;
 
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
 use crate::{Backend, legacy::Programs};
-pub use error::Error;
 use found::name_of;
-pub use found::{Leftover, Outcome, Rules, Stayed};
+pub use found::{Error, Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
 use netfilter::nft::kernel;
-pub use written::{Translation, has_written};
+pub use nf_tables::{Translation, has_written};
 
 /// What is removed in addition to ipsets and rules of iptables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

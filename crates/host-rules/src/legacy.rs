@@ -64,7 +64,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks for the programs in PATH. `None` if those for the old tables are missing.
+    /// Searches PATH for the programs. `None` if those for the old tables are missing.
     pub(crate) fn find(family: Family) -> Option<Self> {
         let stem = stem(family);
         // The second name may be either kind; before 1.8 it did not say which, and the old kind was the only

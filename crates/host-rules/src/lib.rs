@@ -7,11 +7,21 @@
 //!
 //! Everything that kube-ipvs needs for itself is in its own tables, in the crate `netfilter`.
 
-mod backend;
 pub mod host_firewall;
 pub mod leftovers;
 mod legacy;
 pub mod program;
 
-pub use backend::Backend;
+use serde::Serialize;
+
 pub use legacy::Error as LegacyError;
+
+/// Where a table of a host's firewall is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// In nf_tables, where those of `iptables-nft` are too.
+    Nft,
+    /// Among those of the old iptables (`iptables-legacy`).
+    Legacy,
+}

@@ -4,12 +4,10 @@ use ipvs::Family;
 use netfilter::Policy;
 
 use super::{
-    Error, FirewallChains,
-    accept::{self, OUR_COMMENT},
+    ClosedChain, Error, FirewallChains,
     chain::{BaseChain, Hook, HostChain, TableFamily},
-    closed::{self, ClosedChain},
+    our_rules::{self, Accepted, OUR_COMMENT, wanted},
     rule::{Effect, End, Rule},
-    wanted::{Accepted, wanted},
 };
 use crate::{
     Backend,
@@ -74,12 +72,12 @@ impl FirewallChains for LegacyChains {
     fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
         self.read(|Listed { base, rules, .. }| {
             let wanted = wanted(policy, &base.chain);
-            closed::judge(base, &rules, &wanted)
+            our_rules::judge(base, &rules, &wanted)
         })
     }
 
     fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
-        self.read(|Listed { base, rules, .. }| rules.iter().any(accept::is_ours).then_some(base.chain))
+        self.read(|Listed { base, rules, .. }| rules.iter().any(our_rules::is_ours).then_some(base.chain))
     }
 
     fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error> {
@@ -96,7 +94,7 @@ impl FirewallChains for LegacyChains {
 pub fn settling(saved: &str, family: Family, policy: &Policy) -> String {
     let scripts = parse(saved, family).into_iter().filter_map(|listed| {
         let wanted = wanted(policy, &listed.base.chain);
-        closed::judge(listed.base.clone(), &listed.rules, &wanted)?;
+        our_rules::judge(listed.base.clone(), &listed.rules, &wanted)?;
         listed.script(&wanted)
     });
     scripts.collect()
@@ -112,10 +110,10 @@ struct Listed<'a> {
 impl Listed<'_> {
     /// The input of `iptables-restore --noflush` that makes our rules in the chain these; `None` if they are.
     fn script(&self, wanted: &[Accepted]) -> Option<String> {
-        if accept::is_settled(&self.rules, wanted) {
+        if our_rules::is_settled(&self.rules, wanted) {
             return None;
         }
-        let ours = self.rules.iter().zip(&self.texts).filter(|(rule, _)| accept::is_ours(rule));
+        let ours = self.rules.iter().zip(&self.texts).filter(|(rule, _)| our_rules::is_ours(rule));
         let delete = ours.map(|(_, text)| format!("-D {text}\n"));
         // Each goes to the head, so the first comes last.
         let insert = wanted.iter().rev().map(|accepted| {
@@ -271,7 +269,7 @@ COMMIT
     #[test]
     fn a_chain_is_closed_by_its_policy_or_its_last_rule() {
         let judged = |saved: &str| -> Vec<_> {
-            let judge = |listed: Listed<'_>| closed::judge(listed.base, &listed.rules, &[]);
+            let judge = |listed: Listed<'_>| our_rules::judge(listed.base, &listed.rules, &[]);
             parse(saved, Family::V6).into_iter().filter_map(judge).collect()
         };
         let closed = judged(SAVED);

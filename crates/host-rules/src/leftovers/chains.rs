@@ -51,9 +51,9 @@ impl<R: Clone> Table<R> {
     }
 
     /// Decides about the table of this name. `held` are chains that cannot be deleted, each with its user;
-    /// `spared` is a chain that is treated as somebody else's: it stays as it is, with the jumps to it.
+    /// `spared` is a chain that is treated as another program's: it stays as it is, with the jumps to it.
     ///
-    /// A chain that somebody else's rule jumps to stays, and so do the chains that it jumps to itself.
+    /// A chain that another program's rule jumps to stays, and so do the chains that it jumps to itself.
     pub(super) fn plan(
         &self,
         name: &str,
