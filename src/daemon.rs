@@ -2,10 +2,8 @@
 
 mod control_socket;
 mod exit;
-mod held_advice;
 mod identity;
 mod kernel;
-mod node_checks;
 mod observers;
 mod pod_cidrs;
 mod problems;
@@ -29,14 +27,12 @@ use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
 use crate::{
+    checks::{self, FoundElsewhere},
     config::{self, Settings},
-    direct_return::DirectReturn,
+    direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{
-        advice::{FilteredTunnels, FoundElsewhere},
-        families, limits, oom, requirements,
-    },
+    node::{families, limits, requirements},
     serve::{
         control,
         health::Health,
@@ -49,19 +45,15 @@ use crate::{
     signals::TerminationSignals,
     source::nodes::OtherNodes,
     source::{Source, known_node::KnownNode},
-    takeover::{
-        another_proxy::AnotherProxy,
-        leftovers::{self, NodeRules},
-    },
+    takeover::leftovers::{self, AnotherProxy, NodeRules},
 };
 use control_socket::ControlHandler;
 use exit::credentials::Credentials;
-use held_advice::HeldAdvice;
 use identity::Identity;
 use kernel::OpenedKernel;
 use observers::Observers;
 use pod_cidrs::PodCidrGuard;
-use problems::Problems;
+use problems::{HeldAdvice, Problems};
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
 
@@ -185,7 +177,7 @@ impl Daemon<'_> {
         };
 
         let opened = kernel::open(settings, ipvs, settings.policy(local_traffic), families)?;
-        oom::adjust(settings.oom_score_adj);
+        limits::adjust_oom_score(settings.oom_score_adj);
         self.announce(&opened);
         // Boxed because it is large, so that it is moved once.
         Box::pin(self.work(opened, listeners, Arc::clone(&pages), guard, &health, end)).await
@@ -249,7 +241,7 @@ impl Daemon<'_> {
         let traffic_started = traffic.start(settings.service_metrics, counters, handle.clone());
         let another_proxy = AnotherProxy::default();
         let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
-        let (recheck, our_rules_applied) = node_checks::start(
+        let (recheck, our_rules_applied) = checks::start(
             settings,
             policy.clone(),
             handle.clone(),

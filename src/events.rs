@@ -7,9 +7,7 @@
 //! for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
-mod foreign;
-mod rate_limit;
-mod repairs;
+mod syncs;
 mod topics;
 
 use std::{
@@ -37,10 +35,9 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::topics::{Topic, Topics};
-pub use self::{event::Cause, foreign::ForeignEvents, repairs::RepairEvents};
-use crate::node::advice::Advice;
-use rate_limit::RateLimit;
+use self::topics::{RateLimit, Topic, Topics};
+pub use self::{event::Cause, syncs::SyncEvents};
+use crate::finding::Finding;
 
 /// The texts that may wait while Events are sent.
 const QUEUE: usize = 10_000;
@@ -115,9 +112,11 @@ impl Outbox {
         self.post_about_service(service, Cause::for_notice(reason), text);
     }
 
-    /// Queues advice about this node.
-    pub fn post_advice(&self, advice: &Advice) {
-        self.post_about_node(advice.cause.into(), advice.to_string());
+    /// Queues a finding about this node, if it has a cause.
+    pub fn post_finding(&self, finding: &Finding) {
+        if let Some(cause) = finding.cause {
+            self.post_about_node(cause.into(), finding.to_string());
+        }
     }
 
     /// Queues a sentence about this node, or about the proxy, whose Events belong to its node.
@@ -231,11 +230,11 @@ impl Publisher {
         match timeout(PATIENCE, self.publish(topic, texts)).await {
             Ok(Ok(())) => Delivery::Done,
             Ok(Err(error)) => {
-                debug!(about = ?topic, %error, "no Event");
+                debug!(about = ?topic, %error, "cannot create Event");
                 Delivery::after(&error)
             }
             Err(_) => {
-                debug!(about = ?topic, "no Event: the API server does not answer");
+                debug!(about = ?topic, "cannot create Event: the API server does not answer");
                 Delivery::Later
             }
         }

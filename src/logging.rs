@@ -76,7 +76,7 @@ const OURS: [&str; 10] = [
 const ALWAYS: [&str; 8] = [
     "kube_ipvs::daemon",
     "kube_ipvs::direct_return",
-    "kube_ipvs::node::advice",
+    "kube_ipvs::finding",
     "kube_ipvs::node::host_firewall",
     "kube_ipvs::serve",
     "kube_ipvs::takeover",

@@ -17,8 +17,7 @@ use watcher::OperationKind;
 use super::output;
 use crate::{
     config::VipBinding,
-    node::advice::{Cause, Severity},
-    preflight::Verdict,
+    finding::{Cause, Severity},
 };
 
 const DOCUMENT: &str = include_str!("../../docs/json.md");
@@ -99,7 +98,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("state", word::<WatchState>()),
         ("kernel", word::<VipBinding>()),
         ("standing", word::<SyncState>()),
-        ("advice", word::<Severity>()),
+        ("advice", Severity::WHILE_RUNNING.map(|severity| severity.name().to_owned()).to_vec()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),
         ("choice", words::<EndpointSelection>(|word| json!({ "use": word, "reach": "local" }))),
@@ -108,7 +107,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
         ("verdict", word::<EndpointReason>()),
-        ("verdict", word::<Verdict>()),
+        ("verdict", word::<Severity>()),
         ("refused", word::<AddressRefusal>()),
         ("refused", word::<SpecialAddress>()),
     ];

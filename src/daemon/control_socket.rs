@@ -5,7 +5,10 @@ use std::sync::Arc;
 use reconciler::{Handle, SyncStatus};
 use service::one_line;
 
-use super::{held_advice::HeldAdvice, identity::Identity, problems::Problems};
+use super::{
+    identity::Identity,
+    problems::{HeldAdvice, Problems},
+};
 use crate::{
     logging::{Level, LogLevelHandle},
     serve::{

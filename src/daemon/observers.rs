@@ -8,17 +8,16 @@ use kubernetes::api::Watches;
 use reconciler::Observer;
 use tokio::sync::{oneshot, watch};
 
-use super::{held_advice::HeldAdvice, kernel::first_sync::FirstSyncEnd};
+use super::{kernel::first_sync::FirstSyncEnd, problems::HeldAdvice};
 use crate::{
     config::Settings,
-    conntrack::CleanupMetrics,
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    events::{ForeignEvents, Outbox, RepairEvents},
+    events::{Outbox, SyncEvents},
     logging::LineLimit,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
-        metrics::{KernelCalls, Metrics, MetricsPages, TrafficMetrics},
+        metrics::{CleanupMetrics, KernelCalls, Metrics, MetricsPages, TrafficMetrics},
     },
     source::nodes::NodesNeeded,
     takeover::leftovers::RulesInPlace,
@@ -81,8 +80,7 @@ impl Observers {
         observers.push(Box::new(nodes_needed.clone()));
         observers.extend(metrics.observers());
         if let Some(outbox) = outbox {
-            observers.push(Box::new(RepairEvents(outbox.clone())));
-            observers.push(Box::new(ForeignEvents(outbox.clone())));
+            observers.push(Box::new(SyncEvents(outbox.clone())));
         }
         let (kernel_calls, traffic, conntrack_cleanup) =
             (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());

@@ -13,8 +13,11 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    Daemon, Source, control_socket::log_level, held_advice::HeldAdvice, identity::Identity,
-    kernel::kube_ipvs0, problems::Problems,
+    Daemon, Source,
+    control_socket::log_level,
+    identity::Identity,
+    kernel::kube_ipvs0,
+    problems::{HeldAdvice, Problems},
 };
 use crate::{
     config::LocalMode,

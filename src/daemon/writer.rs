@@ -12,10 +12,7 @@ use tokio::{
 };
 use watcher::{Kernel, Ownership};
 
-use crate::{
-    conntrack::{CleanupMetrics, cleanup},
-    events::Outbox,
-};
+use crate::{conntrack, events::Outbox, serve::metrics::CleanupMetrics};
 
 /// How long the running sync may take when the daemon ends. The longest one that is known takes 14 s
 /// (docs/limits.md); one that the process breaks off is like one that it was killed in.
@@ -35,7 +32,7 @@ impl WriterThread {
         observers: Vec<Box<dyn Observer>>,
         conntrack_cleanup: CleanupMetrics,
     ) -> anyhow::Result<(Handle, Self)> {
-        let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
+        let stale_flows = conntrack::start(KernelConntrack::open()?, conntrack_cleanup)
             .context("cannot start the conntrack thread")?;
         let callbacks = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
         let started = reconciler::start(state, kernel, ours, timing, callbacks);

@@ -1,7 +1,10 @@
 //! The texts to publish as Events, by topic, and when each is due. There is room for so many, and the API server is sent
 //! so many; the namespaces of Services share both fairly, so that one cannot silence the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -138,5 +141,37 @@ pub(super) fn namespace((regarding, _): &Topic) -> Option<&str> {
     match regarding {
         Regarding::Service(service) => Some(service.namespace()),
         Regarding::Node => None,
+    }
+}
+
+/// How many Events about Services this node sends at most ...
+pub(super) const MOST: usize = 10;
+/// ... within this time.
+pub(super) const WITHIN: Duration = Duration::from_secs(300);
+
+/// Limits this node's Events about Services: otherwise anyone who may write Services could have every node send
+/// thousands. Nodes send in different orders, so that together they soon have sent all.
+///
+/// Keeps the times of the last Events.
+#[derive(Debug, Default)]
+pub(super) struct RateLimit(VecDeque<Instant>);
+
+impl RateLimit {
+    /// Records that one is sent now.
+    pub(super) fn record(&mut self) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Instant::now());
+    }
+
+    /// When the next one may be sent; `None` means now.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.front().filter(|_| self.0.len() == MOST).map(|sent| *sent + WITHIN)
+    }
+
+    /// Whether one may be sent now.
+    pub(super) fn allows_one(&self) -> bool {
+        self.next().is_none_or(|next| next <= Instant::now())
     }
 }

@@ -39,7 +39,7 @@ pub enum Level {
 pub enum LevelError {
     /// A part of the text has no level. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
-        "{0:?} is no level: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
+        "invalid level {0:?}: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
     )]
     Unknown(String),
     /// The text is not in `RUST_LOG`'s notation.
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_and_not_taken_for_the_only_thing_to_log() {
+    fn an_invalid_level_is_refused_and_not_read_as_the_only_target_to_log() {
         for text in ["verbose", "debgu", "", "reconciler", "reconciler=", "reconciler=loud"] {
             let error = text.parse::<Level>().unwrap_err();
-            assert!(error.to_string().starts_with(&format!("{text:?} is no level: ")), "{error}");
+            assert!(error.to_string().starts_with(&format!("invalid level {text:?}: ")), "{error}");
         }
         let error = "reconciler=debug,verbose".parse::<Level>().unwrap_err();
-        assert!(error.to_string().starts_with(r#""verbose" is no level: "#), "{error}");
+        assert!(error.to_string().starts_with(r#"invalid level "verbose": "#), "{error}");
         with_log("warn", |dial, lines| {
             assert!(dial.set(&Level::Directives("verbose".into())).is_err(), "the dial refuses it too");
             assert!(enabled!(Of::WARN), "as before");

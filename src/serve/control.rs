@@ -17,13 +17,11 @@ use watcher::Plan;
 
 use crate::{logging::Level, version::Build};
 
+pub use crate::takeover::instance_lock::SOCKET;
 pub use bug_report::BugReport;
 pub use client::{AskError, ask, ask_aloud};
 pub use server::{ControlServer, NoSocket, RequestHandler};
 pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
-
-/// Where the socket is unless the command line says otherwise.
-pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

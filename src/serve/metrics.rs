@@ -11,6 +11,7 @@ mod api_server;
 mod build;
 pub(crate) mod by_family;
 mod changes;
+mod conntrack_cleanup;
 mod health;
 mod kernel_calls;
 mod log;
@@ -19,6 +20,7 @@ mod pages;
 mod process;
 mod programmed;
 mod syncs;
+mod tables;
 pub(crate) mod text;
 mod traffic;
 mod tunnels;
@@ -35,14 +37,10 @@ use netfilter::TunnelCounts;
 use prometheus_client::registry::Registry;
 use reconciler::Observer;
 
-use crate::{
-    conntrack::{CleanupMetrics, ConntrackTable},
-    logging::LineLimit,
-    node::{advice::Advice, ipvs_table_metrics::IpvsTable, sysctl::Sysctl},
-    serve::health::Health,
-};
+use crate::{finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health};
 use advice::AdviceMetrics;
 use api_server::ApiServerMetrics;
+pub use conntrack_cleanup::CleanupMetrics;
 use health::HealthyGauge;
 pub use health::{HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
@@ -52,6 +50,7 @@ pub use pages::MetricsPages;
 use process::ProcessMetrics;
 use programmed::ProgrammedMetrics;
 use syncs::SyncMetrics;
+use tables::{ConntrackTable, IpvsTable};
 pub use traffic::TrafficMetrics;
 use tunnels::TunnelMetrics;
 
@@ -99,7 +98,7 @@ impl Metrics {
 
     /// Shows this advice too.
     #[must_use]
-    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
+    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Finding> + Send + Sync + 'static) -> Self {
         self.registry.register_collector(Box::new(AdviceMetrics(advice)));
         self
     }

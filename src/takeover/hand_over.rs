@@ -16,12 +16,12 @@ use netfilter::{Element, ElementSet};
 use service::one_line;
 
 use super::live_proxy::LiveProxy;
-use crate::node::{families::outward_addresses, vip_binding::route_sources};
+use crate::node::families::{outward_addresses, route_sources};
 
-/// Why nobody takes the node over.
+/// Why no proxy takes the node over.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSuccessor {
-    /// Nobody answers where kube-proxy does.
+    /// No program answers where kube-proxy does.
     #[error("no kube-proxy answers at 127.0.0.1:10249/proxyMode")]
     None,
     /// It needs what would be taken away.
@@ -127,9 +127,9 @@ pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>
 #[derive(Debug)]
 pub struct OpenConnections<K> {
     kernel: Option<K>,
-    /// Those of each virtual server at the last look. One that has none gets no more.
+    /// Those of each virtual server when last read. One that has none gets no more.
     at: BTreeMap<ServiceAddress, Count>,
-    /// What could not be read at the last look; it counts as it did before.
+    /// What could not be read last time; it counts as it did before.
     unread: Option<String>,
 }
 
@@ -179,7 +179,7 @@ impl<K: Ipvs> OpenConnections<K> {
     }
 
     fn at(kernel: K, served: &Served) -> Self {
-        // Each counts until it was looked at.
+        // Each counts until it was read.
         let one = Count { active: 1, inactive: 0 };
         let at = served.addresses.iter().map(|address| (*address, one)).collect();
         Self { kernel: Some(kernel), at, unread: None }
@@ -229,7 +229,7 @@ impl<K: Ipvs> OpenConnections<K> {
         self.at.iter().map(|(address, count)| (address, *count))
     }
 
-    /// What could not be read at the last look.
+    /// What could not be read last time.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }

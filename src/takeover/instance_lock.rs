@@ -23,10 +23,10 @@ use nix::{
 };
 use tracing::{info, warn};
 
-use crate::{
-    node::advice::{Advice, Cause, Severity},
-    serve::control::SOCKET,
-};
+use crate::finding::Finding;
+
+/// Where the control socket is unless the command line says otherwise. A lock file is beside it.
+pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// A file of the host's that kubeadm's DaemonSet mounts, whatever else of /run is the container's own. Programs of
 /// iptables lock it as a whole by flock(2), which the locks of single bytes have nothing to do with.
@@ -69,7 +69,7 @@ pub enum InstanceLockError {
 }
 
 impl InstanceLockError {
-    /// The same with the process that holds the lock. To find it may take as long as to look at all processes.
+    /// The same with the process that holds the lock. Finding it may take as long as reading all processes.
     #[must_use]
     pub fn named(self) -> Self {
         match self {
@@ -124,7 +124,7 @@ impl InstanceLock {
 
     /// Tries again to get the lock of the host's file, if that was not to be had: what keeps it away, if anything still
     /// does.
-    pub(crate) fn advice(&self) -> Option<Advice> {
+    pub(crate) fn finding(&self) -> Option<Finding> {
         let byte = self.in_network_namespace.as_ref()?;
         let (what, remedy) = match byte.lock() {
             Ok(ByteLock::KeptAway) => (byte.kept_away(), "end that process"),
@@ -134,13 +134,7 @@ impl InstanceLock {
             }
             Ok(ByteLock::Held) | Err(_) => return None,
         };
-        Some(Advice {
-            severity: Severity::Warning,
-            cause: Cause::LockKept,
-            subject: byte.path.display().to_string(),
-            what,
-            remedy: remedy.to_owned(),
-        })
+        Some(Finding::warning(byte.path.display(), what).remedy(remedy))
     }
 }
 
@@ -182,7 +176,7 @@ fn beside(socket: &Path) -> Result<File, InstanceLockError> {
 }
 
 /// Replaces a lock file that others can open, or may have opened before: an earlier version made it with 0644. An
-/// earlier version that holds it answers at the socket; anybody else has no right to it.
+/// earlier version that holds it answers at the socket; no other program has a right to it.
 ///
 /// Two that replace it at once: who renames holds the lock of what is at the temporary name, and finds the old file still
 /// in place, so the other one has not renamed its own.
@@ -391,10 +385,10 @@ mod tests {
         let daemon = in_network_namespace(&path).unwrap().unwrap();
         assert_eq!(daemon.lock(), Ok(ByteLock::KeptAway));
         let lock = InstanceLock { in_network_namespace: Some(daemon), _beside_socket: None };
-        let advice = lock.advice().unwrap();
-        assert!(advice.what.contains(&format!("(process {}, ", std::process::id())), "{advice}");
+        let finding = lock.finding().unwrap();
+        assert!(finding.what.contains(&format!("(process {}, ", std::process::id())), "{finding}");
         drop(reader);
-        assert_eq!(lock.advice(), None, "it has the lock now");
+        assert_eq!(lock.finding(), None, "it has the lock now");
         another_runs(in_network_namespace(&path), &path);
     }
 

@@ -14,7 +14,7 @@ use super::watched_file::{LOOK, WatchedFile};
 use crate::{
     config::{self, Settings},
     events::Outbox,
-    node::advice::{Advice, Cause, Severity},
+    finding::{Cause, Finding},
 };
 
 /// How often the node is checked again for a changed file: mending the node does not touch the file. Each check may
@@ -76,46 +76,44 @@ async fn other(
     }
 }
 
-/// The advice that the file is unusable, for `kube-ipvs status`. Clones share it.
+/// The finding that the file is unusable, for `kube-ipvs status`. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::daemon) struct UnusableFile(watch::Sender<Option<Advice>>);
+pub(in crate::daemon) struct UnusableFile(watch::Sender<Option<Finding>>);
 
 impl UnusableFile {
-    /// The advice, while the file is unusable.
-    pub(in crate::daemon) fn advice(&self) -> Option<Advice> {
+    /// The finding, while the file is unusable.
+    pub(in crate::daemon) fn finding(&self) -> Option<Finding> {
         self.0.borrow().clone()
     }
 
     fn begin(&self, path: &Path, cause: &str) {
-        let advice = Advice {
-            severity: Severity::Warning,
-            cause: Cause::ConfigurationFile,
-            subject: path.display().to_string(),
-            what: format!("{cause}; going on with what was read before"),
-            remedy: "put it right before anything starts the daemon anew, which would end with this"
-                .to_owned(),
-        };
-        if self.advice().as_ref() != Some(&advice) {
-            advice.log_begin();
-            self.0.send_replace(Some(advice));
+        let what = format!("{cause}; going on with what was read before");
+        let finding = Finding::warning(path.display(), what)
+            .cause(Cause::ConfigurationFile)
+            .remedy("put it right before anything starts the daemon anew, which would end with this");
+        if self.finding().as_ref() != Some(&finding) {
+            finding.log_begin();
+            self.0.send_replace(Some(finding));
         }
     }
 
     fn end(&self) {
-        if let Some(advice) = self.0.send_replace(None) {
-            advice.log_end();
+        if let Some(finding) = self.0.send_replace(None) {
+            finding.log_end();
         }
     }
 
-    /// Repeats the advice in Events while the file is unusable.
+    /// Repeats the finding in Events while the file is unusable.
     async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
         let mut held = self.0.subscribe();
         loop {
-            let advice = held.borrow_and_update().clone();
+            let finding = held.borrow_and_update().clone();
             let say = async {
-                match advice {
-                    Some(advice) => outbox.remind(advice.cause.into(), &advice.to_string()).await,
+                match finding {
+                    Some(finding) => {
+                        outbox.remind(Cause::ConfigurationFile.into(), &finding.to_string()).await
+                    }
                     None => future::pending().await,
                 }
             };
@@ -233,7 +231,7 @@ mod tests {
         tokio::pin!(watch);
         publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
         assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
-        let what = unusable.advice().unwrap().what;
+        let what = unusable.finding().unwrap().what;
         assert!(
             what.ends_with(
                 "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
@@ -259,7 +257,7 @@ mod tests {
         tokio::pin!(watch);
         publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
         assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
-        assert!(unusable.advice().is_some());
+        assert!(unusable.finding().is_some());
         assert_eq!(server.events().len(), 1, "an unchanged cause is not reported again");
         loaded.set(true);
         assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
@@ -280,7 +278,7 @@ mod tests {
                 sleep(Duration::from_mins(1)).await;
                 publish(&volume, &format!("..{}", step + 2), fields);
                 sleep(Duration::from_mins(1)).await;
-                said.push(unusable.advice().map(|advice| advice.what));
+                said.push(unusable.finding().map(|finding| finding.what));
             }
             said
         };
@@ -311,7 +309,7 @@ mod tests {
         let volume = volume("mode: ipvs\n");
         let file = volume.path().join("..1/config.conf");
         let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-        let what = || unusable.advice().map(|advice| advice.what);
+        let what = || unusable.finding().map(|finding| finding.what);
         let story = async {
             let bad = "ipvs: [\n";
             fs::write(&file, format!("{HEAD}{bad}")).unwrap();

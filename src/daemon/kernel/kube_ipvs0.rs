@@ -9,7 +9,7 @@ use reconciler::Handle;
 use tokio::{select, sync::watch, task::spawn_blocking};
 
 use super::subscription::resubscribing;
-use crate::node::{families::families as families_here, vip_binding::outward};
+use crate::node::families::{families as families_here, outward};
 
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
 /// its own start.

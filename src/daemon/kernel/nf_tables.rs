@@ -7,7 +7,7 @@ use reconciler::Handle;
 use tokio::sync::watch;
 
 use super::subscription::resubscribing;
-use crate::node::advice::Recheck;
+use crate::node::check_loop::Recheck;
 
 /// Passes on the kernel's notifications about nf_tables, for ever: changes to our own tables go to the writer thread,
 /// unless its own socket, with this port, made them; other changes cause a check of the host's firewall.

@@ -1,6 +1,6 @@
 //! Bounds IPVS' own table of connections. Conntrack's has a limit; this one takes memory until there is none.
 //!
-//! An entry is 320 bytes that are not paged out and no cgroup is charged for. Whoever sends from forged addresses makes one
+//! An entry is 320 bytes that are not paged out and no cgroup is charged for. A sender of forged addresses makes one
 //! with each packet, and where a Service has session affinity a template too, which stays for three hours by default.
 //!
 //! Two parameters bound it, of which each acts in need alone:

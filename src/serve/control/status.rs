@@ -7,7 +7,7 @@ use kubernetes::api::Watch;
 use serde::{Deserialize, Serialize};
 use service::seconds;
 
-use crate::{config::VipBinding, node::advice::Advice};
+use crate::{config::VipBinding, finding::Finding};
 
 /// The status of the daemon, of what is programmed, and of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct DaemonStatus {
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
     /// What hurts traffic on this node. It keeps nothing from being programmed.
-    pub advice: Vec<Advice>,
+    pub advice: Vec<Finding>,
 }
 
 /// The daemon: its version, its source and its kernel.

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::node::advice::{Advice, Cause, Severity};
+use crate::finding::{Cause, Finding, Severity};
 
 /// Counts the advice for each page. There are a few pieces of it at most.
 pub(super) struct AdviceMetrics<F>(pub(super) F);
@@ -19,14 +19,14 @@ impl<F> fmt::Debug for AdviceMetrics<F> {
     }
 }
 
-impl<F: Fn() -> Vec<Advice> + Send + Sync + 'static> Collector for AdviceMetrics<F> {
+impl<F: Fn() -> Vec<Finding> + Send + Sync + 'static> Collector for AdviceMetrics<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all = (self.0)();
         let (name, help) = ("kube_ipvs_advice", "What on this node hurts traffic to Services, or may");
         let mut series = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for severity in Severity::ALL {
+        for severity in Severity::WHILE_RUNNING {
             for cause in Cause::ALL {
-                let held = all.iter().filter(|advice| (advice.severity, advice.cause) == (severity, cause));
+                let held = all.iter().filter(|it| (it.severity, it.cause) == (severity, Some(cause)));
                 let count = u64::try_from(held.count()).unwrap_or(u64::MAX);
                 let labels = [("severity", severity.name()), ("cause", cause.name())];
                 ConstGauge::new(count).encode(series.encode_family(&labels)?)?;
@@ -43,20 +43,13 @@ mod tests {
     use super::*;
     use crate::serve::metrics::text;
 
-    fn advice(severity: Severity, cause: Cause) -> Advice {
-        let [subject, what, remedy] = ["it", "it is bad", "mend it"].map(str::to_owned);
-        Advice { severity, cause, subject, what, remedy }
-    }
-
     #[test]
     fn advice_is_counted_by_severity_and_cause_and_what_does_not_hold_is_0() {
         let mut registry = Registry::default();
         let held = || {
-            let chains = [
-                advice(Severity::Warning, Cause::HostFirewall),
-                advice(Severity::Warning, Cause::HostFirewall),
-            ];
-            chains.into_iter().chain([advice(Severity::Note, Cause::HostFirewall)]).collect()
+            let chain = |name| Finding::warning(name, "it drops");
+            let all = [chain("input"), chain("forward"), Finding::note("nft", "not read")];
+            all.map(|finding| finding.cause(Cause::HostFirewall)).to_vec()
         };
         registry.register_collector(Box::new(AdviceMetrics(held)));
         let page = text::encode(&registry);

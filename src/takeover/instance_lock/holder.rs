@@ -1,10 +1,10 @@
-//! Who holds a lock of a file, as far as this process may see it: in a container it sees the container's own processes.
+//! The process that holds a lock of a file, as far as this process may see it: in a container it sees the container's own processes.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::stat::{major, minor};
 
-/// A lock that is looked for.
+/// The lock to find.
 struct Sought {
     /// The file, as the kernel writes it (`lock_get_status` in fs/locks.c).
     inode: String,
@@ -39,7 +39,7 @@ impl Sought {
         (inode == self.inode && is_it).then(|| process.parse().unwrap_or(0))
     }
 
-    /// The process with a descriptor that has the lock, among those that may be looked into.
+    /// The process with a descriptor that has the lock, among those that may be read.
     fn by_descriptor(&self) -> Option<u32> {
         let processes = fs::read_dir("/proc").ok()?.flatten();
         let mut processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -54,7 +54,7 @@ impl Sought {
     }
 }
 
-/// A process in words. Its name is its own choice.
+/// A process, for a person. Its name is its own choice.
 fn described(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
