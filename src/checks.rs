@@ -1,8 +1,9 @@
-//! The checks of this node, in one list: each runs before the start (`kube-ipvs preflight`), while the daemon runs, or
-//! both.
+//! The checks of this node, in one list: each runs before the start (`kube-ipvs preflight`), while the daemon
+//! runs, or both.
 //!
-//! A check reads what it needs, and never changes the node or keeps the daemon from its work. Before the start nothing is
-//! tried either: what only a write would show, or a query that makes the kernel load a module, is reported as not known.
+//! A check reads what it needs, and never changes the node or keeps the daemon from its work. Before the
+//! start nothing is tried either: what only a write would show, or a query that makes the kernel load a
+//! module, is reported as not known.
 
 mod arp;
 mod before_start;

@@ -1,4 +1,5 @@
-//! The conntrack thread, which removes stale UDP flows: reading conntrack's table takes as long as the table is large.
+//! The conntrack thread, which removes stale UDP flows: reading conntrack's table takes as long as the table
+//! is large.
 
 use std::{
     io,
@@ -14,19 +15,20 @@ use tracing::{debug, warn};
 
 use crate::serve::metrics::CleanupMetrics;
 
-/// The pause after a reading, as a multiple of its duration: a million entries take a second, and Services whose
-/// endpoints come and go must not keep a processor busy. Flows that arrive during the pause share one reading.
+/// The pause after a reading, as a multiple of its duration: a million entries take a second, and Services
+/// whose endpoints come and go must not keep a processor busy. Flows that arrive during the pause share one
+/// reading.
 const REST: u32 = 9;
 
 /// The pause before the first retry; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The failures in a row, two minutes' worth, after which the flows are given up: by then conntrack has forgotten
-/// flows that have ended (`nf_conntrack_udp_timeout_stream`).
+/// The failures in a row, two minutes' worth, after which the flows are given up: by then conntrack has
+/// forgotten flows that have ended (`nf_conntrack_udp_timeout_stream`).
 const ATTEMPTS: u32 = 8;
 
-/// Starts the thread, which counts in `metrics` what it does. To drop the queue is to wait until what was left
-/// there has been tried, and the thread has ended.
+/// Starts the thread, which counts in `metrics` what it does. To drop the queue is to wait until what was
+/// left there has been tried, and the thread has ended.
 pub(crate) fn start(
     conntrack: impl Conntrack + 'static,
     metrics: CleanupMetrics,

@@ -1,7 +1,9 @@
-//! What direct return needs beside the kernel's state: which of the other nodes unpack what is sent to their pods.
+//! What direct return needs beside the kernel's state: which of the other nodes unpack what is sent to their
+//! pods.
 //!
-//! A node says so at `/healthz`, once it has everything in place. Until then, and where no answer comes, its pods are
-//! reached without a tunnel: so nodes with and without direct return, and of different versions, work with each other.
+//! A node says so at `/healthz`, once it has everything in place. Until then, and where no answer comes, its
+//! pods are reached without a tunnel: so nodes with and without direct return, and of different versions,
+//! work with each other.
 
 mod peers;
 mod tunnels;

@@ -1,10 +1,10 @@
-//! Kubernetes Events: problems of a Service or of this node, shown where its owner looks, in `kubectl describe
-//! service` and `kubectl describe node`; and the start of the proxy.
+//! Kubernetes Events: problems of a Service or of this node, shown where its owner looks, in `kubectl
+//! describe service` and `kubectl describe node`; and the start of the proxy.
 //!
-//! Every node sees the same of a Service, and one Event is enough: its name is a digest of its text, so the API
-//! server refuses all but the first. This also holds for a proxy that starts again and again, as long as the API
-//! server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one
-//! for each node, and keeps the first text of those that it takes for repetitions.)
+//! Every node sees the same of a Service, and one Event is enough: its name is a digest of its text, so the
+//! API server refuses all but the first. This also holds for a proxy that starts again and again, as long as
+//! the API server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by
+//! the time, one for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
 mod syncs;
@@ -43,11 +43,11 @@ use crate::finding::Finding;
 const QUEUE: usize = 10_000;
 /// Texts within this time are sent together: one Event for all that a sync found out about a Service.
 const GATHER: Duration = Duration::from_secs(1);
-/// All nodes find the same problem at the same time. Each waits for its part of this time, in milliseconds, so that
-/// one creates the Event, and not all of them ask at once.
+/// All nodes find the same problem at the same time. Each waits for its part of this time, in milliseconds,
+/// so that one creates the Event, and not all of them ask at once.
 const SPREAD: u64 = 30_000;
-/// The shortest time between two Events for the same reason about a Service or the node. Texts meanwhile are sent
-/// then.
+/// The shortest time between two Events for the same reason about a Service or the node. Texts meanwhile are
+/// sent then.
 const QUIET: Duration = Duration::from_secs(600);
 /// How often a lasting problem of the node is repeated: an Event does not stay for ever.
 pub(crate) const REMINDER: Duration = Duration::from_secs(30 * 60);
@@ -202,8 +202,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes what is due at `then` and within the rate limit, until the API server fails: the rest would hardly
-    /// fare better.
+    /// Publishes what is due at `then` and within the rate limit, until the API server fails: the rest would
+    /// hardly fare better.
     async fn round(&mut self, then: Instant) {
         while let Some((topic, texts)) = self.topics.due(then, self.rate_limit.allows_one()) {
             let delivery = self.say(&topic, texts).await;
@@ -270,8 +270,8 @@ impl Publisher {
 /// The result of publishing an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// The Event exists; or it is refused, and would be again: while a namespace is being deleted, or its quota is
-    /// used up, it takes no Event. That must not delay the Events of others.
+    /// The Event exists; or it is refused, and would be again: while a namespace is being deleted, or its
+    /// quota is used up, it takes no Event. That must not delay the Events of others.
     Done,
     /// To be tried again: the API server is away, too busy, or does not know this client.
     Later,

@@ -1,15 +1,16 @@
 //! What a check says of one part of this node.
 //!
-//! Findings are printed by `kube-ipvs preflight` before the start. While the daemon runs they are logged when they begin
-//! and end, are the advice in `kube-ipvs status` as long as they hold, and, if they are warnings, are Events of the Node.
+//! Findings are printed by `kube-ipvs preflight` before the start. While the daemon runs they are logged when
+//! they begin and end, are the advice in `kube-ipvs status` as long as they hold, and, if they are warnings,
+//! are Events of the Node.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-/// What a check says of one part of the node: a setting or program that hurts traffic to Services, or may, with the
-/// remedy; before the start also what is as it should be.
+/// What a check says of one part of the node: a setting or program that hurts traffic to Services, or may,
+/// with the remedy; before the start also what is as it should be.
 ///
 /// `Display` prints it without its subject, and the remedy on the same line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

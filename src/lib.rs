@@ -4,8 +4,9 @@
 //!
 //! - [`cli`]: the operator's commands; [`config`]: flags and the configuration file
 //! - [`daemon`]: connects the parts and ends them
-//! - [`node`]: what is required of the node and set on it; `checks`: what is checked of it, before the start and while the
-//!   daemon runs; [`finding`]: what a check says; [`preflight`]: what would happen if a daemon started here
+//! - [`node`]: what is required of the node and set on it; `checks`: what is checked of it, before the start
+//!   and while the daemon runs; [`finding`]: what a check says; [`preflight`]: what would happen if a daemon
+//!   started here
 //! - `conntrack`: the thread that removes stale UDP flows; `direct_return` asks other nodes
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from

@@ -71,8 +71,8 @@ const OURS: [&str; 10] = [
     "watcher",
 ];
 
-/// The parts whose lines at the level INFO every operator must see: the start and the end of the daemon, syncs that
-/// were asked for, what ends a warning, and what was changed of others.
+/// The parts whose lines at the level INFO every operator must see: the start and the end of the daemon,
+/// syncs that were asked for, what ends a warning, and what was changed of others.
 const ALWAYS: [&str; 8] = [
     "kube_ipvs::daemon",
     "kube_ipvs::direct_return",

@@ -1,8 +1,8 @@
 //! The node itself: what is required of it and set on it before anything is programmed.
 //!
-//! [`requirements`] refuses a node that cannot be served, [`sysctl`] sets kernel parameters, [`init`] does both in the
-//! order that the kernel needs, and [`host_firewall`] accepts traffic of Services in the host's own firewall.
-//! `checks` has what is checked before the start and from then on, when [`check_loop`] runs.
+//! [`requirements`] refuses a node that cannot be served, [`sysctl`] sets kernel parameters, [`init`] does
+//! both in the order that the kernel needs, and [`host_firewall`] accepts traffic of Services in the host's
+//! own firewall. `checks` has what is checked before the start and from then on, when [`check_loop`] runs.
 
 pub(crate) mod check_loop;
 pub(crate) mod families;

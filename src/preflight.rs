@@ -59,8 +59,8 @@ impl Report {
     }
 }
 
-/// Checks this node for a daemon with these settings. Without settings only what needs neither them nor an API server is
-/// checked.
+/// Checks this node for a daemon with these settings. Without settings only what needs neither them nor an
+/// API server is checked.
 pub fn preflight(settings: Option<&Settings>) -> Report {
     let mut preflight = Preflight { settings, findings: Vec::new() };
     match requirements::net_admin() {

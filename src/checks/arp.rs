@@ -1,8 +1,8 @@
 //! Addresses of load balancers, and external IPs, on a network that the node itself is in.
 //!
-//! A VIP is an address of every node. Where arp_ignore is 0 a node answers ARP for each of its addresses on each of its
-//! interfaces, so neighbours that ask for such an address reach whichever node answers first, and not the one that a
-//! controller such as MetalLB has chosen.
+//! A VIP is an address of every node. Where arp_ignore is 0 a node answers ARP for each of its addresses on
+//! each of its interfaces, so neighbours that ask for such an address reach whichever node answers first, and
+//! not the one that a controller such as MetalLB has chosen.
 
 use std::{
     collections::BTreeMap,
@@ -54,8 +54,8 @@ fn networks() -> Result<Vec<Network>, dummy_interface::Error> {
     Ok(interface_addresses()?.into_iter().filter_map(network).collect())
 }
 
-/// Whether ARP is answered on an interface for every address of the node: the larger of the two parameters counts
-/// (`IN_DEV_ARP_IGNORE` in include/linux/inetdevice.h).
+/// Whether ARP is answered on an interface for every address of the node: the larger of the two parameters
+/// counts (`IN_DEV_ARP_IGNORE` in include/linux/inetdevice.h).
 fn answers_all(interface: &str) -> bool {
     let ignores = |whose: &str| {
         let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{whose}/arp_ignore"));
@@ -64,7 +64,8 @@ fn answers_all(interface: &str) -> bool {
     !(ignores("all") || ignores(interface))
 }
 
-/// The addresses of load balancers and the external IPs that become local to this node, each with a Service that has it.
+/// The addresses of load balancers and the external IPs that become local to this node, each with a Service
+/// that has it.
 fn external(state: &State) -> BTreeMap<Ipv4Addr, ObjectName> {
     let external = state.virtual_servers().filter(|server| {
         matches!(server.kind, AddressKind::LoadBalancer | AddressKind::ExternalIp)

@@ -1,4 +1,5 @@
-//! What the checks before the start read: the kernel as far as that loads no module, and what a daemon would make of it.
+//! What the checks before the start read: the kernel as far as that loads no module, and what a daemon would
+//! make of it.
 
 use std::{fs, path::Path};
 
@@ -62,7 +63,8 @@ impl KernelRead {
 }
 
 impl<'a> BeforeStart<'a> {
-    /// For a daemon with these settings, as far as they are known, and its desired state, as far as it is known.
+    /// For a daemon with these settings, as far as they are known, and its desired state, as far as it is
+    /// known.
     pub(crate) fn new(
         settings: Option<&'a Settings>,
         state: Option<&'a State>,

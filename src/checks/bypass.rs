@@ -21,9 +21,10 @@ pub(super) struct Bridge {
 
 /// One finding for each bridge that has pods behind it and does not show their packets to netfilter.
 ///
-/// Two pods on one bridge are neighbours. A request from one to a VIP is routed, so it passes IPVS and comes to the
-/// other as if sent to its own address; the answer is for a neighbour and goes over the bridge. Unless the bridge shows
-/// its packets to netfilter, IPVS never sees it, and the client is answered by an address that it did not ask.
+/// Two pods on one bridge are neighbours. A request from one to a VIP is routed, so it passes IPVS and comes
+/// to the other as if sent to its own address; the answer is for a neighbour and goes over the bridge. Unless
+/// the bridge shows its packets to netfilter, IPVS never sees it, and the client is answered by an address
+/// that it did not ask.
 pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
     let (bridges, endpoints) = (Interfaces::default().bridges(), &facts.in_use.local_endpoints);
     // Where every flow is masqueraded the answers come back through the node.
@@ -49,8 +50,8 @@ fn switch(family: Family) -> &'static str {
     }
 }
 
-/// `way` is the index of the interface that leads to an address, and `for_all` what [`switch`] is set to; `None` without
-/// br_netfilter, and then a bridge's own setting means nothing either.
+/// `way` is the index of the interface that leads to an address, and `for_all` what [`switch`] is set to;
+/// `None` without br_netfilter, and then a bridge's own setting means nothing either.
 fn hiding(
     bridges: &[Bridge],
     endpoints: &BTreeSet<IpAddr>,
@@ -86,12 +87,13 @@ const CACHE: &str = "nodelocaldns";
 
 /// NodeLocal DNSCache in its layout for kube-proxy's modes iptables and nftables.
 ///
-/// There the cache has the ClusterIP of cluster DNS on its own interface, and its rules keep conntrack from port 53 of
-/// that address. IPVS takes what is sent there before the cache does. It answers pods; but what the node sends comes from
-/// the ClusterIP itself, and without conntrack it is not masqueraded, so that no answer finds the way back.
+/// There the cache has the ClusterIP of cluster DNS on its own interface, and its rules keep conntrack from
+/// port 53 of that address. IPVS takes what is sent there before the cache does. It answers pods; but what
+/// the node sends comes from the ClusterIP itself, and without conntrack it is not masqueraded, so that no
+/// answer finds the way back.
 ///
-/// IPVS does not leave the address to the cache: the interface is there before the cache answers, and stays when it has
-/// crashed.
+/// IPVS does not leave the address to the cache: the interface is there before the cache answers, and stays
+/// when it has crashed.
 pub(super) fn node_local_dns(facts: &Facts) -> Vec<Finding> {
     let Some(interface) = Interfaces::default().index(CACHE) else { return Vec::new() };
     match addresses_of(interface) {

@@ -1,4 +1,5 @@
-//! The tables of connections, conntrack's and IPVS': how full they are, and how long they keep an idle connection.
+//! The tables of connections, conntrack's and IPVS': how full they are, and how long they keep an idle
+//! connection.
 
 use ipvs::Timeouts;
 
@@ -23,18 +24,19 @@ const FLAGS: [&str; 3] = ["--ipvs-tcp-timeout", "--ipvs-tcpfin-timeout", "--ipvs
 
 /// Whether IPVS forgets connections before conntrack does.
 ///
-/// IPVS forgets a TCP connection after 15 minutes without a packet, conntrack after a day or five. What comes after that
-/// is no SYN, so IPVS lets it pass, to the VIP, which is an address of this node: the node knows no such connection and
-/// resets it. A UDP exchange is sent to whichever real server is next.
+/// IPVS forgets a TCP connection after 15 minutes without a packet, conntrack after a day or five. What comes
+/// after that is no SYN, so IPVS lets it pass, to the VIP, which is an address of this node: the node knows
+/// no such connection and resets it. A UDP exchange is sent to whichever real server is next.
 ///
-/// A kernel is like this by default, and most programs never notice: nothing is broken. Flags and fields of the
-/// configuration file change it where a program does notice.
+/// A kernel is like this by default, and most programs never notice: nothing is broken. Flags and fields of
+/// the configuration file change it where a program does notice.
 pub(super) fn timeouts(facts: &Facts) -> Vec<Finding> {
     let compare = |ipvs| sooner(ipvs, OF_CONNTRACK.map(|key| facts.number(key)));
     facts.ipvs_timeouts.and_then(compare).into_iter().collect()
 }
 
-/// Compares the timeouts in seconds; those of conntrack, in the order of [`OF_CONNTRACK`], as far as they are known.
+/// Compares the timeouts in seconds; those of conntrack, in the order of [`OF_CONNTRACK`], as far as they are
+/// known.
 fn sooner(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Finding> {
     let seconds = [ipvs.tcp, ipvs.tcp_fin, ipvs.udp];
     let (mut sooner, mut longer) = (Vec::new(), Vec::new());
@@ -57,26 +59,28 @@ fn sooner(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Finding> {
 const COUNT: &str = "net.netfilter.nf_conntrack_count";
 const MOST: &str = "net.netfilter.nf_conntrack_max";
 
-/// The percentage from which conntrack's table counts as full: a periodic check seldom sees the last entry taken.
+/// The percentage from which conntrack's table counts as full: a periodic check seldom sees the last entry
+/// taken.
 const NEARLY_FULL: u64 = 95;
 
-/// Whether conntrack's table is full. The kernel drops every packet that would need another entry, and reports it only in
-/// its own log (`nf_conntrack: table full, dropping packet`).
+/// Whether conntrack's table is full. The kernel drops every packet that would need another entry, and
+/// reports it only in its own log (`nf_conntrack: table full, dropping packet`).
 pub(super) fn conntrack_full(node: &mut WhileRunning) -> Vec<Finding> {
     let sysctl = &node.facts.sysctl;
     let (Some(count), Some(most)) = (sysctl.number(COUNT), sysctl.number(MOST)) else { return Vec::new() };
     full(count, most, sysctl.table_size(&node.wanted.conntrack)).into_iter().collect()
 }
 
-/// Compares the two numbers. `most` is 0 where there is no limit. `size` says which setting decides the limit at a
-/// start.
+/// Compares the two numbers. `most` is 0 where there is no limit. `size` says which setting decides the limit
+/// at a start.
 fn full(count: u32, most: u32, size: TableSize) -> Option<Finding> {
     let full = most > 0 && u64::from(count) * 100 >= u64::from(most) * NEARLY_FULL;
     let what = "the table of conntrack is full, or nearly so: new connections are dropped, or will be";
     full.then(|| Finding::warning(MOST, what).remedy(larger(most.saturating_mul(2), size)))
 }
 
-/// How to give conntrack's table so many entries, now and after the node's next start. No start of ours makes it smaller.
+/// How to give conntrack's table so many entries, now and after the node's next start. No start of ours makes
+/// it smaller.
 fn larger(entries: u32, size: TableSize) -> String {
     let on_node = format!("sysctl -w {MOST}={entries} on the node, and the same in its /etc/sysctl.d");
     match size.settings_for(entries) {
@@ -90,8 +94,8 @@ fn larger(entries: u32, size: TableSize) -> String {
 
 /// Whether IPVS' own table takes much memory.
 ///
-/// It usually has fewer entries than conntrack's, but for the templates of session affinity: one for each client and
-/// Service, for as long as `sessionAffinityConfig` says. Forged sources make more.
+/// It usually has fewer entries than conntrack's, but for the templates of session affinity: one for each
+/// client and Service, for as long as `sessionAffinityConfig` says. Forged sources make more.
 pub(super) fn ipvs_table(node: &mut WhileRunning) -> Vec<Finding> {
     let sysctl: &Sysctl = &node.facts.sysctl;
     let (Some(entries), Some(part)) = (sysctl.ipvs_entries(), sysctl.most_entries()) else {
@@ -100,8 +104,8 @@ pub(super) fn ipvs_table(node: &mut WhileRunning) -> Vec<Finding> {
     large(entries, part, sysctl.conn_max()).into_iter().collect()
 }
 
-/// Compares the number of entries with how many the table may have. `part` is the number with which it has its part of
-/// the machine's memory, `limit` the kernel's own, if it has one. Half of either is much.
+/// Compares the number of entries with how many the table may have. `part` is the number with which it has
+/// its part of the machine's memory, `limit` the kernel's own, if it has one. Half of either is much.
 fn large(entries: u64, part: u64, limit: Option<u64>) -> Option<Finding> {
     let most = limit.map_or(part, |limit| limit.min(part));
     let what = match limit {
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_that_are_as_long_or_longer_and_those_nobody_knows_are_not_mentioned() {
+    fn timeouts_that_are_as_long_or_longer_or_unknown_are_not_mentioned() {
         assert_eq!(differing(USUAL, [Some(900), Some(120), Some(300)]), None);
         assert_eq!(differing(USUAL, [None; 3]), None, "conntrack is not loaded");
     }

@@ -47,8 +47,9 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Names everything of others that is removed, and counts the rest. `kept` are foreign virtual servers that stay, `bound` the VIPs
-/// that are there, also if kube-proxy has bound them and the first sync makes them right.
+/// Names everything of others that is removed, and counts the rest. `kept` are foreign virtual servers that
+/// stay, `bound` the VIPs that are there, also if kube-proxy has bound them and the first sync makes them
+/// right.
 fn planned(
     plan: &Plan,
     wanted: Wanted,

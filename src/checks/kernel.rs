@@ -1,5 +1,5 @@
-//! The kernel: whether it has what the daemon asks of it. Nothing is tried, because that would load modules and write; what
-//! can only be tried is said to be not known.
+//! The kernel: whether it has what the daemon asks of it. Nothing is tried, because that would load modules
+//! and write; what can only be tried is said to be not known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn before_5_6_source_ranges_close_their_address_and_our_tables_are_read_without_them() {
+    fn before_5_6_source_ranges_close_their_address_and_are_not_read() {
         let modules = with(&ALL);
         let warned = worse_than_ok(said(&modules, "5.4.0-216-generic", RR));
         assert_eq!(warned.len(), 2, "{warned:?}");

@@ -79,8 +79,8 @@ impl Modules {
     }
 }
 
-/// The module that a line of /proc/modules begins with, or one of modules.builtin or modules.dep, which begin with a
-/// path.
+/// The module that a line of /proc/modules begins with, or one of modules.builtin or modules.dep, which begin
+/// with a path.
 fn name(line: &str) -> Option<String> {
     let file = line.split([' ', ':']).next()?.rsplit('/').next()?;
     let name = file.split_once(".ko").map_or(file, |(name, _)| name);

@@ -1,9 +1,10 @@
 //! NodePorts among the ports from which the node opens its own connections.
 //!
-//! No program listens at a NodePort, so the kernel takes it for free and may give it to a connection of the node
-//! itself. The answer, SYN and ACK, comes to an address and port that a virtual server has, and IPVS sends it
-//! to a pod: it schedules whatever has SYN set (`tcp_conn_schedule` in net/netfilter/ipvs/ip_vs_proto_tcp.c). No
-//! verdict of nf_tables makes a packet pass IPVS by, so the port must not be chosen in the first place.
+//! No program listens at a NodePort, so the kernel takes it for free and may give it to a connection of the
+//! node itself. The answer, SYN and ACK, comes to an address and port that a virtual server has, and IPVS
+//! sends it to a pod: it schedules whatever has SYN set (`tcp_conn_schedule` in
+//! net/netfilter/ipvs/ip_vs_proto_tcp.c). No verdict of nf_tables makes a packet pass IPVS by, so the port
+//! must not be chosen in the first place.
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 

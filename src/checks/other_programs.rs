@@ -11,8 +11,8 @@ use crate::{finding::Finding, takeover::leftovers::AnotherProxy};
 
 /// Whether a kube-proxy runs beside us, or has since our own rules were in place.
 ///
-/// Each of the two removes virtual servers that only the other one wants, and its rules may decide before ours. While
-/// we run, its rules are reported and not removed: it would write them again.
+/// Each of the two removes virtual servers that only the other one wants, and its rules may decide before
+/// ours. While we run, its rules are reported and not removed: it would write them again.
 pub(super) fn another_proxy(node: &mut WhileRunning) -> Vec<Finding> {
     rules_beside_ours(&node.elsewhere.another_proxy).into_iter().collect()
 }
@@ -32,8 +32,8 @@ pub(super) fn lock_kept(node: &mut WhileRunning) -> Vec<Finding> {
 
 /// Whether another program changes what we program again and again, such as another proxy.
 ///
-/// Each repair is logged and counted, but a series of them looks like noise: only this says that there is no end.
-/// There is no other remedy: giving way would serve nothing, and repairing more often would be a race.
+/// Each repair is logged and counted, but a series of them looks like noise: only this says that there is no
+/// end. There is no other remedy: giving way would serve nothing, and repairing more often would be a race.
 pub(super) fn contested(node: &mut WhileRunning) -> Vec<Finding> {
     let last = node.status.last_repair.as_ref().and_then(|last| last.report.first_repair());
     let after = mem::replace(&mut node.last_check, Instant::now()).elapsed();
@@ -42,7 +42,8 @@ pub(super) fn contested(node: &mut WhileRunning) -> Vec<Finding> {
 
 /// The number of past sync periods considered.
 const PERIODS: usize = 10;
-/// How many of them must have a repair: an upgrade of a network plugin or a reload of a firewall is over by then.
+/// How many of them must have a repair: an upgrade of a network plugin or a reload of a firewall is over by
+/// then.
 const MANY: usize = 5;
 
 /// Which of the last sync periods had a repair.
@@ -62,7 +63,8 @@ impl RepairLoop {
         Self { period, repaired: 0, current: (Duration::ZERO, false), past: VecDeque::new() }
     }
 
-    /// Takes the count of all repairs so far, a description of the last one, and the time since the last check.
+    /// Takes the count of all repairs so far, a description of the last one, and the time since the last
+    /// check.
     fn check(&mut self, repaired: usize, last: Option<&str>, after: Duration) -> Option<Finding> {
         let (lasted, contested) = self.current;
         self.current = (lasted + after, contested || repaired > self.repaired);

@@ -1,7 +1,7 @@
 //! The kernel parameters: those that the start sets, and those that differ afterwards.
 //!
-//! They are set once, and an administrator's later change stays: `sysctl --system` with an old file in /etc/sysctl.d
-//! is enough to end all forwarding, and nothing else would report it.
+//! They are set once, and an administrator's later change stays: `sysctl --system` with an old file in
+//! /etc/sysctl.d is enough to end all forwarding, and nothing else would report it.
 
 use ipvs::Timeouts;
 use service::one_line;
@@ -18,7 +18,8 @@ use crate::{
 
 const SUBJECT: &str = "kernel parameters";
 
-/// What the start would set, in this order. Of conntrack's parameters nothing is known before its module is loaded.
+/// What the start would set, in this order. Of conntrack's parameters nothing is known before its module is
+/// loaded.
 pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> Vec<Change> {
     let needed = sysctl.to_set(settings.strict_arp, settings.external_forwarding_method.may_tunnel());
     let needed = needed.into_iter().map(|Differing { key, found, wanted, .. }| Change {
@@ -61,7 +62,8 @@ pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     findings
 }
 
-/// One finding for each parameter with another value, and one for the timeouts of IPVS, of which 0 is no change.
+/// One finding for each parameter with another value, and one for the timeouts of IPVS, of which 0 is no
+/// change.
 fn set_at_the_start(changes: &[Change], timeouts: Option<Timeouts>) -> Vec<Finding> {
     let change = |Change { key, found, wanted }: &Change| {
         Finding::note(key, format!("{found}, set to {wanted} at the start"))

@@ -1,5 +1,5 @@
-//! The ports that the daemon will listen at, and which programs use them. Read from the kernel's lists: binding one would
-//! take it from another program.
+//! The ports that the daemon will listen at, and which programs use them. Read from the kernel's lists:
+//! binding one would take it from another program.
 
 use std::{
     fs,
@@ -47,8 +47,8 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     usable(&wanted, &listening, live_proxy::listens)
 }
 
-/// One finding for each address in use, and one for the rest. `is_proxy` tells whether a listener is a proxy of
-/// Services: that one gives the port back.
+/// One finding for each address in use, and one for the rest. `is_proxy` tells whether a listener is a proxy
+/// of Services: that one gives the port back.
 fn usable(
     wanted: &[WantedPort],
     listening: &[SocketAddr],
@@ -89,13 +89,15 @@ fn taken(
     finding.remedy(format!("ss -ltnp 'sport = :{}' shows who has it", address.port()))
 }
 
-/// Whether one listener keeps another one from listening. One at :: may take IPv4 too, which /proc does not show.
+/// Whether one listener keeps another one from listening. One at :: may take IPv4 too, which /proc does not
+/// show.
 fn conflict(listener: SocketAddr, wanted: SocketAddr) -> bool {
     let is_any = |address: SocketAddr| address.ip().is_unspecified();
     listener.port() == wanted.port() && (listener.ip() == wanted.ip() || is_any(listener) || is_any(wanted))
 }
 
-/// The addresses of listeners, from the text of /proc/net/tcp or /proc/net/tcp6. Lines that cannot be read are left out.
+/// The addresses of listeners, from the text of /proc/net/tcp or /proc/net/tcp6. Lines that cannot be read
+/// are left out.
 fn listeners(text: &str) -> impl Iterator<Item = SocketAddr> {
     /// `TCP_LISTEN`
     const LISTEN: &str = "0A";
@@ -106,8 +108,8 @@ fn listeners(text: &str) -> impl Iterator<Item = SocketAddr> {
     })
 }
 
-/// `0100007F:2809` is 127.0.0.1:10249: words of four bytes in the byte order of the machine (`get_tcp4_sock` in
-/// net/ipv4/tcp_ipv4.c).
+/// `0100007F:2809` is 127.0.0.1:10249: words of four bytes in the byte order of the machine (`get_tcp4_sock`
+/// in net/ipv4/tcp_ipv4.c).
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| -> Option<[u8; 4]> {

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn proxy_in_ipvs_mode_is_as_it_should_be_and_in_another_mode_the_order_of_steps_matters() {
+    fn proxy_in_ipvs_mode_is_ok_and_in_another_mode_the_order_of_steps_matters() {
         let live = |mode: &str| Proxies { live: Some(LiveProxy::in_mode(mode)), ..with(Vec::new()) };
         assert_eq!(said(&live("ipvs"))[0].0, Severity::Ok);
         let findings = found(&live("iptables"));

@@ -1,4 +1,5 @@
-//! The checks of a node whose daemon runs: what they read, when they run, and that each finding is reported once.
+//! The checks of a node whose daemon runs: what they read, when they run, and that each finding is reported
+//! once.
 
 use std::{
     collections::BTreeMap,
@@ -27,12 +28,12 @@ use crate::{
     takeover::{instance_lock::InstanceLock, leftovers::AnotherProxy},
 };
 
-/// The shortest time between two reports of the same finding. A firewall that is reloaded again and again makes findings
-/// come and go; each is reported once in this time.
+/// The shortest time between two reports of the same finding. A firewall that is reloaded again and again
+/// makes findings come and go; each is reported once in this time.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Checks the node, and applies our rules in the host's firewall, from the first sync on. Returns the handle that requests
-/// another check, and a future that ends when the rules were applied once.
+/// Checks the node, and applies our rules in the host's firewall, from the first sync on. Returns the handle
+/// that requests another check, and a future that ends when the rules were applied once.
 pub(crate) fn start(
     settings: &Settings,
     policy: Policy,
@@ -177,7 +178,8 @@ impl Reports {
         }
     }
 
-    /// Compares the findings that hold now with those reported. Returns the difference, and counts it as reported.
+    /// Compares the findings that hold now with those reported. Returns the difference, and counts it as
+    /// reported.
     fn update(&mut self, holds: &[Finding], now: Instant) -> Vec<Transition> {
         let mut transitions = Vec::new();
         for finding in holds {

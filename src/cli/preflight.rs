@@ -24,8 +24,8 @@ const PROBLEM: u8 = 2;
 pub(super) struct Preflight {
     #[command(flatten)]
     output: output::Args,
-    /// The flags that the daemon will have, all of them, as in `-- --config=FILE --hostname-override=NAME`. Without them
-    /// only the kernel, the firewall and other proxies are checked
+    /// The flags that the daemon will have, all of them, as in `-- --config=FILE --hostname-override=NAME`.
+    /// Without them only the kernel, the firewall and other proxies are checked
     #[arg(last = true, value_name = "FLAGS")]
     daemon_flags: Vec<OsString>,
 }
@@ -40,8 +40,8 @@ pub(super) fn preflight(asked: &Preflight) -> anyhow::Result<ExitCode> {
     Ok(exit_code(&report))
 }
 
-/// The report for a daemon with these flags. One whose configuration cannot be used does not start, which is the first
-/// finding.
+/// The report for a daemon with these flags. One whose configuration cannot be used does not start, which is
+/// the first finding.
 fn of_daemon(flags: &Flags) -> Report {
     match Settings::resolve(flags) {
         Ok(settings) => check(Some(&settings)),

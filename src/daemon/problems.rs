@@ -1,5 +1,5 @@
-//! What is wrong outside the writer thread: the source cannot be watched or has bad files, the Node is missing, an address
-//! cannot be bound; and the advice about this node.
+//! What is wrong outside the writer thread: the source cannot be watched or has bad files, the Node is
+//! missing, an address cannot be bound; and the advice about this node.
 
 use kubernetes::{api::Watches, directory};
 

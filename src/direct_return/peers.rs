@@ -32,9 +32,11 @@ use crate::serve::health::DirectReturnAnswer;
 
 /// How often each node is asked at most. One that is replaced by another program says so.
 const PERIOD: Duration = Duration::from_secs(10);
-/// All nodes ask all others: with more of them the period is longer, so that none answers more than fifty times a second.
+/// All nodes ask all others: with more of them the period is longer, so that none answers more than fifty
+/// times a second.
 const PERIOD_PER_PEER: Duration = Duration::from_millis(20);
-/// How long an answer holds while the node does not answer again: its kernel goes on when its daemon is replaced.
+/// How long an answer holds while the node does not answer again: its kernel goes on when its daemon is
+/// replaced.
 const HOLDS: Duration = Duration::from_secs(3 * 60);
 
 type Answers = BTreeMap<Arc<str>, DirectReturnAnswer>;
@@ -147,8 +149,8 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
         });
     }
 
-    /// Compares what this node has sent through tunnels of a family with what has arrived, if every node has answered
-    /// that it sends to.
+    /// Compares what this node has sent through tunnels of a family with what has arrived, if every node has
+    /// answered that it sends to.
     fn record_arrivals(&mut self, family: Family, answers: &Answers) {
         let unpacking = self.known.iter().filter(|(_, (it, _))| it.families.contains(&family));
         let received = unpacking.map(|(name, _)| {

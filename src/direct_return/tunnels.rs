@@ -19,8 +19,8 @@ use crate::finding::Finding;
 /// How old the counts may be.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// The counts of each family, read again and again while anything is answered directly: reading them never waits
-/// for the kernel. Clones share them.
+/// The counts of each family, read again and again while anything is answered directly: reading them never
+/// waits for the kernel. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TunnelPackets(Arc<Mutex<BTreeMap<Family, TunnelCounts>>>);
 
@@ -69,14 +69,14 @@ struct Carried {
     rounds_without_arrival: u32,
 }
 
-/// Compares what this node sends through tunnels with what comes out of them at all others together. Where a network, a
-/// cloud's or that of a plugin, filters the tunnel's protocol, nothing does.
+/// Compares what this node sends through tunnels with what comes out of them at all others together. Where a
+/// network, a cloud's or that of a plugin, filters the tunnel's protocol, nothing does.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(BTreeMap<Family, Carried>);
 
 impl Arrivals {
-    /// Stores a round: how many packets this node has sent by now, and how many each node that it sends to has received.
-    /// Returns whether the network is taken to filter them, from now on.
+    /// Stores a round: how many packets this node has sent by now, and how many each node that it sends to
+    /// has received. Returns whether the network is taken to filter them, from now on.
     pub(super) fn record(&mut self, family: Family, sent: u64, received: BTreeMap<Arc<str>, u64>) -> bool {
         let carried = self.0.entry(family).or_default();
         let before = mem::replace(
@@ -96,8 +96,8 @@ impl Arrivals {
     }
 }
 
-/// The families in which nothing that this node tunnels arrives. There its requests are masqueraded, until a resync
-/// is requested or the daemon restarts. Clones share it.
+/// The families in which nothing that this node tunnels arrives. There its requests are masqueraded, until a
+/// resync is requested or the daemon restarts. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct FilteredTunnels {
     kind: TunnelKind,

@@ -72,8 +72,8 @@ impl From<finding::Cause> for Cause {
     }
 }
 
-/// The Event with these texts about the Service with this uid. Its name depends on its content only, not on the node
-/// or the time.
+/// The Event with these texts about the Service with this uid. Its name depends on its content only, not on
+/// the node or the time.
 pub(super) fn about_service(
     service: &ObjectName,
     uid: &str,
@@ -92,8 +92,8 @@ pub(super) fn about_service(
     event(regarding, cause, texts, node_name)
 }
 
-/// The Event with these texts about the node. As in the kubelet, its uid is its name, by which `kubectl describe
-/// node` selects; an object without a namespace has its Events in `default`.
+/// The Event with these texts about the node. As in the kubelet, its uid is its name, by which `kubectl
+/// describe node` selects; an object without a namespace has its Events in `default`.
 pub(super) fn about_node(cause: Cause, texts: &BTreeSet<String>, node_name: &str) -> Event {
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),

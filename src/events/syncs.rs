@@ -1,12 +1,12 @@
-//! Events about what syncs found of other programs: repairs of what they had changed, and virtual servers of others that
-//! were removed.
+//! Events about what syncs found of other programs: repairs of what they had changed, and virtual servers of
+//! others that were removed.
 
 use reconciler::{ChangeEvent, Observer, SyncEvent, SyncReport};
 
 use super::{Cause, Outbox};
 
-/// Creates an Event of the node for each sync that repaired something, and for each that removed virtual servers that no
-/// Service made: the other program's owner may find it there.
+/// Creates an Event of the node for each sync that repaired something, and for each that removed virtual
+/// servers that no Service made: the other program's owner may find it there.
 pub struct SyncEvents(pub Outbox);
 
 impl Observer for SyncEvents {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_sync_removed_is_one_event_of_the_node_that_names_the_first_and_the_count() {
+    async fn what_one_sync_removed_is_one_event_with_the_first_and_the_count() {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());

@@ -35,7 +35,8 @@ enum Mood {
     KeepsSilent,
 }
 
-/// The API server: all Services in the namespace shop but the one that is gone, and the Events that it was sent.
+/// The API server: all Services in the namespace shop but the one that is gone, and the Events that it was
+/// sent.
 #[derive(Clone)]
 pub(crate) struct Server {
     mood: Arc<Mutex<Mood>>,
@@ -362,7 +363,7 @@ async fn a_namespace_with_a_thousand_services_does_not_silence_the_others() {
 }
 
 #[tokio::test]
-async fn too_many_notices_are_dropped_and_counted_and_nobody_waits() {
+async fn too_many_notices_are_dropped_and_counted_without_waiting() {
     let (outbox, publisher) = Server::new(Mood::Takes).queue();
     for number in 0..QUEUE + 7 {
         outbox.post(notice("web", &number.to_string()));

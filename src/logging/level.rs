@@ -12,7 +12,8 @@ use tracing_subscriber::{
 
 use super::{Format, LineLimit, Options};
 
-/// Changes the level of the log, and knows what is not logged because there is too much. Clones change the same log.
+/// Changes the level of the log, and knows what is not logged because there is too much. Clones change the
+/// same log.
 #[derive(Clone, Debug)]
 pub struct LogLevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -71,8 +72,8 @@ impl LogLevelHandle {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Sets the level until the daemon ends. Logs the change by the old level, or, where that logs no warnings, by the new
-    /// one.
+    /// Sets the level until the daemon ends. Logs the change by the old level, or, where that logs no
+    /// warnings, by the new one.
     pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;

@@ -20,7 +20,8 @@ pub(crate) struct CheckLoop {
 pub(crate) struct Recheck(watch::Sender<()>);
 
 impl Recheck {
-    /// Requests a check, because something changed what it reads. Never blocks; many requests cause one check.
+    /// Requests a check, because something changed what it reads. Never blocks; many requests cause one
+    /// check.
     pub(crate) fn request(&self) {
         self.0.send_replace(());
     }
@@ -33,7 +34,8 @@ impl CheckLoop {
         (Self { period, requested }, Recheck(recheck))
     }
 
-    /// Runs `check` until the writer thread has stopped. `check` may block: it runs on a thread for blocking work.
+    /// Runs `check` until the writer thread has stopped. `check` may block: it runs on a thread for blocking
+    /// work.
     pub(crate) async fn run(mut self, mut check: impl FnMut() -> Result<(), Stopped> + Send + 'static) {
         loop {
             self.requested.mark_unchanged();

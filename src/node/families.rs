@@ -25,16 +25,16 @@ pub(crate) fn families() -> BTreeSet<Family> {
     [Family::V4].into_iter().chain(ipv6).collect()
 }
 
-/// Refuses a node whose own address is of a family that is switched off: `bindAddress` says which one it is, be it ::
-/// or one address.
+/// Refuses a node whose own address is of a family that is switched off: `bindAddress` says which one it is,
+/// be it :: or one address.
 pub(crate) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow::Result<()> {
     let family = bind_address.parse::<IpAddr>().map_or(Family::V4, Family::from);
     ensure!(families.contains(&family), "bindAddress is {bind_address}, and this node has no {family}");
     Ok(())
 }
 
-/// Refuses settings with which a daemon could not start on this node. A running writer thread tries whether the
-/// kernel has the scheduler, so that only one thread writes; without a writer the start will show it.
+/// Refuses settings with which a daemon could not start on this node. A running writer thread tries whether
+/// the kernel has the scheduler, so that only one thread writes; without a writer the start will show it.
 pub(crate) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyhow::Result<()> {
     serves(&families(), settings.effective.bind_address())?;
     let Some(writer) = writer.cloned() else { return Ok(()) };
@@ -84,9 +84,9 @@ pub(crate) fn outward(binding: VipBinding) -> anyhow::Result<VipBinding> {
     }
 }
 
-/// The node's current source addresses, for VIPs that are routes. A VIP is never one of them: while VIPs are still
-/// addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the kernel may choose
-/// one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
+/// The node's current source addresses, for VIPs that are routes. A VIP is never one of them: while VIPs are
+/// still addresses, kube-proxy's or our own, and the outgoing interface has no IPv6 address itself, the
+/// kernel may choose one (`ipv6_dev_get_saddr` in net/ipv6/addrconf.c).
 pub(crate) fn route_sources() -> anyhow::Result<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
     let routes = VipBinding::Route { source_v4: None, source_v6: None };
     let own = KernelDummyInterface::open(routes)?.observe()?.node_addresses;

@@ -1,7 +1,7 @@
 //! Puts our rules into the chains of the host's own firewall that would drop packets of Services.
 //!
-//! Each check makes the rules those that `--host-firewall` asks for: a reloaded firewall has lost them, and an earlier
-//! daemon may have left others. The rules stay when the daemon ends, so that traffic goes on.
+//! Each check makes the rules those that `--host-firewall` asks for: a reloaded firewall has lost them, and
+//! an earlier daemon may have left others. The rules stay when the daemon ends, so that traffic goes on.
 
 pub(crate) mod findings;
 
@@ -55,8 +55,8 @@ impl OurRules {
     }
 }
 
-/// Makes our rules in each chain those wanted, and returns the findings to report. `opened` has the chains that got
-/// rules so far.
+/// Makes our rules in each chain those wanted, and returns the findings to report. `opened` has the chains
+/// that got rules so far.
 fn tend(
     chains: &mut impl FirewallChains,
     policy: &Policy,
@@ -110,8 +110,8 @@ fn settle(
     Ok(())
 }
 
-/// Whether the chain drops packets of Services although our rules are as they should be: kube-proxy accepts what pods
-/// answer, but of what is sent to Services only health checks.
+/// Whether the chain drops packets of Services although our rules are as they should be: kube-proxy accepts
+/// what pods answer, but of what is sent to Services only health checks.
 pub(crate) fn drops_still(host_firewall: HostFirewall, chain: &HostChain) -> bool {
     match host_firewall {
         HostFirewall::Warn => true,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn as_kube_proxy_forward_of_iptables_is_opened_for_answers_and_another_chain_is_named() {
+    fn as_kube_proxy_forward_of_iptables_is_opened_and_another_chain_is_named() {
         let mut host = FakeHost::with(forward(), Accepts::Nothing);
         assert_eq!(said(&mut host, HostFirewall::AsKubeProxy), []);
         assert_eq!(host.closed[0].1, Accepts::ByOurRules);

@@ -9,8 +9,8 @@ use std::{
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-/// Raises the limit to its maximum: each health check port and each client takes a socket. Programs in Go, kube-proxy
-/// among them, do so by themselves.
+/// Raises the limit to its maximum: each health check port and each client takes a socket. Programs in Go,
+/// kube-proxy among them, do so by themselves.
 pub fn raise_open_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -19,8 +19,9 @@ pub fn raise_open_files() {
     }
 }
 
-/// Tries whether so many threads can run at a time. tokio ends the program with a panic if it cannot start its own
-/// (`Spawner::spawn_blocking`): with too little address space (`ulimit -v`), or too many threads in the pod already.
+/// Tries whether so many threads can run at a time. tokio ends the program with a panic if it cannot start
+/// its own (`Spawner::spawn_blocking`): with too little address space (`ulimit -v`), or too many threads in
+/// the pod already.
 pub fn try_threads(count: usize) -> io::Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
@@ -34,8 +35,8 @@ pub fn try_threads(count: usize) -> io::Result<()> {
 
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
-/// Sets how soon the kernel kills this process when memory is short. A failure is only logged: lowering the score
-/// needs CAP_SYS_RESOURCE, and in a pod the kubelet has set one.
+/// Sets how soon the kernel kills this process when memory is short. A failure is only logged: lowering the
+/// score needs CAP_SYS_RESOURCE, and in a pod the kubelet has set one.
 pub(crate) fn adjust_oom_score(score: i32) {
     let wanted = score.to_string();
     let adjust = || -> io::Result<()> {

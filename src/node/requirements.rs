@@ -73,8 +73,8 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is asked
-/// afterwards ([`reconciler::Handle::probe_scheduler`]).
+/// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is
+/// asked afterwards ([`reconciler::Handle::probe_scheduler`]).
 pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Error> {
     let servers = kernel.virtual_servers()?;
     let in_use = servers.iter().map(|server| server.config.scheduler);

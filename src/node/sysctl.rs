@@ -1,7 +1,7 @@
 //! The kernel parameters that IPVS mode needs, and those that it is asked to set.
 //!
-//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays. Only when ip_vs
-//! was unloaded and loaded again, which makes new ones, IPVS' own are set again.
+//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
+//! Only when ip_vs was unloaded and loaded again, which makes new ones, IPVS' own are set again.
 
 mod conntrack;
 mod ipvs_table;
@@ -28,9 +28,9 @@ pub struct Sysctl {
 /// A parameter could not be brought to its value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this
-    /// network namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack
-    /// is loaded.
+    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
+    /// namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack is
+    /// loaded.
     #[error("sysctl {key} cannot be read")]
     Read {
         /// Its name, with dots.
@@ -50,8 +50,8 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs to the
-    /// first network namespace. A pod's init container may, and runs once in the life of a pod.
+    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs
+    /// to the first network namespace. A pod's init container may, and runs once in the life of a pod.
     #[error(
         "sysctl {key} is {found} and cannot be set to {wanted} (if an init container sets it, delete the pod)"
     )]
@@ -186,7 +186,8 @@ impl Sysctl {
 
     /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set.
     ///
-    /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is enough.
+    /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is
+    /// enough.
     pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
         let kernel = self.kernel();
         if let Err(release) = &kernel {
@@ -201,14 +202,15 @@ impl Sysctl {
         Ok(())
     }
 
-    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was unloaded. What
-    /// an administrator has changed went too.
+    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was
+    /// unloaded. What an administrator has changed went too.
     pub(crate) fn prepare_ipvs_again(&self) {
         let of_ipvs = needed(self.kernel().ok()).filter(|it| it.key.starts_with("net.ipv4.vs."));
         self.set_as_far_as_possible(of_ipvs);
     }
 
-    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without them.
+    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without
+    /// them.
     pub(crate) fn prepare_direct_return(&self) {
         self.set_as_far_as_possible(DIRECT_RETURN);
     }
@@ -221,8 +223,8 @@ impl Sysctl {
         }
     }
 
-    /// Those of the same parameters that have another value now: something has changed them since, or they could
-    /// not be set. One that cannot be read is not among them.
+    /// Those of the same parameters that have another value now: something has changed them since, or they
+    /// could not be set. One that cannot be read is not among them.
     pub fn differing(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
         let mut differing = self.to_set(strict_arp, direct_return);
         differing.extend(self.loose_conntrack().filter(|_| direct_return));
@@ -252,8 +254,8 @@ impl Sysctl {
         if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
     }
 
-    /// Sets a parameter that a node can do without: if writing is denied, that is logged and its value stays. A
-    /// container without rights is restarted without its init container, which would have set it.
+    /// Sets a parameter that a node can do without: if writing is denied, that is logged and its value stays.
+    /// A container without rights is restarted without its init container, which would have set it.
     pub(crate) fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
             Err(Error::Denied { key, found, wanted, source }) => {

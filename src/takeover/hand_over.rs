@@ -1,7 +1,7 @@
 //! Handing a node to a kube-proxy that translates destinations itself, in iptables or nftables mode.
 //!
-//! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real servers,
-//! the VIPs, and what masquerades and accepts them.
+//! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real
+//! servers, the VIPs, and what masquerades and accepts them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,8 +61,8 @@ impl Served {
         self.addresses.is_empty()
     }
 
-    /// The families in which the node itself would not reach a ClusterIP without us: it has no default route, so that its
-    /// connections fail before another proxy's rules could send them elsewhere.
+    /// The families in which the node itself would not reach a ClusterIP without us: it has no default route,
+    /// so that its connections fail before another proxy's rules could send them elsewhere.
     pub fn families_without_a_route(&self) -> Vec<Family> {
         let (ipv4, ipv6) = outward_addresses();
         let outward = |family: &Family| match family {
@@ -104,10 +104,12 @@ impl From<ElementSet> for Served {
     }
 }
 
-/// Hands new connections over: VIPs become routes, so that what the node opens from now on does not come from one, and
-/// our tables no longer keep new flows from the other proxy. What it does not take is refused: a Service may be gone.
+/// Hands new connections over: VIPs become routes, so that what the node opens from now on does not come from
+/// one, and our tables no longer keep new flows from the other proxy. What it does not take is refused: a
+/// Service may be gone.
 ///
-/// Returns the connections that are open, and what was refused. Whatever of this was done before is not done again.
+/// Returns the connections that are open, and what was refused. Whatever of this was done before is not done
+/// again.
 pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>, Vec<String>)> {
     let (source_v4, source_v6) = route_sources()?;
     replace_device_by_routes(source_v4, source_v6)?;
@@ -133,8 +135,8 @@ pub struct OpenConnections<K> {
     unread: Option<String>,
 }
 
-/// How many connections, as IPVS counts them: inactive are those of UDP, and of TCP those that are closing, or have been
-/// closed up to two minutes ago.
+/// How many connections, as IPVS counts them: inactive are those of UDP, and of TCP those that are closing,
+/// or have been closed up to two minutes ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     active: u64,
@@ -200,8 +202,8 @@ impl<K: Ipvs> OpenConnections<K> {
         Ok(failed.filter_map(named).collect())
     }
 
-    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine can have
-    /// such an address, and the hostPorts of others apply to it.
+    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine
+    /// can have such an address, and the hostPorts of others apply to it.
     pub fn look(&mut self) -> Result<(), dummy_interface::Error> {
         self.count_again();
         remove_routes(&self.at.keys().map(|address| address.ip).collect()).map(drop)

@@ -1,5 +1,5 @@
-//! Removes what kube-proxy left behind, as soon as our own rules are in place and not before. Rules that a kube-proxy
-//! writes later are reported and stay.
+//! Removes what kube-proxy left behind, as soon as our own rules are in place and not before. Rules that a
+//! kube-proxy writes later are reported and stay.
 
 use std::{
     convert::Infallible,
@@ -24,12 +24,13 @@ use tracing::{debug, info, warn};
 
 use crate::node::check_loop::CheckLoop;
 
-/// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own period,
-/// which is ours if both have the same configuration.
+/// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own
+/// period, which is ours if both have the same configuration.
 const PERIODS: u32 = 3;
 
-/// After so many full syncs, rules are removed even if some operations failed: more waiting would not help. Otherwise
-/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the others.
+/// After so many full syncs, rules are removed even if some operations failed: more waiting would not help.
+/// Otherwise kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at
+/// the others.
 const SYNCS: u32 = 3;
 
 /// Signals once that everything is in place, or all that can be.
@@ -96,11 +97,11 @@ pub trait RuleSource: Send + 'static {
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
-/// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks periodically for
-/// later ones.
+/// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks
+/// periodically for later ones.
 ///
-/// Waits for `our_rules_applied`, the end of the attempt to put our own rules into the host's firewall: with them
-/// KUBE-FORWARD can go.
+/// Waits for `our_rules_applied`, the end of the attempt to put our own rules into the host's firewall: with
+/// them KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
     our_rules_applied: impl Future<Output = ()>,

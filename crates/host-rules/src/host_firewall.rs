@@ -5,10 +5,10 @@
 //! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
 //! is final.
 //!
-//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at the
-//! head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that
-//! our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy
-//! accepts. Apart from those rules nothing of the host's firewall is ever changed.
+//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at
+//! the head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a
+//! mark that our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or
+//! what kube-proxy accepts. Apart from those rules nothing of the host's firewall is ever changed.
 //!
 //! # Rules by hand
 //!
@@ -33,9 +33,9 @@
 //! nft insert rule inet filter forward ct state established,related accept comment kube-ipvs
 //! ```
 //!
-//! A comment that begins with `kube-ipvs` says that an operator has taken care of a chain ([`Accepts::ByHand`]),
-//! because what a rule accepts cannot be determined in general. Our own table rejects traffic to a port of a
-//! VIP that is not served, whatever the host accepts.
+//! A comment that begins with `kube-ipvs` says that an operator has taken care of a chain
+//! ([`Accepts::ByHand`]), because what a rule accepts cannot be determined in general. Our own table rejects
+//! traffic to a port of a VIP that is not served, whatever the host accepts.
 
 mod chain;
 mod legacy;
@@ -92,15 +92,15 @@ impl Error {
 
 /// The chains of the host's own firewall: those in nf_tables, or those of the old iptables.
 pub trait FirewallChains {
-    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as the policy
-    /// asks for.
+    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as
+    /// the policy asks for.
     fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error>;
 
     /// The chains, closed or not, in which a rule of ours is.
     fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error>;
 
-    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it. Returns
-    /// whether that took a change.
+    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it.
+    /// Returns whether that took a change.
     fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error>;
 
     /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
@@ -171,8 +171,8 @@ impl HostChains {
         }
     }
 
-    /// One transaction, which the kernel refuses with ERESTART if another program has changed nf_tables since the
-    /// rules were read. Whatever our rules were before, packets never find the chain without.
+    /// One transaction, which the kernel refuses with ERESTART if another program has changed nf_tables since
+    /// the rules were read. Whatever our rules were before, packets never find the chain without.
     fn attempt(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
         let operation = if wanted.is_empty() { "remove our rules from" } else { "put our rules into" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);

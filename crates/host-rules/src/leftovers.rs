@@ -36,8 +36,8 @@ pub struct Scope {
     /// Whether the tables of the nftables mode are removed too.
     pub nftables_tables: bool,
     /// The families in which KUBE-FORWARD stays. It accepts the answers of pods: if the host's chain FORWARD
-    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop and no rule of ours. With
-    /// `None` it is always removed.
+    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop and no
+    /// rule of ours. With `None` it is always removed.
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
 

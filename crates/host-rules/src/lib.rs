@@ -1,7 +1,7 @@
 //! Rules of the node that are not ours.
 //!
-//! [`host_firewall`] finds the chains of the host's own firewall that drop unknown traffic, and puts rules into
-//! them on request. [`leftovers`] finds and removes what kube-proxy left behind.
+//! [`host_firewall`] finds the chains of the host's own firewall that drop unknown traffic, and puts rules
+//! into them on request. [`leftovers`] finds and removes what kube-proxy left behind.
 //!
 //! What only the host's own programs can do is left to them: [`program`] runs one.
 //!

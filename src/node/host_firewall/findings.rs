@@ -13,13 +13,13 @@ use crate::finding::Finding;
 
 const SUBJECT: &str = "host's firewall";
 
-/// The remedy by hand. The rules are recognised by their comment, since the packets that a rule accepts cannot be
-/// determined in general.
+/// The remedy by hand. The rules are recognised by their comment, since the packets that a rule accepts
+/// cannot be determined in general.
 const BY_HAND: &str = "rules of your own whose comment begins with kube-ipvs (docs/node.md has them)";
 
-/// What the start would find: a finding for each chain that drops, and for what cannot be read. `nf_tables` is `None`
-/// where reading it would load its module; `legacy` has the closed chains of the old iptables, and the families whose
-/// programs are not here.
+/// What the start would find: a finding for each chain that drops, and for what cannot be read. `nf_tables`
+/// is `None` where reading it would load its module; `legacy` has the closed chains of the old iptables, and
+/// the families whose programs are not here.
 pub(crate) fn before_start(
     nf_tables: Option<Result<Vec<ClosedChain>, Error>>,
     legacy: Result<(Vec<ClosedChain>, Vec<Family>), Error>,
@@ -106,7 +106,8 @@ pub(super) fn unreadable(error: &Error) -> Finding {
     Finding::note(subject, format!("the host's firewall cannot be read: {}", one_line(error))).remedy(remedy)
 }
 
-/// Families with chains of the old iptables whose programs are not here. What cannot be read cannot be warned of.
+/// Families with chains of the old iptables whose programs are not here. What cannot be read cannot be warned
+/// of.
 pub(super) fn programs_missing(families: &[Family]) -> Finding {
     let families: Vec<_> = families.iter().map(ToString::to_string).collect();
     let what = format!(
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_old_iptables_are_a_note_that_cannot_be_read() {
+    fn rules_of_the_old_iptables_that_cannot_be_read_are_a_note() {
         let finding = programs_missing(&[Family::V4, Family::V6]);
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.what.contains("iptables-legacy (IPv4, IPv6)"), "{}", finding.what);

@@ -47,8 +47,8 @@ impl TableSize {
         }
     }
 
-    /// With which fields of the configuration, or which flags, the table has so many entries at least after a start.
-    /// `None` where no setting counts.
+    /// With which fields of the configuration, or which flags, the table has so many entries at least after a
+    /// start. `None` where no setting counts.
     pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
         let (field, flag) = (format!("conntrack.min: {entries}"), format!("--conntrack-min={entries}"));
         match self {
@@ -69,11 +69,12 @@ impl Sysctl {
         TableSize::new(settings, self.processors())
     }
 
-    /// Sets conntrack's parameters. Logs those that may not be written, since traffic goes on without them. Stops at
-    /// the first that cannot be read. Conntrack has to be loaded.
+    /// Sets conntrack's parameters. Logs those that may not be written, since traffic goes on without them.
+    /// Stops at the first that cannot be read. Conntrack has to be loaded.
     ///
-    /// A parameter that has its value is not written. The size of the table belongs to the machine: the kernel
-    /// refuses to write it in another network namespace than the first (`nf_conntrack_standalone_init_sysctl`).
+    /// A parameter that has its value is not written. The size of the table belongs to the machine: the
+    /// kernel refuses to write it in another network namespace than the first
+    /// (`nf_conntrack_standalone_init_sysctl`).
     pub fn set_conntrack(&self, settings: &ConntrackSettings) -> Result<(), Error> {
         for change in self.conntrack_changes(settings)? {
             self.set_if_allowed(change.key, &change.wanted)?;
@@ -103,8 +104,8 @@ impl Sysctl {
         Ok(changes)
     }
 
-    /// The change of a parameter that is to be so much at least. A larger one stays: an administrator wants that room
-    /// (kubernetes#141943).
+    /// The change of a parameter that is to be so much at least. A larger one stays: an administrator wants
+    /// that room (kubernetes#141943).
     fn raise(&self, key: &'static str, least: u32) -> Result<Option<Change>, Error> {
         let is_less = |change: &Change| !change.found.parse().is_ok_and(|found: u32| found >= least);
         Ok(self.change(key, least.to_string())?.filter(is_less))

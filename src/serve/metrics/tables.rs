@@ -1,4 +1,5 @@
-//! Metrics of how full the tables of connections are, conntrack's and IPVS' own. A full table drops new connections.
+//! Metrics of how full the tables of connections are, conntrack's and IPVS' own. A full table drops new
+//! connections.
 
 use std::{
     fmt, fs,

@@ -1,4 +1,5 @@
-//! The process that holds a lock of a file, as far as this process may see it: in a container it sees the container's own processes.
+//! The process that holds a lock of a file, as far as this process may see it: in a container it sees the
+//! container's own processes.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -24,8 +25,8 @@ pub(super) fn of(path: &Path, byte: Option<u64>) -> Option<String> {
 }
 
 impl Sought {
-    /// If a line is about the lock: the process that holds it; 0 if the kernel does not say so, as of a lock that belongs to
-    /// an open file (`F_OFD_SETLK`).
+    /// If a line is about the lock: the process that holds it; 0 if the kernel does not say so, as of a lock
+    /// that belongs to an open file (`F_OFD_SETLK`).
     fn holder(&self, line: &str) -> Option<u32> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let kind = words.next()?;

@@ -1,5 +1,5 @@
-//! Which chains of the host drop what none of their rules accepts, and our rules there: those that the policy asks for,
-//! whether they are in place, and how they are put in.
+//! Which chains of the host drop what none of their rules accepts, and our rules there: those that the policy
+//! asks for, whether they are in place, and how they are put in.
 
 use std::fmt;
 
@@ -70,8 +70,8 @@ impl fmt::Display for How {
     }
 }
 
-/// Whether the chain with these rules is closed, and how, and whether our rules in it are those wanted. Jumps to other
-/// chains are not followed: what those chains drop or accept is not seen.
+/// Whether the chain with these rules is closed, and how, and whether our rules in it are those wanted. Jumps
+/// to other chains are not followed: what those chains drop or accept is not seen.
 pub(super) fn judge(base: BaseChain, rules: &[Rule], wanted: &[Accepted]) -> Option<ClosedChain> {
     let (reached, end) = reached(rules);
     let how = match end {
@@ -117,8 +117,9 @@ pub fn wants_rules(policy: &Policy, chain: &HostChain) -> bool {
 
 /// What the policy asks for in this chain; nothing if there is to be no rule of ours.
 ///
-/// kube-proxy in ipvs mode has its rules in iptables' chains (`writeIptablesRules` in pkg/proxy/ipvs/proxier.go of
-/// Kubernetes 1.36): in FORWARD both of these, in INPUT one for health checks, which have our mark.
+/// kube-proxy in ipvs mode has its rules in iptables' chains (`writeIptablesRules` in
+/// pkg/proxy/ipvs/proxier.go of Kubernetes 1.36): in FORWARD both of these, in INPUT one for health checks,
+/// which have our mark.
 pub(super) fn wanted(policy: &Policy, chain: &HostChain) -> Vec<Accepted> {
     match policy.host_firewall {
         HostFirewall::Warn => Vec::new(),

@@ -123,8 +123,8 @@ impl Effect {
     }
 }
 
-/// The part of an expression, of any program, that shows whether a rule ends its chain, and whether it accepts what rules
-/// of ours do.
+/// The part of an expression, of any program, that shows whether a rule ends its chain, and whether it
+/// accepts what rules of ours do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Expression {
     /// Decides nothing: it counts, or writes into the log.

@@ -212,7 +212,7 @@ fn conntrack_info(flags: u16, inverted: u16, states: u16) -> Vec<u8> {
 }
 
 #[test]
-fn accepting_what_conntrack_knows_is_recognised_as_iptables_writes_it_and_nothing_else_is() {
+fn accepting_known_connections_is_recognised_only_as_iptables_writes_it() {
     let effect = |revision, info: Vec<u8>, code| {
         let matches = extension("conntrack", revision, info);
         effect_of(&[("match", &matches), ("counter", &nothing), ("immediate", &verdict(code))])

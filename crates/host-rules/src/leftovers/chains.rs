@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_somebody_else_leads_to_stays_with_what_it_leads_to() {
+    fn a_chain_that_another_program_leads_to_stays_with_what_it_leads_to() {
         let (jumps, chains, kept) = in_nat(&[
             "PREROUTING KUBE-SERVICES",
             "CNI-DN-1 KUBE-MARK-MASQ",

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_from_a_list_and_one_that_is_no_text_is_nobodys() {
+    fn a_name_is_read_from_a_list_and_one_that_is_not_utf_8_is_ignored() {
         let decoded = |name: &[u8]| {
             let bytes = message(0x0607, &[&attribute(1, &[6]), &attribute(2, name)]);
             decode(&Reply { kind: 0x0607, flags: 0, sequence: 0, payload: &bytes[16..] }).unwrap()

@@ -217,11 +217,12 @@ pub enum Translation {
     Nftables,
 }
 
-/// Whether there is what kube-proxy writes in its first sync of a family, whichever Services there are. What iptables
-/// has in the tables of the old iptables is not seen.
+/// Whether there is what kube-proxy writes in its first sync of a family, whichever Services there are. What
+/// iptables has in the tables of the old iptables is not seen.
 ///
-/// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one, then fills all
-/// of a table at once, and KUBE-POSTROUTING in any case. (Kubelets before 1.28 fill that chain too.)
+/// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one,
+/// then fills all of a table at once, and KUBE-POSTROUTING in any case. (Kubelets before 1.28 fill that chain
+/// too.)
 pub fn has_written(by: Translation, family: Family) -> Result<bool, super::Error> {
     let mut socket = Socket::open(Protocol::Netfilter)
         .map_err(|source| super::Error::new("open a socket to netfilter", source))?;
