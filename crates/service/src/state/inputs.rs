@@ -8,7 +8,7 @@ use std::{
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Computed, ServiceEntry};
+use super::{Computed, FormerAges, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
     input::{
@@ -28,6 +28,7 @@ pub(crate) struct Inputs {
     services: FxHashMap<ObjectName, Box<ServiceEntry>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
+    former_ages: FormerAges,
     node: ThisNode,
     addresses: AddressBook,
     services_listed: bool,
@@ -44,6 +45,7 @@ impl Inputs {
             options,
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
+            former_ages: FormerAges::default(),
             node: ThisNode::default(),
             addresses: AddressBook::default(),
             services_listed: false,
@@ -148,6 +150,7 @@ impl Inputs {
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let entry = self.services.entry(name.clone()).or_default();
+        self.former_ages.apply(&mut service, entry.service.as_ref());
         if entry.service.as_ref() == Some(&service) {
             return None;
         }
@@ -164,6 +167,7 @@ impl Inputs {
         let service = entry.service.take()?;
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         self.addresses.replace(Some(&service), None);
+        self.former_ages.remember(&service);
         Some(service.name)
     }
 

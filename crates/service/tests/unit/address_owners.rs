@@ -121,6 +121,35 @@ fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
 }
 
 #[test]
+fn a_service_that_is_created_again_has_its_external_ip_back_from_one_that_waited() {
+    let victim = |created| asking("a/victim", "10.96.0.1", TAKEN, created);
+    let mut state = state_of(&[victim(1), asking("b/waiting", "10.96.0.66", TAKEN, 2)], &[]);
+    let relisted =
+        |created| Change::ReplaceServices(vec![victim(created), asking("b/waiting", "10.96.0.66", TAKEN, 2)]);
+    let again = [
+        vec![Change::DeleteService(name("a/victim")), Change::ApplyService(victim(3))],
+        // Both happened while the watch was away.
+        vec![relisted(4)],
+        vec![Change::ReplaceServices(vec![asking("b/waiting", "10.96.0.66", TAKEN, 2)]), relisted(5)],
+    ];
+    for changes in again {
+        for change in changes {
+            state.apply(change);
+        }
+        assert_eq!(refusals(&state, "b/waiting"), [AddressRefusal::OtherNamespace]);
+        assert!(is_served(&state, "a/victim"));
+    }
+    // The endpoints of an older Service are a claim too.
+    let slices = [slice("waiting-1", "b/waiting", &[ready(TAKEN)])];
+    let waiting = Service { created: Some(2), ..service("b/waiting", "10.96.0.66") };
+    let mut state = state_of(&[victim(1), waiting], &slices);
+    for change in [Change::DeleteService(name("a/victim")), Change::ApplyService(victim(3))] {
+        state.apply(change);
+    }
+    assert_eq!(refusals(&state, "a/victim"), []);
+}
+
+#[test]
 fn a_load_balancer_at_another_node_s_address_is_served_and_not_bound() {
     let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
     for (peers, bound) in

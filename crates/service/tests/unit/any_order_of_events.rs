@@ -261,15 +261,18 @@ fn any_peer() -> impl Strategy<Value = Peer> {
     })
 }
 
+/// Names of Services, each with its creation time: a Service that is created again under its name may keep its age.
+const AGES: [(&str, Option<i64>); 5] =
+    [("a", Some(2)), ("b", Some(1)), ("c", None), ("kube-system/dns", Some(1)), ("kubernetes", Some(0))];
+
 fn any_service() -> impl Strategy<Value = Service> {
-    let names = select(&["a", "b", "c", "kube-system/dns", "kubernetes"][..]);
-    let identity = (names, option::of(0..3_i64), any_kind(), any::<u8>());
+    let identity = (select(&AGES[..]), any_kind(), any::<u8>());
     let addresses = (any_ips(2), any_ips(2), any_ips(2), any_source_ranges(), vec(any_port(), 0..3));
     let balancing = option::of(any_balancing());
     let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16), balancing);
     (identity, addresses, policies).prop_map(
         |(
-            (text, created, kind, other_proxy),
+            ((text, created), kind, other_proxy),
             (cluster_ips, external_ips, load_balancer_ips, load_balancer_source_ranges, ports),
             (session_affinity, internal_traffic_policy, external_traffic_policy, health_check, balancing),
         )| Service {
