@@ -7,8 +7,7 @@ use netlink::{Batch, Encoder, Error, Reply, attributes};
 
 use super::{
     TABLE,
-    attribute::{NFTA_DATA_VALUE, NFTA_LIST_ELEM},
-    message::{self, Message},
+    message::{self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM},
     set::{Datatype, Set},
 };
 
@@ -266,6 +265,8 @@ fn value(data: &[u8]) -> Result<Option<&[u8]>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use ipvs::ServiceAddress;
+
     use super::{super::message::CREATE, *};
     use crate::{Element, MaxSegmentSize};
 
