@@ -54,6 +54,7 @@ mod tests {
     use crate::nft::{
         TABLE, encode,
         message::{self, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        statement::Statement,
     };
 
     /// A rule as the kernel shows it.
