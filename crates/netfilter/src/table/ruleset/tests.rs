@@ -3,7 +3,7 @@ use insta::assert_snapshot;
 use super::*;
 use crate::{
     Element, HostFirewall, LocalTraffic,
-    nft::{chain::ObservedChain, rule::ObservedRule, set::ObservedSet},
+    nft::{chain::ObservedChain, rule::ObservedRule, set::ObservedSet, statement::Statement},
 };
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
@@ -20,7 +20,8 @@ fn by_source() -> Policy {
     policy(LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: "fd00:10:244::/56".parse().ok() })
 }
 
-/// The rules of the chain `nat-prerouting`, on which a policy has its effect; what the others do follows from it.
+/// The rules of the chain `nat-prerouting`, on which a policy has its effect; what the others do follows from
+/// it.
 fn prerouting_of(policy: &Policy, family: Family) -> String {
     rules_of(&Ruleset::new(policy, family), "nat-prerouting")
 }
@@ -285,7 +286,7 @@ fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_o
 }
 
 #[test]
-fn only_where_pods_of_this_node_are_known_others_are_kept_away_without_a_local_endpoint() {
+fn others_are_kept_away_without_a_local_endpoint_only_where_local_pods_are_known() {
     let known = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
     let [v4, v6] = Family::BOTH.map(|family| rules_of(&Ruleset::new(&known, family), "local-clients"));
     assert_eq!(v4, "");
@@ -639,14 +640,18 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
             .chains
             .iter()
             .flat_map(|chain| chain.rules.iter().map(move |rule| (chain.name, rule)))
-            .map(|(chain, rule)| ObservedRule { chain: chain.into(), comment: rule.comment(family).into() })
+            .map(|(chain, rule)| ObservedRule {
+                chain: chain.into(),
+                comment: rule.comment(family).into(),
+                keeps_destination: rule.statements.contains(&Statement::DnatToDaddr),
+            })
             .collect(),
     }
 }
 
 /// The transaction that makes `table` right.
 fn repair(table: Option<&ObservedTable>, elements: &[Vec<Element>]) -> String {
-    repair_with(table, &Elements { ours: elements.to_vec(), strange: false })
+    repair_with(table, &Elements { ours: elements.to_vec(), has_foreign: false })
 }
 
 fn repair_with(table: Option<&ObservedTable>, elements: &Elements) -> String {
@@ -719,7 +724,7 @@ fn a_foreign_chain_goes_and_a_missing_one_comes() {
 fn what_cannot_be_ours_in_a_set_goes_with_the_table_and_ours_are_put_back() {
     let table = installed(&Ruleset::new(&by_source(), Family::V4));
     let element = Element::Vip([10, 96, 0, 1].into());
-    let transaction = repair_with(Some(&table), &Elements { ours: vec![vec![element]], strange: true });
+    let transaction = repair_with(Some(&table), &Elements { ours: vec![vec![element]], has_foreign: true });
     assert!(transaction.starts_with("delete table ip kube-ipvs\nadd table ip kube-ipvs\n"), "{transaction}");
     assert!(transaction.ends_with("\nadd element ip kube-ipvs vips { 10.96.0.1 }\n"), "{transaction}");
 }
@@ -782,4 +787,29 @@ fn direct_return_comes_and_goes_while_everything_else_stays() {
     delete set ip kube-ipvs endpoints-elsewhere
     delete set ip kube-ipvs tunnel-senders
     "##);
+}
+
+/// [`TunnelCounts`](crate::TunnelCounts) tells what was sent and received from what was dropped by these
+/// chains.
+#[test]
+fn what_counts_without_dropping_is_in_the_two_chains_of_what_is_sent_and_received() {
+    let ruleset = Ruleset::with_direct_return(&Policy { gue: true, ..by_source() }, Family::V4);
+    let counting = |chain: &&Chain| {
+        let counts = |rule: &&Rule| {
+            rule.statements.contains(&Statement::Counter) && !rule.statements.contains(&Statement::Drop)
+        };
+        chain.rules.iter().filter(counts).count()
+    };
+    let chains = ruleset.chains.iter().filter(|chain| counting(chain) > 0);
+    let found: Vec<_> = chains.map(|chain| (chain.name, counting(&chain))).collect();
+    assert_eq!(found, [(TUNNEL_PREROUTING, 2), (TUNNEL_POSTROUTING, 2)], "one for each encapsulation");
+}
+
+#[test]
+fn a_table_takes_flows_from_others_once_it_is_installed_and_not_when_prepared() {
+    for new in [Ruleset::new, Ruleset::with_direct_return] {
+        let ruleset = new(&by_source(), Family::V4);
+        assert!(installed(&ruleset).takes_flows());
+        assert!(!installed(&ruleset.prepared()).takes_flows());
+    }
 }

@@ -1,26 +1,36 @@
-//! The words of the kernel's texts in /proc/net.
+//! The kernel's own texts about IPVS in `/proc/net`.
+//!
+//! - [`for_each_virtual_server`] reads `/proc/net/ip_vs`: the table, much cheaper than over netlink.
+//! - [`for_each_connection`] reads `/proc/net/ip_vs_conn`: all connections. They print as `ipvsadm -Lnc`
+//!   prints them.
+
+mod connections;
+mod summary;
 
 use std::{
     io::{self, BufRead, Read},
     str,
 };
 
+pub use connections::{CONNECTIONS_HEAD, Connection, for_each_connection};
+pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, for_each_virtual_server};
+
 /// The longest line that is looked at. The kernel's have little more than a hundred bytes.
 const LONGEST_LINE: u64 = 1024;
 
 /// The lines of a text, one at a time.
-pub(crate) struct Lines<T> {
+struct Lines<T> {
     text: T,
     line: Vec<u8>,
 }
 
 impl<T: BufRead> Lines<T> {
-    pub(crate) fn new(text: T) -> Self {
+    fn new(text: T) -> Self {
         Self { text, line: Vec::new() }
     }
 
     /// The next line without its end. An error if it has none.
-    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         self.text.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
         if self.line.is_empty() {
@@ -31,24 +41,24 @@ impl<T: BufRead> Lines<T> {
 }
 
 /// The error for a text that is not understood.
-pub(crate) fn invalid() -> io::Error {
+fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
 /// The first word, and what follows it; `None` if there are only blanks.
-pub(crate) fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
     text.split_at_checked(end).filter(|(word, _)| !word.is_empty())
 }
 
 /// A number as it is usually written.
-pub(crate) fn decimal<T: str::FromStr>(word: &[u8]) -> Option<T> {
+fn decimal<T: str::FromStr>(word: &[u8]) -> Option<T> {
     str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// Up to eight digits.
-pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u32> {
+fn hexadecimal(digits: &[u8]) -> Option<u32> {
     let digit = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'A'..=b'F' => Some(digit - b'A' + 10),
