@@ -32,9 +32,9 @@ impl KnownNode {
     /// Takes note of a change from the source.
     pub(crate) fn on_change(&self, change: &Change) {
         match change {
-            Change::ApplyNode(_) => self.set(true),
+            Change::Node(Some(_)) => self.set(true),
             // Manifests need no Node.
-            Change::DeleteNode if self.unknown == UnknownNode::NotEligible => self.set(false),
+            Change::Node(None) if self.unknown == UnknownNode::NotEligible => self.set(false),
             _ => {}
         }
     }
@@ -77,7 +77,7 @@ pub(crate) fn no_node(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use service::Node;
+    use service::{Event, Node};
 
     use super::*;
     use crate::events::tests::Server;
@@ -91,26 +91,26 @@ mod tests {
     }
 
     fn node() -> Change {
-        Change::ApplyNode(Node::default())
+        Change::Node(Some(Node::default()))
     }
 
     #[test]
     fn a_node_that_is_not_there_is_named_until_it_is() {
         let known = |changes: &[Change]| known(UnknownNode::NotEligible, changes);
         assert_eq!(known(&[]).trouble(), None, "nothing is known yet");
-        let other_change = Change::ReplaceServices(Vec::new());
-        let trouble = known(&[Change::DeleteNode, other_change]).trouble().unwrap();
+        let other_change = Change::Services(Event::Replace(Vec::new()));
+        let trouble = known(&[Change::Node(None), other_change]).trouble().unwrap();
         assert!(
             trouble.starts_with("there is no Node othername: is --hostname-override right?"),
             "{trouble}"
         );
-        assert_eq!(known(&[Change::DeleteNode, node()]).trouble(), None);
-        assert!(known(&[node(), Change::DeleteNode]).trouble().is_some());
+        assert_eq!(known(&[Change::Node(None), node()]).trouble(), None);
+        assert!(known(&[node(), Change::Node(None)]).trouble().is_some());
     }
 
     #[test]
     fn manifests_need_no_node() {
-        assert_eq!(known(UnknownNode::Eligible, &[Change::DeleteNode]).trouble(), None);
+        assert_eq!(known(UnknownNode::Eligible, &[Change::Node(None)]).trouble(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,13 +118,13 @@ mod tests {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let known = known(UnknownNode::NotEligible, &[Change::DeleteNode]);
+        let known = known(UnknownNode::NotEligible, &[Change::Node(None)]);
         let story = async {
             sleep(PATIENCE / 2).await;
             known.on_change(&node());
             sleep(PATIENCE * 4).await;
             assert_eq!(server.events(), [""; 0]);
-            known.on_change(&Change::DeleteNode);
+            known.on_change(&Change::Node(None));
             sleep(PATIENCE * 4).await;
         };
         tokio::select! {

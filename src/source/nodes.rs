@@ -14,7 +14,7 @@ use std::{
 use kubernetes::api::Watches;
 use reconciler::{ChangeEvent, Observer, SyncEvent};
 use rustc_hash::FxHasher;
-use service::{Change, Service};
+use service::{Change, Event, Service};
 use tokio::{
     select,
     sync::{Notify, watch},
@@ -46,8 +46,8 @@ impl NodesNeeded {
     /// Notes that a Service with an external address comes.
     pub(crate) fn on_change(&self, change: &Change) {
         let needed = match change {
-            Change::ApplyService(service) => service.has_external_addresses(),
-            Change::InitApplyServices(services) | Change::ReplaceServices(services) => {
+            Change::Services(Event::Apply(service)) => service.has_external_addresses(),
+            Change::Services(Event::InitApply(services) | Event::Replace(services)) => {
                 services.iter().any(Service::has_external_addresses)
             }
             _ => false,
@@ -105,7 +105,7 @@ impl<F: Fn(Change)> OtherNodes<'_, F> {
     async fn follow_or_give_up(&self) -> Infallible {
         let listed = Notify::new();
         let send = |change| {
-            if matches!(change, Change::InitDonePeers(_) | Change::ReplacePeers(_)) {
+            if matches!(&change, Change::Peers(event) if event.completes_the_list()) {
                 listed.notify_one();
             }
             (self.send)(change);

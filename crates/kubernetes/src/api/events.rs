@@ -19,7 +19,7 @@ use super::{
 use crate::objects::{Kind, View};
 
 /// An event of a watch.
-pub(super) enum Event<T> {
+pub(super) enum WatchEvent<T> {
     /// An object is new or different.
     Applied(View<T>),
     Deleted(View<T>),
@@ -29,7 +29,7 @@ pub(super) enum Event<T> {
     Error(Box<Status>),
 }
 
-pub(super) type Events<T> = BoxStream<'static, Result<Event<T>, Failure>>;
+pub(super) type Events<T> = BoxStream<'static, Result<WatchEvent<T>, Failure>>;
 
 /// Without compression. From Kubernetes 1.37 on the server compresses each event by itself, of which kube's client
 /// unpacks only the first (its `request_events` says so).

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, mem};
 
 use rustc_hash::FxHashSet;
-use service::{Change, ObjectName};
+use service::{Event, ObjectName};
 
 use crate::objects::Kind;
 
@@ -33,13 +33,13 @@ impl<T: Kind> Listing<T> {
         Self::Later(BTreeMap::new())
     }
 
-    /// Adds an object, and returns the change to send now.
-    pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<Change> {
+    /// Adds an object, and returns the event to send now.
+    pub(super) fn add(&mut self, name: ObjectName, object: T) -> Option<Event<T>> {
         match self {
             Self::First { names, objects } => {
                 names.insert(name);
                 objects.push(object);
-                if objects.len() < AT_ONCE { None } else { T::init_apply(mem::take(objects)) }
+                (objects.len() >= AT_ONCE).then(|| Event::InitApply(mem::take(objects)))
             }
             Self::Later(objects) => {
                 objects.insert(name, object);
@@ -63,14 +63,12 @@ impl<T: Kind> Listing<T> {
         }
     }
 
-    /// Ends the list, and returns the changes to send.
-    pub(super) fn finish(self) -> Vec<Change> {
+    /// Ends the list, and returns the events to send.
+    pub(super) fn finish(self) -> Vec<Event<T>> {
         match self {
-            Self::First { names, objects } if objects.is_empty() => T::init_done(names).into_iter().collect(),
-            Self::First { names, objects } => {
-                T::init_apply(objects).into_iter().chain(T::init_done(names)).collect()
-            }
-            Self::Later(objects) => vec![T::replace(objects.into_values().collect())],
+            Self::First { names, objects } if objects.is_empty() => vec![Event::InitDone(names)],
+            Self::First { names, objects } => vec![Event::InitApply(objects), Event::InitDone(names)],
+            Self::Later(objects) => vec![Event::Replace(objects.into_values().collect())],
         }
     }
 }

@@ -17,13 +17,13 @@ use kube::{
     Client,
     api::{ListParams, VersionMatch, WatchParams},
 };
-use service::{Change, ObjectName};
+use service::{Event, ObjectName};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::{
     Watches,
-    events::{Event, Events, watch},
+    events::{Events, WatchEvent, watch},
     failure::Failure,
     list::{Part, list},
     listing::Listing,
@@ -108,13 +108,20 @@ pub(super) struct Reflector<T, F> {
     was_empty: bool,
 }
 
-impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
-    pub(super) fn new(client: &Client, selectors: Selectors, watches: &Watches, send: F) -> Self {
+impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
+    /// `resource` is the name of the watch in `status` and metrics.
+    pub(super) fn new(
+        client: &Client,
+        resource: &'static str,
+        selectors: Selectors,
+        watches: &Watches,
+        send: F,
+    ) -> Self {
         Self {
             requests: Requests::new(client.clone()),
             selectors,
             send,
-            retry: Retry::new(T::WATCHED_AS, watches.clone()),
+            retry: Retry::new(resource, watches.clone()),
             problem_log: ProblemLog::default(),
             recency: Recency::Any,
             kind: PhantomData,
@@ -236,16 +243,16 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
                 }
             };
             match event? {
-                Event::Applied(view) => {
+                WatchEvent::Applied(view) => {
                     note_version(version, &view);
                     self.apply(view);
                 }
-                Event::Deleted(view) => {
+                WatchEvent::Deleted(view) => {
                     note_version(version, &view);
                     self.delete(&view.name);
                 }
-                Event::Bookmark(seen) => *version = seen,
-                Event::Error(status) => return Err(Failure::InStream(status)),
+                WatchEvent::Bookmark(seen) => *version = seen,
+                WatchEvent::Error(status) => return Err(Failure::InStream(status)),
             }
             stands = true;
             self.retry.succeeded();
@@ -285,15 +292,15 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         let name = view.name;
         let nameless = name.name().is_empty();
         match self.problem_log.usable(&name, view.decoded) {
-            Some(object) => (self.send)(object.apply()),
+            Some(object) => (self.send)(Event::Apply(object)),
             None if nameless => {}
-            None => (self.send)(T::delete(name)),
+            None => (self.send)(Event::Delete(name)),
         }
     }
 
     fn delete(&mut self, name: &ObjectName) {
         self.problem_log.forget::<T>(name);
-        (self.send)(T::delete(name.clone()));
+        (self.send)(Event::Delete(name.clone()));
     }
 }
 

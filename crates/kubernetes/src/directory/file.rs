@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
-use service::{EndpointSlice, Node, Peer, Service};
+use service::{EndpointSlice, Node, Service};
 use tracing::debug;
 
 use super::Error;
@@ -21,8 +21,6 @@ pub(super) struct Manifests {
     pub(super) services: Vec<View<Service>>,
     pub(super) slices: Vec<View<EndpointSlice>>,
     pub(super) nodes: Vec<View<Node>>,
-    /// The same Nodes.
-    pub(super) peers: Vec<View<Peer>>,
     /// What is no object, with its place and the reason, one line each.
     pub(super) skipped: Vec<String>,
 }
@@ -131,7 +129,6 @@ impl Manifests {
             with_port_names(&mut object);
             push(&mut self.slices, object, place, &mut self.skipped);
         } else if is::<Node>(&kind, &version) {
-            self.peers.extend(View::deserialize(&object).ok());
             push(&mut self.nodes, object, place, &mut self.skipped);
         } else if kind.is_empty() || version.is_empty() {
             self.skipped.push(format!("{place}: no object with apiVersion and kind; it is skipped"));

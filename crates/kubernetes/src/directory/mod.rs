@@ -213,13 +213,14 @@ impl Directory {
         let mut duplicates = BTreeSet::new();
         problem_log.list_begins();
         let manifests = || files.values().map(|file| &file.manifests);
-        let peers = manifests().flat_map(|file| &file.peers).filter(|peer| peer.name.name() != &**node_name);
-        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| node.name.name() == &**node_name);
+        let nodes = gather(manifests().flat_map(|file| &file.nodes), problem_log, &mut duplicates);
+        let (mut this, peers): (BTreeMap<_, _>, _) =
+            nodes.into_iter().partition(|(name, _)| name.name() == &**node_name);
         let contents = Contents {
             services: gather(manifests().flat_map(|file| &file.services), problem_log, &mut duplicates),
             slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),
-            peers: gather(peers, problem_log, &mut duplicates),
-            node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
+            peers,
+            node: this.pop_last().map(|(_, node)| node),
         };
         problem_log.list_ends();
         duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", there_twice(duplicate)));

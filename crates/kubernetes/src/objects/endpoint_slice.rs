@@ -5,9 +5,8 @@ mod protobuf;
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
-use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
+use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
 
 use super::{
     Decoded, Kind, Problems, View, address,
@@ -107,26 +106,6 @@ impl Kind for EndpointSlice {
 
     fn problems(&self) -> &[String] {
         &self.problems
-    }
-
-    fn init_apply(slices: Vec<Self>) -> Option<Change> {
-        Some(Change::InitApplySlices(slices))
-    }
-
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
-        Some(Change::InitDoneSlices(names))
-    }
-
-    fn replace(slices: Vec<Self>) -> Change {
-        Change::ReplaceSlices(slices)
-    }
-
-    fn apply(self) -> Change {
-        Change::ApplySlice(self)
-    }
-
-    fn delete(name: ObjectName) -> Change {
-        Change::DeleteSlice(name)
     }
 }
 

@@ -9,7 +9,6 @@ mod endpoint_slice;
 mod field;
 mod metadata;
 mod node;
-mod peer;
 mod port;
 mod protobuf;
 mod service_object;
@@ -21,22 +20,19 @@ mod tests;
 use std::fmt::{self, Display};
 
 use prost::{DecodeError, Message, bytes::Bytes};
-use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
-use service::{Change, ObjectName};
+use service::{Named, ObjectName};
 
 use self::field::{Field, Object, Text};
 
 /// A kind of object that the proxy reads.
-pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The kind, as in a manifest.
     const KIND: &'static str;
     /// The API group; empty for the core group.
     const GROUP: &'static str;
     /// The resource, as in a URL.
     const PLURAL: &'static str;
-    /// What its watch is called in `status` and metrics.
-    const WATCHED_AS: &'static str = Self::PLURAL;
     /// Whether every cluster has some: an answer without any is doubtful.
     const ALWAYS_SOME: bool;
 
@@ -57,21 +53,6 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
 
     /// The problems of the object, in words.
     fn problems(&self) -> &[String];
-
-    /// The change for the next objects of the first list.
-    fn init_apply(objects: Vec<Self>) -> Option<Change>;
-
-    /// The change for the end of the first list: the objects of these names exist, and no others.
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change>;
-
-    /// The change for a later list: these objects exist, and no others.
-    fn replace(objects: Vec<Self>) -> Change;
-
-    /// The change for an object that is new or different.
-    fn apply(self) -> Change;
-
-    /// The change for an object that is gone.
-    fn delete(name: ObjectName) -> Change;
 }
 
 /// The version of all kinds that are read, in their group.

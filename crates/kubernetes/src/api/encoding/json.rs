@@ -1,20 +1,20 @@
 //! Kubernetes' JSON: events of a watch, of which each is a line, and statuses.
 
-use kube::core::{Status, WatchEvent};
+use kube::core::{self, Status};
 
 use super::Unreadable;
-use crate::{api::events::Event, objects::Kind};
+use crate::{api::events::WatchEvent, objects::Kind};
 
 /// Reads an event of a watch; what is no event may be the status of an error.
-pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<Event<T>, Unreadable> {
+pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<WatchEvent<T>, Unreadable> {
     match serde_json::from_str(line) {
         Ok(event) => Ok(match event {
-            WatchEvent::Added(view) | WatchEvent::Modified(view) => Event::Applied(view),
-            WatchEvent::Deleted(view) => Event::Deleted(view),
-            WatchEvent::Bookmark(bookmark) => Event::Bookmark(bookmark.metadata.resource_version),
-            WatchEvent::Error(status) => Event::Error(status),
+            core::WatchEvent::Added(view) | core::WatchEvent::Modified(view) => WatchEvent::Applied(view),
+            core::WatchEvent::Deleted(view) => WatchEvent::Deleted(view),
+            core::WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark.metadata.resource_version),
+            core::WatchEvent::Error(status) => WatchEvent::Error(status),
         }),
-        Err(error) => serde_json::from_str(line).map(Event::Error).map_err(|_| error.into()),
+        Err(error) => serde_json::from_str(line).map(WatchEvent::Error).map_err(|_| error.into()),
     }
 }
 

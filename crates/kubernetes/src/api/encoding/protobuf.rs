@@ -8,7 +8,7 @@ use prost::{
 
 use super::Unreadable;
 use crate::{
-    api::events::Event,
+    api::events::WatchEvent,
     objects::{Kind, View},
 };
 
@@ -24,7 +24,7 @@ struct Unknown {
 
 /// `WatchEvent` of k8s.io/apimachinery/pkg/apis/meta/v1.
 #[derive(Clone, PartialEq, Message)]
-struct WatchEvent {
+struct RawEvent {
     #[prost(bytes = "bytes", tag = "1")]
     kind: Bytes,
     #[prost(message, optional, tag = "2")]
@@ -56,17 +56,17 @@ struct ListMeta {
 }
 
 /// Reads an event of a watch.
-pub(in crate::api) fn event<T: Kind>(frame: Bytes) -> Result<Event<T>, Unreadable> {
-    let WatchEvent { kind, object } = WatchEvent::decode(frame)?;
+pub(in crate::api) fn event<T: Kind>(frame: Bytes) -> Result<WatchEvent<T>, Unreadable> {
+    let RawEvent { kind, object } = RawEvent::decode(frame)?;
     let object = object.unwrap_or_default().raw;
     Ok(match &*kind {
-        b"ADDED" | b"MODIFIED" => Event::Applied(View::from_protobuf(unwrapped(object)?)?),
-        b"DELETED" => Event::Deleted(View::from_protobuf(unwrapped(object)?)?),
+        b"ADDED" | b"MODIFIED" => WatchEvent::Applied(View::from_protobuf(unwrapped(object)?)?),
+        b"DELETED" => WatchEvent::Deleted(View::from_protobuf(unwrapped(object)?)?),
         b"BOOKMARK" => {
             let bookmark = View::<T>::from_protobuf(unwrapped(object)?)?;
-            Event::Bookmark(bookmark.version.unwrap_or_default().to_string())
+            WatchEvent::Bookmark(bookmark.version.unwrap_or_default().to_string())
         }
-        b"ERROR" => Event::Error(Box::new(status(object)?)),
+        b"ERROR" => WatchEvent::Error(Box::new(status(object)?)),
         other => return Err(Unreadable::EventType(String::from_utf8_lossy(other).into_owned())),
     })
 }

@@ -8,9 +8,8 @@ mod protobuf;
 mod source_ranges;
 mod unserved;
 
-use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, ObjectName, Service, ServiceKind};
+use service::{ObjectName, Service, ServiceKind};
 
 use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
 use super::{
@@ -77,26 +76,6 @@ impl Kind for Service {
 
     fn problems(&self) -> &[String] {
         &self.problems
-    }
-
-    fn init_apply(services: Vec<Self>) -> Option<Change> {
-        Some(Change::InitApplyServices(services))
-    }
-
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
-        Some(Change::InitDoneServices(names))
-    }
-
-    fn replace(services: Vec<Self>) -> Change {
-        Change::ReplaceServices(services)
-    }
-
-    fn apply(self) -> Change {
-        Change::ApplyService(self)
-    }
-
-    fn delete(name: ObjectName) -> Change {
-        Change::DeleteService(name)
     }
 }
 
