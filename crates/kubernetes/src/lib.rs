@@ -7,3 +7,4 @@ pub mod api;
 pub mod directory;
 mod objects;
 mod problem_log;
+mod protobuf;

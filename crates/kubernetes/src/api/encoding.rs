@@ -8,7 +8,8 @@ pub(super) mod protobuf;
 use std::io;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
-use prost::DecodeError;
+
+use crate::protobuf::Malformed;
 
 /// The longest object or event in bytes. The API server takes no request of more than 3 MiB (`MaxRequestBodyBytes` in
 /// apiserver/pkg/server/config.go), and etcd no object of more than 1.5 MiB; JSON makes it longer.
@@ -48,12 +49,9 @@ pub(super) enum Unreadable {
     /// It says that it is protobuf of Kubernetes, and does not begin like that.
     #[error("no object of Kubernetes in protobuf")]
     NoMagic,
-    /// The bytes are no protobuf.
-    #[error("no protobuf: {0}")]
-    Protobuf(#[from] DecodeError),
-    /// A field of a list that is no list.
-    #[error("no protobuf: a list with a field of another wire type")]
-    WireType,
+    /// The bytes are not protobuf.
+    #[error("not protobuf: {0}")]
+    Protobuf(#[from] Malformed),
     /// An event of a type that nobody knows.
     #[error("an event of the type {0:?}")]
     EventType(String),
@@ -84,6 +82,6 @@ impl Unreadable {
 
     /// Whether protobuf may have been changed on the way.
     pub(super) fn is_no_protobuf(&self) -> bool {
-        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::WireType | Self::TooLong)
+        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::TooLong)
     }
 }

@@ -8,7 +8,6 @@ use kube::{
     api::WatchParams,
     core::{Request, Status},
 };
-use prost::bytes::BytesMut;
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec, LinesCodec, LinesCodecError};
 
 use super::{
@@ -52,7 +51,7 @@ pub(super) async fn watch<T: Kind>(
                 io::ErrorKind::InvalidData => Unreadable::TooLong,
                 _ => Unreadable::Connection(error),
             });
-            frames.map(|frame| protobuf::event(frame.map(BytesMut::freeze)?)).boxed()
+            frames.map(|frame| protobuf::event(&frame?.freeze())).boxed()
         }
         Encoding::Json => {
             let codec = LinesCodec::new_with_max_length(LONGEST);

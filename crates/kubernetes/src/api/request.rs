@@ -2,11 +2,11 @@
 
 use std::{error::Error, io};
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, Request, header};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body, core::Status};
-use prost::bytes::Bytes;
 use service::one_line;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::io::StreamReader;
@@ -82,7 +82,7 @@ impl Answer {
             Ok(_) => {
                 let unknown = |_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code);
                 let status = match encoding {
-                    Encoding::Protobuf => protobuf::status(Bytes::copy_from_slice(&text)),
+                    Encoding::Protobuf => protobuf::status(&Bytes::copy_from_slice(&text)),
                     Encoding::Json => json::status(&text),
                 };
                 status.unwrap_or_else(unknown)

@@ -1,7 +1,6 @@
 //! API objects, read down to what the proxy needs.
 //!
-//! A [`View`] decodes straight into the plain values of [`service`]; nothing else of the object is
-//! kept. Decoding never fails because of a field: an element that cannot be used is left out, and its
+//! A [`View`] is decoded straight into the plain values of [`service`]; nothing else of the object is kept. Decoding never fails because of a field: an element that cannot be used is left out, and its
 //! [`problems`](service::Service::problems) say which and why.
 
 mod address;
@@ -9,21 +8,19 @@ mod endpoint_slice;
 mod field;
 mod metadata;
 mod node;
-mod port;
-mod protobuf;
 mod service_object;
-mod weight;
+mod values;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Display};
 
-use prost::{DecodeError, Message, bytes::Bytes};
 use serde::{Deserialize, Deserializer};
 use service::{Named, ObjectName};
 
 use self::field::{Field, Object, Text};
+use crate::protobuf::{Malformed, Message};
 
 /// A kind of object that the proxy reads.
 pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -36,11 +33,8 @@ pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 's
     /// Whether every cluster has some: an answer without any is doubtful.
     const ALWAYS_SOME: bool;
 
-    /// The object as the API server sends it.
+    /// The object as it is sent, in JSON or protobuf.
     type Raw: Object;
-
-    /// The object as it is sent in protobuf.
-    type Message: Message + Default + Into<Self::Raw>;
 
     /// Where all of them are, in a URL.
     fn path() -> String {
@@ -51,7 +45,7 @@ pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 's
     /// Reads an object.
     fn read(raw: Self::Raw) -> View<Self>;
 
-    /// The problems of the object, in words.
+    /// The problems of the object.
     fn problems(&self) -> &[String];
 }
 
@@ -63,7 +57,7 @@ pub(crate) const VERSION: &str = "v1";
 pub(crate) enum Decoded<T> {
     /// The object has something to serve.
     Object(T),
-    /// The object is rightly none of this proxy's, for this reason.
+    /// The object is valid and does not concern this proxy, for this reason.
     NotOurs(&'static str),
     /// Nothing of the object can be used, for this reason.
     Unusable(String),
@@ -82,8 +76,10 @@ pub(crate) struct View<T> {
 
 impl<T: Kind> View<T> {
     /// Reads an object in protobuf.
-    pub(crate) fn from_protobuf(object: Bytes) -> Result<Self, DecodeError> {
-        Ok(T::read(T::Message::decode(object)?.into()))
+    pub(crate) fn from_protobuf(object: Message<'_>) -> Result<Self, Malformed> {
+        let mut raw = T::Raw::default();
+        raw.take(object)?;
+        Ok(T::read(raw))
     }
 }
 
@@ -102,14 +98,14 @@ impl<'de, T: Kind> Deserialize<'de> for View<T> {
     }
 }
 
-/// The problems of an object, in words.
+/// The problems of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     first: Vec<String>,
     more: usize,
 }
 
-/// How many problems of an object are reported in words. Each goes into the log and an Event, and an annotation
+/// How many problems of an object are reported by their texts. Each goes into the log and an Event, and an annotation
 /// has room for a hundred thousand.
 const MOST_PROBLEMS: usize = 16;
 

@@ -1,7 +1,5 @@
 //! Nodes.
 
-pub(super) mod protobuf;
-
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -14,22 +12,22 @@ use service::Node;
 
 use super::{
     Decoded, Kind, Problems, View, address,
-    field::{Field, List, Object, Quoted, Text, owned},
-    metadata::{Annotations, Metadata, RawMetadata},
+    field::{Field, List, Quoted, Text, object, owned},
+    metadata::{Metadata, RawMetadata},
 };
 
-/// A Node as the API server sends it.
+/// A Node as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode {
-    pub(super) metadata: Field<RawMetadata>,
-    pub(super) spec: Field<RawSpec>,
-    pub(super) status: Field<RawStatus>,
+    metadata: Field<RawMetadata>,
+    spec: Field<RawSpec>,
+    status: Field<RawStatus>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawSpec {
+struct RawSpec {
     #[serde(rename = "podCIDR")]
     pod_cidr: Field<Text>,
     #[serde(rename = "podCIDRs")]
@@ -45,23 +43,23 @@ struct RawTaint {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawStatus {
-    pub(super) addresses: List<RawAddress>,
+struct RawStatus {
+    addresses: List<RawAddress>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawAddress {
+struct RawAddress {
     #[serde(rename = "type")]
     kind: Field<Text>,
     address: Field<Text>,
 }
 
-impl Object for RawNode {}
-impl Object for RawSpec {}
-impl Object for RawTaint {}
-impl Object for RawStatus {}
-impl Object for RawAddress {}
+object!(RawNode { 1 => metadata, 2 => spec, 3 => status });
+object!(RawSpec { 1 => pod_cidr unless is_empty, 5 => taints, 7 => pod_cidrs });
+object!(RawTaint { 1 => key unless is_empty });
+object!(RawStatus { 5 => addresses });
+object!(RawAddress { 1 => kind unless is_empty, 2 => address unless is_empty });
 
 impl Kind for Node {
     const KIND: &'static str = "Node";
@@ -70,13 +68,11 @@ impl Kind for Node {
     const ALWAYS_SOME: bool = false;
 
     type Raw = RawNode;
-    type Message = protobuf::Node;
 
     fn read(raw: RawNode) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
-        let zone = std::mem::take(&mut metadata.labels.zone)
-            .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
+        let zone = metadata.label("topology.kubernetes.io/zone", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
         let mut spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
         let taints = std::mem::take(&mut spec.taints);
@@ -86,7 +82,7 @@ impl Kind for Node {
             name: metadata.name.name().into(),
             zone: zone.map(owned),
             ips: ips(status.addresses, &mut problems),
-            overlay_ips: overlay_ips(&pod_cidrs, std::mem::take(&mut metadata.annotations), &mut problems),
+            overlay_ips: overlay_ips(&pod_cidrs, &mut metadata, &mut problems),
             pod_cidrs,
             leaving: metadata.leaving || is_given_up(taints, &mut problems),
             problems: problems.into_vec(),
@@ -143,22 +139,21 @@ fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     used
 }
 
+/// The annotations in which network plugins note the addresses that they give a node in an overlay.
+const OVERLAY_IPS: [&str; 7] = [
+    "projectcalico.org/IPv4IPIPTunnelAddr",
+    "projectcalico.org/IPv4VXLANTunnelAddr",
+    "projectcalico.org/IPv6VXLANTunnelAddr",
+    "projectcalico.org/IPv4WireguardInterfaceAddr",
+    "projectcalico.org/IPv6WireguardInterfaceAddr",
+    "network.cilium.io/ipv4-cilium-host",
+    "network.cilium.io/ipv6-cilium-host",
+];
+
 /// The addresses that a node may have in an overlay.
-fn overlay_ips(pod_cidrs: &[IpNet], annotations: Box<Annotations>, problems: &mut Problems) -> Vec<IpAddr> {
-    let given = [
-        (annotations.calico_ipip, "projectcalico.org/IPv4IPIPTunnelAddr"),
-        (annotations.calico_vxlan_v4, "projectcalico.org/IPv4VXLANTunnelAddr"),
-        (annotations.calico_vxlan_v6, "projectcalico.org/IPv6VXLANTunnelAddr"),
-        (annotations.calico_wireguard_v4, "projectcalico.org/IPv4WireguardInterfaceAddr"),
-        (annotations.calico_wireguard_v6, "projectcalico.org/IPv6WireguardInterfaceAddr"),
-        (annotations.cilium_host_v4, "network.cilium.io/ipv4-cilium-host"),
-        (annotations.cilium_host_v6, "network.cilium.io/ipv6-cilium-host"),
-    ];
-    let given = given.into_iter().filter_map(|(field, name)| {
-        let text = field.read(format_args!("metadata.annotations[{name}]"), problems)?;
-        address::parse(&text)
-    });
-    let mut ips: Vec<_> = given.collect();
+fn overlay_ips(pod_cidrs: &[IpNet], metadata: &mut Metadata, problems: &mut Problems) -> Vec<IpAddr> {
+    let noted = OVERLAY_IPS.into_iter().filter_map(|key| metadata.annotation(key, problems));
+    let mut ips: Vec<_> = noted.filter_map(|annotation| address::parse(&annotation.text)).collect();
     ips.extend(pod_cidrs.iter().copied().flat_map(first_two));
     ips
 }

@@ -5,8 +5,8 @@
 
 use std::marker::PhantomData;
 
+use bytes::{Buf as _, Bytes, BytesMut};
 use kube::core::ListMeta;
-use prost::bytes::{Buf as _, Bytes, BytesMut};
 use serde::de::IgnoredAny;
 use tokio_util::codec::Decoder;
 

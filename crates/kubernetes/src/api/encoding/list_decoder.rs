@@ -5,19 +5,17 @@
 
 use std::marker::PhantomData;
 
-use prost::{
-    bytes::{Buf, Bytes, BytesMut},
-    decode_length_delimiter,
-};
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio_util::codec::Decoder;
 
 use super::{
     LONGEST, Unreadable,
-    protobuf::{MAGIC, version_of_list},
+    protobuf::{MAGIC, RAW, version_of_list},
 };
 use crate::{
     api::list::Part,
     objects::{Kind, View},
+    protobuf::{Malformed, Message, header},
 };
 
 /// Reads the parts of a list from its bytes.
@@ -37,10 +35,9 @@ enum Within {
     List(usize),
 }
 
-/// Field numbers.
-const RAW: usize = 2;
-const METADATA: usize = 1;
-const ITEMS: usize = 2;
+/// The fields of a list.
+const METADATA: u64 = 1;
+const ITEMS: u64 = 2;
 
 impl<T> Default for ListDecoder<T> {
     fn default() -> Self {
@@ -71,7 +68,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                     }
                     Some(header) => match header.take_field(bytes)? {
                         None => return Ok(None),
-                        Some(_of_no_interest) => {}
+                        Some(_) => {}
                     },
                 },
                 Within::List(0) => self.within = Within::Unknown,
@@ -79,10 +76,10 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                     let Some(header) = Header::read(bytes)? else { return Ok(None) };
                     let Some(field) = header.take_field(bytes)? else { return Ok(None) };
                     let taken = header.size.saturating_add(header.length);
-                    self.within = Within::List(left.checked_sub(taken).ok_or(Unreadable::WireType)?);
+                    self.within = Within::List(left.checked_sub(taken).ok_or(Malformed::Truncated)?);
                     match header.field {
-                        METADATA => return version_of_list(field).map(Part::Version).map(Some),
-                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(field)?))),
+                        METADATA => return version_of_list(&field).map(Part::Version).map(Some),
+                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(Message::new(&field))?))),
                         _ => {}
                     }
                 }
@@ -100,37 +97,22 @@ impl<T: Kind> Decoder for ListDecoder<T> {
     }
 }
 
-/// What is before a field: its number, its wire type and its length.
+/// What is before a field of a list or of an `Unknown`.
 struct Header {
-    field: usize,
-    /// Of the field.
+    /// The number of the field.
+    field: u64,
+    /// The length of the field, in bytes.
     length: usize,
-    /// Of the header.
+    /// The length of the header, in bytes.
     size: usize,
 }
-
-/// The wire type `LEN`.
-const WITH_LENGTH: usize = 2;
-
-/// The longest header: two numbers of ten bytes.
-const LONGEST_HEADER: usize = 20;
 
 impl Header {
     /// `None` as long as not all of it has come.
     fn read(bytes: &[u8]) -> Result<Option<Self>, Unreadable> {
-        let mut rest = bytes;
-        // Key and length are both varints, which prost calls length delimiters.
-        let read =
-            decode_length_delimiter(&mut rest).and_then(|key| Ok((key, decode_length_delimiter(&mut rest)?)));
-        match read {
-            Ok((key, length)) if key & 7 == WITH_LENGTH => {
-                let size = bytes.len().saturating_sub(rest.len());
-                Ok(Some(Self { field: key >> 3, length, size }))
-            }
-            Ok(_) => Err(Unreadable::WireType),
-            Err(error) if bytes.len() >= LONGEST_HEADER => Err(error.into()),
-            Err(_) => Ok(None),
-        }
+        let Some((field, length, size)) = header(bytes)? else { return Ok(None) };
+        let length = usize::try_from(length).map_err(|_| Unreadable::TooLong)?;
+        Ok(Some(Self { field, length, size }))
     }
 
     /// The field's bytes, when all have come; its header goes with them.
