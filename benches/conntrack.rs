@@ -38,7 +38,7 @@ use netlink::{Batch, Encoder, Socket};
 use nix::sched::{CloneFlags, unshare};
 use reconciler::{Callbacks, Handle, Timing};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort, State,
 };
 use watcher::{Foreign, Kernel, Ownership};
 
@@ -185,8 +185,8 @@ fn start() -> Handle {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Udp, port: 53, node_port: None }],
         ..Service::new(ObjectName::new("default", "dns"))
     };
-    handle.change(Change::ReplaceServices(vec![service]));
-    handle.change(Change::ReplaceSlices(vec![slice(0)]));
+    handle.change(Change::Services(Event::Replace(vec![service])));
+    handle.change(Change::Slices(Event::Replace(vec![slice(0)])));
     synced(&handle);
     handle
 }
@@ -197,7 +197,7 @@ fn syncs(handle: &Handle) -> Vec<Duration> {
     let sync = |endpoint| {
         thread::sleep(PAUSE);
         let start = Instant::now();
-        handle.change(Change::ApplySlice(slice(endpoint)));
+        handle.change(Change::Slices(Event::Apply(slice(endpoint))));
         synced(handle);
         start.elapsed()
     };

@@ -192,10 +192,10 @@ fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, 
     };
     let unheard = Callbacks::none();
     let (handle, thread) = reconciler::start(state(), kernel(binding), ownership(), timing, unheard).unwrap();
-    handle.change(service::Change::ReplaceServices(list));
+    handle.change(service::Change::Services(service::Event::Replace(list)));
     handle.status().unwrap();
     let start = Instant::now();
-    handle.change(service::Change::ReplaceSlices(slices));
+    handle.change(service::Change::Slices(service::Event::Replace(slices)));
     while handle.status().unwrap().last_sync.is_none() {
         thread::sleep(Duration::from_micros(200));
     }
@@ -209,8 +209,8 @@ fn synced(size: Size, binding: VipBinding, sync_period: Duration) -> (Duration, 
 fn parts(size: Size, binding: VipBinding) -> [Duration; 5] {
     let (list, slices) = objects(size);
     let (mut state, mut kernel) = (state(), kernel(binding));
-    state.apply(service::Change::ReplaceServices(list));
-    state.apply(service::Change::ReplaceSlices(slices));
+    state.apply(service::Change::Services(service::Event::Replace(list)));
+    state.apply(service::Change::Slices(service::Event::Replace(slices)));
     kernel.dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice]).unwrap();
     kernel.netfilter.apply(&[Operation::InstallTable(Family::V4)]).unwrap();
 

@@ -80,8 +80,8 @@ mod tests {
     use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
         AddressKind, AddressRefusal, Change, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
-        ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
-        Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
+        Event, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck,
+        HintsIgnored, Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
     };
 
     use super::{super::documented::assert_documented, in_kernel::Found, *};
@@ -165,12 +165,12 @@ mod tests {
     fn an_affinity_that_ipvs_does_not_keep_so_short_is_explained_and_no_other() {
         let text = |affinity: Option<u32>| {
             let mut state = State::new(Options::new("node"));
-            state.apply(Change::ReplaceSlices(Vec::new()));
-            state.apply(Change::ApplyService(Service {
+            state.apply(Change::Slices(Event::Replace(Vec::new())));
+            state.apply(Change::Services(Event::Apply(Service {
                 cluster_ips: vec![[10, 96, 0, 10].into()],
                 session_affinity: affinity,
                 ..Service::new(ObjectName::new("default", "web"))
-            }));
+            })));
             let explanation = state.explain(&ObjectName::new("default", "web"));
             assert_eq!(explanation.session_affinity, affinity);
             Answer { explanation, kernel: None }.to_string()

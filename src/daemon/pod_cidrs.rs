@@ -57,7 +57,7 @@ impl PodCidrs {
     }
 
     pub(super) fn from_change(change: &Change) -> Option<Self> {
-        if let Change::ApplyNode(node) = change { Self::from_node(node) } else { None }
+        if let Change::Node(Some(node)) = change { Self::from_node(node) } else { None }
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     fn node(cidrs: &[&str]) -> Change {
         let pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-        Change::ApplyNode(Node { pod_cidrs, ..Node::default() })
+        Change::Node(Some(Node { pod_cidrs, ..Node::default() }))
     }
 
     fn cidrs_of_node(cidrs: &[&str]) -> Option<String> {

@@ -23,7 +23,7 @@ mod tests {
     use std::net::IpAddr;
 
     use ipvs::Protocol;
-    use service::{Change, Options, Service, ServicePort, State};
+    use service::{Change, Event, Options, Service, ServicePort, State};
 
     use super::*;
 
@@ -34,8 +34,8 @@ mod tests {
         web.cluster_ips = vec![IpAddr::from([10, 96, 0, 10])];
         web.ports = vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }];
         web.external_ips = vec![IpAddr::from([127, 0, 0, 1])];
-        state.apply(Change::ReplaceSlices(Vec::new()));
-        state.apply(Change::ReplaceServices(vec![web]));
+        state.apply(Change::Slices(Event::Replace(Vec::new())));
+        state.apply(Change::Services(Event::Replace(vec![web])));
         let findings = check(state.refused());
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(

@@ -76,8 +76,8 @@ impl Health {
     pub fn on_change(&self, change: &Change) {
         self.progress().sent(Instant::now());
         match change {
-            Change::ApplyNode(node) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),
-            Change::DeleteNode => self.0.node_eligible.store(false, Ordering::Relaxed),
+            Change::Node(Some(node)) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),
+            Change::Node(None) => self.0.node_eligible.store(false, Ordering::Relaxed),
             _ => {}
         }
     }

@@ -47,18 +47,11 @@ impl ObjectKind {
     /// Returns the kind of objects in a change, and their number.
     pub(crate) fn from_change(change: &Change) -> (Self, usize) {
         match change {
-            Change::ReplaceServices(services) | Change::InitApplyServices(services) => {
-                (Self::Services, services.len())
-            }
-            Change::InitDoneServices(_) => (Self::Services, 0),
-            Change::ApplyService(_) | Change::DeleteService(_) => (Self::Services, 1),
-            Change::ReplaceSlices(slices) | Change::InitApplySlices(slices) => {
-                (Self::EndpointSlices, slices.len())
-            }
-            Change::InitDoneSlices(_) => (Self::EndpointSlices, 0),
-            Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
-            Change::ApplyNode(_)
-            | Change::DeleteNode
+            Change::Services(event) => (Self::Services, event.objects()),
+            Change::Slices(event) => (Self::EndpointSlices, event.objects()),
+            Change::Peers(event) => (Self::Peers, event.objects()),
+            Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
+            Change::Node(_)
             | Change::NodeAddresses { .. }
             | Change::UnpackingPeers(_)
             | Change::TunnelledBefore(_)
@@ -68,9 +61,6 @@ impl ObjectKind {
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),
-            Change::ReplacePeers(peers) | Change::InitApplyPeers(peers) => (Self::Peers, peers.len()),
-            Change::InitDonePeers(_) | Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
-            Change::ApplyPeer(_) | Change::DeletePeer(_) => (Self::Peers, 1),
         }
     }
 }

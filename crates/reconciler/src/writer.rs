@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use service::{Change, State, in_turn, one_line};
+use service::{Change, Event, State, in_turn, one_line};
 use tracing::{field::Empty, trace_span};
 use watcher::{Kernel, Ownership, Plan};
 
@@ -191,7 +191,8 @@ impl Writer {
 
     fn apply_change(&mut self, PendingChange { change, kind, objects, changes, .. }: PendingChange) {
         let was_listed = self.is_listed();
-        let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
+        let triggered_at =
+            if let Change::Slices(Event::Apply(slice)) = &change { slice.triggered_at } else { None };
         let touches = self.reconciler.apply_change(change);
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);

@@ -53,9 +53,9 @@ pub use explain::{
 };
 pub use fair::{fair_shares, in_turn};
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, ExternalIps,
-    ForwardingMethod, InvalidName, Node, NodePortAddresses, ObjectName, Options, Peer, Problem, Service,
-    ServiceKind, ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalForwarding,
+    ExternalIps, ForwardingMethod, InvalidName, Named, Node, NodePortAddresses, ObjectName, Options, Problem,
+    Service, ServiceKind, ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
 };
 pub use one_line::one_line;
 pub use printable::{printable, printable_json, printable_line};

@@ -28,7 +28,7 @@ use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
 
-use service::{Change, Options, State};
+use service::{Change, Event, Options, State};
 use testkit::{kernel_baseline::Size, objects, protobuf, pure_path::Phase};
 use tokio::{
     runtime::{self, Runtime},
@@ -65,8 +65,8 @@ fn main() -> Result<()> {
 
     let lists = source.until(|changes| {
         let has = |wanted: fn(&Change) -> bool| changes.iter().any(wanted);
-        has(|change| matches!(change, Change::InitDoneServices(_)))
-            && has(|change| matches!(change, Change::InitDoneSlices(_)))
+        has(|change| matches!(change, Change::Services(Event::InitDone(_))))
+            && has(|change| matches!(change, Change::Slices(Event::InitDone(_))))
     });
     end_of(Phase::Decode);
 

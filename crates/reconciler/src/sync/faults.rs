@@ -8,7 +8,7 @@ use dummy_interface::Changed;
 use ipvs::{Family, Scheduler, VirtualServerId};
 use netfilter::Element;
 use proptest::{prelude::*, sample::select};
-use service::{Change, Options, State};
+use service::{Change, Event, Options, State};
 use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Foreign, Kernel, Ownership};
 
@@ -45,8 +45,8 @@ fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
 }
 
 fn tell(reconciler: &mut Reconciler, inputs: &Inputs) {
-    reconciler.apply_change(Change::ReplaceServices(inputs.services.clone()));
-    reconciler.apply_change(Change::ReplaceSlices(inputs.slices.clone()));
+    reconciler.apply_change(Change::Services(Event::Replace(inputs.services.clone())));
+    reconciler.apply_change(Change::Slices(Event::Replace(inputs.slices.clone())));
 }
 
 /// Syncs, and after a failure once more, as the schedule would. That must leave nothing undone.

@@ -19,7 +19,7 @@ use netfilter::{
 };
 use proptest::{collection::vec, prelude::*};
 use service::{
-    Balancing, Change, Dirty, EndpointSlice, ObjectName, Service, State, Urgency, Weight, Weights,
+    Balancing, Change, Dirty, EndpointSlice, Event, ObjectName, Service, State, Urgency, Weight, Weights,
 };
 use testkit::FakeKernel;
 use watcher::{
@@ -545,12 +545,17 @@ fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&st
 /// A plan from one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
-        Change::ApplyService(service("web", &["10.96.0.10", "fd00:96::10"])),
-        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"])),
-        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"])),
-        Change::ApplyService(service("gone", &["10.96.0.11", "fd00:96::11"])),
-        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.0.0.0/8", "192.0.2.0/24"])),
-        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"])),
+        Change::Services(Event::Apply(service("web", &["10.96.0.10", "fd00:96::10"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"]))),
+        Change::Services(Event::Apply(service("gone", &["10.96.0.11", "fd00:96::11"]))),
+        Change::Services(Event::Apply(balanced(
+            "shop",
+            "10.96.0.13",
+            "203.0.113.8",
+            &["10.0.0.0/8", "192.0.2.0/24"],
+        ))),
+        Change::Services(Event::Apply(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"]))),
     ]);
     let fake = FakeKernel::new();
     settle(&now, &fake, &both_families());
@@ -570,16 +575,21 @@ fn mixed() -> Plan {
     let mut web = service("web", &["10.96.0.10", "fd00:96::10"]);
     web.session_affinity = Some(600);
     for change in [
-        Change::ApplyService(web),
-        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
-        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
-        Change::DeleteService("default/gone".parse().unwrap()),
-        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
-        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
+        Change::Services(Event::Apply(web)),
+        Change::Slices(Event::Apply(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V6, &["fd00:244::2"]))),
+        Change::Services(Event::Delete("default/gone".parse().unwrap())),
+        Change::Services(Event::Apply(balanced(
+            "shop",
+            "10.96.0.13",
+            "203.0.113.8",
+            &["10.1.0.0/16", "192.0.2.0/24"],
+        ))),
+        Change::Services(Event::Apply(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"]))),
         Change::NodeAddresses { here: BTreeSet::from([ip("172.18.0.2")]), lost: BTreeSet::new() },
-        Change::ApplyService(exposed("new", &["10.96.0.12"])),
-        Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
-        Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
+        Change::Services(Event::Apply(exposed("new", &["10.96.0.12"]))),
+        Change::Services(Event::Apply(service("kubernetes", &["10.96.0.1", "fd00:96::1"]))),
+        Change::Slices(Event::Apply(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"])))),
     ] {
         now.apply(change);
     }
@@ -642,7 +652,7 @@ delete element hairpin TCP [fd00:244::3]:8080
 /// A kernel with a virtual server of a Service that is gone, and two of somebody else.
 fn beside_others() -> FakeKernel {
     let fake = FakeKernel::new();
-    let gone = state(&[Change::ApplyService(service("gone", &["10.96.0.11"]))]);
+    let gone = state(&[Change::Services(Event::Apply(service("gone", &["10.96.0.11"])))]);
     settle(&gone, &fake, &both_families());
     for at in ["192.0.2.7:6443", "198.51.100.7:80"] {
         let id = address(Protocol::Tcp, at).into();
@@ -735,7 +745,10 @@ fn each_batch_of_a_plan_names_its_seam_in_json() {
 /// `default/web` with two endpoints on this node.
 fn web_with(balancing: Balancing, endpoints: &[&str]) -> State {
     let web = Service { balancing: Some(balancing.into()), ..service("web", &["10.96.0.10"]) };
-    state(&[Change::ApplyService(web), Change::ApplySlice(slice("web", Family::V4, endpoints))])
+    state(&[
+        Change::Services(Event::Apply(web)),
+        Change::Slices(Event::Apply(slice("web", Family::V4, endpoints))),
+    ])
 }
 
 #[test]
@@ -794,11 +807,11 @@ fn an_endpoint_moving_between_slices_changes_nothing_if_one_sync_sees_both() {
                 name: ObjectName::new("default", name),
                 ..slice("web", Family::V4, endpoints)
             };
-            Change::ApplySlice(slice)
+            Change::Slices(Event::Apply(slice))
         }
     });
     let mut state = state(&[
-        Change::ApplyService(service("web", &["10.96.0.10"])),
+        Change::Services(Event::Apply(service("web", &["10.96.0.10"]))),
         old(&["10.244.1.2", "10.244.2.2"]),
         new(&[]),
     ]);

@@ -3,7 +3,8 @@
 use ipvs::Protocol;
 use reconciler::{SyncReport, SyncStats, Trigger};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort,
+    TrafficPolicy,
 };
 
 use super::{super::text, *};
@@ -174,12 +175,12 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         ..Service::new(name.clone())
     };
     let elsewhere = Endpoint { node: Some("another".into()), ..Endpoint::new("10.244.7.7".parse().unwrap()) };
-    events.state.apply(Change::ReplaceServices(vec![web]));
-    events.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
+    events.state.apply(Change::Services(Event::Replace(vec![web])));
+    events.state.apply(Change::Slices(Event::Replace(vec![EndpointSlice {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![elsewhere],
         ..EndpointSlice::new(name.clone(), name, Family::V4)
-    }]));
+    }])));
     let count = |policy: &str, family: &str| {
         format!(
             "sync_proxy_rules_no_local_endpoints_total{{traffic_policy=\"{policy}\",ip_family=\"{family}\"}}"
@@ -203,9 +204,9 @@ fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
         external_ips: ["127.0.0.1", "203.0.113.7", "224.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec(),
         ..Service::new(ObjectName::new("default", "web"))
     };
-    events.state.apply(Change::ReplaceSlices(Vec::new()));
+    events.state.apply(Change::Slices(Event::Replace(Vec::new())));
     for (services, refused) in [(vec![web], 2.0), (vec![], 0.0)] {
-        events.state.apply(Change::ReplaceServices(services));
+        events.state.apply(Change::Services(Event::Replace(services)));
         events.synced(&report(Trigger::Change, 1), true, &[]);
         assert_eq!(events.value("refused_addresses"), refused);
     }

@@ -6,8 +6,8 @@ use std::{
 use dummy_interface::Changed;
 use ipvs::{Family, RealServerAddress};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServiceKind, ServicePort,
-    State,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServiceKind,
+    ServicePort, State,
 };
 use testkit::FakeKernel;
 use watcher::{Foreign, Kernel, Ownership};
@@ -65,9 +65,11 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
     let mut reconciler = reconciler(&fake, Draining::new(None));
     let mut node_port = web();
     node_port.ports.iter_mut().for_each(|port| port.node_port = 30080.try_into().ok());
-    reconciler
-        .apply_change(Change::ReplaceServices(vec![Service { kind: ServiceKind::NodePort, ..node_port }]));
-    reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1])]));
+    reconciler.apply_change(Change::Services(Event::Replace(vec![Service {
+        kind: ServiceKind::NodePort,
+        ..node_port
+    }])));
+    reconciler.apply_change(Change::Slices(Event::Replace(vec![slice(&[1])])));
     let address: IpAddr = [192, 0, 2, 1].into();
     fake.state().dummy_interface.node_addresses.insert(address);
     reconciler.sync_whole(Trigger::Start);
@@ -106,8 +108,8 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
 fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
     let fake = FakeKernel::new();
     let mut reconciler = reconciler(&fake, Draining::new(Some(Duration::ZERO)));
-    reconciler.apply_change(Change::ReplaceServices(vec![web()]));
-    reconciler.apply_change(Change::ReplaceSlices(vec![slice(&[1, 2])]));
+    reconciler.apply_change(Change::Services(Event::Replace(vec![web()])));
+    reconciler.apply_change(Change::Slices(Event::Replace(vec![slice(&[1, 2])])));
     assert!(reconciler.sync_whole(Trigger::Start).outcome.failures.is_empty());
     let id = VIP.into();
     let real_servers = |count: u32| {
@@ -121,7 +123,7 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
     assert_eq!(real_servers(3), 2);
 
     // A fault in what is kept: nobody knows that a real server is not wanted any more.
-    reconciler.apply_change(Change::ApplySlice(slice(&[1])));
+    reconciler.apply_change(Change::Slices(Event::Apply(slice(&[1]))));
     reconciler.dirty = Dirty::default();
     let mut next = reconciler.deep_verify;
     while !next.next_part().is_first() {

@@ -1,5 +1,7 @@
 use ipvs::Protocol::Tcp;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort,
+};
 
 use super::*;
 
@@ -29,8 +31,8 @@ fn state(services: &[(&str, [u8; 4], u16, u16)]) -> State {
             ..EndpointSlice::new(ObjectName::new(namespace, service), name, ipvs::Family::V4)
         });
     }
-    state.apply(Change::ReplaceServices(all));
-    state.apply(Change::ReplaceSlices(slices));
+    state.apply(Change::Services(Event::Replace(all)));
+    state.apply(Change::Slices(Event::Replace(slices)));
     state
 }
 
@@ -88,7 +90,7 @@ fn a_service_counts_with_all_its_addresses_and_its_cluster_ip_comes_first() {
         ports: vec![ServicePort { name: "53".into(), protocol: Tcp, port: 53, node_port: None }],
         ..Service::new(ObjectName::new("a", "spread"))
     };
-    state.apply(Change::ApplyService(spread));
+    state.apply(Change::Services(Event::Apply(spread)));
     let ips = [LARGE, [203, 0, 113, 1], [192, 0, 2, 1], [192, 0, 2, 2]];
     assert_eq!(turns(&divided(&state, &Waiting::default(), 90)), ips.map(|ip| Group::Vip(ip.into())));
 }

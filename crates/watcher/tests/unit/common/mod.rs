@@ -15,9 +15,9 @@ use netfilter::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, ForwardingMethod,
-    Node, ObjectName, Options, Peer, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking,
-    Weight,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalForwarding,
+    ForwardingMethod, Node, ObjectName, Options, Service, ServiceKind, ServicePort, State, TrafficPolicy,
+    Unpacking, Weight,
 };
 use testkit::{FakeKernel, fake_kernel};
 use watcher::{Foreign, Kernel, Observed, Operation, Ownership, Plan, VirtualServerImage, diff_everything};
@@ -83,7 +83,7 @@ pub(crate) fn state(changes: &[Change]) -> State {
         knows_pods,
         ..Options::new(NODE)
     });
-    let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
+    let lists = [Change::Services(Event::Replace(Vec::new())), Change::Slices(Event::Replace(Vec::new()))];
     for change in lists.iter().chain(changes) {
         state.apply(change.clone());
     }
@@ -260,8 +260,9 @@ fn any_change_of_node_addresses() -> impl Strategy<Value = Change> {
 
 /// The Node, whose IPs need not be on its interfaces.
 fn any_node() -> impl Strategy<Value = Change> {
-    subsequence(&NODE_IPS[..], 0..=2)
-        .prop_map(|ips| Change::ApplyNode(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
+    subsequence(&NODE_IPS[..], 0..=2).prop_map(|ips| {
+        Change::Node(Some(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
+    })
 }
 
 fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
@@ -297,12 +298,12 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
 /// One change.
 pub(crate) fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        1 => vec(any_service(), 0..7).prop_map(Change::ReplaceServices),
-        4 => any_service().prop_map(Change::ApplyService),
-        2 => any_service_name().prop_map(Change::DeleteService),
-        1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
-        4 => any_slice().prop_map(Change::ApplySlice),
-        1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
+        1 => vec(any_service(), 0..7).prop_map(|services| Change::Services(Event::Replace(services))),
+        4 => any_service().prop_map(|service| Change::Services(Event::Apply(service))),
+        2 => any_service_name().prop_map(|name| Change::Services(Event::Delete(name))),
+        1 => vec(any_slice(), 0..9).prop_map(|slices| Change::Slices(Event::Replace(slices))),
+        4 => any_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
+        1 => any_slice().prop_map(|slice| Change::Slices(Event::Delete(slice.name))),
         2 => any_change_of_node_addresses(),
         1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
@@ -325,20 +326,21 @@ fn unpacking(families: BTreeSet<Family>) -> Change {
 fn any_peer() -> impl Strategy<Value = Change> {
     let ips = subsequence(&PEER_IPS[..], 0..=2).prop_map(|ips| ips.into_iter().map(ip).collect());
     ips.prop_map(|ips| {
-        Change::ApplyPeer(Peer {
+        Change::Peers(Event::Apply(Node {
             name: PEER.into(),
             ips,
             overlay_ips: Vec::new(),
             pod_cidrs: Vec::new(),
             problems: Vec::new(),
-        })
+            ..Node::default()
+        }))
     })
 }
 
 /// A desired state, as the changes that lead to it.
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
-    let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
-    let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
+    let services = vec(any_service(), 0..7).prop_map(|services| Change::Services(Event::Replace(services)));
+    let slices = vec(any_slice(), 0..9).prop_map(|slices| Change::Slices(Event::Replace(slices)));
     let addresses = any_change_of_node_addresses();
     let unpacking = any_families().prop_map(unpacking);
     (services, slices, any_node(), addresses, any_peer(), unpacking, any::<bool>()).prop_map(

@@ -4,23 +4,20 @@ mod addresses;
 mod balancing;
 mod policies;
 mod ports;
-mod protobuf;
 mod source_ranges;
-mod unserved;
 
-use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, ObjectName, Service, ServiceKind};
+use service::{ObjectName, Service, ServiceKind};
 
 use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
 use super::{
     Decoded, Kind, Problems, View,
-    field::{Field, List, Object, Quoted, Text},
+    field::{Field, List, Quoted, Text, object},
     metadata::{Metadata, RawMetadata, nameless},
-    port,
+    values::optional_port,
 };
 
-/// A Service as the API server sends it.
+/// A Service as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawService {
@@ -50,8 +47,21 @@ struct RawSpec {
     health_check_node_port: Field<i64>,
 }
 
-impl Object for RawService {}
-impl Object for RawSpec {}
+object!(RawService { 1 => metadata, 2 => spec, 3 => status });
+object!(RawSpec {
+    1 => ports,
+    3 => cluster_ip unless is_empty,
+    4 => kind unless is_empty,
+    5 => external_ips,
+    7 => session_affinity unless is_empty,
+    9 => load_balancer_source_ranges,
+    11 => external_traffic_policy unless is_empty,
+    12 => health_check_node_port unless is_empty,
+    14 => session_affinity_config,
+    18 => cluster_ips,
+    19 => ip_families,
+    22 => internal_traffic_policy,
+});
 
 impl Kind for Service {
     const KIND: &'static str = "Service";
@@ -60,7 +70,6 @@ impl Kind for Service {
     const ALWAYS_SOME: bool = true;
 
     type Raw = RawService;
-    type Message = protobuf::Service;
 
     fn read(raw: RawService) -> View<Self> {
         let mut problems = Problems::default();
@@ -77,26 +86,6 @@ impl Kind for Service {
 
     fn problems(&self) -> &[String] {
         &self.problems
-    }
-
-    fn init_apply(services: Vec<Self>) -> Option<Change> {
-        Some(Change::InitApplyServices(services))
-    }
-
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
-        Some(Change::InitDoneServices(names))
-    }
-
-    fn replace(services: Vec<Self>) -> Change {
-        Change::ReplaceServices(services)
-    }
-
-    fn apply(self) -> Change {
-        Change::ApplyService(self)
-    }
-
-    fn delete(name: ObjectName) -> Change {
-        Change::DeleteService(name)
     }
 }
 
@@ -139,17 +128,17 @@ fn service(
             "spec.externalTrafficPolicy",
             &mut problems,
         ),
-        health_check_node_port: port::optional(
+        health_check_node_port: optional_port(
             spec.health_check_node_port,
             "spec.healthCheckNodePort",
             &mut problems,
         ),
-        balancing: balancing::balancing(std::mem::take(&mut metadata.annotations), &mut problems),
+        balancing: balancing::balancing(metadata, &mut problems),
         // Any value counts, even the empty one: only the label's presence matters.
-        other_proxy: metadata.labels.service_proxy_name.is_present(),
+        other_proxy: metadata.has_label("service.kubernetes.io/service-proxy-name"),
         problems: Vec::new(),
     };
-    unserved::note(&service, &mut problems);
+    service.unserved().into_iter().for_each(|(at, why)| problems.add(at, why));
     service.problems = problems.into_vec();
     service
 }
@@ -300,5 +289,48 @@ mod tests {
     fn an_object_without_a_name_cannot_be_used() {
         assert!(matches!(decoded(json!({"metadata": {"namespace": "shop"}})), Decoded::Unusable(_)));
         assert_eq!(decoded(json!(5)), Decoded::Unusable("Service: 5 is not an object".into()));
+    }
+
+    #[test]
+    fn an_address_of_a_family_without_cluster_ip_is_named() {
+        let service = with(
+            json!({"clusterIP": "10.96.0.7", "externalIPs": ["2001:db8::1", "198.51.100.7"]}),
+            json!({"loadBalancer": {"ingress": [{"ip": "2001:db8::2"}]}}),
+        );
+        assert_eq!(
+            service.problems,
+            [
+                "spec.externalIPs: 2001:db8::1 is not served: the Service has no IPv6 ClusterIP",
+                "status.loadBalancer.ingress: 2001:db8::2 is not served: the Service has no IPv6 ClusterIP",
+            ]
+        );
+        assert_eq!(with(json!({"externalIPs": ["2001:db8::1"]}), json!({})).problems, [""; 0]);
+    }
+
+    #[test]
+    fn a_load_balancers_address_that_ranges_of_the_other_family_leave_open_is_named() {
+        let problems = |cluster_ips: &[&str], ranges: &[&str]| {
+            let spec = json!({"clusterIPs": cluster_ips, "loadBalancerSourceRanges": ranges});
+            let ingress = json!([{"ip": "192.0.2.7"}, {"ip": "2001:db8::7"}, {"ip": "2001:db8::8"}]);
+            with(spec, json!({"loadBalancer": {"ingress": ingress}})).problems
+        };
+        let dual = ["10.96.0.7", "fd00::7"];
+        assert_eq!(
+            problems(&dual, &["10.0.0.0/8"]),
+            [
+                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7",
+                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::8",
+            ]
+        );
+        assert_eq!(
+            problems(&dual, &["fd00::/8"]),
+            ["spec.loadBalancerSourceRanges: none is of IPv4; every client is let in at 192.0.2.7"]
+        );
+        for ranges in [&[][..], &["10.0.0.0/8", "fd00::/8"], &["0.0.0.0/0", "::/0"]] {
+            assert_eq!(problems(&dual, ranges), [""; 0], "{ranges:?}");
+        }
+        // Nobody is let in where nothing is served.
+        let single = problems(&dual[..1], &["10.0.0.0/8"]);
+        assert!(single.iter().all(|problem| problem.contains("is not served")), "{single:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! API objects, read down to what the proxy needs.
+//! API objects, decoded into what the proxy needs.
 //!
-//! A [`View`] decodes straight into the plain values of [`service`]; nothing else of the object is
-//! kept. Decoding never fails because of a field: an element that cannot be used is left out, and its
+//! A [`View`] is decoded straight into the plain values of [`service`]; nothing else of the object is kept. Decoding
+//! never fails because of a field: an element that cannot be used is left out, and the object's
 //! [`problems`](service::Service::problems) say which and why.
 
 mod address;
@@ -9,42 +9,33 @@ mod endpoint_slice;
 mod field;
 mod metadata;
 mod node;
-mod peer;
-mod port;
-mod protobuf;
 mod service_object;
-mod weight;
+mod values;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Display};
 
-use prost::{DecodeError, Message, bytes::Bytes};
-use rustc_hash::FxHashSet;
 use serde::{Deserialize, Deserializer};
-use service::{Change, ObjectName};
+use service::{Named, ObjectName};
 
 use self::field::{Field, Object, Text};
+use crate::protobuf::{Malformed, Message};
 
 /// A kind of object that the proxy reads.
-pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The kind, as in a manifest.
     const KIND: &'static str;
     /// The API group; empty for the core group.
     const GROUP: &'static str;
     /// The resource, as in a URL.
     const PLURAL: &'static str;
-    /// What its watch is called in `status` and metrics.
-    const WATCHED_AS: &'static str = Self::PLURAL;
     /// Whether every cluster has some: an answer without any is doubtful.
     const ALWAYS_SOME: bool;
 
-    /// The object as the API server sends it.
+    /// The object as it is sent, in JSON or protobuf.
     type Raw: Object;
-
-    /// The object as it is sent in protobuf.
-    type Message: Message + Default + Into<Self::Raw>;
 
     /// Where all of them are, in a URL.
     fn path() -> String {
@@ -55,54 +46,41 @@ pub(crate) trait Kind: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// Reads an object.
     fn read(raw: Self::Raw) -> View<Self>;
 
-    /// The problems of the object, in words.
+    /// The problems of the object.
     fn problems(&self) -> &[String];
-
-    /// The change for the next objects of the first list.
-    fn init_apply(objects: Vec<Self>) -> Option<Change>;
-
-    /// The change for the end of the first list: the objects of these names exist, and no others.
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change>;
-
-    /// The change for a later list: these objects exist, and no others.
-    fn replace(objects: Vec<Self>) -> Change;
-
-    /// The change for an object that is new or different.
-    fn apply(self) -> Change;
-
-    /// The change for an object that is gone.
-    fn delete(name: ObjectName) -> Change;
 }
 
 /// The version of all kinds that are read, in their group.
 pub(crate) const VERSION: &str = "v1";
 
-/// What was read of an object.
+/// The result of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decoded<T> {
     /// The object has something to serve.
     Object(T),
-    /// The object is rightly none of this proxy's, for this reason.
+    /// The object is valid and does not concern this proxy, for this reason.
     NotOurs(&'static str),
     /// Nothing of the object can be used, for this reason.
     Unusable(String),
 }
 
-/// An object of the API, read down to what the proxy needs.
+/// An API object, decoded into what the proxy needs.
 #[derive(Clone, Debug)]
 pub(crate) struct View<T> {
-    /// The name of the object. The namespace of a cluster-wide object is empty, and so is what cannot be read.
+    /// The name of the object. The namespace of a cluster-wide object is empty, and so is a part that cannot be read.
     pub(crate) name: ObjectName,
     /// Its resource version.
     pub(crate) version: Option<Text>,
-    /// What was read of it.
+    /// Its content.
     pub(crate) decoded: Decoded<T>,
 }
 
 impl<T: Kind> View<T> {
     /// Reads an object in protobuf.
-    pub(crate) fn from_protobuf(object: Bytes) -> Result<Self, DecodeError> {
-        Ok(T::read(T::Message::decode(object)?.into()))
+    pub(crate) fn from_protobuf(object: Message<'_>) -> Result<Self, Malformed> {
+        let mut raw = T::Raw::default();
+        raw.take(object)?;
+        Ok(T::read(raw))
     }
 }
 
@@ -121,14 +99,14 @@ impl<'de, T: Kind> Deserialize<'de> for View<T> {
     }
 }
 
-/// The problems of an object, in words.
+/// The problems of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     first: Vec<String>,
     more: usize,
 }
 
-/// How many problems of an object are reported in words. Each goes into the log and an Event, and an annotation
+/// How many problems of an object are reported by their texts. Each goes into the log and an Event, and an annotation
 /// has room for a hundred thousand.
 const MOST_PROBLEMS: usize = 16;
 

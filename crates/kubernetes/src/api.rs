@@ -6,13 +6,9 @@
 
 mod client;
 mod encoding;
-mod events;
 mod failure;
-mod list;
-mod listing;
 mod reflector;
-mod request;
-mod retry;
+mod requests;
 mod watches;
 
 #[cfg(test)]
@@ -21,7 +17,7 @@ mod tests;
 use std::{convert::Infallible, time::Duration};
 
 use kube::Client;
-use service::{Change, EndpointSlice, Node, Peer, Service};
+use service::{Change, EndpointSlice, Event, Node, Service};
 use tokio::{sync::Notify, time::timeout};
 use tracing::warn;
 
@@ -42,7 +38,7 @@ pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
 /// mean nothing: a restart would add the endpoints of other zones and remove them a moment later. Without
 /// its IPs, `nodePortAddresses: [primary]` would remove every NodePort. So an answer without the Node, or
-/// with a Node that has no IPs yet, does not end the wait.
+/// with a Node that still has no IPs, does not end the wait.
 const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches Services, EndpointSlices and the Node of this name, and sends their changes for ever.
@@ -57,7 +53,7 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
 
     let ips_known = Notify::new();
     let node = watch_node(&client, node_name, watches, |change| {
-        if matches!(&change, Change::ApplyNode(node) if !node.ips.is_empty()) {
+        if matches!(&change, Change::Node(Some(node)) if !node.ips.is_empty()) {
             ips_known.notify_one();
         }
         send(change);
@@ -66,13 +62,20 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
         if timeout(NODE_PATIENCE, ips_known.notified()).await.is_err() {
             warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
         }
-        let services = Reflector::<Service, _>::new(&client, services, watches, &send);
-        let slices = Reflector::<EndpointSlice, _>::new(&client, slices, watches, &send);
+        let send_services = |event| send(Change::Services(event));
+        let services =
+            Reflector::<Service, _>::new(&client, Service::PLURAL, services, watches, send_services);
+        let send_slices = |event| send(Change::Slices(event));
+        let slices =
+            Reflector::<EndpointSlice, _>::new(&client, EndpointSlice::PLURAL, slices, watches, send_slices);
         tokio::join!(services.run(), slices.run())
     };
     let (never, _) = tokio::join!(node, everything_else);
     never
 }
+
+/// The name of the watch of other nodes in `status` and metrics.
+const OTHER_NODES: &str = "nodes (others)";
 
 /// Watches the Nodes of all others than this name, and sends their changes for ever. Each node of a cluster reports to
 /// its Node every five minutes, so this is only done where something depends on it.
@@ -83,11 +86,12 @@ pub async fn watch_peers(
     send: impl Fn(Change),
 ) -> Infallible {
     let others = Selectors { labels: None, fields: Fields::Always(format!("metadata.name!={node_name}")) };
-    let _forgotten_at_the_end = ForgottenWhenDropped(watches, Peer::WATCHED_AS);
-    Reflector::<Peer, _>::new(client, others, watches, send).run().await
+    let _forgotten_at_the_end = ForgottenWhenDropped(watches, OTHER_NODES);
+    let send = |event| send(Change::Peers(event));
+    Reflector::<Node, _>::new(client, OTHER_NODES, others, watches, send).run().await
 }
 
-/// A watch that may end: nobody is to read of its troubles then.
+/// A watch that may end. `status` must not show its last failure afterwards.
 struct ForgottenWhenDropped<'a>(&'a Watches, &'static str);
 
 impl Drop for ForgottenWhenDropped<'_> {
@@ -104,5 +108,28 @@ pub async fn watch_node(
     send: impl Fn(Change),
 ) -> Infallible {
     let node = Selectors { labels: None, fields: Fields::Always(format!("metadata.name={node_name}")) };
-    Reflector::<Node, _>::new(client, node, watches, send).run().await
+    let send = |event| this_node(event).into_iter().for_each(&send);
+    Reflector::<Node, _>::new(client, Node::PLURAL, node, watches, send).run().await
+}
+
+/// The change of this node for an event of a list or a watch that holds no other node.
+fn this_node(event: Event<Node>) -> Option<Change> {
+    let node = match event {
+        Event::Apply(node) => Some(node),
+        Event::InitApply(nodes) => return nodes.into_iter().next_back().map(|node| Change::Node(Some(node))),
+        Event::Replace(nodes) => nodes.into_iter().next_back(),
+        Event::InitDone(names) if !names.is_empty() => return None,
+        Event::InitDone(_) => None,
+        Event::Delete(name) => {
+            warn!("the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use", name.name());
+            return Some(Change::Node(None));
+        }
+    };
+    if node.is_none() {
+        warn!(
+            "no Node has this node's name (--hostname-override): unless it was known before, zone hints are not \
+             used, and nodePortAddresses \"primary\" serves no NodePort"
+        );
+    }
+    Some(Change::Node(node))
 }

@@ -1,8 +1,9 @@
-//! Ports and protocols, in Services and in EndpointSlices.
+//! Values that several objects have: ports, protocols, weights.
 
 use std::{fmt::Display, num::NonZero};
 
 use ipvs::Protocol;
+use service::Weight;
 
 use super::{
     Problems,
@@ -10,7 +11,7 @@ use super::{
 };
 
 /// A port number, 1 to 65535. Kubernetes writes 0 for "not set".
-pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut Problems) -> Option<u16> {
+pub(super) fn port(field: Field<i64>, at: impl Display + Copy, problems: &mut Problems) -> Option<u16> {
     if !field.is_present() {
         problems.add(at, "not set");
         return None;
@@ -18,8 +19,8 @@ pub(super) fn number(field: Field<i64>, at: impl Display + Copy, problems: &mut 
     in_range(field.read(at, problems)?, at, problems).map(NonZero::get)
 }
 
-/// A port number that may be missing. 0 counts as missing.
-pub(super) fn optional(
+/// A port number that may be missing, as 0 is.
+pub(super) fn optional_port(
     field: Field<i64>,
     at: impl Display + Copy,
     problems: &mut Problems,
@@ -53,4 +54,16 @@ pub(super) fn protocol(
         problems.add(at, format_args!("{} is not TCP, UDP or SCTP", Quoted(&name)));
     }
     protocol
+}
+
+/// A weight, 1 or more. 0 is refused, since a real server of weight 0 drains.
+pub(super) fn weight(text: &str, at: impl Display, problems: &mut Problems) -> Option<Weight> {
+    let weight = text.trim().parse().ok();
+    if weight.is_none() {
+        problems.add(
+            at,
+            format_args!("{} is not a weight, a number between 1 and {}", Quoted(text), Weight::MAX),
+        );
+    }
+    weight
 }

@@ -6,9 +6,7 @@
 //! the namespace `default`, and the empty name of a slice's only port.
 
 mod contents;
-mod error;
 mod file;
-mod problems;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +16,7 @@ use std::{
     convert::Infallible,
     fs,
     hash::{BuildHasher, BuildHasherDefault},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,7 +28,7 @@ use notify::{
 use rustc_hash::FxHasher;
 use service::{Change, ObjectName, one_line};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch as watched},
     time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
@@ -38,7 +37,6 @@ use self::{
     contents::{Contents, gather},
     file::Manifests,
 };
-pub use self::{error::Error, problems::Problems};
 use crate::problem_log::ProblemLog;
 
 /// How long the directory must be quiet before it is read: a file is often written in several steps.
@@ -48,6 +46,65 @@ const LONGEST_SETTLE: Duration = Duration::from_secs(1);
 /// How often the directory is read without a notification: a link's target, or the directory behind a mount,
 /// can change unnoticed.
 const REREAD: Duration = Duration::from_secs(10);
+
+/// Why manifests could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory itself could not be read.
+    #[error("cannot read the directory {}", path.display())]
+    ReadDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// One of the files in it could not be read.
+    #[error("cannot read {}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file is not YAML, or not JSON.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// The column in the line, counted from 1.
+        column: u64,
+        /// The parser's message.
+        message: String,
+    },
+    /// The system does not notify of changes in the directory.
+    #[error("cannot watch the directory {} for changes", path.display())]
+    Watch {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: notify::Error,
+    },
+}
+
+/// The present problems of the files of a directory, one line each. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Problems(watched::Sender<Vec<String>>);
+
+impl Problems {
+    /// How many are listed.
+    const MOST: usize = 20;
+
+    /// Lists them.
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    fn set(&self, problems: Vec<String>) {
+        self.0.send_replace(problems);
+    }
+}
 
 /// Reads the directory once, as [`watch`] does at first.
 pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error> {
@@ -145,7 +202,7 @@ struct File {
 }
 
 impl Directory {
-    /// A directory of which nothing has been read yet.
+    /// A directory of which nothing has been read.
     fn empty(path: &Path, node_name: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -157,7 +214,7 @@ impl Directory {
         }
     }
 
-    /// Reads everything. Whatever cannot be read is an error.
+    /// Reads everything. A file that cannot be read is an error.
     fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
         let mut directory = Self::empty(path, node_name);
         match directory.read().into_iter().next() {
@@ -166,7 +223,7 @@ impl Directory {
         }
     }
 
-    /// Reads everything again. Whatever cannot be read stays as it was.
+    /// Reads everything again. A file that cannot be read keeps its last content.
     fn refresh(&mut self) {
         let errors = self.read().into_iter();
         let errors: Vec<_> =
@@ -213,36 +270,37 @@ impl Directory {
         let mut duplicates = BTreeSet::new();
         problem_log.list_begins();
         let manifests = || files.values().map(|file| &file.manifests);
-        let peers = manifests().flat_map(|file| &file.peers).filter(|peer| peer.name.name() != &**node_name);
-        let nodes = manifests().flat_map(|file| &file.nodes).filter(|node| node.name.name() == &**node_name);
+        let nodes = gather(manifests().flat_map(|file| &file.nodes), problem_log, &mut duplicates);
+        let (mut this, peers): (BTreeMap<_, _>, _) =
+            nodes.into_iter().partition(|(name, _)| name.name() == &**node_name);
         let contents = Contents {
             services: gather(manifests().flat_map(|file| &file.services), problem_log, &mut duplicates),
             slices: gather(manifests().flat_map(|file| &file.slices), problem_log, &mut duplicates),
-            peers: gather(peers, problem_log, &mut duplicates),
-            node: gather(nodes, problem_log, &mut duplicates).pop_last().map(|(_, node)| node),
+            peers,
+            node: this.pop_last().map(|(_, node)| node),
         };
         problem_log.list_ends();
-        duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", there_twice(duplicate)));
+        duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", defined_twice(duplicate)));
         self.duplicates = duplicates;
         contents
     }
 
-    /// Lists what was wrong at the last reading.
+    /// Lists the problems of the last reading.
     fn problems(&self) -> Vec<String> {
         let no_objects = self.files.values().flat_map(|file| &file.manifests.skipped);
         let objects: BTreeSet<_> = self.problem_log.skipped().collect();
-        let twice = self.duplicates.iter().map(there_twice);
+        let twice = self.duplicates.iter().map(defined_twice);
         let problems = self.errors.iter().chain(no_objects).chain(objects).cloned().chain(twice);
         problems.take(Problems::MOST).collect()
     }
 }
 
-fn there_twice((kind, name): &(&'static str, ObjectName)) -> String {
-    format!("{kind} {name} is there twice: the one in the last file counts")
+fn defined_twice((kind, name): &(&'static str, ObjectName)) -> String {
+    format!("{kind} {name} is defined twice: the one in the last file counts")
 }
 
 /// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep
-/// their own things there. So is whatever is no regular file: reading a pipe would never end.
+/// their own files there. So is everything but regular files: reading a pipe would never end.
 fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(directory)? {
