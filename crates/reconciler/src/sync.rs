@@ -1,17 +1,14 @@
 //! One sync: read what must be read, compare, carry out.
 
 mod apply;
-mod bisect;
-mod blocked;
 mod converge;
-mod deep_verify;
-#[cfg(test)]
-mod faults;
 mod outcome;
 mod pace;
 mod portions;
-mod reading;
+mod read;
 mod rotation;
+#[cfg(test)]
+mod tests;
 mod transactions;
 
 use std::{
@@ -29,16 +26,19 @@ use watcher::{Kernel, Observed, Ownership, Plan, ReadError, diff_everything};
 pub(crate) use self::{converge::SyncResult, outcome::PlanOutcome, pace::Slice};
 
 use self::{
-    deep_verify::{Adopted, DeepVerify},
     pace::Pace,
     portions::{PORTION, Waiting},
-    reading::Reread,
+    read::{Adopted, DeepVerify, Reread},
 };
 use crate::{
     ForeignVirtualServers, Trigger,
     follow::{
-        draining::Draining, lost_addresses::LostAddresses, missing_tunnels::MissingTunnels,
-        repairs::Unrepaired, schedulers, stale_flows::Rerouted, tunnels_in_use::TunnelsInUse,
+        Unrepaired,
+        draining::Draining,
+        lost_addresses::LostAddresses,
+        schedulers,
+        stale_flows::Rerouted,
+        tunnels::{MissingTunnels, TunnelsInUse},
     },
 };
 

@@ -16,14 +16,13 @@ use watcher::{Kernel, Ownership, Plan};
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
-    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
+    follow::{draining::Draining, tunnels::TunnelsInUse},
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
-        busy::BusyLog,
         history::History,
-        problems::{count_problems, problems},
         service_notices::ServiceNotices,
-        sync_log::SyncLog,
+        status::{count_problems, problems},
+        sync_log::{BusyLog, SyncLog},
     },
     schedule::{ReadScope, Schedule, SyncEnd},
     sync::{Reconciler, Slice, SyncResult},

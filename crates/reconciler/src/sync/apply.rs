@@ -13,15 +13,13 @@ use tracing::{Level, debug, enabled, trace_span};
 use watcher::{Batch, Kernel, Observed, Operation, Plan};
 
 use super::{
-    bisect::bisect,
-    blocked::Blocked,
-    outcome::PlanOutcome,
+    outcome::{Blocked, PlanOutcome},
     pace::{Pace, Slice, Work},
-    transactions::{Transaction, next_transaction},
+    transactions::{Transaction, bisect, next_transaction},
 };
 use crate::{
     FailureKind, PLAN_LOG, Subsystem, SyncReport,
-    follow::{repairs::Unrepaired, schedulers::assigned_scheduler},
+    follow::{Unrepaired, schedulers::assigned_scheduler},
 };
 
 /// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and keeps

@@ -11,19 +11,19 @@ use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers, diff
 use super::{
     MAX_DEFERRALS, Reconciler,
     apply::apply,
-    blocked::Blocked,
-    outcome::PlanOutcome,
+    outcome::{Blocked, PlanOutcome},
     pace::Slice,
     portions::{Group, portions},
-    reading::Reading,
+    read::Reading,
     rotation::rotate,
 };
 use crate::{
-    Busy, ForeignVirtualServers, PLAN_LOG, SyncStats, Trigger,
+    ForeignVirtualServers, PLAN_LOG, SyncStats, Trigger,
     follow::{
-        repairs::Unrepaired,
+        Unrepaired,
         schedulers::{self, ProbeResult},
     },
+    report::sync_log::Busy,
 };
 
 /// A sync that has ended.

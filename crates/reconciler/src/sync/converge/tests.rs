@@ -15,7 +15,7 @@ use watcher::{Foreign, Kernel, Ownership};
 use super::*;
 use crate::{
     Timing,
-    follow::{draining::Draining, lost_addresses::LostAddresses, tunnels_in_use::TunnelsInUse},
+    follow::{draining::Draining, lost_addresses::LostAddresses, tunnels::TunnelsInUse},
 };
 
 const VIP: ServiceAddress =

@@ -15,7 +15,7 @@ use watcher::{Foreign, Kernel, Ownership};
 use super::{Reconciler, Slice, pace::Pace};
 use crate::{
     Timing, Trigger,
-    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
+    follow::{draining::Draining, tunnels::TunnelsInUse},
 };
 
 #[path = "../../tests/unit/common/objects.rs"]
