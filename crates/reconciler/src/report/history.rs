@@ -147,7 +147,7 @@ impl SyncStateTracker {
 mod tests {
     use super::*;
 
-    /// How it stands this many seconds after the begin, and for how many.
+    /// The state this many seconds after the begin, and for how many seconds it has lasted.
     fn at(tracker: &SyncStateTracker, begin: Instant, seconds: u64) -> (SyncState, u64) {
         let (state, age) = tracker.current(begin + Duration::from_secs(seconds));
         (state, age.as_secs())

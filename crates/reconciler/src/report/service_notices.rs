@@ -38,12 +38,12 @@ const MOST_LOGGED: usize = 20;
 pub(crate) struct ServiceNotices {
     conflicts: Dedup<(ObjectName, Unserved)>,
     refusals: Dedup<(ObjectName, RefusedAddress)>,
-    /// Fields and annotations that are not used as they are written, in words.
+    /// Fields and annotations that are not used as they are written, as text.
     unused_fields: Dedup<(ObjectName, String)>,
     notices: NoticeCallback,
 }
 
-/// What a Service asks for and does not get, because its claim comes later.
+/// An address and port that a Service asks for and does not get, because its claim comes later.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Unserved {
     /// An address and port, and the Service that has it.
@@ -118,7 +118,7 @@ fn each<'a, T: Ord + Clone + 'a>(
 fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
         Unserved::Named(address, holder) => {
-            // Who reads Events of one namespace need not know what others have.
+            // A reader of the Events of one namespace need not know what others have.
             let holder = match holder.namespace() == service.namespace() {
                 true => holder.to_string(),
                 false => "a Service of another namespace".to_owned(),

@@ -23,7 +23,7 @@ pub struct SyncStatus {
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(rename = "standing_for", with = "seconds")]
     pub sync_state_age: Duration,
-    /// What takes so long that other Services are served in between, if anything does.
+    /// The changes that take so long that other Services are served in between, if any do.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub busy: Option<BusyWith>,
@@ -46,9 +46,9 @@ pub struct SyncStatus {
     /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of them, in
     /// turn by namespaces.
     pub drains: Vec<Drain>,
-    /// How many virtual servers keep their scheduler for now: each sync changes a few.
+    /// How many virtual servers still wait for their new scheduler: each sync changes a few.
     pub scheduler_changes: usize,
-    /// The foreign virtual servers that are left alone, as of the last full look: those that are kept, and those in
+    /// The foreign virtual servers that are left alone, as of the last full read: those that are kept, and those in
     /// excluded ranges.
     pub kept_foreign: ForeignVirtualServers,
     /// The foreign virtual servers that were removed, in all syncs.
@@ -60,11 +60,11 @@ pub struct SyncStatus {
     pub last_sync: Option<LastSync>,
     /// The last sync that changed something.
     pub last_change: Option<LastSync>,
-    /// The last sync that repaired what something else had changed.
+    /// The last sync that repaired what another program had changed.
     pub last_repair: Option<LastSync>,
     /// How many operations have repaired something, in all syncs.
     pub repaired: usize,
-    /// The last sync that looked at the whole kernel. What something else has changed since is not known.
+    /// The last sync that checked the whole kernel. What another program has changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }
 
@@ -252,7 +252,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Counts what [`problems`] lists and what is beyond its limit, without a look at every object.
+/// Counts what [`problems`] lists and what is beyond its limit, without reading every object.
 pub(crate) fn count_problems(state: &State, ours: &Ownership, read: bool) -> usize {
     unserved_families(state, ours).count()
         + usize::from(read && state.node_ports_are_nowhere())

@@ -1,4 +1,5 @@
-//! What is logged about syncs.
+//! The log of syncs: repairs, failures, and what takes the writer thread long. Nothing here reads a clock: the caller passes
+//! the time.
 
 use std::{
     collections::HashSet,
@@ -50,7 +51,7 @@ impl SyncLog {
     pub(crate) fn log_node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),
-            (true, false) => info!("NodePorts are served, or wanted by nobody any more"),
+            (true, false) => info!("NodePorts are served, or not wanted any more"),
             _ => {}
         }
         self.no_node_ports = nowhere;
@@ -106,7 +107,7 @@ pub(crate) struct BusyLog {
     logged: bool,
 }
 
-/// What takes less is not worth a line.
+/// Work that takes less is not worth a line.
 const LONG: Duration = Duration::from_secs(2);
 
 impl BusyLog {
