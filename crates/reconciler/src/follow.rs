@@ -1,6 +1,5 @@
 //! What takes more than one sync.
 
-pub(crate) mod draining;
 pub(crate) mod lost_addresses;
 pub(crate) mod schedulers;
 pub(crate) mod stale_flows;
@@ -39,10 +38,10 @@ impl Unrepaired {
         self.keys.contains(key)
     }
 
-    /// Records what remains to be looked at after a sync: the rest is as desired.
-    pub(crate) fn retain(&mut self, remaining: &Dirty) {
+    /// Keeps the keys that must still be compared after a sync: the rest is as desired.
+    pub(crate) fn retain(&mut self, remains: impl Fn(&Key) -> bool) {
         if !self.keys.is_empty() {
-            self.keys = self.keys.keys().filter(|key| remaining.contains(key)).collect();
+            self.keys = self.keys.keys().filter(remains).collect();
         }
     }
 }

@@ -29,9 +29,10 @@ pub use report::{
     ForeignVirtualServers, SyncReport,
     service_notices::{Notice, NoticeCallback, Reason},
     status::{BusyWith, Drain, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner},
-    sync_stats::{DrainStats, FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
+    sync_stats::{FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
 };
 pub use schedule::{Timing, Trigger};
+pub use watcher::DrainStats;
 pub use writer::start;
 
 /// The target in the log of plans, one operation per line, at the level DEBUG: `RUST_LOG=plan=debug`.

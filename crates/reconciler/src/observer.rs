@@ -107,9 +107,9 @@ impl ObjectKind {
 /// A sync that has ended.
 #[derive(Clone, Copy)]
 pub struct SyncEvent<'a> {
-    /// What it did, in words.
+    /// What it did, as text.
     pub report: &'a SyncReport,
-    /// What it did, in numbers.
+    /// What it did, as numbers.
     pub stats: &'a SyncStats,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
     /// complete sync, single operations may still have been refused, or wait for the next sync ([`SyncReport::left`]).

@@ -1,4 +1,4 @@
-//! Reports: what a sync did, and how things stand.
+//! Reports: what a sync did, the status, the log and the statistics.
 
 pub(crate) mod history;
 pub(crate) mod service_notices;
@@ -67,7 +67,7 @@ impl SyncReport {
             done: outcome.done.values().sum(),
             done_by_kind: outcome.done.clone(),
             first_done: outcome.first_done.clone(),
-            repairs: outcome.repairs.first.clone(),
+            repairs: outcome.first_repairs.clone(),
             removed_foreign,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
@@ -96,25 +96,13 @@ impl SyncReport {
 
     /// The report of a sync that did nothing.
     pub fn empty(trigger: Trigger) -> Self {
-        Self {
-            trigger,
-            full: false,
-            done: 0,
-            done_by_kind: BTreeMap::new(),
-            first_done: Vec::new(),
-            repairs: Vec::new(),
-            removed_foreign: ForeignVirtualServers::default(),
-            failures: Vec::new(),
-            failed: 0,
-            left: 0,
-            took: Duration::ZERO,
-        }
+        Self::new(trigger, false, &PlanOutcome::default(), ForeignVirtualServers::default(), Duration::ZERO)
     }
 
     /// The answer to an operator who asks for a sync before there is anything to sync to.
     pub(crate) fn not_ready() -> Self {
         Self {
-            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
+            failures: vec!["not synced: the lists of Services and EndpointSlices have not arrived".into()],
             failed: 1,
             ..Self::empty(Trigger::Forced)
         }

@@ -1,6 +1,6 @@
 //! The kernel's state, as last read and as changed by us since.
 
-use ipvs::{Command, RealServerAddress, ServiceAddress};
+use ipvs::Command;
 use netfilter::Element;
 
 use crate::{Operation, VirtualServerImages};
@@ -8,7 +8,7 @@ use crate::{Operation, VirtualServerImages};
 /// An image of the part of the kernel's state that matters to us.
 ///
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint need not
-/// read ten thousand virtual servers. When the kernel reports that somebody else has changed kube-ipvs0 or our
+/// read ten thousand virtual servers. When the kernel reports that another program has changed kube-ipvs0 or our
 /// tables, they are read again. Other changes are found when the image is next compared with the kernel
 /// ([`Observed::verify`]).
 ///
@@ -24,15 +24,6 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Marks a real server that has been draining for as long as it may.
-    pub fn expire(&mut self, of: &ServiceAddress, server: &RealServerAddress) {
-        self.virtual_servers.change_real_servers(of, |servers| {
-            if let Some(server) = servers.get_mut(server) {
-                server.expired = true;
-            }
-        });
-    }
-
     /// Brings the image up to date after an operation was carried out.
     pub fn carried_out(&mut self, operation: &Operation) {
         match operation {

@@ -42,18 +42,7 @@ pub enum ReadError {
     DummyInterface(#[from] dummy_interface::Error),
 }
 
-/// Why the kernel could not be read for the first time.
-#[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
-    /// `/proc/net/ip_vs` does not exist, or cannot be parsed.
-    #[error("cannot read /proc/net/ip_vs")]
-    NoSummary(#[source] io::Error),
-    /// The kernel could not be read.
-    #[error(transparent)]
-    Unread(#[from] ReadError),
-}
-
-/// Where the kernel differed from its image. The image has been brought up to date.
+/// Where the kernel differed from its image, which has been brought up to date, or may differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that were
@@ -65,9 +54,9 @@ pub struct Drift {
     pub tables: bool,
 }
 
-/// Why the kernel could not be compared with its image.
+/// Why the kernel could not be read by its own text, or compared with its image.
 #[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
+pub enum SummaryError {
     /// `/proc/net/ip_vs` does not exist, or cannot be parsed.
     #[error("cannot read /proc/net/ip_vs")]
     NoSummary(#[source] io::Error),
@@ -105,16 +94,6 @@ impl Observed {
         })
     }
 
-    /// Reads the node's addresses again, its gateways and the size of its links. The state of kube-ipvs0, which is read along with
-    /// them, is not kept: it would not be compared, and the kernel reports its changes separately.
-    pub fn refresh_node_addresses(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
-        let observed = kernel.dummy_interface.observe()?;
-        self.dummy_interface.node_addresses = observed.node_addresses;
-        self.dummy_interface.link_mtu = observed.link_mtu;
-        self.dummy_interface.gateways = observed.gateways;
-        Ok(())
-    }
-
     /// Reads kube-ipvs0 and the node's addresses again.
     pub fn refresh_links(&mut self, kernel: &mut Kernel) -> Result<(), ReadError> {
         self.dummy_interface = kernel.dummy_interface.observe()?;
@@ -142,12 +121,12 @@ impl Observed {
     /// The connections of real servers are not read, so departing ones have to be read again
     /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds read, and a bypassed real
     /// server is taken for a masqueraded one, until the virtual server is read by netlink.
-    pub fn adopt(kernel: &mut Kernel) -> Result<Self, AdoptError> {
+    pub fn adopt(kernel: &mut Kernel) -> Result<Self, SummaryError> {
         let mut shown = FxHashMap::default();
         let read = kernel.ipvs.for_each_summary(&mut |server| {
             shown.extend(from_summary(server).map(|real_servers| (server.address, real_servers)));
         });
-        read.map_err(AdoptError::NoSummary)?;
+        read.map_err(SummaryError::NoSummary)?;
         // The virtual servers themselves cost one dump. The text may have omitted some.
         Ok(Self::read_beside(kernel, shown)?)
     }
@@ -163,7 +142,7 @@ impl Observed {
         &mut self,
         kernel: &mut Kernel,
         deeply: impl Fn(&ServiceAddress) -> bool,
-    ) -> Result<Drift, VerifyError> {
+    ) -> Result<Drift, SummaryError> {
         let mut comparison = Comparison {
             image: &self.virtual_servers,
             same: FxHashSet::default(),
@@ -172,10 +151,10 @@ impl Observed {
         kernel
             .ipvs
             .for_each_summary(&mut |shown| comparison.compare(shown))
-            .map_err(VerifyError::NoSummary)?;
+            .map_err(SummaryError::NoSummary)?;
         let virtual_servers = comparison.finish(deeply);
         if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
-            return Err(VerifyError::AllDifferent);
+            return Err(SummaryError::AllDifferent);
         }
         for address in &virtual_servers {
             self.refresh_virtual_server(kernel, *address)?;
@@ -241,7 +220,7 @@ fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
 
 /// Compares the image of the virtual servers with summaries, in any order.
 ///
-/// The kernel can repeat or omit something while somebody changes the table, and while it moves the table to
+/// The kernel can repeat or omit something while the table changes, and while it moves the table to
 /// a larger one. Kernels that keep the virtual servers of all network namespaces in one table can do so
 /// wherever other namespaces have virtual servers too (docs/kernel.md).
 struct Comparison<'a> {

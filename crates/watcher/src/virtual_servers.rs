@@ -146,7 +146,7 @@ impl VirtualServerImage {
         self.real_servers().any(|server| server.config.forwarding == Forwarding::Tunnel)
     }
 
-    /// Whether it is exactly this one, as far as anybody asks: the connections of real servers that stay do not count.
+    /// Whether it is exactly this one. The connections of real servers that stay do not count.
     pub(crate) fn is(&self, wanted: &Arc<DesiredVirtualServer>) -> bool {
         if let Held::AsDesired(server) = &self.0
             && Arc::ptr_eq(server, wanted)
@@ -219,7 +219,7 @@ impl ExactSizeIterator for RealServersOfImage<'_> {}
 
 impl iter::FusedIterator for RealServersOfImage<'_> {}
 
-/// Whoever holds the copy.
+/// Compares by value.
 impl PartialEq for VirtualServerImage {
     fn eq(&self, other: &Self) -> bool {
         self.config() == other.config() && self.real_servers().eq(other.real_servers())
@@ -235,9 +235,6 @@ pub struct RealServerImage {
     pub config: RealServer,
     /// The number of its connections when it was last read, in any state.
     pub connections: u64,
-    /// Whether it has been draining for as long as it may. The kernel does not know; the reconciler
-    /// marks it again after each reading ([`Observed::expire`](crate::Observed::expire)).
-    pub expired: bool,
 }
 
 /// Real servers in the order of their addresses.
@@ -276,7 +273,7 @@ impl RealServerImages {
                 if self.0.len() < FEW {
                     self.0.reserve_exact(1);
                 }
-                self.0.insert(place, RealServerImage { config, connections: 0, expired: false });
+                self.0.insert(place, RealServerImage { config, connections: 0 });
             }
         }
     }
@@ -322,7 +319,7 @@ impl<'a> IntoIterator for &'a RealServerImages {
 /// Without connections.
 impl From<RealServer> for RealServerImage {
     fn from(config: RealServer) -> Self {
-        Self { config, connections: 0, expired: false }
+        Self { config, connections: 0 }
     }
 }
 
@@ -331,7 +328,6 @@ impl From<&ObservedRealServer> for RealServerImage {
         Self {
             config: server.config,
             connections: u64::from(server.active_connections) + u64::from(server.inactive_connections),
-            expired: false,
         }
     }
 }
@@ -355,7 +351,7 @@ mod tests {
     }
 
     fn image(port: u16, real_servers: impl IntoIterator<Item = u8>) -> (ServiceAddress, VirtualServerImage) {
-        let image = |last| RealServerImage { config: real_server(last), connections: 0, expired: false };
+        let image = |last| RealServerImage { config: real_server(last), connections: 0 };
         let real_servers = real_servers.into_iter().map(image).collect();
         (address(port), VirtualServerImage::new(config(port), real_servers))
     }

@@ -6,32 +6,16 @@ use ipvs::{RealServer, ServiceAddress, Tunnel};
 use rustc_hash::FxBuildHasher;
 use service::{Change, Dirty, one_line};
 use tracing::debug;
-use watcher::{
-    AdoptError, Observed, ReadError, VerifyError, VirtualServerImage, differing, differing_links,
-    differing_tables,
-};
+use watcher::{Drift, Observed, ReadError, SummaryError, VirtualServerImage, differing, differing_in};
 
 use super::Reconciler;
 use crate::Trigger;
-
-/// The parts of the kernel that must be read again because the kernel reported a change.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reread {
-    /// Devices and VIPs.
-    pub(super) links: bool,
-    /// Our tables.
-    pub(super) tables: bool,
-    /// The node's own addresses.
-    pub(super) node_addresses: bool,
-}
 
 /// The image of the kernel that a sync works with, and how it was read.
 pub(super) struct Reading {
     pub(super) image: Observed,
     /// Whether the whole kernel was checked, by reading it or by comparing it with the image.
     pub(super) full: bool,
-    /// Whether everything was compared with the desired state.
-    pub(super) everything: bool,
     /// What differs from the image, or from the desired state without a known reason.
     pub(super) drift: Dirty,
 }
@@ -39,18 +23,15 @@ pub(super) struct Reading {
 impl Reconciler {
     /// Reads everything, compares everything with the image, or updates the image where the kernel reported a change. The
     /// node's addresses are an input of the desired state; the keys that they change are added to `dirty`.
-    pub(super) fn read(
-        &mut self,
-        image: Option<Observed>,
-        trigger: Trigger,
-        reread: Reread,
-        dirty: &mut Dirty,
-    ) -> Result<Reading, ReadError> {
-        let Some(image) = image else { return self.read_everything(trigger, dirty) };
-        if trigger == Trigger::Period {
-            self.verify(image, trigger, dirty)
-        } else {
-            self.refresh(image, reread, dirty)
+    ///
+    /// If anything fails there is no image any more, so that the next sync reads everything.
+    pub(super) fn read(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
+        let reported = mem::take(&mut self.reported);
+        match self.image.take() {
+            None => self.read_everything(trigger, dirty),
+            Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
+            Some(image) if trigger == Trigger::Period => self.verify(image, trigger, dirty),
+            Some(image) => self.refresh(image, reported, dirty),
         }
     }
 
@@ -64,7 +45,7 @@ impl Reconciler {
         let deep_verify = self.deep_verify.next_part();
         let found = match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
             Ok(found) => found,
-            Err(VerifyError::Unread(error)) => return Err(error),
+            Err(SummaryError::Unread(error)) => return Err(error),
             Err(error) => {
                 debug!("{}: everything is read", one_line(&error));
                 return self.read_everything(trigger, dirty);
@@ -75,51 +56,41 @@ impl Reconciler {
         self.verify_adopted(&mut image, dirty)?;
         // After a verification a comparison of everything can find only a fault in what is kept here, which would
         // last for ever otherwise.
-        let everything = self.deep_verify.is_first();
-        let mut drift = if everything {
-            differing(&self.state, &image, &self.ownership)
+        let drift = if self.deep_verify.is_first() {
+            let mut drift = self.differing(&mut image);
+            drift.virtual_servers.extend(found.virtual_servers);
+            drift
         } else {
-            self.differing(&image, found.links, found.tables)
+            differing_in(found, &self.state, &image, &self.ownership)
         };
-        drift.virtual_servers.extend(found.virtual_servers);
-        Ok(Reading { image, full: true, everything, drift })
+        Ok(Reading { image, full: true, drift })
     }
 
     /// Reads again what the kernel reported.
     fn refresh(
         &mut self,
         mut image: Observed,
-        reread: Reread,
+        mut reported: Drift,
         dirty: &mut Dirty,
     ) -> Result<Reading, ReadError> {
-        if reread.tables {
+        if reported.tables {
             image.refresh_tables(&mut self.kernel)?;
         }
         // Whether a tunnel may go depends on what has come out of it by now.
-        let links = reread.links || !dirty.tunnels.is_empty();
-        if links {
+        reported.links |= !dirty.tunnels.is_empty();
+        if reported.links {
             image.refresh_links(&mut self.kernel)?;
-        } else if reread.node_addresses {
-            image.refresh_node_addresses(&mut self.kernel)?;
-        }
-        if links || reread.node_addresses {
             dirty.merge(self.update_node_addresses(&image));
         }
         self.verify_adopted(&mut image, dirty)?;
-        let drift = self.differing(&image, links, reread.tables);
-        Ok(Reading { image, full: false, everything: false, drift })
+        let drift = differing_in(reported, &self.state, &image, &self.ownership);
+        Ok(Reading { image, full: false, drift })
     }
 
-    /// What is not as desired in these parts.
-    fn differing(&self, image: &Observed, links: bool, tables: bool) -> Dirty {
-        let mut drift = Dirty::default();
-        if links {
-            drift.merge(differing_links(&self.state, image, &self.ownership));
-        }
-        if tables {
-            drift.merge(differing_tables(&self.state, image, &self.ownership));
-        }
-        drift
+    /// What is not as desired, of everything. What is as desired shares the desired state's copy from now on.
+    fn differing(&self, image: &mut Observed) -> Dirty {
+        image.virtual_servers.share(self.state.virtual_servers());
+        differing(&self.state, image, &self.ownership)
     }
 
     /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the start has missed
@@ -134,15 +105,15 @@ impl Reconciler {
 
     fn read_everything(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
         self.adopted = Adopted::default();
-        let image = self.read_anew(trigger == Trigger::Start, dirty)?;
+        let mut image = self.read_anew(trigger == Trigger::Start, dirty)?;
         if !mem::replace(&mut self.has_adopted_tunnels, true) {
             dirty.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
         }
-        let drift = differing(&self.state, &image, &self.ownership);
-        Ok(Reading { image, full: true, everything: true, drift })
+        let drift = self.differing(&mut image);
+        Ok(Reading { image, full: true, drift })
     }
 
-    /// Reads everything, real servers as text if that will do.
+    /// Reads everything, real servers as text if that is enough.
     pub(super) fn read_anew(&mut self, as_text: bool, dirty: &mut Dirty) -> Result<Observed, ReadError> {
         let adopted = if as_text { self.adopt()? } else { None };
         let is_summary = adopted.is_some();
@@ -152,7 +123,11 @@ impl Reconciler {
         dirty.merge(self.update_node_addresses(&image));
         if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
-            self.read_what_a_summary_lacks(&mut image, all.iter().copied())?;
+            for address in &all {
+                if self.lacks_in_summary(&image, address) {
+                    image.refresh_real_servers(&mut self.kernel, *address)?;
+                }
+            }
             self.adopted = Adopted::new(all);
         }
         Ok(image)
@@ -162,47 +137,36 @@ impl Reconciler {
     fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
         match Observed::adopt(&mut self.kernel) {
             Ok(image) => Ok(Some(image)),
-            Err(AdoptError::Unread(error)) => Err(error),
-            Err(error @ AdoptError::NoSummary(_)) => {
+            Err(SummaryError::Unread(error)) => Err(error),
+            Err(error) => {
                 debug!("{}: everything is read by netlink", one_line(&error));
                 Ok(None)
             }
         }
     }
 
-    /// Reads the real servers of those virtual servers again that want thresholds or have kinds of tunnels: a summary shows
-    /// neither.
-    fn read_what_a_summary_lacks(
-        &mut self,
-        image: &mut Observed,
-        of: impl IntoIterator<Item = ServiceAddress>,
-    ) -> Result<(), ReadError> {
-        for address in of {
-            let wanted = self.state.virtual_server(&address);
-            let has_more = |real: &RealServer| real.upper_threshold != 0 || real.tunnel != Tunnel::default();
-            let is_more = wanted.is_some_and(|it| it.real_servers.iter().any(has_more));
-            let has_tunnels =
-                image.virtual_servers.get(&address).is_some_and(VirtualServerImage::has_tunnels);
-            if is_more || has_tunnels {
-                image.refresh_real_servers(&mut self.kernel, address)?;
-            }
-        }
-        Ok(())
+    /// Whether a virtual server wants thresholds or has kinds of tunnels: a summary shows neither.
+    fn lacks_in_summary(&self, image: &Observed, address: &ServiceAddress) -> bool {
+        let has_more = |real: &RealServer| real.upper_threshold != 0 || real.tunnel != Tunnel::default();
+        let wanted = self.state.virtual_server(address);
+        wanted.is_some_and(|it| it.real_servers.iter().any(has_more))
+            || image.virtual_servers.get(address).is_some_and(VirtualServerImage::has_tunnels)
     }
 
     /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which tunnels are in
     /// use and which gateways there are, in the desired state. The same as before touches nothing.
-    pub(super) fn update_node_addresses(&mut self, image: &Observed) -> Dirty {
+    fn update_node_addresses(&mut self, image: &Observed) -> Dirty {
         let now = Instant::now();
-        let new = self.lost_addresses.update(&image.dummy_interface.node_addresses, now);
+        let links = &image.dummy_interface;
+        let new = self.lost_addresses.update(&links.node_addresses, now);
         self.rerouted.record_local_addresses(new);
-        let mut dirty = self.state.apply(self.lost_addresses.to_change());
-        self.tunnels_in_use.update(&image.dummy_interface.tunnels, now);
-        dirty.merge(self.state.apply(self.tunnels_in_use.to_change(now)));
-        if let Some(mtu) = image.dummy_interface.link_mtu {
-            dirty.merge(self.state.apply(Change::LinkMtu(mtu)));
-        }
-        dirty.merge(self.state.apply(Change::Gateways(image.dummy_interface.gateways.clone())));
+        self.tunnels_in_use.update(&links.tunnels, now);
+        let changes = [self.lost_addresses.to_change(), self.tunnels_in_use.to_change(now)]
+            .into_iter()
+            .chain(links.link_mtu.map(Change::LinkMtu))
+            .chain([Change::Gateways(links.gateways.clone())]);
+        let mut dirty = Dirty::default();
+        changes.for_each(|change| dirty.merge(self.state.apply(change)));
         dirty
     }
 }
@@ -211,7 +175,7 @@ impl Reconciler {
 /// period of 30 seconds.
 ///
 /// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet scheduling
-/// for IPv6, and a real server that is bypassed and not masqueraded: nobody changes these but on purpose, and an operator
+/// for IPv6, and a real server that is bypassed and not masqueraded: these are changed only on purpose, and an operator
 /// can ask for a comparison of everything (`kube-ipvs diff`, `kube-ipvs resync`). One part costs little beside the rest of
 /// the sync; all at once would block the writer.
 const PARTS: u64 = 120;

@@ -14,6 +14,7 @@ use netfilter::{
     AllowedSource, Element,
     Operation::{self, AddElement, DeleteElement},
 };
+use service::Key;
 
 use super::pace::{Pace, Work};
 
@@ -112,24 +113,14 @@ fn adds(change: &Operation) -> bool {
     matches!(change, AddElement(_))
 }
 
-/// The changes that must stay in one transaction.
-#[derive(PartialEq, Eq, Hash)]
-enum Unit {
-    /// The elements of one virtual server. Some of them without the others would let in whom they should not,
-    /// or keep out whom they should let in.
-    VirtualServer(ServiceAddress),
-    /// A table, or an element of no virtual server.
-    Operation(Operation),
-}
-
-impl Unit {
-    fn containing(change: &Operation) -> Self {
-        let of = match change {
-            AddElement(element) | DeleteElement(element) => element.virtual_server(),
-            _ => None,
-        };
-        of.map_or(Self::Operation(*change), |of| Self::VirtualServer(*of))
-    }
+/// The key of the changes that must stay in one transaction: the elements of one virtual server. Some of them without the
+/// others would let in clients that must stay out, or keep out clients that must be let in.
+fn unit(change: &Operation) -> Option<Key> {
+    let of = match change {
+        AddElement(element) | DeleteElement(element) => element.virtual_server(),
+        _ => None,
+    };
+    of.copied().map(Key::VirtualServer).or_else(|| watcher::Operation::from(*change).key())
 }
 
 /// Splits a transaction into two, each in the order of the whole; `None` if it is a single unit. The first
@@ -138,7 +129,7 @@ pub(crate) fn bisect(changes: &[Operation]) -> Option<[Vec<Operation>; 2]> {
     let mut units = HashMap::new();
     let mut number = |change: &Operation| {
         let next = units.len();
-        *units.entry(Unit::containing(change)).or_insert(next)
+        *units.entry(unit(change)).or_insert(next)
     };
     let numbered: Vec<_> = changes.iter().map(|change| (number(change), *change)).collect();
     let middle = units.len() / 2;
@@ -286,7 +277,7 @@ mod tests {
         fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(
             changes in vec(any_change(), 0..20),
         ) {
-            let units = |changes: &[Operation]| changes.iter().map(Unit::containing).collect::<HashSet<_>>();
+            let units = |changes: &[Operation]| changes.iter().map(unit).collect::<HashSet<_>>();
             let Some([left, right]) = bisect(&changes) else {
                 prop_assert!(units(&changes).len() < 2, "more than one unit can be split");
                 return Ok(());
