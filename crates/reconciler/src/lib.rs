@@ -15,35 +15,25 @@
 //! sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows that must be deleted
 //! from conntrack.
 
-mod callbacks;
 mod follow;
 mod inbox;
 mod observer;
 mod report;
 mod schedule;
 mod sync;
-mod trigger;
 mod writer;
 
-pub use callbacks::{Callbacks, StaleFlowCallback};
 pub use inbox::{Handle, Stopped, Unanswered};
-pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
+pub use observer::{Callbacks, ChangeEvent, ObjectKind, Observer, StaleFlowCallback, SyncEvent};
 pub use report::{
-    SyncReport,
-    busy::BusyWith,
-    foreign::ForeignVirtualServers,
-    node_usage::NodeUsage,
-    notice::{Notice, NoticeCallback, Reason},
-    status::{Drain, LastSync, SyncStatus},
-    sync_state::SyncState,
-    sync_stats::{DrainStats, FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
-    virtual_server_owner::VirtualServerOwner,
+    ForeignVirtualServers, SyncReport,
+    service_notices::{Notice, NoticeCallback, Reason},
+    status::{BusyWith, Drain, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner},
+    sync_stats::{FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
 };
-pub use schedule::Timing;
-pub use trigger::Trigger;
+pub use schedule::{Timing, Trigger};
+pub use watcher::DrainStats;
 pub use writer::start;
-
-pub(crate) use report::busy::Busy;
 
 /// The target in the log of plans, one operation per line, at the level DEBUG: `RUST_LOG=plan=debug`.
 pub const PLAN_LOG: &str = "plan";

@@ -1,10 +1,39 @@
-//! Observers are called after each change and each sync: health checks, metrics and Events are such observers.
+//! What the writer thread calls: observers after each change and each sync, such as health checks, metrics and Events, and
+//! the receivers of notices and stale flows.
 
 use std::{fmt, time::SystemTime};
 
+use netfilter::conntrack::StaleFlows;
 use service::{Change, State};
 
-use crate::{SyncReport, SyncStats};
+use crate::{NoticeCallback, SyncReport, SyncStats};
+
+/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it must not
+/// block.
+pub type StaleFlowCallback = Box<dyn Fn(StaleFlows) + Send>;
+
+/// The functions and observers that the writer thread calls. None of them may block.
+pub struct Callbacks {
+    /// Receives the notices for the owners of Services.
+    pub notices: NoticeCallback,
+    /// Receives the flows that must be deleted from conntrack.
+    pub stale_flows: StaleFlowCallback,
+    /// The observers, such as health checks and metrics, in the order in which they are called.
+    pub observers: Vec<Box<dyn Observer>>,
+}
+
+impl Callbacks {
+    /// Callbacks that do nothing.
+    pub fn none() -> Self {
+        Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
+    }
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
 
 /// Is called after each change and each sync. The writer thread calls it: it must not block.
 pub trait Observer: Send {
@@ -68,9 +97,9 @@ impl ObjectKind {
 /// A sync that has ended.
 #[derive(Clone, Copy)]
 pub struct SyncEvent<'a> {
-    /// What it did, in words.
+    /// What it did, as text.
     pub report: &'a SyncReport,
-    /// What it did, in numbers.
+    /// What it did, as numbers.
     pub stats: &'a SyncStats,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
     /// complete sync, single operations may still have been refused, or wait for the next sync ([`SyncReport::left`]).

@@ -16,11 +16,11 @@ pub struct Ownership {
     pub families: BTreeSet<Family>,
     /// The ranges in which no virtual server is ever removed.
     pub exclude: Vec<IpNet>,
-    /// What becomes of virtual servers elsewhere that no Service made.
+    /// What is done with virtual servers elsewhere that no Service made.
     pub foreign: Foreign,
 }
 
-/// What becomes of virtual servers that no Service made (`--foreign-virtual-servers`).
+/// What is done with virtual servers that no Service made (`--foreign-virtual-servers`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Foreign {
     /// They are removed, as kube-proxy does.
@@ -45,7 +45,7 @@ pub fn is_foreign(address: &ServiceAddress, observed: &Observed) -> bool {
 }
 
 /// Whether a virtual server is at an address of kube-ipvs0, or of our routes, while its element may be gone with our table.
-/// At other addresses, such as the node's own, nothing but an element tells whose it is.
+/// At other addresses, such as the node's own, only an element shows whose it is.
 fn outlived_its_table(address: &ServiceAddress, observed: &Observed) -> bool {
     let links = &observed.dummy_interface;
     let is_bound = links.bound.contains(&address.ip) || links.stale_bindings.contains(&address.ip);

@@ -70,14 +70,12 @@ impl Node {
     }
 
     fn sync(&mut self, complete: bool) {
+        self.sync_with(complete, &SyncStats::default());
+    }
+
+    fn sync_with(&mut self, complete: bool, stats: &SyncStats) {
         let report = SyncReport::empty(Trigger::Change);
-        let sync = SyncEvent {
-            report: &report,
-            stats: &SyncStats::default(),
-            complete,
-            state: &self.state,
-            triggered_at: &[],
-        };
+        let sync = SyncEvent { report: &report, stats, complete, state: &self.state, triggered_at: &[] };
         self.listener.on_sync(&sync);
     }
 }
@@ -270,6 +268,19 @@ async fn broken_proxy_takes_the_node_out_and_a_leaving_node_does_not() {
     tokio::time::resume();
     weighs(HERE, port, Some((503, 1))).await;
     assert!(ask(HERE, port).await.unwrap().ends_with("\t\"serviceProxyHealthy\": false\n}"));
+}
+
+#[tokio::test]
+async fn a_service_of_which_something_is_left_keeps_its_answer() {
+    let mut node = Node::everywhere();
+    node.change([Change::ApplyService(web(free_port())), pods(Family::V4, 1, 0)]);
+    node.wanted.mark_unchanged();
+    node.state.apply(pods(Family::V4, 3, 0));
+    let left = [ObjectName::new("shop", "web")].into();
+    node.sync_with(true, &SyncStats { left, ..SyncStats::default() });
+    assert!(!node.wanted.has_changed().unwrap(), "its pods may not be reached yet");
+    node.sync(true);
+    assert!(node.wanted.has_changed().unwrap());
 }
 
 #[tokio::test]

@@ -9,13 +9,17 @@ const TIMING: Timing = Timing {
     tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
-const FULL: SyncEnd = SyncEnd {
-    read: ReadScope::Everything,
+const PART: SyncEnd = SyncEnd {
+    full: false,
+    unread: false,
     failed: false,
+    failures_wait: false,
     unfinished: false,
     interrupted: false,
     next_check: None,
 };
+
+const FULL: SyncEnd = SyncEnd { full: true, ..PART };
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -80,7 +84,7 @@ fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
     let mut schedule = Schedule::new(TIMING);
     schedule.sync_ended(begin, FULL);
     let end = begin + Duration::from_millis(29_900);
-    schedule.sync_ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
+    schedule.sync_ended(end, PART);
     schedule.request(Trigger::KernelEvent);
     let now = end + Duration::from_millis(50);
     assert_eq!(schedule.next_sync(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
@@ -116,10 +120,7 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
         schedule.request(Trigger::Change);
         assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
         let next_check = Some((now + seconds(1), Trigger::Drain));
-        schedule.sync_ended(
-            now,
-            SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check, ..FULL },
-        );
+        schedule.sync_ended(now, SyncEnd { failed: true, unfinished: true, next_check, ..PART });
     }
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -131,7 +132,7 @@ fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
     schedule.sync_ended(now, FULL);
     now += seconds(40);
-    schedule.sync_ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
+    schedule.sync_ended(now, SyncEnd { unread: true, failed: true, ..PART });
     assert!(schedule.next_sync(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next_sync(now));
 }
 
@@ -165,6 +166,24 @@ fn what_was_interrupted_goes_on_at_once_whatever_the_pause() {
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
 }
 
+#[test]
+fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
+    let mut now = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    let slice = SyncEnd { failed: true, interrupted: true, ..PART };
+    schedule.sync_ended(now, slice);
+    let retry = now + seconds(1);
+    while now < retry {
+        assert_eq!(schedule.next_sync(now), Some((now, Trigger::Continue)));
+        now += Duration::from_millis(300);
+        schedule.sync_ended(now, SyncEnd { failures_wait: true, ..slice });
+    }
+    assert_eq!(schedule.next_sync(now), Some((retry, Trigger::Retry)));
+    schedule.sync_ended(now, slice);
+    schedule.sync_ended(now, SyncEnd { failures_wait: true, ..PART });
+    assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Period, "nothing fails any more");
+}
+
 fn any_time(most: u64) -> impl Strategy<Value = Duration> {
     (0..most).prop_map(Duration::from_millis)
 }
@@ -191,18 +210,17 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
 
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
-    let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
+    let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }]);
     (any_time(90_000), read, any::<[bool; 3]>(), option::of(any_time(120_000))).prop_map(
         move |(at, read, [failed, unfinished, interrupted], check)| {
-            let failed = failed || read == ReadScope::Nothing;
             (
                 begin + at,
                 SyncEnd {
-                    read,
-                    failed,
+                    failed: failed || read.unread,
                     unfinished,
                     interrupted,
                     next_check: check.map(|check| (begin + check, Trigger::Drain)),
+                    ..read
                 },
             )
         },
@@ -230,9 +248,9 @@ proptest! {
 
         let (last_end, last) = *ends.last().unwrap();
         let (due, trigger) = schedule.next_sync(last_end + later).unwrap();
-        let full = ends.iter().rev().find(|(_, end)| end.read == ReadScope::Everything);
+        let full = ends.iter().rev().find(|(_, end)| end.full);
         // A kernel that could not be read is read again after a pause.
-        let begin = full.filter(|_| last.read != ReadScope::Nothing).map_or(last_end, |(at, _)| *at);
+        let begin = full.filter(|_| !last.unread).map_or(last_end, |(at, _)| *at);
         let soonest = last_end + timing.min_sync_period;
         let latest = soonest.max(begin + timing.sync_period);
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);

@@ -18,7 +18,7 @@ fn nothing_is_written_before_both_lists_have_arrived() {
     let running = Running::on(&FakeKernel::new());
     running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
     let report = running.handle.resync().unwrap();
-    assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
+    assert_eq!(report.failures, ["not synced: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((running.kernel.writes().as_str(), running.kernel.state().calls), ("", 0));
 }
 
@@ -33,7 +33,7 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
     running.tell(Change::Slices(Event::InitApply(vec![slice("other", Tcp, &["10.244.0.9"])])));
     running.tell(Change::Slices(Event::InitDone(FxHashSet::from_iter(["default/other-1".parse().unwrap()]))));
     let report = running.handle.resync().unwrap();
-    assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
+    assert_eq!(report.failures, ["not synced: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((kernel.writes(), kernel.state().calls), (written.clone(), calls));
 
     running.tell(Change::Services(Event::InitDone(FxHashSet::from_iter([name]))));

@@ -23,8 +23,8 @@ use service::{
 };
 use testkit::FakeKernel;
 use watcher::{
-    Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff, differing_links,
-    differing_tables, is_foreign,
+    Draining, Drift, Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff,
+    differing_in, is_foreign,
 };
 
 /// Whether a virtual server that no Service wants is left alone on this node.
@@ -237,7 +237,7 @@ proptest! {
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
         let observed = read(&fake);
-        let small = diff(&state, &observed, &touched, &ours);
+        let small = diff(&state, &observed, &touched, &ours, &Draining::default());
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
@@ -257,13 +257,9 @@ proptest! {
         put_links_and_tables(&fake, links.then_some(disturbance.0), tables.then_some(disturbance.1));
         let observed = read(&fake);
         let mut dirty = touched.clone();
-        if links {
-            dirty.merge(differing_links(&state, &observed, &ours));
-        }
-        if tables {
-            dirty.merge(differing_tables(&state, &observed, &ours));
-        }
-        let repair = diff(&state, &observed, &dirty, &ours);
+        let drift = Drift { links, tables, ..Drift::default() };
+        dirty.merge(differing_in(drift, &state, &observed, &ours));
+        let repair = diff(&state, &observed, &dirty, &ours, &Draining::default());
         let mut whole: Plan = full(&state, &observed, &ours);
         // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
         // So is theirs at an address that somebody else binds while our table is gone.
@@ -284,31 +280,32 @@ proptest! {
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), expired in any::<u64>()
+        change in any_change(), bits in any::<u64>()
     ) {
         let mut state = state(&inputs);
-        let mut observed = read(&fake);
-        expire(&mut observed, expired);
-        let first = full(&state, &observed, &ours);
+        let observed = read(&fake);
+        let draining = expired(&observed, bits);
+        let first = full_while(&state, &observed, &ours, &draining);
         prop_assert_eq!(careless(&first, &state, &observed), None);
 
         let touched = state.apply(change);
-        for plan in [full(&state, &observed, &ours), diff(&state, &observed, &touched, &ours)] {
+        let whole = full_while(&state, &observed, &ours, &draining);
+        for plan in [whole, diff(&state, &observed, &touched, &ours, &draining)] {
             prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
     }
 
     #[test]
     fn a_tcp_real_server_is_deleted_only_when_it_takes_no_connections_and_has_none(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), expired in any::<u64>()
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), bits in any::<u64>()
     ) {
-        let mut observed = read(&fake);
-        expire(&mut observed, expired);
-        for operation in full(&state(&inputs), &observed, &ours).operations() {
+        let observed = read(&fake);
+        let draining = expired(&observed, bits);
+        for operation in full_while(&state(&inputs), &observed, &ours, &draining).operations() {
             let Operation::Ipvs(Command::DeleteRealServer(VirtualServerId::Address(of), address)) = operation else { continue };
             let server = observed.virtual_servers[&of].real_server(&address).unwrap();
             // Or when it has had all the time that it may have.
-            let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
+            let idle = server.config.weight == 0 && (server.connections == 0 || draining.has_expired(&of, &address));
             prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);
         }
     }
@@ -319,9 +316,8 @@ proptest! {
     ) {
         let state = state(&inputs);
         settle(&state, &fake, &ours);
-        let mut observed = read(&fake);
-        expire(&mut observed, u64::MAX);
-        let plan = full(&state, &observed, &ours);
+        let observed = read(&fake);
+        let plan = full_while(&state, &observed, &ours, &expired(&observed, u64::MAX));
         apply(&plan, &fake);
         let left = servers(&fake);
         for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::from(wanted.address.ip))) {
@@ -445,7 +441,7 @@ proptest! {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, &touched, &ours).operations() {
+        for operation in diff(&state, &observed, &touched, &ours, &Draining::default()).operations() {
             let Operation::Ipvs(
                 Command::DeleteRealServer(VirtualServerId::Address(of), _) | Command::EditRealServer(VirtualServerId::Address(of), _),
             ) = &operation
@@ -818,7 +814,7 @@ fn an_endpoint_moving_between_slices_changes_nothing_if_one_sync_sees_both() {
     settle(&state, &fake, &ours);
     let plan = |state: &State, touched: &Dirty| {
         let observed = read(&fake);
-        diff(state, &observed, touched, &ours)
+        diff(state, &observed, touched, &ours, &Draining::default())
     };
 
     let mut both = state.apply(old(&["10.244.2.2"]));

@@ -56,8 +56,8 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     let portions = portions(&all, state, &nothing, waiting, most);
     let mut together = Dirty::default();
     for portion in &portions {
-        assert!(portion.keys.iter().all(|key| !together.contains(key)), "{portions:#?}");
-        together.extend(portion.keys.iter().copied());
+        assert!(portion.keys().all(|key| !together.contains(&key)), "{portions:#?}");
+        together.extend(portion.keys());
     }
     assert_eq!(together, all, "each key is in one portion");
     portions
@@ -66,6 +66,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
 /// The groups in their turn, each once.
 fn turns(portions: &[Portion]) -> Vec<Group> {
     let mut groups: Vec<_> = portions.iter().flat_map(|portion| portion.groups.iter().copied()).collect();
+    groups.retain(|group| *group != Group::Others);
     groups.dedup();
     groups
 }
@@ -74,7 +75,7 @@ fn turns(portions: &[Portion]) -> Vec<Group> {
 fn urgent_services_come_first_and_costly_ones_last() {
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     assert_eq!(turns(&portions), [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into())));
-    let keys = |portion: Option<&Portion>| portion.unwrap().keys.iter().copied().collect::<Dirty>();
+    let keys = |portion: Option<&Portion>| portion.unwrap().keys().collect::<Dirty>();
     let (first, last) = (keys(portions.first()), keys(portions.last()));
     assert!(first.device && first.tables.len() == 1 && first.virtual_servers.is_empty(), "{first:?}");
     assert!(last.rules.len() == 1 && last.len() == 1, "{last:?}");
@@ -100,16 +101,20 @@ fn few_operations_are_one_portion() {
     assert_eq!(divided(&large_small_and_dns(), &Waiting::default(), PORTION).len(), 1);
 }
 
+fn has(portion: &Portion, key: Key) -> bool {
+    portion.keys().any(|it| it == key)
+}
+
 #[test]
 fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first() {
-    let has_vip = |portion: &&Portion| portion.keys.contains(&Key::Vip(LARGE.into()));
+    let has_vip = |portion: &&Portion| has(portion, Key::Vip(LARGE.into()));
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     let of_large: Vec<_> =
         portions.iter().filter(|portion| portion.groups.contains(&Group::Vip(LARGE.into()))).collect();
     assert!(of_large.len() >= 10, "{of_large:#?}");
     let [before @ .., last] = of_large.as_slice() else { panic!("none") };
     assert!(has_vip(last) && !before.iter().any(has_vip));
-    assert!(before.first().unwrap().keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
+    assert!(has(before.first().unwrap(), Key::Element(Element::Vip(LARGE.into()))));
 
     // Now it is there, and is not wanted any more.
     let (before, nothing) = (large_small_and_dns(), state(&[]));
@@ -126,7 +131,7 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
     let portions = portions_of_large(&all, &nothing, &observed);
     let [first, rest @ .., last] = portions.as_slice() else { panic!("{portions:#?}") };
     assert!(has_vip(&first) && !rest.iter().any(|portion| has_vip(&portion)));
-    assert!(last.keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
+    assert!(has(last, Key::Element(Element::Vip(LARGE.into()))));
 }
 
 fn portions_of_large(all: &Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
@@ -149,4 +154,21 @@ fn one_that_waits_long_enough_comes_before_the_others() {
         Some(&large),
         "it had its turn, if only in part"
     );
+}
+
+#[test]
+fn rules_that_wait_long_come_before_the_services_that_take_more_than_a_portion() {
+    let (state, mut waiting) = (large_small_and_dns(), Waiting::default());
+    let place = |waiting: &Waiting| {
+        let portions = divided(&state, waiting, 150);
+        let rules = portions.iter().position(|it| has(it, Key::Rules(ipvs::Family::V4))).unwrap();
+        let before: Vec<_> = turns(&portions[..rules]);
+        before
+    };
+    let [dns, small, large] = [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into()));
+    assert_eq!(place(&waiting), [dns, small, large]);
+    for _ in 0..MOST_TURNS_OF_OTHERS {
+        waiting.update(&[Group::Others], &[]);
+    }
+    assert_eq!(place(&waiting), [dns, small]);
 }

@@ -3,6 +3,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
     num::NonZero,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -20,7 +21,9 @@ use service::{
     Unpacking, Weight,
 };
 use testkit::{FakeKernel, fake_kernel};
-use watcher::{Foreign, Kernel, Observed, Operation, Ownership, Plan, VirtualServerImage, diff_everything};
+use watcher::{
+    Draining, Foreign, Kernel, Observed, Operation, Ownership, Plan, diff, diff_everything, differing,
+};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
@@ -92,6 +95,11 @@ pub(crate) fn state(changes: &[Change]) -> State {
 
 pub(crate) fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
     diff_everything(state, observed, ours)
+}
+
+/// The same while real servers drain.
+pub(crate) fn full_while(state: &State, observed: &Observed, ours: &Ownership, draining: &Draining) -> Plan {
+    diff(state, observed, &differing(state, observed, ours), ours, draining)
 }
 
 pub(crate) fn read(fake: &FakeKernel) -> Observed {
@@ -567,16 +575,19 @@ pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
     })
 }
 
-/// Marks the real servers that the bits choose as draining for as long as they may.
-pub(crate) fn expire(observed: &mut Observed, bits: u64) {
-    let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
-        image.real_servers().map(|server| (*of, server.config.address)).collect::<Vec<_>>()
-    };
-    let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
-    all.sort_unstable();
-    for (number, (of, server)) in all.iter().enumerate() {
-        if bits >> (number % 64) & 1 == 1 {
-            observed.expire(of, server);
-        }
+/// The real servers that the bits choose, as draining for as long as they may.
+pub(crate) fn expired(observed: &Observed, bits: u64) -> Draining {
+    let mut draining = Draining::new(Some(Duration::ZERO));
+    let mut all: Vec<_> = observed.virtual_servers.iter().collect();
+    all.sort_unstable_by_key(|(of, _)| **of);
+    let (now, mut number) = (Instant::now(), 0);
+    for (of, image) in all {
+        let chosen = image.real_servers().filter(|_| {
+            number += 1;
+            bits >> (number % 64) & 1 == 1
+        });
+        draining.update(*of, chosen, now);
     }
+    draining.expire(now);
+    draining
 }

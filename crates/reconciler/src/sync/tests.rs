@@ -10,13 +10,10 @@ use netfilter::Element;
 use proptest::{prelude::*, sample::select};
 use service::{Change, Event, Options, State};
 use testkit::{FakeKernel, fake_kernel::Fault};
-use watcher::{Foreign, Kernel, Ownership};
+use watcher::{Draining, Foreign, Kernel, Ownership};
 
 use super::{Reconciler, Slice, pace::Pace};
-use crate::{
-    Timing, Trigger,
-    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
-};
+use crate::{Timing, Trigger, follow::tunnels::TunnelsInUse};
 
 #[path = "../../tests/unit/common/objects.rs"]
 mod objects;

@@ -4,18 +4,18 @@ use std::{
 };
 
 use dummy_interface::Changed;
-use ipvs::{Family, RealServerAddress};
+use ipvs::{Family, Protocol, RealServerAddress};
 use service::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServiceKind,
     ServicePort, State,
 };
 use testkit::FakeKernel;
-use watcher::{Foreign, Kernel, Ownership};
+use watcher::{Draining, Foreign, Kernel, Ownership};
 
 use super::*;
 use crate::{
-    Timing,
-    follow::{draining::Draining, lost_addresses::LostAddresses, tunnels_in_use::TunnelsInUse},
+    FailureKind, Timing,
+    follow::{lost_addresses::LostAddresses, tunnels::TunnelsInUse},
 };
 
 const VIP: ServiceAddress =
@@ -140,4 +140,40 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
     reconciler.sync_whole(Trigger::Period);
     assert_eq!(real_servers(3), 1);
     assert_eq!(reconciler.draining().count(), 0);
+}
+
+#[test]
+fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
+    let fake = FakeKernel::new();
+    let mut reconciler = reconciler(&fake, Draining::default());
+    reconciler.portion = 3;
+    let (mut services, mut slices) = (vec![web()], vec![slice(&[1])]);
+    for number in 20..30 {
+        let name = ObjectName::new("default", format!("other-{number}"));
+        services.push(Service { cluster_ips: vec![[10, 96, 0, number].into()], name: name.clone(), ..web() });
+        slices.push(EndpointSlice { name: name.clone(), service: name, ..slice(&[1, 2, 3]) });
+    }
+    reconciler.apply_change(Change::ReplaceServices(services));
+    reconciler.apply_change(Change::ReplaceSlices(slices));
+    fake.state().refused_vips.insert(VIP.ip);
+    let refused = |synced: &SyncResult| {
+        let of_kind = synced.stats.failures.iter().filter(|((_, kind), _)| *kind == FailureKind::Refused);
+        of_kind.map(|(_, count)| count).sum::<usize>()
+    };
+
+    let mut synced = reconciler.sync(Trigger::Start, &Slice::over());
+    let (mut attempts, mut waits) = (refused(&synced), 0);
+    while synced.busy.is_some() {
+        synced = reconciler.sync(Trigger::Continue, &Slice::over());
+        attempts += refused(&synced);
+        waits += usize::from(synced.failures_wait);
+        assert!(!synced.failures_wait || !synced.outcome.failures.is_empty(), "it still fails");
+    }
+    assert!(attempts == 1 && waits > 3, "{attempts} attempts, {waits} slices without one");
+    assert!(!fake.state().tables.contains(&Family::V4), "the rules wait for it");
+
+    assert_eq!(refused(&reconciler.sync_whole(Trigger::Retry)), 1);
+    fake.state().refused_vips.clear();
+    assert!(reconciler.sync_whole(Trigger::Retry).outcome.failures.is_empty());
+    assert!(reconciler.compare().unwrap().is_empty());
 }

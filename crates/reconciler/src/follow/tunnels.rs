@@ -1,4 +1,4 @@
-//! Tunnels that other nodes still send into.
+//! Tunnels of direct return: those that the kernel lacks, and those that other nodes still send into.
 //!
 //! When no Service is answered directly any more, open connections still come through the tunnels. Their nodes go on to
 //! send so, because IPVS keeps for each connection how it is forwarded.
@@ -11,23 +11,48 @@ use std::{
 use dummy_interface::TunnelDevice;
 use ipvs::Family;
 use service::Change;
+use tracing::warn;
 
-/// The tunnels that have received anything of late.
+/// The families in which a tunnel device was refused.
+#[derive(Debug, Default)]
+pub(crate) struct MissingTunnels(BTreeSet<Family>);
+
+impl MissingTunnels {
+    /// The input of the desired state with these families.
+    pub(crate) fn to_change(&self) -> Change {
+        Change::MissingTunnels(self.0.clone())
+    }
+
+    /// Records families in which the kernel refused one, and returns whether any of them is new.
+    pub(crate) fn record_refused(&mut self, refused: &BTreeSet<Family>) -> bool {
+        let new: Vec<_> = refused.difference(&self.0).copied().collect();
+        for family in &new {
+            warn!(
+                "the kernel has no tunnels ({family}): Services are served masqueraded; kube-ipvs resync tries again"
+            );
+        }
+        let any = !new.is_empty();
+        self.0.extend(new);
+        any
+    }
+}
+
+/// The tunnels that have received packets recently.
 #[derive(Debug)]
 pub(crate) struct TunnelsInUse {
-    /// How long a tunnel is silent before nobody has an open connection through it.
+    /// How long a tunnel receives nothing before no open connection can use it.
     silence: Duration,
     /// How many packets each had received, and since when no more.
     seen: BTreeMap<Family, (u64, Instant)>,
 }
 
 impl TunnelsInUse {
-    /// None yet, where IPVS forgets what has been idle for so long.
+    /// Starts without any. IPVS forgets a connection that has been idle for `silence`.
     pub(crate) fn new(silence: Duration) -> Self {
         Self { silence, seen: BTreeMap::new() }
     }
 
-    /// Stores what the tunnels have received by now. One that is seen for the first time may have received it just now.
+    /// Stores how many packets the tunnels have received. A tunnel that is new here may have received its packets just now.
     pub(crate) fn update(&mut self, tunnels: &BTreeMap<Family, TunnelDevice>, now: Instant) {
         self.seen.retain(|family, _| tunnels.contains_key(family));
         for (family, TunnelDevice { received, .. }) in tunnels {
@@ -37,7 +62,7 @@ impl TunnelsInUse {
         }
     }
 
-    /// The input of the desired state that says so.
+    /// The input of the desired state with the families whose tunnels are in use.
     pub(crate) fn to_change(&self, now: Instant) -> Change {
         let in_use =
             self.seen.iter().filter(|(_, (_, since))| now.saturating_duration_since(*since) < self.silence);
@@ -65,7 +90,7 @@ mod tests {
             }
         };
         assert_eq!(at(0, None, None), []);
-        assert_eq!(at(1, Some(0), Some(7)), [Family::V6], "nothing has come out of the first yet");
+        assert_eq!(at(1, Some(0), Some(7)), [Family::V6], "the first has received nothing");
         assert_eq!(at(10, Some(1), Some(7)), [Family::V4, Family::V6]);
         assert_eq!(at(16, Some(1), Some(7)), [Family::V4]);
         assert_eq!(at(24, Some(2), Some(7)), [Family::V4]);
