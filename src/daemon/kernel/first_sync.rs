@@ -1,6 +1,6 @@
 //! Signals the end of the first sync: changes to nf_tables and VIPs are subscribed to from then on.
 
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use tokio::sync::watch;
 
 /// Signals that the first sync has ended, with any result.
@@ -21,8 +21,6 @@ impl FirstSyncEnd {
 }
 
 impl Observer for FirstSyncEnd {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if sync.report.left == 0 {
             self.0.send_replace(true);

@@ -12,9 +12,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::Gauge},
     registry::Registry,
 };
-use reconciler::{
-    ChangeEvent, DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats,
-};
+use reconciler::{DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
 
 use super::text::{Labelled, Total, write};
 
@@ -107,8 +105,6 @@ impl OutcomeMetrics {
 }
 
 impl Observer for OutcomeMetrics {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let SyncStats { failures, repairs, drains, .. } = sync.stats;
         for (kind, total) in &self.failures {

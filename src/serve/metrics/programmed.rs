@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
-use reconciler::{ChangeEvent, Observer, Programmed, SyncEvent};
+use reconciler::{Observer, Programmed, SyncEvent};
 
 type CountGauge = Gauge<u64, AtomicU64>;
 
@@ -36,8 +36,6 @@ impl ProgrammedMetrics {
 }
 
 impl Observer for ProgrammedMetrics {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let set = |gauge: &CountGauge, count: usize| gauge.set(count.try_into().unwrap_or(u64::MAX));
         // After a doubt the next sync reads it.
