@@ -23,16 +23,16 @@ mod status;
 mod top;
 mod version;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use service::one_line;
 
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
-use crate::{config::Error, logging::Level, serve::control};
+use crate::{config::Error, logging::Level};
 use output::{Format, say};
-use question::Question;
+use question::{Ask, Question};
 
 /// The exit code for a command line, or a configuration file, that cannot be used: `EX_USAGE` of sysexits.h.
 pub const USAGE: u8 = 64;
@@ -102,16 +102,6 @@ enum Command {
     Version(Ask),
 }
 
-/// A question to the daemon.
-#[derive(Args, Debug)]
-struct Ask {
-    #[command(flatten)]
-    output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
-}
-
 /// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those of
 /// each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -135,13 +125,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
-        Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
+        Some(Command::Resync(ask)) => resync::resync(&ask),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),
         Some(Command::Completion(asked)) => completion::completion(&asked),
-        Some(Command::LogLevel { set, ask }) => {
-            log_level::log_level(&ask.control_socket, set, ask.output.format)
-        }
+        Some(Command::LogLevel { set, ask }) => log_level::log_level(set, &ask),
         Some(Command::Bugreport(asked)) => bugreport::bugreport(&asked),
         Some(Command::Config(asked)) => config::config(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),

@@ -19,8 +19,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use service::one_line;
 
-use super::output::{self, print};
-use crate::{files, serve::control};
+use super::{
+    output::{self, print},
+    question,
+};
+use crate::files;
 use daemon::Daemon;
 
 /// Where to.
@@ -29,9 +32,8 @@ pub(super) struct BugReport {
     /// The archive, a .tar.gz that does not exist yet; `-` is standard output. Otherwise it gets a name of its own in the
     /// current directory
     file: Option<PathBuf>,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: question::Daemon,
 }
 
 /// A file of the archive: its content, or why there is none.
@@ -41,36 +43,36 @@ struct Item {
 }
 
 /// Writes the archive. What cannot be had is a file that says so.
-pub(super) fn bugreport(BugReport { file, control_socket }: &BugReport) -> anyhow::Result<ExitCode> {
-    let daemon = Daemon::ask(control_socket);
+pub(super) fn bugreport(BugReport { file, daemon: socket }: &BugReport) -> anyhow::Result<ExitCode> {
+    let daemon = Daemon::ask(socket);
     let now = Timestamp::now();
     let directory = format!("kube-ipvs-bugreport-{}-{}", daemon.node(), now.strftime("%Y%m%dT%H%M%SZ"));
     let path = file.clone().unwrap_or_else(|| format!("{directory}.tar.gz").into());
     if path == Path::new("-") {
         let out = io::stdout().lock();
         ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
-        archive::write(out, &directory, now, &items(&daemon, control_socket)).context("standard output")?;
+        archive::write(out, &directory, now, &items(&daemon, socket)).context("standard output")?;
     } else {
         let cannot = || format!("{} cannot be written; - is standard output", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
-        archive::write(out, &directory, now, &items(&daemon, control_socket)).with_context(cannot)?;
+        archive::write(out, &directory, now, &items(&daemon, socket)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn items(daemon: &Daemon, control_socket: &Path) -> Vec<Item> {
+fn items(daemon: &Daemon, socket: &question::Daemon) -> Vec<Item> {
     let version = Item { name: "version.txt", content: Ok(format!("{}\n", env!("CARGO_PKG_VERSION"))) };
     let mut items = vec![version];
     items.extend(daemon.items());
-    items.extend(kernel::items(control_socket));
+    items.extend(kernel::items(socket));
     items.extend(node::items(Path::new("/")));
     items
 }
 
-/// Says in words why there is none.
-fn known<T>(result: anyhow::Result<T>) -> Result<T, String> {
-    result.map_err(|error| one_line(error.as_ref()))
+/// The result, or in one line why there is none.
+fn known<T>(result: Result<T, impl Into<anyhow::Error>>) -> Result<T, String> {
+    result.map_err(|error| one_line(error.into().as_ref()))
 }
 
 /// Two forms of one thing: as text, and as JSON.

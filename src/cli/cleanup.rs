@@ -2,11 +2,7 @@
 
 mod hand_over;
 
-use std::{
-    fmt::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
 use service::printable_line;
@@ -14,11 +10,11 @@ use service::printable_line;
 use super::{
     Flags, Format,
     output::{self, print_as, say},
+    question::Daemon,
 };
 use crate::{
     config::Excluded,
     node::requirements,
-    serve::control::{self},
     takeover::{
         cleanup::{CleanupReport, CleanupScope, clean},
         instance_lock::{InstanceLock, InstanceLockError},
@@ -48,32 +44,23 @@ pub(super) struct Cleanup {
     kube_proxy_nftables: bool,
     #[command(flatten)]
     output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// Removes what proxies left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     if asked.hand_over.is_asked {
-        return hand_over::run(asked.hand_over.wait, &asked.control_socket, asked.output.format);
+        return hand_over::run(asked.hand_over.wait, &asked.daemon.control_socket, asked.output.format);
     }
-    let Cleanup {
-        config,
-        ipvs_exclude_cidrs,
-        keep_ipvs,
-        force,
-        kube_proxy_nftables,
-        output,
-        control_socket,
-        ..
-    } = asked;
+    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, daemon, .. } =
+        asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
         CleanupScope { keep_ipvs, kube_proxy_nftables },
         force,
-        &control_socket,
+        &daemon.control_socket,
         output.format,
     )
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     daemon::WithoutDaemon,
-    serve::control::{Difference, Request, Response},
+    serve::control::{Control as _, Difference},
 };
 
 /// The exit code if something differs, as of diff.
@@ -26,10 +26,9 @@ pub(super) fn diff(question: &Question) -> anyhow::Result<ExitCode> {
 }
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
-    let expected = |response| if let Response::Difference(found) = response { Some(found) } else { None };
     let look =
         |node: &mut WithoutDaemon<'_>| Ok(Difference { plan: node.compare()?, troubles: node.doubts() });
-    let Difference { plan, troubles } = question.answer(&Request::Diff, expected, look)?;
+    let Difference { plan, troubles } = question.answer(|daemon| daemon.diff(), look)?;
     doubt(&troubles);
     print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;
     Ok(plan)

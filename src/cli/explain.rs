@@ -18,7 +18,7 @@ use super::{
     output::{print_as, say},
     question::Question,
 };
-use crate::serve::control::{Request, Response};
+use crate::serve::control::Control as _;
 
 /// The answer: the desired state with its reasons, and what the kernel has.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -58,9 +58,7 @@ pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<
 }
 
 fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
-    let request = Request::Explain { service: service.clone() };
-    let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
-    let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
+    let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
     let kernel = in_kernel::read(&explanation).inspect_err(|error| {
         say(format_args!(
             "kube-ipvs: the kernel cannot be read, and nothing is said of what it has: {}",

@@ -4,14 +4,13 @@ mod connections;
 mod filter;
 mod servers;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use ipvs::text::Columns;
 use service::one_line;
 
 use self::filter::Filter;
-use super::{Format, output, owners::Owners};
-use crate::serve::control;
+use super::{Format, output, owners::Owners, question::Daemon};
 
 pub(super) use {connections::CONNECTIONS, filter::Part, servers::Servers, servers::our_tables};
 
@@ -47,9 +46,8 @@ pub(super) struct List {
     /// Print numbers, as ipvsadm does with it; here they are printed without it too
     #[arg(short = 'n', long)]
     numeric: bool,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// Prints all of IPVS in this network namespace, including virtual servers of others, or a part of it.
@@ -75,15 +73,15 @@ impl List {
     /// daemon; everything else is listed.
     fn owners(&self) -> anyhow::Result<Option<Owners>> {
         if self.filter.as_ref().is_some_and(Filter::is_by_name) {
-            return Owners::ask(&self.control_socket).map(Some);
+            return Ok(Some(Owners::ask(&self.daemon)?));
         }
         let for_programs = self.output.format != Format::Text && !self.what.connections;
         if !(self.services || for_programs) {
             return Ok(None);
         }
-        let owners = Owners::ask(&self.control_socket).inspect_err(|error| {
+        let owners = Owners::ask(&self.daemon).inspect_err(|error| {
             if self.services {
-                output::say(format_args!("kube-ipvs: Services are not shown: {}", one_line(error.as_ref())));
+                output::say(format_args!("kube-ipvs: Services are not shown: {}", one_line(error)));
             }
         });
         Ok(owners.ok())

@@ -1,15 +1,11 @@
 //! `kube-ipvs log-level`.
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::bail;
 use serde::Serialize;
 
-use super::{Format, output::print_as, question::ask};
-use crate::{
-    logging::Level,
-    serve::control::{Request, Response},
-};
+use super::{Ask, output::print_as};
+use crate::{logging::Level, serve::control::Control as _};
 
 /// The directives in use, as `-o json` has them.
 #[derive(Debug, Serialize)]
@@ -19,12 +15,9 @@ struct Logged {
 }
 
 /// Sets the daemon's level if one is given, and prints the level in use.
-pub(super) fn log_level(socket: &Path, set: Option<Level>, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::LogLevel(level) = ask(socket, &Request::LogLevel { set })? else {
-        bail!("the daemon answered another question");
-    };
-    let logged = Logged { level };
-    print_as(format, &logged, || format!("{}\n", logged.level))?;
+pub(super) fn log_level(set: Option<Level>, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
+    let logged = Logged { level: daemon.client().log_level(set)? };
+    print_as(output.format, &logged, || format!("{}\n", logged.level))?;
     Ok(ExitCode::SUCCESS)
 }
 

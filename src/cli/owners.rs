@@ -1,15 +1,12 @@
 //! The Services that own virtual servers, as the daemon knows.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    path::Path,
-};
+use std::collections::HashMap;
 
-use anyhow::bail;
 use ipvs::{ServiceAddress, VirtualServerId};
 use service::ObjectName;
 
-use crate::serve::control::{Request, Response, ask};
+use super::question::Daemon;
+use crate::serve::control::{AskError, Control as _};
 
 /// The Services by the addresses that they own.
 #[derive(Debug, Default)]
@@ -17,11 +14,9 @@ pub(super) struct Owners(HashMap<ServiceAddress, ObjectName>);
 
 impl Owners {
     /// Asks the daemon, for no more than two seconds.
-    pub(super) fn ask(socket: &Path) -> anyhow::Result<Self> {
-        let Response::Holders(holders) = ask(socket, &Request::Holders)? else {
-            bail!("the daemon answered another question");
-        };
-        Ok(holders.into_iter().map(|holder| (holder.address, holder.service)).collect())
+    pub(super) fn ask(daemon: &Daemon) -> Result<Self, AskError> {
+        let owners = daemon.silent_client().owners()?;
+        Ok(owners.into_iter().map(|owner| (owner.address, owner.service)).collect())
     }
 
     /// The Service that owns a virtual server; `None` if no known Service does.
@@ -30,11 +25,6 @@ impl Owners {
             VirtualServerId::Address(address) => self.0.get(&address),
             VirtualServerId::Mark { .. } => None,
         }
-    }
-
-    /// Every Service that owns one.
-    pub(super) fn services(&self) -> BTreeSet<&ObjectName> {
-        self.0.values().collect()
     }
 }
 

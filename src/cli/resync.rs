@@ -1,25 +1,21 @@
 //! `kube-ipvs resync`.
 
-use std::{fmt::Write, path::Path, process::ExitCode};
+use std::{fmt::Write, process::ExitCode};
 
-use anyhow::bail;
 use reconciler::SyncReport;
 use service::printable_line;
 
 use super::{
-    Format,
+    Ask,
     output::{doubt, print_as},
-    question::ask,
 };
-use crate::serve::control::{Request, Response};
+use crate::serve::control::Control as _;
 
 /// Has the daemon compare and repair everything. A failed operation makes the exit code 1.
-pub(super) fn resync(socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let Response::Resynced(resynced) = ask(socket, &Request::Resync)? else {
-        bail!("the daemon answered another question");
-    };
+pub(super) fn resync(Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
+    let resynced = daemon.client().resync()?;
     doubt(&resynced.troubles);
-    print_as(format, &resynced, || text(&resynced.report))?;
+    print_as(output.format, &resynced, || text(&resynced.report))?;
     Ok(if resynced.report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -13,10 +13,10 @@ use std::{
 
 use anyhow::bail;
 
-use super::{Ask, output::print_as, question::ask};
+use super::{Ask, output::print_as};
 use crate::{
     config::GoDuration,
-    serve::control::{AskError, DaemonStatus, Request, Response},
+    serve::control::{Control as _, DaemonStatus},
 };
 
 /// The time between two questions while what is wanted is not programmed yet.
@@ -47,10 +47,10 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let status = loop {
         let is_last = started.elapsed() >= patience;
-        match look(asked) {
+        match asked.ask.daemon.client().status() {
             Ok(status) if is_last || check::not_in_order(&status).is_none() => break status,
+            Err(error) if is_last => return Err(error.into()),
             // It may be about to start.
-            Err(error) if is_last || error.downcast_ref::<AskError>().is_none() => return Err(error),
             _ => thread::sleep(PAUSE),
         }
     };
@@ -66,13 +66,6 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
 /// The status for people.
 pub(super) fn text(status: &DaemonStatus) -> String {
     text::text(status)
-}
-
-fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {
-    match ask(&asked.ask.control_socket, &Request::Status)? {
-        Response::Status(status) => Ok(*status),
-        _ => bail!("the daemon answered another question"),
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ mod table;
 use std::{
     io::{self, IsTerminal},
     num::NonZero,
-    path::PathBuf,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
@@ -31,8 +30,9 @@ use ipvs::KernelIpvs;
 use super::{
     Format,
     output::{self, Readers},
+    question::Daemon,
 };
-use crate::{node::requirements, serve::control};
+use crate::node::requirements;
 use column::Column;
 use frame::Frame;
 use meter::Meter;
@@ -56,9 +56,8 @@ pub(super) struct Top {
     sort: Column,
     #[command(flatten)]
     output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// The shortest and the longest time between two looks, in seconds.
@@ -74,9 +73,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Shows the table until it is stopped.
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
-    let Top { delay, iterations, batch, sort, output, control_socket } = top;
+    let Top { delay, iterations, batch, sort, output, daemon } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look = Look::open(control_socket, delay)?;
+    let mut look = Look::open(&daemon, delay)?;
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -88,9 +87,9 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
 }
 
 /// What goes through within the kernel's own two seconds, the most bytes first.
-pub(super) fn look_once(control_socket: PathBuf) -> anyhow::Result<Frame> {
+pub(super) fn look_once(daemon: &Daemon) -> anyhow::Result<Frame> {
     let delay = Duration::from_secs(2);
-    let mut look = Look::open(control_socket, delay)?;
+    let mut look = Look::open(daemon, delay)?;
     look.take()?;
     look.names.wait();
     thread::sleep(delay);
@@ -113,9 +112,9 @@ struct Look {
 }
 
 impl Look {
-    /// Opens IPVS; the daemon at this socket knows the names.
-    fn open(control_socket: PathBuf, delay: Duration) -> anyhow::Result<Self> {
-        let (names, meter) = (Names::from(control_socket), Meter::default());
+    /// Opens IPVS; the daemon knows the names.
+    fn open(daemon: &Daemon, delay: Duration) -> anyhow::Result<Self> {
+        let (names, meter) = (Names::from(daemon.silent_client()), Meter::default());
         Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience: delay / 10 })
     }
 

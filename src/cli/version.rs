@@ -2,15 +2,11 @@
 
 use std::{fmt, process::ExitCode};
 
-use anyhow::bail;
 use serde::Serialize;
 use service::one_line;
 
 use super::{Ask, output::print_as};
-use crate::{
-    serve::control::{Request, Response, ask},
-    version::Build,
-};
+use crate::{serve::control::Control as _, version::Build};
 
 /// This program, and the daemon.
 #[derive(Serialize)]
@@ -23,18 +19,11 @@ struct Versions {
 
 /// Prints the version of this program, and of the daemon if one answers.
 pub(super) fn version(asked: &Ask) -> anyhow::Result<ExitCode> {
-    let daemon = daemon(asked);
-    let unknown = daemon.as_ref().err().map(|error| one_line(error.as_ref()));
+    let daemon = asked.daemon.silent_client().version();
+    let unknown = daemon.as_ref().err().map(|error| one_line(error));
     let versions = Versions { this: Build::this(), daemon: daemon.ok() };
     print_as(asked.output.format, &versions, || text(&versions, unknown))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn daemon(asked: &Ask) -> anyhow::Result<Build> {
-    match ask(&asked.control_socket, &Request::Version)? {
-        Response::Version(build) => Ok(build),
-        _ => bail!("the daemon answered another question"),
-    }
 }
 
 /// The two lines; the second one says why the daemon's version is unknown, if it is.

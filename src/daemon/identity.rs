@@ -31,9 +31,9 @@ impl Identity {
         Self { node_name: node_name.to_owned(), begin, source, kernel: None }
     }
 
-    /// This description with the kernel that the daemon writes to.
-    pub(super) fn with(self, kernel: control::KernelInfo) -> Self {
-        Self { kernel: Some(kernel), ..self }
+    /// This description with the kernel that the daemon writes to, once it has been prepared.
+    pub(super) fn with(self, kernel: Option<control::KernelInfo>) -> Self {
+        Self { kernel, ..self }
     }
 
     /// The description as of now.

@@ -5,7 +5,6 @@ use std::{
     fmt::Write,
     fs::{self, File},
     io::BufReader,
-    path::Path,
 };
 
 use anyhow::Context;
@@ -17,14 +16,15 @@ use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Pol
 use super::{
     super::{
         list::{self, Part, Servers},
+        question::Daemon,
         top,
     },
     Item, as_json, both, known,
 };
 
-pub(super) fn items(control_socket: &Path) -> Vec<Item> {
+pub(super) fn items(daemon: &Daemon) -> Vec<Item> {
     let servers = known(Servers::read(Part::ALL));
-    let traffic = known(top::look_once(control_socket.to_owned()));
+    let traffic = known(top::look_once(daemon));
     let text = |servers: &Servers| servers.text(Columns::Configuration, &HashMap::new());
     let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &list::our_tables()?));
     let mut items = Vec::new();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use service::{AddressExplanation, AddressKind};
 
 use super::super::{output::print_as, question::Question};
-use crate::serve::control::{Request, Response};
+use crate::serve::control::{Client, Control as _};
 
 /// The answer, as JSON and as text.
 #[derive(Serialize)]
@@ -15,9 +15,8 @@ struct Answer(AddressExplanation);
 
 /// Prints whose an address is on this node, and what is done with it.
 pub(super) fn explain(ip: IpAddr, question: &Question) -> anyhow::Result<ExitCode> {
-    let request = Request::ExplainAddress { ip };
-    let expected = |response| if let Response::AddressExplanation(it) = response { Some(*it) } else { None };
-    let answer = Answer(question.answer(&request, expected, |node| Ok(node.explain_address(ip)))?);
+    let ask = |daemon: &Client| daemon.explain_address(ip);
+    let answer = Answer(question.answer(ask, |node| Ok(node.explain_address(ip)))?);
     print_as(question.ask.output.format, &answer, || answer.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -43,18 +43,18 @@ pub(super) fn server(
 
 /// Two addresses are of default/web, one of default/dns.
 pub(super) fn names() -> Names {
-    let holder = |address, service: &str| VirtualServerOwner {
+    let owner = |address, service: &str| VirtualServerOwner {
         address,
         service: service.parse().unwrap(),
         real_servers: 1,
     };
     let mut names = Names::default();
-    let holders = vec![
-        holder(vip(10, 80), "default/web"),
-        holder(vip(11, 80), "default/web"),
-        holder(vip(20, 53), "default/dns"),
+    let owners = vec![
+        owner(vip(10, 80), "default/web"),
+        owner(vip(11, 80), "default/web"),
+        owner(vip(20, 53), "default/dns"),
     ];
-    names.learn(holders, Instant::now());
+    names.learn(owners, Instant::now());
     names
 }
 
