@@ -10,10 +10,8 @@ mod diff;
 mod documented;
 mod explain;
 mod flags;
-pub mod kubectl_ipvs;
 mod list;
 mod log_level;
-mod output;
 mod owners;
 mod preflight;
 mod question;
@@ -26,16 +24,13 @@ mod version;
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use operator::output::{self, Format, USAGE, refuse, say};
 use service::one_line;
 
 pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
 use crate::{config::Error, logging::Level};
-use output::{Format, say};
 use question::{Ask, Question};
-
-/// The exit code for a command line, or a configuration file, that cannot be used: `EX_USAGE` of sysexits.h.
-pub const USAGE: u8 = 64;
 
 /// The IPVS-mode node proxy for Kubernetes.
 ///
@@ -106,6 +101,7 @@ enum Command {
 /// each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
+    // In the image, packages and releases the plugin of kubectl is this program by its other name.
     if arguments.peek().is_some_and(|program| kubectl_ipvs::is_called(program)) {
         return kubectl_ipvs::main(arguments);
     }
@@ -189,14 +185,4 @@ fn hyphenated(argument: OsString) -> OsString {
         },
         _ => argument,
     }
-}
-
-/// Prints help or the version, or what is wrong with the command line of this program.
-fn refuse(program: &str, error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
-    let text = error.render().to_string();
-    output::say_lines(&format!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text)));
-    ExitCode::from(USAGE)
 }

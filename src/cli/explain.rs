@@ -1,8 +1,6 @@
 //! `kube-ipvs explain`.
 
 mod address;
-mod in_kernel;
-mod text;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,24 +8,15 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
-use service::{Explanation, InvalidName, NotServed, ObjectName, one_line};
+use ipvs::Ipvs as _;
+use operator::explain::{Answer, VirtualServer};
+use service::{ExplainedAddress, Explanation, InvalidName, NotServed, ObjectName, one_line};
 
-pub(super) use self::in_kernel::VirtualServer;
 use super::{
     output::{print_as, say},
     question::Question,
 };
-use crate::serve::control::Control as _;
-
-/// The answer: the desired state with its reasons, and what the kernel has.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Answer {
-    #[serde(flatten)]
-    pub(super) explanation: Explanation,
-    /// The virtual servers at the addresses of the Service, as the kernel has them; `None` if it cannot be asked.
-    pub(super) kernel: Option<Vec<VirtualServer>>,
-}
+use crate::{node::requirements, serve::control::Control as _};
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -59,7 +48,7 @@ pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<
 
 fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
     let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
-    let kernel = in_kernel::read(&explanation).inspect_err(|error| {
+    let kernel = in_kernel(&explanation).inspect_err(|error| {
         say(format_args!(
             "kube-ipvs: the kernel cannot be read, and nothing is said of what it has: {}",
             one_line(error.as_ref())
@@ -71,6 +60,22 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Reads the virtual servers at the addresses of a served Service. Without addresses the kernel is not asked.
+fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
+    let addresses: Vec<_> = explanation.parts.iter().flat_map(|part| &part.addresses).collect();
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut kernel = requirements::open_ipvs()?;
+    let read = |at: &ExplainedAddress| {
+        let found = kernel.virtual_server(at.address.into())?;
+        let real_servers = found.is_some().then(|| kernel.real_servers(at.address.into())).transpose()?;
+        let scheduler = found.map(|server| server.config.scheduler);
+        Ok(VirtualServer { address: at.address, scheduler, real_servers })
+    };
+    addresses.into_iter().map(read).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZero;
@@ -78,11 +83,11 @@ mod tests {
     use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
         AddressKind, AddressRefusal, Change, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
-        ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
-        Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
+        ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored, Options,
+        RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
     };
 
-    use super::{super::documented::assert_documented, in_kernel::Found, *};
+    use super::{super::documented::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -154,8 +159,8 @@ mod tests {
             problems: vec!["spec.ports[1] is wrong".to_owned()],
         };
         let observed = ObservedRealServer::new(real_server).connections(2, 1);
-        let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
-        let server = VirtualServer { address, found: Some(found) };
+        let (scheduler, real_servers) = (Some(Scheduler::MH), Some(vec![observed]));
+        let server = VirtualServer { address, scheduler, real_servers };
         Answer { explanation, kernel: Some(vec![server]) }
     }
 

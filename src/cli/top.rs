@@ -3,10 +3,6 @@
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
 //! terminal or printed. The names of Services come from the daemon, if there is one.
 
-pub(super) mod batch;
-pub(super) mod column;
-mod counters;
-pub(super) mod frame;
 #[cfg(test)]
 mod made_up;
 mod meter;
@@ -15,7 +11,8 @@ mod sample;
 #[cfg(feature = "tui")]
 mod screen;
 mod syn_recv;
-mod table;
+#[cfg(test)]
+mod tests;
 
 use std::{
     io::{self, IsTerminal},
@@ -26,6 +23,7 @@ use std::{
 };
 
 use ipvs::KernelIpvs;
+use operator::top::{self, Column, Frame};
 
 use super::{
     Format,
@@ -33,8 +31,6 @@ use super::{
     question::Daemon,
 };
 use crate::node::requirements;
-use column::Column;
-use frame::Frame;
 use meter::Meter;
 use names::Names;
 use sample::Sample;
@@ -136,23 +132,10 @@ fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: F
         thread::sleep(delay);
         let Some(mut frame) = look.take()? else { continue };
         frame.sort(sort);
-        let text = output::one_of_many(format, &frame, || batch::text(&frame, number > 0))?;
+        let text = output::one_of_many(format, &frame, || top::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {
             break;
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delay_is_a_number_of_seconds_within_reason() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for odd in ["0", "-1", "nan", "inf", "1e9", "2s", ""] {
-            assert_eq!(seconds(odd), Err("from 0.1 to 3600".to_owned()), "{odd}");
-        }
-    }
 }

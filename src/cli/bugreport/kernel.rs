@@ -29,7 +29,7 @@ pub(super) fn items(daemon: &Daemon) -> Vec<Item> {
     let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &list::our_tables()?));
     let mut items = Vec::new();
     items.extend(both(["list.txt", "list.json"], &servers, text, json));
-    items.extend(both(["top.txt", "top.json"], &traffic, |frame| top::batch::text(frame, false), as_json));
+    items.extend(both(["top.txt", "top.json"], &traffic, |frame| operator::top::text(frame, false), as_json));
     let others: [(&'static str, anyhow::Result<String>); 5] = [
         ("ip_vs.txt", fs::read_to_string("/proc/net/ip_vs").context("cannot read /proc/net/ip_vs")),
         ("connections.txt", connections()),

@@ -2,8 +2,9 @@
 
 use std::{fmt, net::IpAddr, process::ExitCode};
 
+use operator::explain::kind;
 use serde::Serialize;
-use service::{AddressExplanation, AddressKind};
+use service::AddressExplanation;
 
 use super::super::{output::print_as, question::Question};
 use crate::serve::control::{Client, Control as _};
@@ -28,13 +29,7 @@ impl fmt::Display for Answer {
         writeln!(f, "{ip}: {owner}; {bound}")?;
         let width = uses.iter().map(|it| it.address.to_string().len()).max().unwrap_or_default();
         for it in uses {
-            let kind = match it.kind {
-                AddressKind::ClusterIp => "ClusterIP",
-                AddressKind::NodePort => "NodePort",
-                AddressKind::LoadBalancer => "load balancer",
-                AddressKind::ExternalIp => "external IP",
-            };
-            writeln!(f, "  {:width$}  {kind} of {}", it.address.to_string(), it.service)?;
+            writeln!(f, "  {:width$}  {} of {}", it.address.to_string(), kind(it.kind), it.service)?;
         }
         for (service, refused) in refused {
             writeln!(f, "refused: {service}: {refused}")?;
@@ -46,12 +41,10 @@ impl fmt::Display for Answer {
 #[cfg(test)]
 mod tests {
     use ipvs::{Protocol, ServiceAddress};
-    use service::{AddressOwner, AddressRefusal, AddressUse, RefusedAddress};
+    use service::{AddressKind, AddressOwner, AddressRefusal, AddressUse, RefusedAddress};
+    use testkit::documented::assert_explained;
 
-    use super::{
-        super::super::{documented::assert_explained, output},
-        *,
-    };
+    use super::{super::super::output, *};
 
     fn answer() -> Answer {
         let ip: IpAddr = [192, 0, 2, 11].into();

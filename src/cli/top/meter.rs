@@ -6,14 +6,10 @@ use std::{
 };
 
 use ipvs::{ObservedRealServer, Protocol, RealServerAddress, Stats, VirtualServerId};
+use operator::top::{Counters, Frame, Load, RealServerRow, ServiceRow};
 use service::ObjectName;
 
-use super::{
-    counters::Counters,
-    frame::{Frame, Load, RealServerRow, ServiceRow},
-    names::Names,
-    sample::Sample,
-};
+use super::{names::Names, sample::Sample};
 
 /// Remembers the last sample. Each server is measured before those of a Service are added up: a removed one takes its
 /// counters along.

@@ -12,7 +12,7 @@ use ratatui::{
     crossterm::event::{Event, KeyEventKind},
 };
 
-use super::{Look, column::Column};
+use super::{Column, Look};
 use interrupt::{Interrupt, Waited};
 use view::{Next, View};
 

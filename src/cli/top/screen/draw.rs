@@ -1,5 +1,6 @@
 //! A view, drawn.
 
+use operator::top::{Cells, Column, HEAD, WIDTHS};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout},
@@ -9,10 +10,6 @@ use ratatui::{
 };
 
 use super::{
-    super::{
-        column::Column,
-        table::{Cells, HEAD, WIDTHS},
-    },
     columns::{Columns, shortened},
     view::View,
 };

@@ -1,4 +1,5 @@
-//! `kubectl ipvs`: the program under its other name, and a kubectl that answers what the test says.
+//! `kubectl ipvs`, and a kubectl that answers what the test says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 use std::{
     fs,
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 /// A directory with `kubectl-ipvs`, and a `kubectl` that does this. It writes down how it was called.
 fn programs(kubectl: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    symlink(env!("CARGO_BIN_EXE_kube-ipvs"), directory.path().join("kubectl-ipvs")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_kubectl-ipvs"), directory.path().join("kubectl-ipvs")).unwrap();
     let script = directory.path().join("kubectl");
     fs::write(&script, format!("#!/bin/sh\necho \"$*\" >> \"$0.calls\"\n{kubectl}")).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();

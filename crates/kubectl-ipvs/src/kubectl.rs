@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use host_rules::program::{self, Bounds};
+use program::Bounds;
 
 use super::{
     fleet::{NoAnswer, said},

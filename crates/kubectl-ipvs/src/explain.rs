@@ -6,10 +6,10 @@
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use ipvs::ObservedRealServer;
+use operator::explain::{Answer, VirtualServer};
 use service::{AddressKind, ExplainedPart};
 
 use super::{
-    super::explain::{Answer, VirtualServer},
     fleet::Answered,
     node_table::{Finding, counted, first_lines, name, named, table},
 };
@@ -98,8 +98,8 @@ fn without_node(mut answer: Answer) -> Answer {
         if node_ports.contains(&server.address) {
             server.address.ip = unspecified(server.address.ip);
         }
-        if let Some(found) = &mut server.found {
-            found.real_servers.retain(|real_server| real_server.config.weight > 0);
+        if let Some(real_servers) = &mut server.real_servers {
+            real_servers.retain(|real_server| real_server.config.weight > 0);
         }
         add(&mut kernel, server);
     }
@@ -139,11 +139,11 @@ fn add(servers: &mut Vec<VirtualServer>, server: VirtualServer) {
     let Some(sum) = servers.iter_mut().find(|sum| sum.address == server.address) else {
         return servers.push(server);
     };
-    let Some(found) = server.found else {
-        sum.found = None;
+    let Some(others) = server.real_servers else {
+        (sum.scheduler, sum.real_servers) = (None, None);
         return;
     };
-    for other in found.real_servers {
+    for other in others {
         if let Some(sum) = real_servers(sum).find(|sum| sum.config.address == other.config.address) {
             sum.active_connections = sum.active_connections.saturating_add(other.active_connections);
             sum.inactive_connections = sum.inactive_connections.saturating_add(other.inactive_connections);
@@ -152,7 +152,7 @@ fn add(servers: &mut Vec<VirtualServer>, server: VirtualServer) {
 }
 
 fn real_servers(server: &mut VirtualServer) -> impl Iterator<Item = &mut ObservedRealServer> {
-    server.found.iter_mut().flat_map(|found| &mut found.real_servers)
+    server.real_servers.iter_mut().flatten()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Prints the output of commands. All that this program prints goes through here, but for an archive and the screen of
+//! Prints the output of commands. All that both programs print goes through here, but for an archive and the screen of
 //! `top`: this is where characters that act on a terminal are escaped.
 
 use std::{
     fmt::Display,
     io::{self, Write},
+    process::ExitCode,
 };
 
 use serde::Serialize;
@@ -11,15 +12,16 @@ use service::{printable, printable_json, printable_line};
 
 /// The flag that chooses the form.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(super) struct Args {
+pub struct Args {
     /// The form of the output
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
-    pub(super) format: Format,
+    pub format: Format,
 }
 
 /// The form.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+#[allow(missing_docs, reason = "clap would print it in each help")]
+pub enum Format {
     Text,
     Json,
     Yaml,
@@ -27,25 +29,25 @@ pub(super) enum Format {
 
 /// The readers of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
-    /// There is a reader, as far as is known.
+pub enum Readers {
+    /// The reader is there, as far as is known.
     There,
-    /// There is no reader any more (`| head`).
+    /// The reader is gone (`| head`).
     Gone,
 }
 
-/// Prints text. A reader that goes away is no error.
-pub(super) fn print(text: &str) -> io::Result<()> {
+/// Prints text. It is not an error if the reader goes away.
+pub fn print(text: &str) -> io::Result<()> {
     print_to_readers(text).map(drop)
 }
 
 /// Prints a part of the output. Returns whether there is still a reader.
-pub(super) fn print_to_readers(text: &str) -> io::Result<Readers> {
+pub fn print_to_readers(text: &str) -> io::Result<Readers> {
     write_to_readers(&printable(text))
 }
 
 /// Prints a script of this program's own, in which tabs are white space.
-pub(super) fn print_script(script: &str) -> io::Result<()> {
+pub fn print_script(script: &str) -> io::Result<()> {
     write_to_readers(script).map(drop)
 }
 
@@ -58,33 +60,42 @@ fn write_to_readers(text: &str) -> io::Result<Readers> {
 }
 
 /// Says something on one line of standard error.
-pub(super) fn say(what: impl Display) {
+pub fn say(what: impl Display) {
     write_to_stderr(&format!("{}\n", printable_line(&what.to_string())));
 }
 
 /// Says several lines on standard error, each ended.
-pub(super) fn say_lines(lines: &str) {
+pub fn say_lines(lines: &str) {
     write_to_stderr(&printable(lines));
 }
 
 fn write_to_stderr(text: &str) {
-    // Nothing is left to say it to.
+    // There is nowhere else to print it.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+/// The exit code for a command line, or a configuration file, that cannot be used: `EX_USAGE` of sysexits.h.
+pub const USAGE: u8 = 64;
+
+/// Prints help or the version, or what is wrong with the command line of this program.
+pub fn refuse(program: &str, error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        return print(&text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    say_lines(&format!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text)));
+    ExitCode::from(USAGE)
+}
+
 /// Prints why the desired state may be out of date or wrong.
-pub(super) fn doubt(troubles: &[String]) {
+pub fn doubt(troubles: &[String]) {
     for trouble in troubles {
         say(format_args!("kube-ipvs: what is wanted may be out of date: {trouble}"));
     }
 }
 
 /// Prints the text, or the value in another form.
-pub(super) fn print_as(
-    format: Format,
-    value: &impl Serialize,
-    text: impl FnOnce() -> String,
-) -> io::Result<()> {
+pub fn print_as(format: Format, value: &impl Serialize, text: impl FnOnce() -> String) -> io::Result<()> {
     print(&match format {
         Format::Text => text(),
         Format::Json => json(value)?,
@@ -93,7 +104,7 @@ pub(super) fn print_as(
 }
 
 /// One of many values, of which each is a line of JSON or a document of YAML.
-pub(super) fn one_of_many(
+pub fn one_of_many(
     format: Format,
     value: &impl Serialize,
     text: impl FnOnce() -> String,
@@ -105,11 +116,13 @@ pub(super) fn one_of_many(
     })
 }
 
-pub(super) fn json(value: &impl Serialize) -> io::Result<String> {
+/// One value as JSON.
+pub fn json(value: &impl Serialize) -> io::Result<String> {
     Ok(format!("{}\n", printable_json(&serde_json::to_string_pretty(value)?)))
 }
 
-pub(super) fn yaml(value: &impl Serialize) -> io::Result<String> {
+/// One value as YAML.
+pub fn yaml(value: &impl Serialize) -> io::Result<String> {
     serde_saphyr::to_string(value).map_err(io::Error::other)
 }
 

@@ -1,4 +1,7 @@
-//! A frame: what one look at the table shows.
+//! The answer of `top`: what goes through each Service, as data and as text.
+
+mod counters;
+mod table;
 
 use std::{cmp::Ordering, ops::AddAssign, time::Duration};
 
@@ -6,58 +9,84 @@ use ipvs::{Protocol, RealServerAddress, VirtualServerId};
 use serde::{Deserialize, Serialize};
 use service::{ObjectName, seconds};
 
-use super::{
-    column::Column,
-    counters::{Counters, Rates},
-};
+pub use counters::{Counters, Rates};
+pub use table::{Cells, HEAD, WIDTHS, lines, text};
 
-/// What went through from one look to the next.
+/// What rows are sorted by: the most first, names in their order.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The Service, or the address.
+    Name,
+    /// Connections that are established or being opened.
+    Active,
+    /// Those of them in SYN_RECV: the handshake is not over.
+    SynRecv,
+    /// Connections in any other state.
+    Inactive,
+    /// New connections in a second.
+    Connections,
+    /// Packets in a second, both ways.
+    Packets,
+    /// Bytes in a second, both ways.
+    Bytes,
+}
+
+/// A frame: what went through from one reading of the table to the next.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(in crate::cli) struct Frame {
+pub struct Frame {
     /// The time between the two; in JSON, seconds.
     #[serde(with = "seconds")]
-    pub(in crate::cli) interval: Duration,
-    pub(in crate::cli) services: Vec<ServiceRow>,
+    pub interval: Duration,
+    /// The rows.
+    pub services: Vec<ServiceRow>,
 }
 
 /// A Service with all its addresses and ports, or a virtual server that is no known Service's.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::cli) struct ServiceRow {
-    pub(in crate::cli) service: Option<ObjectName>,
+pub struct ServiceRow {
+    /// The Service; `None` where no known one owns the virtual server.
+    pub service: Option<ObjectName>,
     /// Sorted; more than one only of a Service.
-    pub(in crate::cli) virtual_servers: Vec<VirtualServerId>,
+    pub virtual_servers: Vec<VirtualServerId>,
+    /// What all of them have to do.
     #[serde(flatten)]
-    pub(in crate::cli) load: Load,
-    pub(in crate::cli) real_servers: Vec<RealServerRow>,
+    pub load: Load,
+    /// Their real servers.
+    pub real_servers: Vec<RealServerRow>,
 }
 
 /// A real server, at all virtual servers of its Service together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::cli) struct RealServerRow {
+pub struct RealServerRow {
     /// `None` of a firewall mark.
-    pub(in crate::cli) protocol: Option<Protocol>,
-    pub(in crate::cli) address: RealServerAddress,
+    pub protocol: Option<Protocol>,
+    /// Its address.
+    pub address: RealServerAddress,
+    /// What it has to do.
     #[serde(flatten)]
-    pub(in crate::cli) load: Load,
+    pub load: Load,
 }
 
 /// What a server has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(in crate::cli) struct Load {
-    pub(in crate::cli) active_connections: u64,
+pub struct Load {
+    /// Connections that are established or being opened.
+    pub active_connections: u64,
     /// Those of them in `SYN_RECV`; `None` if that is not known.
-    pub(in crate::cli) syn_recv_connections: Option<u64>,
-    pub(in crate::cli) inactive_connections: u64,
+    pub syn_recv_connections: Option<u64>,
+    /// Connections in any other state.
+    pub inactive_connections: u64,
     /// The counters as they stand.
     #[serde(flatten)]
-    pub(in crate::cli) counters: Counters,
+    pub counters: Counters,
+    /// Their growth.
     #[serde(flatten)]
-    pub(in crate::cli) rates: Rates,
+    pub rates: Rates,
 }
 
 impl Frame {
     /// Sorts Services, and the real servers of each.
-    pub(in crate::cli) fn sort(&mut self, column: Column) {
+    pub fn sort(&mut self, column: Column) {
         self.services.sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| a.name().cmp(&b.name())));
         for row in &mut self.services {
             let key = |server: &RealServerRow| (server.protocol, server.address);
@@ -69,7 +98,7 @@ impl Frame {
 
 impl ServiceRow {
     /// How it is called: the Service, or its address.
-    pub(in crate::cli) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match (&self.service, self.virtual_servers.first()) {
             (Some(service), _) => service.to_string(),
             (None, id) => id.map(VirtualServerId::to_string).unwrap_or_default(),
@@ -79,7 +108,7 @@ impl ServiceRow {
 
 impl RealServerRow {
     /// Its address, and its protocol unless that is the usual one: an IPv6 address needs the room.
-    pub(in crate::cli) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self.protocol {
             Some(Protocol::Tcp) | None => self.address.to_string(),
             Some(protocol) => format!("{protocol} {}", self.address),

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use operator::top::{self, Column, Frame, ServiceRow};
+
 use super::{
-    super::top::{
-        batch,
-        column::Column,
-        frame::{Frame, ServiceRow},
-    },
     fleet::Answered,
     node_table::{Finding, table},
 };
@@ -15,7 +12,7 @@ use super::{
 /// The nodes without an answer, if there are any, and the traffic of each Service on all others together.
 pub(super) fn text(answers: &[Answered<Frame>]) -> String {
     let frames = answers.iter().filter_map(|answered| Some(&answered.answer.as_ref().ok()?.read));
-    let traffic = batch::text(&sum(frames), false);
+    let traffic = top::text(&sum(frames), false);
     if answers.iter().all(|answered| answered.answer.is_ok()) {
         return traffic;
     }

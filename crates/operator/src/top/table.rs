@@ -1,28 +1,28 @@
 //! A frame as lines of cells, on the terminal and printed.
 
-use super::{
-    counters::Rates,
-    frame::{Frame, Load},
-};
+use std::fmt::Write;
+
+use super::{Frame, Load, Rates};
 
 /// What stands above the cells.
-pub(super) const HEAD: Cells = Cells {
+pub const HEAD: Cells = Cells {
     name: "SERVICE",
     numbers: ["ACTIVE", "SYN", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT"],
 };
 
 /// How wide the columns of numbers are.
-pub(super) const WIDTHS: [u16; 8] = [7, 6, 7, 7, 8, 7, 8, 7];
+pub const WIDTHS: [u16; 8] = [7, 6, 7, 7, 8, 7, 8, 7];
 
 /// One line; the first one of texts.
-pub(super) struct Cells<T = &'static str> {
+pub struct Cells<T = &'static str> {
     /// Real servers are indented.
-    pub(super) name: T,
-    pub(super) numbers: [T; 8],
+    pub name: T,
+    /// One for each of [`WIDTHS`].
+    pub numbers: [T; 8],
 }
 
 /// The lines of a frame: each Service whose name is wanted, and below it its real servers if they are shown.
-pub(super) fn lines(
+pub fn lines(
     frame: &Frame,
     real_servers: bool,
     is_wanted: impl Fn(&str) -> bool,
@@ -32,6 +32,30 @@ pub(super) fn lines(
         let below = below.map(|server| cells(format!("  -> {}", server.name()), &server.load));
         std::iter::once(cells(row.name(), &row.load)).chain(below)
     })
+}
+
+/// The table as text: all Services with their real servers, below an empty line if `apart`.
+pub fn text(frame: &Frame, apart: bool) -> String {
+    let rows: Vec<_> = lines(frame, true, |_| true).collect();
+    let longest = rows.iter().map(|line| line.name.len()).max().unwrap_or_default();
+    let width = longest.max(HEAD.name.len());
+    let mut text = String::new();
+    if apart {
+        text.push('\n');
+    }
+    line(&mut text, width, &HEAD);
+    for cells in &rows {
+        line(&mut text, width, cells);
+    }
+    text
+}
+
+fn line<T: AsRef<str>>(text: &mut String, width: usize, Cells { name, numbers }: &Cells<T>) {
+    let _ = write!(text, "{:width$}", name.as_ref());
+    for (number, width) in numbers.iter().zip(WIDTHS) {
+        let _ = write!(text, " {:>width$}", number.as_ref(), width = usize::from(width));
+    }
+    text.push('\n');
 }
 
 fn cells(name: String, load: &Load) -> Cells<String> {

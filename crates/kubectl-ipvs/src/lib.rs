@@ -1,11 +1,11 @@
 //! `kubectl ipvs`: asks the proxies of all nodes at once, and prints what differs between them.
 //!
-//! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`: this one, by its other name. It runs where
-//! kubectl does, on an operator's machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of
-//! login works, and the right to `exec` is all that it takes. What the nodes answer is put together by functions of
-//! plain values (`status`, `diff`, `explain`, `top`).
+//! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`. It runs where kubectl does, on an operator's
+//! machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of login works, and the right to `exec`
+//! is all that it takes. What the nodes answer is put together by functions of plain values (`status`, `diff`, `explain`,
+//! `top`).
 //!
-//! The daemon has no part in this, and runs no programs.
+//! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
 
 #[cfg(test)]
 mod canned;
@@ -25,13 +25,10 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
+use operator::output::{self, print_as, refuse, say};
 use serde::de::DeserializeOwned;
 use service::{ObjectName, one_line};
 
-use super::{
-    output::{self, print_as, say},
-    refuse,
-};
 use fleet::{Answered, FleetJson};
 use kubectl::{Cluster, Kubectl};
 
@@ -83,12 +80,12 @@ struct Nodes {
 }
 
 /// Whether a program that was called like this is the plugin.
-pub(super) fn is_called(program: &OsStr) -> bool {
+pub fn is_called(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(OsStr::new(NAME))
 }
 
 /// The plugin: asks, prints, and returns the exit code.
-pub(super) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let asked = match CommandLine::try_parse_from(arguments) {
         Ok(CommandLine { command }) => command,
         Err(error) => return refuse(CALLED, &error),

@@ -1,4 +1,4 @@
-//! The counters of a server, and their growth from one look to the next.
+//! The counters of a server, and their growth from one reading to the next.
 
 use std::{ops::AddAssign, time::Duration};
 
@@ -7,34 +7,45 @@ use serde::{Deserialize, Serialize};
 
 /// Counters of connections, packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(in crate::cli) struct Counters {
-    pub(super) connections: u64,
-    pub(super) packets_in: u64,
-    pub(super) packets_out: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
+pub struct Counters {
+    /// Connections.
+    pub connections: u64,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Packets to clients.
+    pub packets_out: u64,
+    /// Bytes from clients.
+    pub bytes_in: u64,
+    /// Bytes to clients.
+    pub bytes_out: u64,
 }
 
 /// The counters' growth in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[allow(clippy::struct_field_names, reason = "as they are printed, beside the counters")]
-pub(in crate::cli) struct Rates {
-    pub(super) connections_per_second: f64,
-    pub(super) packets_in_per_second: f64,
-    pub(super) packets_out_per_second: f64,
-    pub(super) bytes_in_per_second: f64,
-    pub(super) bytes_out_per_second: f64,
+pub struct Rates {
+    /// Connections.
+    pub connections_per_second: f64,
+    /// Packets from clients.
+    pub packets_in_per_second: f64,
+    /// Packets to clients.
+    pub packets_out_per_second: f64,
+    /// Bytes from clients.
+    pub bytes_in_per_second: f64,
+    /// Bytes to clients.
+    pub bytes_out_per_second: f64,
 }
 
 impl Counters {
-    pub(super) fn from_stats(stats: &Stats) -> Self {
+    /// Those of the kernel.
+    pub fn from_stats(stats: &Stats) -> Self {
         let Stats { connections, packets_in, packets_out, bytes_in, bytes_out, .. } = *stats;
         Self { connections, packets_in, packets_out, bytes_in, bytes_out }
     }
 
     /// The counters' growth since `before`. A counter that is less than before was set to zero in between
     /// (`ipvsadm -Z`), or is that of a server which was deleted and added again.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub fn since(self, before: Self) -> Self {
         let since = |now: u64, before| now.checked_sub(before).unwrap_or(now);
         Self {
             connections: since(self.connections, before.connections),
@@ -46,9 +57,9 @@ impl Counters {
     }
 
     /// The growth in a second, if it took this interval. No time is taken for a nanosecond.
-    pub(super) fn in_a_second(self, interval: Duration) -> Rates {
+    pub fn in_a_second(self, interval: Duration) -> Rates {
         let seconds = interval.max(Duration::from_nanos(1)).as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "nobody reads sixteen digits of a rate")]
+        #[allow(clippy::cast_precision_loss, reason = "a rate is not read to sixteen digits")]
         let rate = |count: u64| count as f64 / seconds;
         Rates {
             connections_per_second: rate(self.connections),
@@ -82,13 +93,13 @@ impl AddAssign for Rates {
 }
 
 impl Rates {
-    /// Both ways.
-    pub(super) fn packets(&self) -> f64 {
+    /// Packets both ways.
+    pub fn packets(&self) -> f64 {
         self.packets_in_per_second + self.packets_out_per_second
     }
 
-    /// Both ways.
-    pub(super) fn bytes(&self) -> f64 {
+    /// Bytes both ways.
+    pub fn bytes(&self) -> f64 {
         self.bytes_in_per_second + self.bytes_out_per_second
     }
 }

@@ -1,12 +1,11 @@
+use operator::{
+    output::{Format, one_of_many},
+    top::text,
+};
+
 use super::{
-    super::{
-        super::{
-            documented::assert_documented,
-            output::{Format, one_of_many},
-        },
-        column::Column,
-        made_up::{frame, server, traffic, vip},
-    },
+    super::documented::assert_documented,
+    made_up::{frame, server, traffic, vip},
     *,
 };
 
@@ -50,4 +49,12 @@ fn its_json_is_documented() {
     let before = vec![server(vip(10, 80), 100, &[(1, 100)])];
     let now = vec![server(vip(10, 80), 300, &[(1, 300)])];
     assert_documented("top", &frame(before, now));
+}
+
+#[test]
+fn a_delay_is_a_number_of_seconds_within_reason() {
+    assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+    for odd in ["0", "-1", "nan", "inf", "1e9", "2s", ""] {
+        assert_eq!(seconds(odd), Err("from 0.1 to 3600".to_owned()), "{odd}");
+    }
 }

@@ -1,77 +1,8 @@
-//! Reads the virtual servers of a Service from the kernel.
+//! Real servers as the kernel has them, beside what is wanted.
 
 use std::collections::BTreeSet;
 
-use ipvs::{Ipvs, ObservedRealServer, Scheduler, ServiceAddress};
-use serde::{Deserialize, Serialize, Serializer};
-use service::Explanation;
-
-use crate::node::requirements;
-
-/// An address of the Service, and the virtual server there.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(from = "WithNulls")]
-pub(in crate::cli) struct VirtualServer {
-    pub(in crate::cli) address: ServiceAddress,
-    /// `None`: there is no virtual server. Its fields are null then.
-    #[serde(flatten, serialize_with = "or_nulls")]
-    pub(in crate::cli) found: Option<Found>,
-}
-
-/// A virtual server in the kernel.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Found {
-    pub(in crate::cli) scheduler: Scheduler,
-    pub(in crate::cli) real_servers: Vec<ObservedRealServer>,
-}
-
-#[derive(Deserialize)]
-struct WithNulls {
-    address: ServiceAddress,
-    scheduler: Option<Scheduler>,
-    real_servers: Option<Vec<ObservedRealServer>>,
-}
-
-impl From<WithNulls> for VirtualServer {
-    fn from(WithNulls { address, scheduler, real_servers }: WithNulls) -> Self {
-        let found = scheduler.zip(real_servers);
-        Self { address, found: found.map(|(scheduler, real_servers)| Found { scheduler, real_servers }) }
-    }
-}
-
-#[allow(clippy::ref_option, reason = "serde calls it like this")]
-fn or_nulls<S: Serializer>(found: &Option<Found>, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Fields<'a> {
-        scheduler: Option<Scheduler>,
-        real_servers: Option<&'a [ObservedRealServer]>,
-    }
-    let scheduler = found.as_ref().map(|found| found.scheduler);
-    let real_servers = found.as_ref().map(|found| &*found.real_servers);
-    Fields { scheduler, real_servers }.serialize(serializer)
-}
-
-/// Reads the virtual servers at the addresses of a served Service. Without addresses the kernel is not asked.
-pub(super) fn read(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
-    let mut servers = Vec::new();
-    let addresses = explanation.parts.iter().flat_map(|part| &part.addresses).map(|at| at.address);
-    let mut addresses = addresses.peekable();
-    if addresses.peek().is_none() {
-        return Ok(servers);
-    }
-    let mut kernel = requirements::open_ipvs()?;
-    for address in addresses {
-        let found = match kernel.virtual_server(address.into())? {
-            Some(server) => Some(Found {
-                scheduler: server.config.scheduler,
-                real_servers: kernel.real_servers(address.into())?,
-            }),
-            None => None,
-        };
-        servers.push(VirtualServer { address, found });
-    }
-    Ok(servers)
-}
+use ipvs::ObservedRealServer;
 
 /// A real server, as the kernel has it at all addresses of a part.
 #[derive(Default)]
@@ -139,19 +70,9 @@ impl InKernel {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{Protocol, RealServer};
-    use serde_json::json;
+    use ipvs::RealServer;
 
     use super::*;
-
-    #[test]
-    fn a_virtual_server_that_is_missing_has_its_fields_and_is_read_as_missing() {
-        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
-        let shown = serde_json::to_value(VirtualServer { address, found: None }).unwrap();
-        assert_eq!(shown, json!({ "address": address, "scheduler": null, "real_servers": null }));
-        let read: VirtualServer = serde_json::from_value(shown).unwrap();
-        assert!(read.address == address && read.found.is_none());
-    }
 
     #[test]
     fn another_limit_in_the_kernel_is_named() {

@@ -1,20 +1,41 @@
-//! Prints the answer as text.
+//! The answer of `explain`, as data and as text.
+
+mod in_kernel;
 
 use std::{
     fmt::{self, Write},
     net::IpAddr,
 };
 
-use ipvs::{RealServerAddress, Scheduler, ServiceAddress};
+use ipvs::{ObservedRealServer, RealServerAddress, Scheduler, ServiceAddress};
+use serde::{Deserialize, Serialize};
 use service::{
     AddressKind, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress, ExplainedBalancing,
     ExplainedPart, Explanation, LEAST_AFFINITY, Traffic, TrafficPolicy, printable_line,
 };
 
-use super::{
-    Answer,
-    in_kernel::{Found, InKernel},
-};
+use in_kernel::InKernel;
+
+/// The answer: the desired state with its reasons, and what the kernel has.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Answer {
+    /// The desired state.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+    /// The virtual servers at the addresses of the Service, as the kernel has them; `None` if it cannot be asked.
+    pub kernel: Option<Vec<VirtualServer>>,
+}
+
+/// An address of the Service, and the virtual server there. Without one its fields are `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct VirtualServer {
+    /// The address.
+    pub address: ServiceAddress,
+    /// The scheduler in the kernel.
+    pub scheduler: Option<Scheduler>,
+    /// The real servers in the kernel.
+    pub real_servers: Option<Vec<ObservedRealServer>>,
+}
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,20 +134,21 @@ impl Answer {
     fn other_scheduler(&self, at: &ExplainedAddress, part: &ExplainedPart) -> Option<Scheduler> {
         let wanted = part.direct_return.as_ref().or(self.explanation.balancing.as_ref());
         let wanted = wanted.filter(|_| at.held_by.is_none())?.scheduler;
-        Some(self.found(&at.address)?.scheduler).filter(|scheduler| *scheduler != wanted)
+        self.found(&at.address)?.scheduler.filter(|scheduler| *scheduler != wanted)
     }
 
-    /// Describes what the kernel has at an address.
-    fn found(&self, at: &ServiceAddress) -> Option<&Found> {
-        self.kernel.iter().flatten().find(|server| server.address == *at)?.found.as_ref()
+    /// The virtual server that the kernel has at an address.
+    fn found(&self, at: &ServiceAddress) -> Option<&VirtualServer> {
+        let mut servers = self.kernel.iter().flatten();
+        servers.find(|server| server.address == *at && server.scheduler.is_some())
     }
 
     /// The endpoints with their real servers in the kernel, then real servers that are no endpoints any more.
     fn real_server_rows(&self, part: &ExplainedPart) -> Vec<(String, String)> {
         let served = part.addresses.iter().filter(|at| at.held_by.is_none());
-        let served: Vec<&Found> = served.filter_map(|at| self.found(&at.address)).collect();
+        let served: Vec<&VirtualServer> = served.filter_map(|at| self.found(&at.address)).collect();
         let here = |address: &RealServerAddress| {
-            let everywhere = served.iter().map(|found| &found.real_servers);
+            let everywhere = served.iter().map(|found| found.real_servers.as_deref().unwrap_or_default());
             InKernel::summary(
                 everywhere.map(|all| all.iter().find(|server| server.config.address == *address)),
             )
@@ -160,7 +182,7 @@ impl Answer {
             rows.push((endpoint.address.to_string(), words));
         }
         let known = |address| part.endpoints.iter().any(|endpoint| endpoint.address == address);
-        let all = served.iter().flat_map(|found| &found.real_servers);
+        let all = served.iter().flat_map(|found| found.real_servers.iter().flatten());
         let mut gone: Vec<_> = all.map(|server| server.config.address).filter(|it| !known(*it)).collect();
         gone.sort_unstable();
         gone.dedup();
@@ -236,7 +258,8 @@ impl fmt::Display for Heading<'_> {
     }
 }
 
-fn kind(kind: AddressKind) -> &'static str {
+/// The kind of an address, as text.
+pub fn kind(kind: AddressKind) -> &'static str {
     match kind {
         AddressKind::ClusterIp => "ClusterIP",
         AddressKind::NodePort => "NodePort",
@@ -255,4 +278,21 @@ fn policy(at: &ExplainedAddress) -> String {
         TrafficPolicy::Local => "Local",
     };
     format!("{field} {value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_virtual_server_that_is_missing_has_its_fields_and_is_read_as_missing() {
+        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
+        let missing = VirtualServer { address, scheduler: None, real_servers: None };
+        let shown = serde_json::to_value(&missing).unwrap();
+        assert_eq!(shown, json!({ "address": address, "scheduler": null, "real_servers": null }));
+        assert_eq!(serde_json::from_value::<VirtualServer>(shown).unwrap(), missing);
+    }
 }

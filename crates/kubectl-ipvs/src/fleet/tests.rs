@@ -3,13 +3,12 @@ use std::{
     time::Duration,
 };
 
+use operator::output::json;
 use serde_json::json;
+use testkit::documented::assert_explained;
 
 use super::{
-    super::{
-        super::{documented::assert_explained, output::json},
-        canned::{Canned, answers, pod},
-    },
+    super::canned::{Canned, answers, pod},
     *,
 };
 
