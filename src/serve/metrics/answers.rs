@@ -1,15 +1,51 @@
-//! Metrics of the conntrack thread.
+//! Metrics of what is answered and cleaned up beside the syncs: `/healthz` and `/livez`, and the conntrack thread.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use ipvs::Family;
 use netfilter::conntrack::{Deleted, StaleFlows};
-use prometheus_client::{metrics::histogram::Histogram, registry::Registry};
 
-use crate::serve::metrics::{
-    by_family::ByFamily,
-    text::{Total, work_duration},
-};
+use super::text::{ByFamily, Histogram, Registry, Total, labels};
+
+/// The counts of responses. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct HealthAnswers {
+    /// Responses of `/healthz`.
+    pub healthz: StatusCounts,
+    /// Responses of `/livez`.
+    pub livez: StatusCounts,
+}
+
+/// The counts of one page, by status.
+#[derive(Clone, Debug, Default)]
+pub struct StatusCounts {
+    ok: Total,
+    unavailable: Total,
+}
+
+impl HealthAnswers {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.healthz.register(
+            registry,
+            "kubeproxy_proxy_healthz_total",
+            "Cumulative proxy healthz HTTP status",
+        );
+        self.livez.register(registry, "kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status");
+    }
+}
+
+impl StatusCounts {
+    /// Counts a response: 200, or 503.
+    pub fn count(&self, ok: bool) {
+        if ok { &self.ok } else { &self.unavailable }.add(1);
+    }
+
+    fn register(&self, registry: &mut Registry, name: &str, help: &str) {
+        let by_code = [("200", &self.ok), ("503", &self.unavailable)];
+        let labelled = by_code.map(|(code, count)| (labels([("code", code)]), count.clone()));
+        registry.register_labelled(name, help, labelled);
+    }
+}
 
 /// Metrics of the flows that the thread deletes.
 #[derive(Clone, Debug)]
@@ -22,9 +58,9 @@ struct FamilyCleanupMetrics {
 }
 
 impl CleanupMetrics {
-    pub(crate) fn register(families: &BTreeSet<Family>, registry: &mut Registry) -> Self {
+    pub(super) fn register(families: &BTreeSet<Family>, registry: &mut Registry) -> Self {
         let families = ByFamily::new(families, || FamilyCleanupMetrics {
-            took: work_duration(),
+            took: Histogram::of_work(),
             deleted: Total::default(),
         });
         families.register(
@@ -47,7 +83,7 @@ impl CleanupMetrics {
     pub fn record(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for (family, of) in self.0.iter() {
             if flows.addresses().any(|to| Family::from(to.ip) == *family) {
-                of.took.observe(took.as_secs_f64());
+                of.took.observe(took);
                 of.deleted.add(deleted.count(*family));
             }
         }
@@ -59,7 +95,26 @@ mod tests {
     use ipvs::{Protocol, ServiceAddress};
 
     use super::*;
-    use crate::serve::metrics::text;
+
+    #[test]
+    fn answers_are_counted_by_page_and_status() {
+        let answers = HealthAnswers::default();
+        let mut registry = Registry::default();
+        answers.register(&mut registry);
+        answers.healthz.count(false);
+        answers.healthz.count(false);
+        answers.livez.count(true);
+        let expected = r#"# HELP kubeproxy_proxy_healthz_total Cumulative proxy healthz HTTP status.
+# TYPE kubeproxy_proxy_healthz_total counter
+kubeproxy_proxy_healthz_total{code="200"} 0
+kubeproxy_proxy_healthz_total{code="503"} 2
+# HELP kubeproxy_proxy_livez_total Cumulative proxy livez HTTP status.
+# TYPE kubeproxy_proxy_livez_total counter
+kubeproxy_proxy_livez_total{code="200"} 1
+kubeproxy_proxy_livez_total{code="503"} 0
+"#;
+        assert_eq!(registry.text(), expected);
+    }
 
     #[test]
     fn a_reading_counts_for_the_families_of_the_flows_that_it_looked_for() {
@@ -75,7 +130,7 @@ mod tests {
             Deleted { ipv4: 1, ipv6: 4 },
             took,
         );
-        let page = text::encode(&registry);
+        let page = registry.text();
         for line in [
             "# TYPE kubeproxy_conntrack_reconciler_deleted_entries_total counter",
             r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 3"#,
