@@ -1,14 +1,13 @@
 //! The daemon: connects the source, the writer thread, what it serves and the checks of the node.
 
 mod control_handler;
-mod exit;
 mod held_advice;
-mod identity;
 mod kernel;
 mod node_checks;
 mod observers;
 mod pod_cidrs;
 mod problems;
+mod reload;
 mod without_daemon;
 mod writer;
 
@@ -56,14 +55,13 @@ use crate::{
     },
     version::VERSION,
 };
-use control_handler::ControlHandler;
-use exit::credentials::Credentials;
+use control_handler::{ControlHandler, Identity};
 use held_advice::HeldAdvice;
-use identity::Identity;
 use kernel::OpenedKernel;
 use observers::{Reported, Shown, observers};
 use pod_cidrs::PodCidrGuard;
 use problems::Problems;
+use reload::Credentials;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
 
@@ -110,7 +108,7 @@ async fn take_turn(
     let unusable = advice.config_file.clone();
     let mut end = pin!(async {
         select! {
-            error = exit::config_file::changed(settings, reread, suits, unusable, outbox.clone()) => Err(error),
+            error = reload::configuration_changed(settings, reread, suits, unusable, outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = signals.received() => Ok(()),
         }
@@ -183,7 +181,7 @@ impl Daemon<'_> {
 
     async fn show(&self, place: HttpEndpoint, pages: Arc<impl Pages>) -> anyhow::Error {
         let (hard_fail, unbound) = (self.settings.bind_address_hard_fail, &self.problems.unbound);
-        endpoint::serve(place, hard_fail, pages, unbound, self.outbox).await
+        endpoint::serve_endpoint(place, hard_fail, pages, unbound, self.outbox).await
     }
 
     /// Opens the kernel once it is known how pods are recognised, and works.
@@ -299,7 +297,7 @@ impl Daemon<'_> {
             error = guard.broken() => Err(error),
             never = problems.node.tell(*outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &families, handle, first_sync_ended.clone()) => Err(error),
-            never = kernel::nf_tables::follow(nf_tables_port, handle, &recheck, first_sync_ended) => match never {},
+            never = kernel::notifications::follow_nf_tables(nf_tables_port, handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
             never = log_dropped(self.log_level.limit()) => match never {},

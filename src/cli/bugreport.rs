@@ -1,23 +1,24 @@
 //! `kube-ipvs bugreport`: one archive with what a bug report needs.
 //!
 //! It has no secrets because nothing is read that has any: no kubeconfig, no token, no Secret, no environment. In the
-//! configuration, which the daemon tells, a kubeconfig is a path.
+//! configuration, which comes from the daemon, a kubeconfig is a path.
 
-mod archive;
 mod daemon;
 mod kernel;
 mod node;
 
 use std::{
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context, ensure};
+use flate2::{Compression, write::GzEncoder};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use service::one_line;
+use tar::{Builder, Header};
 
 use super::{
     output::{self, print},
@@ -51,11 +52,11 @@ pub(super) fn bugreport(BugReport { file, daemon: socket }: &BugReport) -> anyho
     if path == Path::new("-") {
         let out = io::stdout().lock();
         ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
-        archive::write(out, &directory, now, &items(&daemon, socket)).context("standard output")?;
+        write_archive(out, &directory, now, &items(&daemon, socket)).context("standard output")?;
     } else {
         let cannot = || format!("{} cannot be written; - is standard output", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
-        archive::write(out, &directory, now, &items(&daemon, socket)).with_context(cannot)?;
+        write_archive(out, &directory, now, &items(&daemon, socket)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -93,6 +94,27 @@ fn both<T>(
 /// As `-o json` prints it.
 fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(output::json(value)?)
+}
+
+/// Writes the items as files of one directory. In place of one that cannot be had there is `NAME.error.txt`.
+fn write_archive(out: impl Write, directory: &str, now: Timestamp, items: &[Item]) -> io::Result<()> {
+    let mut archive = Builder::new(GzEncoder::new(out, Compression::default()));
+    for Item { name, content } in items {
+        let added = match content {
+            Ok(text) => add(&mut archive, &format!("{directory}/{name}"), now, text),
+            Err(why) => add(&mut archive, &format!("{directory}/{name}.error.txt"), now, &format!("{why}\n")),
+        };
+        added?;
+    }
+    archive.into_inner()?.finish()?.flush()
+}
+
+fn add(archive: &mut Builder<impl Write>, path: &str, now: Timestamp, text: &str) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_mtime(now.as_second().try_into().unwrap_or_default());
+    header.set_size(text.len().try_into().unwrap_or(u64::MAX));
+    archive.append_data(&mut header, path, text.as_bytes())
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod names;
 mod sample;
 #[cfg(feature = "tui")]
 mod screen;
-mod syn_recv;
 #[cfg(test)]
 mod tests;
 

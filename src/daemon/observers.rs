@@ -7,7 +7,7 @@ use ipvs::Family;
 use reconciler::Observer;
 use tokio::sync::{oneshot, watch};
 
-use super::{Daemon, kernel::first_sync::FirstSyncEnd};
+use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
     events::{ForeignEvents, RepairEvents},

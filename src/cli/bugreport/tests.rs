@@ -43,7 +43,7 @@ fn unpacked(archive: &[u8]) -> (BTreeMap<String, String>, Vec<u8>) {
 
 fn written(items: &[Item]) -> (BTreeMap<String, String>, Vec<u8>) {
     let mut archive = Vec::new();
-    archive::write(&mut archive, "report", Timestamp::UNIX_EPOCH, items).unwrap();
+    write_archive(&mut archive, "report", Timestamp::UNIX_EPOCH, items).unwrap();
     unpacked(&archive)
 }
 

@@ -7,7 +7,7 @@ use kubernetes::api::{Watch, WatchState};
 use reconciler::{BusyWith, Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
 use service::printable_line;
 
-use super::super::{ago::Time, resync::summary};
+use super::super::{output::Time, requests::summary};
 use crate::{
     config::VipBinding,
     node::advice::{Advice, Severity},
@@ -22,7 +22,7 @@ const FIRST_UNBOUND: usize = 5;
 /// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
-pub(super) fn text(status: &DaemonStatus) -> String {
+pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
     let DaemonStatus { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);

@@ -9,7 +9,12 @@ use ipvs::{
 
 use reconciler::VirtualServerOwner;
 
-use super::{Frame, meter::Meter, names::Names, sample::Sample, syn_recv::SynRecv};
+use super::{
+    Frame,
+    meter::Meter,
+    names::Names,
+    sample::{Sample, SynRecv},
+};
 
 /// `TCP 10.96.0.LAST:PORT`.
 pub(super) fn vip(last: u8, port: u16) -> ServiceAddress {

@@ -11,7 +11,7 @@ use ipvs::{ServiceAddress, VirtualServerId};
 use reconciler::VirtualServerOwner;
 use service::{ObjectName, one_line};
 
-use super::{super::ago::Time, sample::Sample};
+use super::{super::output::Time, sample::Sample};
 use crate::serve::control::{AskError, Client, Control as _};
 
 /// The shortest time between two requests. The daemon reads no kernel to answer, but its writer can do nothing else

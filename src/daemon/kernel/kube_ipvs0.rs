@@ -8,7 +8,7 @@ use ipvs::Family;
 use reconciler::Handle;
 use tokio::{select, sync::watch, task::spawn_blocking};
 
-use super::subscription::resubscribing;
+use super::notifications::resubscribing;
 use crate::node::{families::families as families_here, vip_binding::outward};
 
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at

@@ -6,8 +6,7 @@ use std::{
 use super::{
     super::{
         made_up::{server, vip},
-        sample::Sample,
-        syn_recv::SynRecv,
+        sample::{Sample, SynRecv},
     },
     *,
 };
