@@ -2,11 +2,7 @@
 //! stale UDP flows.
 
 pub(crate) mod cleanup;
-mod cleanup_metrics;
 mod settings;
 pub(crate) mod table_full;
-mod table_metrics;
 
-pub use cleanup_metrics::CleanupMetrics;
 pub use settings::TableSize;
-pub(crate) use table_metrics::ConntrackTable;

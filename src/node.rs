@@ -8,7 +8,6 @@ pub mod advice;
 pub(crate) mod families;
 pub(crate) mod host_firewall;
 pub mod init;
-pub(crate) mod ipvs_table_metrics;
 pub mod limits;
 pub(crate) mod oom;
 pub mod requirements;

@@ -12,7 +12,7 @@ use reconciler::StaleFlowCallback;
 use service::one_line;
 use tracing::{debug, warn};
 
-use super::cleanup_metrics::CleanupMetrics;
+use crate::serve::metrics::CleanupMetrics;
 
 /// The pause after a reading, as a multiple of its duration: a million entries take a second, and Services whose
 /// endpoints come and go must not keep a processor busy. Flows that arrive during the pause share one reading.

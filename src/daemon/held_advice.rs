@@ -1,6 +1,6 @@
 //! All advice that holds now.
 
-use super::exit::config_file::UnusableFile;
+use super::reload::UnusableFile;
 use crate::node::advice::{Advice, CurrentAdvice};
 
 /// The advice that holds now, by who finds it. Clones share it.

@@ -17,7 +17,7 @@ use tokio::{
 use tracing::debug;
 use watcher::{Kernel, Observed, Ownership, Plan, VirtualServerImages, diff_everything};
 
-use super::{control_socket::put_first, pod_cidrs::PodCidrs};
+use super::{control_handler::put_first, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
     node::{families, limits, requirements, vip_binding::vip_binding},

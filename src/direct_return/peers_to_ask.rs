@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use reconciler::{ChangeEvent, Observer, SyncEvent, Trigger};
+use reconciler::{Observer, SyncEvent, Trigger};
 use tokio::sync::watch;
 
 /// The nodes to ask.
@@ -28,8 +28,6 @@ impl PeersObserver {
 }
 
 impl Observer for PeersObserver {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let direct_return = !sync.state.unpacking().is_empty();
         let peers = sync.state.peers_with_endpoints();

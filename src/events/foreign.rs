@@ -1,6 +1,6 @@
 //! Events about virtual servers of others that were removed.
 
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 
 use super::{Cause, Outbox};
 
@@ -9,8 +9,6 @@ use super::{Cause, Outbox};
 pub struct ForeignEvents(pub Outbox);
 
 impl Observer for ForeignEvents {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let removed = &sync.report.removed_foreign;
         if removed.count > 0 {

@@ -1,6 +1,6 @@
 //! Events about repairs of what something else had changed.
 
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 
 use super::{Cause, Outbox};
 
@@ -8,8 +8,6 @@ use super::{Cause, Outbox};
 pub struct RepairEvents(pub Outbox);
 
 impl Observer for RepairEvents {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let Some(first) = sync.report.first_repair() else { return };
         let others = if sync.report.repairs.len() > 1 { " and more" } else { "" };

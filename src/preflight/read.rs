@@ -14,7 +14,7 @@ use service::{AddressKind, ObjectName, State};
 use super::{arp::Network, ports::listeners};
 use crate::{
     config::Settings,
-    serve::control::{self, Request, Response},
+    serve::control::{self, Client, Control as _},
     takeover::instance_lock,
 };
 
@@ -42,10 +42,7 @@ fn socket(settings: Option<&Settings>) -> &Path {
 
 /// The version of the kube-ipvs that answers at its control socket, if one does.
 pub(super) fn kube_ipvs(settings: Option<&Settings>) -> Option<String> {
-    match control::ask(socket(settings), &Request::Status).ok()? {
-        Response::Status(status) => Some(status.daemon.version),
-        _ => None,
-    }
+    Some(Client::new(socket(settings)).status().ok()?.daemon.version)
 }
 
 /// The addresses at which somebody listens.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use kubernetes::api::Watches;
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use rustc_hash::FxHasher;
 use service::{Change, Event, Service};
 use tokio::{
@@ -63,8 +63,6 @@ impl NodesNeeded {
 }
 
 impl Observer for NodesNeeded {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.set(sync.state.needs_nodes());
     }

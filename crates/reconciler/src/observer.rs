@@ -37,8 +37,11 @@ impl fmt::Debug for Callbacks {
 
 /// Is called after each change and each sync. The writer thread calls it: it must not block.
 pub trait Observer: Send {
-    /// Called when a change from the API server or the directory was applied to the desired state.
-    fn on_change_applied(&mut self, change: ChangeEvent);
+    /// Called when a change from the API server or the directory was applied to the desired state. Most observers need
+    /// only the syncs.
+    fn on_change_applied(&mut self, change: ChangeEvent) {
+        _ = change;
+    }
 
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);

@@ -273,7 +273,7 @@ async fn broken_proxy_takes_the_node_out_and_a_leaving_node_does_not() {
 #[tokio::test]
 async fn a_service_of_which_something_is_left_keeps_its_answer() {
     let mut node = Node::everywhere();
-    node.change([Change::ApplyService(web(free_port())), pods(Family::V4, 1, 0)]);
+    node.change([Change::Services(Event::Apply(web(free_port()))), pods(Family::V4, 1, 0)]);
     node.wanted.mark_unchanged();
     node.state.apply(pods(Family::V4, 3, 0));
     let left = [ObjectName::new("shop", "web")].into();

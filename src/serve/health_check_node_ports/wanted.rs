@@ -8,7 +8,7 @@ use std::{
 
 use ipvs::Family;
 use netfilter::{Element, HealthCheckPort};
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use service::{NodePortAddresses, ObjectName, State};
 use tokio::sync::watch;
 
@@ -92,8 +92,6 @@ fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>
 }
 
 impl Observer for AnswerObserver {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     /// An incomplete sync is ignored, and so are Services of which something is left: clients must not come before they
     /// can be served.
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {

@@ -16,7 +16,7 @@ use crate::common::{service, slice};
 use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
-use reconciler::{Callbacks, ChangeEvent, Handle, Observer, SyncEvent, Timing, start};
+use reconciler::{Callbacks, Handle, Observer, SyncEvent, Timing, start};
 use service::{Change, EndpointSlice, Event, Options, Service, State};
 use testkit::{
     lab::{Host, Lab},
@@ -44,8 +44,6 @@ pub(crate) struct Syncs {
 }
 
 impl Observer for Syncs {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.left.store(sync.report.left, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);

@@ -8,9 +8,7 @@ use std::{
 use ipvs::{Family, Protocol::Tcp, VirtualServerId};
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{
-    ChangeEvent, FailureKind, Observer, Programmed, RepairKind, Subsystem, SyncEvent, SyncStats,
-};
+use reconciler::{FailureKind, Observer, Programmed, RepairKind, Subsystem, SyncEvent, SyncStats};
 use service::{Change, Event, Service};
 use testkit::{FakeKernel, fake_kernel::Fault};
 
@@ -19,8 +17,6 @@ use crate::common::{Running, Setup, active_connections, at, real, service, slice
 struct Listener(Sender<SyncStats>);
 
 impl Observer for Listener {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.0.send(sync.stats.clone()).unwrap();
     }

@@ -153,8 +153,8 @@ fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
         services.push(Service { cluster_ips: vec![[10, 96, 0, number].into()], name: name.clone(), ..web() });
         slices.push(EndpointSlice { name: name.clone(), service: name, ..slice(&[1, 2, 3]) });
     }
-    reconciler.apply_change(Change::ReplaceServices(services));
-    reconciler.apply_change(Change::ReplaceSlices(slices));
+    reconciler.apply_change(Change::Services(Event::Replace(services)));
+    reconciler.apply_change(Change::Slices(Event::Replace(slices)));
     fake.state().refused_vips.insert(VIP.ip);
     let refused = |synced: &SyncResult| {
         let of_kind = synced.stats.failures.iter().filter(|((_, kind), _)| *kind == FailureKind::Refused);
