@@ -49,15 +49,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// kube-ipvs as it is in the container image.
     pub(crate) fn new() -> Result<Self> {
-        Self::with(image_program::build(Platform::HERE)?)
-    }
-
-    /// kube-ipvs as it is in the tests, which is there sooner.
-    pub(crate) fn unoptimised() -> Result<Self> {
-        Self::with(workspace::daemon()?)
-    }
-
-    fn with(kube_ipvs: PathBuf) -> Result<Self> {
+        let kube_ipvs = image_program::build(Platform::HERE)?;
         let kube_proxy = guest::go::control_plane::kube_proxy()?;
         Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy })
     }

@@ -1,6 +1,5 @@
 //! Prometheus' own tools: prom2json, which reads metrics with its parser, for `tests/peer/metrics.rs`;
-//! promtool, which checks metrics and alerts, for `tests/api/monitoring.rs`; and the server, which answers the panels of the
-//! dashboard for `cargo xtask dashboard`.
+//! promtool, which checks metrics, alerts and the expressions of the dashboard, for `tests/api/monitoring.rs`.
 
 use std::path::PathBuf;
 
@@ -8,17 +7,17 @@ use super::Module;
 
 const PROM2JSON: &str = "prom2json";
 const PROMTOOL: &str = "promtool";
-const SERVER: &str = "prometheus";
 
-/// promtool's and the server's.
+/// promtool's.
 pub const MODULE: Module = Module {
     name: "prometheus",
     tags: "remove_all_sd",
     cgo: false,
-    programs: &[
-        (PROMTOOL, "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus"),
-        (SERVER, "github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus"),
-    ],
+    programs: &[(
+        PROMTOOL,
+        "github.com/prometheus/prometheus/cmd/promtool",
+        "github.com/prometheus/prometheus",
+    )],
 };
 
 /// prom2json's, by itself: with the parser that promtool needs, prom2json 1.4 panics.
@@ -41,10 +40,4 @@ pub fn prom2json() -> anyhow::Result<PathBuf> {
 /// Where promtool is.
 pub fn promtool() -> anyhow::Result<PathBuf> {
     Ok(MODULE.built()?.join(PROMTOOL))
-}
-
-/// Where the server is, and promtool. The server has no pages for a browser.
-pub fn server_and_promtool() -> anyhow::Result<[PathBuf; 2]> {
-    let directory = MODULE.built()?;
-    Ok([SERVER, PROMTOOL].map(|name| directory.join(name)))
 }
