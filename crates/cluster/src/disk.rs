@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::go::{clients, cluster, control_plane};
-use guest::programs::{self, Program, run};
+use guest::programs::run;
 use guest::{cache, debian_root};
 
 use crate::images;
@@ -42,17 +42,6 @@ const PACKAGES: &[&str] = &[
     "systemd-sysv",
     "tcpdump",
     "udev",
-];
-
-/// What this machine needs.
-const TOOLS: &[Program] = &[
-    Program { name: "curl", package: "curl" },
-    Program { name: "ip", package: "iproute2" },
-    Program { name: "mkfs.ext4", package: "e2fsprogs" },
-    Program { name: "ssh", package: "openssh-client" },
-    Program { name: "ssh-keygen", package: "openssh-client" },
-    Program { name: "gcc", package: "gcc" },
-    Program { name: "sysctl", package: "procps" },
 ];
 
 /// Its size, of which a fifth is used at first.
@@ -101,8 +90,6 @@ const NOT_STARTED: [&str; 7] = [
 
 /// The directory with the disk and the key that opens it, from the cache or made now.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    ensure!(programs::is_root(), "a cluster's network and disks need root");
-    programs::ensure(TOOLS)?;
     let cache = cache::directory("disk")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
     lock.lock().context("waiting for another xtask's build of a disk")?;

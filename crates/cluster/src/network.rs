@@ -16,7 +16,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::{self, Program};
 
 use crate::node::Node;
 
@@ -39,13 +38,6 @@ const NODES: &str = "10.200.0.0/24";
 
 /// Where load balancers have their addresses.
 const BALANCED: &str = "10.201.0.0/24";
-
-/// What this machine needs for them.
-const TOOLS: &[Program] = &[
-    Program { name: "ip", package: "iproute2" },
-    Program { name: "nft", package: "nftables" },
-    Program { name: "sysctl", package: "procps" },
-];
 
 /// A program that runs on the router.
 pub(crate) fn on_router(program: impl AsRef<OsStr>) -> Command {
@@ -87,7 +79,6 @@ const SETTINGS: [&str; 6] = [
 
 /// Makes the namespaces, their link, and the bridge.
 pub(crate) fn create() -> Result<()> {
-    programs::ensure(TOOLS)?;
     ip(&["netns", "add", ROUTER])?;
     ip(&["netns", "add", OUTSIDE])?;
     on(ROUTER, "link set lo up")?;

@@ -13,7 +13,8 @@
 //! the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
 //! initramfs (QEMU).
 //!
-//! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo, after saying so.
+//! What a command takes of the machine is found before it begins ([`needs`]). Packages that are missing are installed
+//! with `apt-get`, as root or through sudo, after the whole command line was printed.
 //! Downloads and builds go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`), outside the repository, so
 //! that a fresh clone finds them.
 
@@ -26,6 +27,7 @@ pub mod documents;
 pub mod earlier;
 pub mod go;
 pub mod image_program;
+pub mod needs;
 pub mod oci;
 pub mod platform;
 pub mod process;

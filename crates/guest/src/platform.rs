@@ -60,7 +60,7 @@ impl Platform {
     }
 
     /// Compiles the little C there is (in ring), which uses no C library.
-    const fn compiler(self) -> Program {
+    pub(crate) const fn compiler(self) -> Program {
         match self {
             Self::Amd64 => Program { name: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
             Self::Arm64 => Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },

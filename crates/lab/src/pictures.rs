@@ -14,12 +14,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::api_server;
-use guest::programs::{self, Program};
+use guest::needs::GRAPHVIZ;
+use guest::programs;
 use guest::workspace;
 use guest::{Guest, KernelArgs};
-
-/// What draws the way of a packet.
-const GRAPHVIZ: Program = Program { name: "dot", package: "graphviz" };
 
 /// The command line of `cargo xtask pictures`.
 #[derive(clap::Args)]
@@ -40,7 +38,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
-    programs::ensure(&[GRAPHVIZ])?;
     let (daemon, myself) = (workspace::daemon()?, workspace::myself()?);
     let mut guest = Guest { timeout: Duration::from_secs(300), memory: 4096, ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));

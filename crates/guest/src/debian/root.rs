@@ -8,10 +8,9 @@ use anyhow::{Context as _, ensure};
 
 use super::suite::{self, Suite};
 use crate::cache;
+use crate::needs::MMDEBSTRAP;
 use crate::platform::Platform;
-use crate::programs::{self, Program, run};
-
-const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
+use crate::programs::{self, run};
 
 /// Nobody reads them there.
 const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];

@@ -11,7 +11,7 @@ use super::control_plane::{self, APISERVER, ETCD, KUBE_PROXY};
 use super::{Module, Program};
 
 /// An API server of one version.
-pub struct ApiServer(pub(super) Module);
+pub struct ApiServer(pub(crate) Module);
 
 /// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the one before that of the
 /// other tests, with its kube-proxy.

@@ -19,7 +19,7 @@ use crate::debian::apt::Apt;
 use crate::debian::kernel_package::entries;
 use crate::debian::suite::Suite;
 use crate::platform::Platform;
-use crate::programs::{Program, run};
+use crate::programs::{self, Program, run};
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
 const SOURCE: &str = "linux-source";
@@ -64,6 +64,7 @@ pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     if finished.is_file() {
         return Ok(finished);
     }
+    programs::ensure(TOOLS)?;
     eprintln!(
         "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
     );

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
 
 use guest::compiler;
-use guest::programs::{self, Program};
+use guest::needs::VALGRIND;
+use guest::programs;
 use guest::workspace;
 
-const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
 /// The accepted growth, in percent.
 const TOLERANCE: u64 = 10;
 

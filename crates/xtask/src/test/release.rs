@@ -14,7 +14,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::{self, Program, run as run_program};
+use guest::programs::run as run_program;
 use guest::source::Source;
 use guest::workspace;
 
@@ -23,22 +23,12 @@ use keys::Keys;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What an operator has, beside what every Debian has.
-const PROGRAMS: &[Program] = &[
-    Program { name: "minisign", package: "minisign" },
-    Program { name: "rpm", package: "rpm" },
-    Program { name: "skopeo", package: "skopeo" },
-    Program { name: "systemd-analyze", package: "systemd" },
-    Program { name: "curl", package: "curl" },
-];
-
 /// Runs all of it in order, up to the first that fails, whose files stay.
 pub(super) fn run() -> Report {
     Report::of_steps(try_steps)
 }
 
 fn try_steps(report: &mut Report) -> Result<()> {
-    programs::ensure(PROGRAMS)?;
     let source = Source::here().context("git does not know these sources")?;
     ensure!(source.is_clean, "there are changes that are not committed: what is tried is a commit");
     let place = workspace::root().join("target/try-release");
