@@ -2,18 +2,21 @@
 //!
 //! It is made once and kept in the user's cache. A node's own disk holds what differs from it.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::{clients, cluster, control_plane};
-use guest::programs::run;
-use guest::{cache, debian_root};
+use guest::{
+    cache, debian_root,
+    go::{clients, cluster, control_plane},
+    programs::run,
+};
 
-use crate::images;
-use crate::state::named;
+use crate::{images, state::named};
 
 /// What a node has beside the essential packages: what kubeadm asks for, and what an operator looks at it with.
 const PACKAGES: &[&str] = &[

@@ -4,9 +4,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use crate::network;
-use crate::node::NodeProcess;
-use crate::state::{self, named};
+use crate::{
+    network,
+    node::NodeProcess,
+    state::{self, named},
+};
 
 /// Stops what runs and removes what is there, whatever it was that started it.
 pub(crate) fn run() -> Result<()> {

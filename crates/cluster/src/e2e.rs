@@ -7,22 +7,28 @@ mod junit;
 mod selection;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Instant,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::{clients, cluster};
-use guest::workspace;
-use serde::{Deserialize, Serialize};
-
-use crate::load_balancer::LoadBalancer;
-use crate::state::{self, Cluster, named};
-use crate::{network, proxy};
+use guest::{
+    go::{clients, cluster},
+    workspace,
+};
 use junit::Outcome;
 use selection::Selection;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    load_balancer::LoadBalancer,
+    network, proxy,
+    state::{self, Cluster, named},
+};
 
 /// How many tests run at a time: as many as two processors can have without most of them being late.
 const PROCS: u8 = 8;

@@ -3,22 +3,25 @@
 //! There is no registry: they are made of programs built from source, over a layer of the distribution's own packages.
 //! What a test asks for but does not look into, such as nginx, is agnhost under that name.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::debian_root;
-use guest::go::{clients, cluster, control_plane};
-use guest::oci::{Compression, Labels, Layer, Layout};
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{
+    debian_root,
+    go::{clients, cluster, control_plane},
+    oci::{Compression, Labels, Layer, Layout},
+    platform::Platform,
+    programs::run,
+};
 use serde_json::json;
 
-use crate::pod_network;
-use crate::state::named;
+use crate::{pod_network, state::named};
 
 /// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
 const TOOLS: &[&str] = &[

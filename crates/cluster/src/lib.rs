@@ -32,9 +32,7 @@ mod status;
 mod up;
 mod web;
 
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
-use std::process::ExitCode;
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};

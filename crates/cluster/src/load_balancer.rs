@@ -9,16 +9,19 @@ mod nodes;
 mod services;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
-use crate::state::Cluster;
 use announced::Announced;
 pub(crate) use nodes::EXCLUDED;
 use nodes::TakingPart;
 use services::Balanced;
 use watch::Watch;
+
+use crate::state::Cluster;
 
 /// How often nodes are asked, and the pause before kubectl is started again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -8,12 +8,14 @@
 //!
 //! The machine itself has no address in either, and no way into them.
 
-use std::ffi::OsStr;
-use std::io::Write as _;
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{
+    ffi::OsStr,
+    io::Write as _,
+    net::Ipv4Addr,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 

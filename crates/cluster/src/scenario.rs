@@ -13,10 +13,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::load_balancer::LoadBalancer;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
-use crate::web;
+use crate::{
+    load_balancer::LoadBalancer,
+    proxy::{self, Proxy},
+    state::Cluster,
+    web,
+};
 
 /// The command line of `cargo xtask cluster try`.
 #[derive(clap::Args)]

@@ -2,8 +2,10 @@
 
 use anyhow::{Result, ensure};
 
-use crate::kubectl;
-use crate::state::{self, Cluster};
+use crate::{
+    kubectl,
+    state::{self, Cluster},
+};
 
 /// Prints the nodes, and what runs on them. Fails if one is off.
 pub(crate) fn run() -> Result<()> {

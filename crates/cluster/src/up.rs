@@ -1,16 +1,17 @@
 //! `cargo xtask cluster up`: from nothing to a cluster that serves.
 
-use std::fs;
-use std::thread;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::node::Node;
-use crate::pod_network::{self, PodNetwork};
-use crate::progress::Progress;
-use crate::proxy::{self, Proxy};
-use crate::state::{self, Cluster};
-use crate::{disk, kubeadm, kubectl, network};
+use crate::{
+    disk, kubeadm, kubectl, network,
+    node::Node,
+    pod_network::{self, PodNetwork},
+    progress::Progress,
+    proxy::{self, Proxy},
+    state::{self, Cluster},
+};
 
 /// The command line of `cargo xtask cluster up`.
 #[derive(clap::Args)]

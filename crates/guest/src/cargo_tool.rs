@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 
-use crate::cache;
-use crate::workspace::cargo;
+use crate::{cache, workspace::cargo};
 
 /// A program on crates.io, at the version that we use.
 pub struct CargoTool {

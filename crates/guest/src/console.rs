@@ -1,8 +1,10 @@
 //! What a guest's kernel has printed.
 
-use std::fmt::{self, Display};
-use std::fs;
-use std::path::Path;
+use std::{
+    fmt::{self, Display},
+    fs,
+    path::Path,
+};
 
 use crate::{Guest, TIMED_OUT};
 

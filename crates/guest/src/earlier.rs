@@ -1,13 +1,10 @@
 //! The program of the version before, which the present one has to go together with.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, ensure};
 
-use crate::programs::run;
-use crate::{cache, workspace};
+use crate::{cache, programs::run, workspace};
 
 /// What stands for it until there is a tag: a commit of the days before the API server was asked for protobuf.
 const UNTIL_THERE_IS_A_TAG: &str = "24c03c91f26459a45568e5c66c24934e793099ca";

@@ -14,15 +14,16 @@ pub mod crane;
 pub mod nfpm;
 pub mod prometheus;
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::needs::PIP;
-use crate::{cache, programs, workspace};
+use crate::{cache, needs::PIP, programs, workspace};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
 pub struct Module {

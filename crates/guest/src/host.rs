@@ -1,12 +1,14 @@
 //! The host as guest: the command just runs. Tests make their own network namespaces.
 
-use std::ffi::OsString;
-use std::process::Stdio;
+use std::{ffi::OsString, process::Stdio};
 
 use anyhow::Context as _;
 
-use crate::relay::{self, Tap};
-use crate::{Guest, supervised};
+use crate::{
+    Guest,
+    relay::{self, Tap},
+    supervised,
+};
 
 /// Runs `command` on the host's kernel.
 pub(crate) fn run(guest: &Guest, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {

@@ -1,17 +1,24 @@
 //! Which kernel to run on: the user's choice, or the best that this machine has.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::str::FromStr;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    str::FromStr,
+};
 
 use anyhow::bail;
 
-use crate::debian::kernel_package::{self, Packaged};
-use crate::debian::suite::Suite;
-use crate::platform::Platform;
-use crate::programs::{self, Program};
-use crate::{Guest, qemu, uml};
+use crate::{
+    Guest,
+    debian::{
+        kernel_package::{self, Packaged},
+        suite::Suite,
+    },
+    platform::Platform,
+    programs::{self, Program},
+    qemu, uml,
+};
 
 /// A kernel with IPVS.
 #[derive(Clone, Debug, PartialEq, Eq)]

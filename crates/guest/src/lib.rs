@@ -44,14 +44,9 @@ mod relay;
 mod script;
 mod uml;
 
-use std::ffi::OsString;
-use std::net::SocketAddrV4;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::{ffi::OsString, net::SocketAddrV4, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Context as _;
-
 pub use console::EndedEarly;
 pub use debian::root as debian_root;
 pub use kernel::{Kernel, KernelArgs};

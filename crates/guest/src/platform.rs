@@ -1,12 +1,16 @@
 //! The processors that kube-ipvs is built for, and building for them on any machine.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::programs::{self, Program};
-use crate::workspace;
+use crate::{
+    programs::{self, Program},
+    workspace,
+};
 
 /// A processor's architecture, on Linux. The names are those of container images and of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -8,23 +8,32 @@ mod elf;
 mod initramfs;
 mod kvm;
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use anyhow::{Context as _, bail};
-
-use crate::debian::kernel_package::{self, KernelPackage, Packaged};
-use crate::debian::modules::{Dependencies, INDEXES};
-use crate::debian::root;
-use crate::platform::Platform;
-use crate::relay::{self, Tap};
-use crate::{Forward, Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
 use initramfs::Tree;
 pub(crate) use kvm::is_accelerated;
+
+use crate::{
+    Forward, Guest, TIMED_OUT, console,
+    debian::{
+        kernel_package::{self, KernelPackage, Packaged},
+        modules::{Dependencies, INDEXES},
+        root,
+    },
+    job_directory,
+    platform::Platform,
+    programs,
+    relay::{self, Tap},
+    script, supervised,
+};
 
 const INIT: &str = include_str!("qemu/init.sh");
 

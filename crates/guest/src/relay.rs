@@ -1,13 +1,15 @@
 //! Passes a guest's output on while it runs.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 

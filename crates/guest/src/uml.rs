@@ -6,17 +6,24 @@
 
 pub(crate) mod build;
 
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use anyhow::{Context as _, bail};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    unistd::Pid,
+};
 
-use crate::relay::{self, Tap};
-use crate::{Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
+use crate::{
+    Guest, TIMED_OUT, console, job_directory, programs,
+    relay::{self, Tap},
+    script, supervised,
+};
 
 const INIT: &str = include_str!("uml/init.sh");
 

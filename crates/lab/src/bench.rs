@@ -26,23 +26,22 @@ mod restart;
 mod rolling_update;
 mod tables;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
-
 use case::{Case, Subject};
 use data_plane::processor_clock::{self, Answering};
 pub(crate) use figures::Percentiles;
 use figures::{Figures, Measured};
-use guest::go::control_plane;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::workspace;
-use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
+use guest::{
+    Guest, Kernel, KernelArgs, TIMED_OUT, go::control_plane, image_program, platform::Platform, workspace,
+};
 use report::{Machine, Report};
 use tempfile::TempDir;
 

@@ -6,15 +6,9 @@
 mod feed;
 mod story;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
-use guest::image_program;
-use guest::platform::Platform;
-use guest::workspace;
-use guest::{Guest, KernelArgs};
+use guest::{Guest, KernelArgs, image_program, platform::Platform, workspace};
 
 /// The command line of `cargo xtask demo`.
 #[derive(clap::Args)]

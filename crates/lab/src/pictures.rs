@@ -7,17 +7,15 @@ mod scene;
 mod screen;
 mod svg;
 
-use std::ffi::OsString;
-use std::fs;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    fs,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::api_server;
-use guest::needs::GRAPHVIZ;
-use guest::programs;
-use guest::workspace;
-use guest::{Guest, KernelArgs};
+use guest::{Guest, KernelArgs, api_server, needs::GRAPHVIZ, programs, workspace};
 
 /// The command line of `cargo xtask pictures`.
 #[derive(clap::Args)]

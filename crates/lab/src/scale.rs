@@ -14,9 +14,8 @@ mod storm;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use testkit::kernel_baseline::Size;
-
 use cluster::Cluster;
+use testkit::kernel_baseline::Size;
 
 /// The command line of `cargo xtask scale`.
 #[derive(clap::Args)]

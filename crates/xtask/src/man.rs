@@ -1,7 +1,6 @@
 //! `cargo xtask man`: the manual pages, made from the definition of the command line.
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use guest::workspace;

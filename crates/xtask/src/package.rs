@@ -1,20 +1,15 @@
 //! `cargo xtask package`: packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of
 //! packaging/nfpm.yaml.
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result};
-use guest::go::nfpm;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::programs;
-use guest::source::Source;
-use guest::workspace;
+use guest::{go::nfpm, image_program, platform::Platform, programs, source::Source, workspace};
 
-use crate::files;
-use crate::platforms::Platforms;
-use crate::usr_share;
+use crate::{files, platforms::Platforms, usr_share};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -6,10 +6,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use guest::archive::sha256;
-use guest::platform::Platform;
-use guest::source::Source;
-use guest::{compiler, workspace};
+use guest::{archive::sha256, compiler, platform::Platform, source::Source, workspace};
 use serde_json::{Value, json};
 
 /// The media type of what [`statement`] makes.

@@ -10,22 +10,20 @@ mod program;
 mod readiness;
 mod signature;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive::sha256;
-use guest::platform::Platform;
-use guest::source::Source;
-use guest::workspace;
+use guest::{archive::sha256, platform::Platform, source::Source, workspace};
 
-use crate::files;
-use crate::gate;
-use crate::image;
-use crate::package;
-use crate::provenance::{self, Subject};
-use crate::usr_share;
+use crate::{
+    files, gate, image, package,
+    provenance::{self, Subject},
+    usr_share,
+};
 
 /// The command line of `cargo xtask release`.
 #[derive(clap::Args)]

@@ -34,8 +34,11 @@ mod whole_cluster;
 use std::{process::ExitCode, time::Instant};
 
 use clap::ValueEnum as _;
-use guest::needs::{self, Task};
-use guest::{KernelArgs, source::Source};
+use guest::{
+    KernelArgs,
+    needs::{self, Task},
+    source::Source,
+};
 use summary::{Report, Summary};
 
 use crate::gate;

@@ -1,18 +1,16 @@
 //! What is below `/usr/share` beside a program: manual pages, completions for shells, the licences.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive;
-use guest::programs::run;
-use guest::workspace;
+use guest::{archive, programs::run, workspace};
 use tempfile::TempDir;
 
-use crate::files;
-use crate::man;
-use crate::notices;
+use crate::{files, man, notices};
 
 /// Where a shell looks for the completions of a program, below `/usr/share`.
 const COMPLETIONS: [(&str, &str); 3] = [

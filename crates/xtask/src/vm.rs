@@ -1,12 +1,13 @@
 //! `cargo xtask vm -- CMD`: any command in the test kernel.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context as _;
-
 use guest::{
     Guest, KernelArgs,
     needs::{self, Task},

@@ -1,7 +1,6 @@
 //! The nodes that load balancers may lead to.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::{collections::BTreeSet, sync::Mutex};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};

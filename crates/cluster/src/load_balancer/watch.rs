@@ -1,10 +1,14 @@
 //! kubectl, which tells of objects.
 
-use std::io::{BufReader, Read as _};
-use std::process::{Child, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::{
+    io::{BufReader, Read as _},
+    process::{Child, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Deserializer, Value};

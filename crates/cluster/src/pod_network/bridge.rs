@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::kubectl::{self, patiently};
-use crate::network;
-use crate::node::Node;
-use crate::state::Cluster;
+use crate::{
+    kubectl::{self, patiently},
+    network,
+    node::Node,
+    state::Cluster,
+};
 
 /// Gives each node its plugins and its routes.
 pub(super) fn connect(cluster: &Cluster) -> Result<()> {

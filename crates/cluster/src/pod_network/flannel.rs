@@ -5,8 +5,10 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use guest::go::cluster::{FLANNEL, FLANNEL_NAME};
 
-use crate::kubectl;
-use crate::state::{self, named};
+use crate::{
+    kubectl,
+    state::{self, named},
+};
 
 /// What is different from the manifest: both families, and the newest version of CNI that its plugin of before 1.0
 /// knows.

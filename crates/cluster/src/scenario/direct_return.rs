@@ -2,20 +2,24 @@
 
 pub(super) mod cost;
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::thread;
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::nodes;
-use crate::kubectl::{self, patiently};
-use crate::network;
-use crate::node::Node;
-use crate::proxy;
-use crate::state::Cluster;
-use crate::web::{self, Address, Client, End, Web};
+use crate::{
+    kubectl::{self, patiently},
+    network,
+    node::Node,
+    proxy,
+    state::Cluster,
+    web::{self, Address, Client, End, Web},
+};
 
 /// How many pods there are.
 const REPLICAS: usize = 4;

@@ -18,12 +18,14 @@ use guest::workspace;
 use serde_json::Value;
 
 use super::clients::{Clients, RATE};
-use crate::documents;
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::proxy::{self, REGISTRY};
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use crate::{
+    documents,
+    kubectl::{self, patiently},
+    node::Node,
+    proxy::{self, REGISTRY},
+    state::Cluster,
+    web::{End, Web},
+};
 
 /// How many connections each client holds, where nothing else is said.
 const HELD: u32 = 25;

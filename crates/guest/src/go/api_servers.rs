@@ -7,8 +7,10 @@ use std::os::unix::fs::symlink;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::control_plane::{self, APISERVER, ETCD, KUBE_PROXY};
-use super::{Module, Program};
+use super::{
+    Module, Program,
+    control_plane::{self, APISERVER, ETCD, KUBE_PROXY},
+};
 
 /// An API server of one version.
 pub struct ApiServer(pub(crate) Module);

@@ -1,9 +1,11 @@
 //! The shared libraries a program is linked with.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context as _;
 

@@ -1,19 +1,22 @@
 //! The file system of a QEMU guest: the host's own files at the host's own paths, the kernel's
 //! modules, and an init.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{BufWriter, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    io::{BufWriter, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, bail};
 
-use super::cpio::{Archive, Entry};
-use super::elf;
+use super::{
+    cpio::{Archive, Entry},
+    elf,
+};
 
 /// ELF files from this size on are stripped of debugging information: a test binary shrinks to a
 /// tenth.

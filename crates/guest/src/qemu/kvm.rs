@@ -1,12 +1,13 @@
 //! Whether KVM works here.
 
-use std::fs;
-use std::process::Stdio;
-use std::time::Duration;
+use std::{fs, process::Stdio, time::Duration};
 
 use super::{Accelerator, machine, tree};
-use crate::debian::kernel_package::{self, KernelPackage, Packaged};
-use crate::{Guest, Kernel, cache, job_directory};
+use crate::{
+    Guest, Kernel, cache,
+    debian::kernel_package::{self, KernelPackage, Packaged},
+    job_directory,
+};
 
 /// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
 pub(crate) fn is_accelerated(package: &Packaged) -> bool {

@@ -3,9 +3,11 @@
 use anyhow::Result;
 use testkit::kernel_baseline::Size;
 
-use super::case::Program;
-use super::figures::{ColdSync, Figures};
-use super::node::{Node, Running, between};
+use super::{
+    case::Program,
+    figures::{ColdSync, Figures},
+    node::{Node, Running, between},
+};
 
 pub(super) fn measure(size: Size, program: Program) -> Result<Figures> {
     let node = Node::new(size)?;

@@ -1,17 +1,21 @@
 //! How soon a starting node reaches the API server through its Service: from the start of the program, and
 //! from the first byte that it receives, until `default/kubernetes` is served.
 
-use std::net::UdpSocket;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    net::UdpSocket,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::kernel_baseline::{self, Size};
 
-use super::case::{Binding, Program};
-use super::figures::Figures;
-use super::node::{Node, PATIENCE, between};
+use super::{
+    case::{Binding, Program},
+    figures::Figures,
+    node::{Node, PATIENCE, between},
+};
 
 /// The time between two checks; the program under test shares the processor.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,17 +1,21 @@
 //! One size of several: what each phase of kube-ipvs takes, for seeing how it grows.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Program};
-use super::cold_sync;
-use super::endpoint_change::{AT_ONCE, changes};
-use super::figures::{Figures, Phases};
-use super::memory::{self, REST};
-use super::node::Node;
+use super::{
+    case::{Binding, Program},
+    cold_sync,
+    endpoint_change::{AT_ONCE, changes},
+    figures::{Figures, Phases},
+    memory::{self, REST},
+    node::Node,
+};
 
 /// Enough for a median.
 const CHANGES: u32 = 20;

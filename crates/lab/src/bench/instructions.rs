@@ -4,20 +4,17 @@
 //! compiler, and a little on the C library and the processor, so the baseline names its compiler, and only
 //! growth by more than a tenth is a failure.
 
-use std::env::consts::ARCH;
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::{
+    env::consts::ARCH,
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use guest::{compiler, needs::VALGRIND, programs, workspace};
 use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
-
-use guest::compiler;
-use guest::needs::VALGRIND;
-use guest::programs;
-use guest::workspace;
 
 /// The accepted growth, in percent.
 const TOLERANCE: u64 = 10;

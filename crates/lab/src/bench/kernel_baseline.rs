@@ -1,11 +1,12 @@
 //! What the kernel itself needs, with no program in between.
 
 use anyhow::Result;
-use testkit::kernel_baseline::{Size, read, write};
-use testkit::lab::Lab;
+use testkit::{
+    kernel_baseline::{Size, read, write},
+    lab::Lab,
+};
 
-use super::case::Binding;
-use super::figures::Figures;
+use super::{case::Binding, figures::Figures};
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;

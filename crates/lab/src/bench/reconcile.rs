@@ -1,17 +1,16 @@
 //! The periodic comparison of everything, when there is nothing to do.
 
-use std::fs;
-use std::thread;
-use std::time::Duration;
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::process::processor_times;
-use testkit::daemon::eventually_within;
-use testkit::kernel_baseline::Size;
+use testkit::{daemon::eventually_within, kernel_baseline::Size};
 
-use super::case::{Binding, Program};
-use super::figures::Figures;
-use super::node::{Node, PATIENCE, Syncs};
+use super::{
+    case::{Binding, Program},
+    figures::Figures,
+    node::{Node, PATIENCE, Syncs},
+};
 
 /// Often, so that what the program does between two of them hardly counts.
 const PERIOD: &str = "--ipvs-sync-period=1s";

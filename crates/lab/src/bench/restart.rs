@@ -3,9 +3,11 @@
 use anyhow::{Context as _, Result, ensure};
 use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Program};
-use super::figures::Figures;
-use super::node::{Node, Process, between};
+use super::{
+    case::{Binding, Program},
+    figures::Figures,
+    node::{Node, Process, between},
+};
 
 pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let node = Node::new(size)?;

@@ -1,14 +1,13 @@
 //! Where the demo's daemon gets its Services from: a directory, or an API server.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
-use testkit::control_plane::ControlPlane;
-use testkit::daemon::Daemon;
-use testkit::lab::Host;
-
 use guest::workspace;
+use testkit::{control_plane::ControlPlane, daemon::Daemon, lab::Host};
 
 /// The source of Services.
 pub(super) enum Feed {

@@ -1,17 +1,20 @@
 //! In the test kernel: a node with the Services of docs/examples, and clients that use them.
 
-use std::fs;
-use std::iter;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZero;
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fs, iter,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZero,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use guest::workspace;
-use testkit::daemon::{Daemon, binary};
-use testkit::lab::Host;
+use testkit::{
+    daemon::{Daemon, binary},
+    lab::Host,
+};
 
 use super::screen::Screen;
 use crate::stage::{self, Stage, objects};

@@ -1,10 +1,12 @@
 //! A terminal without a window: what a program has put on it.
 
-use std::io::{Read as _, Write as _};
-use std::num::NonZero;
-use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
+use std::{
+    io::{Read as _, Write as _},
+    num::NonZero,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use testkit::lab::Host;

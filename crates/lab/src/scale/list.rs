@@ -2,9 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use futures::io::{copy, sink};
-use kube::Client;
-use kube::api::ListParams;
-use kube::core::Request;
+use kube::{Client, api::ListParams, core::Request};
 use serde_json::Value;
 
 use super::feed::{Encoding, Kind};

@@ -5,9 +5,11 @@ use std::time::Instant;
 use anyhow::Result;
 use futures::future::try_join_all;
 
-use super::cluster::{Cluster, Usage};
-use super::feed::{Encoding, Feed, Kind};
-use super::list::{Compression, list};
+use super::{
+    cluster::{Cluster, Usage},
+    feed::{Encoding, Feed, Kind},
+    list::{Compression, list},
+};
 
 /// How many nodes ask for everything at once.
 const NODES: [u32; 4] = [1, 4, 16, 32];

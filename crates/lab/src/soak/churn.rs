@@ -5,8 +5,9 @@ mod changing;
 
 use std::collections::BTreeMap;
 
-use crate::stage::objects::Write;
 use changing::{Changing, Role};
+
+use crate::stage::objects::Write;
 
 /// Pods that answer have numbers up to this one.
 pub(super) const PODS: u8 = 6;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use testkit::daemon::eventually_within;
 
-use super::used::pods_that_stay;
-use super::witness::Witness;
-use crate::stage::objects::{Kind, Write, slice};
-use crate::stage::traffic::Vacancy;
+use super::{used::pods_that_stay, witness::Witness};
+use crate::stage::{
+    objects::{Kind, Write, slice},
+    traffic::Vacancy,
+};
 
 /// The Service.
 pub(super) const VACANT: &str = "vacant";

@@ -3,17 +3,18 @@
 mod counts;
 mod vacancy;
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
+pub(crate) use counts::{Counts, Tally};
 use nix::errno::Errno;
 use testkit::lab::{Connection, Host, Manner};
-
-pub(crate) use counts::{Counts, Tally};
 pub(crate) use vacancy::Vacancy;
 
 /// How long a connection may take to open, and an answer over an open one. After seconds of lost packets, TCP

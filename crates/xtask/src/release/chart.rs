@@ -1,13 +1,9 @@
 //! The Helm chart, packaged.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use guest::archive;
-use guest::programs::run;
-use guest::workspace;
+use guest::{archive, programs::run, workspace};
 
 use crate::files;
 

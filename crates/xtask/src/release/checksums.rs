@@ -1,7 +1,9 @@
 //! The SHA-256 of each file.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use guest::archive::sha256;

@@ -1,11 +1,12 @@
 //! The manifests for each distribution, as one file for `kubectl apply -f`.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::clients;
-use guest::workspace;
+use guest::{go::clients, workspace};
 
 use crate::files;
 

@@ -1,15 +1,9 @@
 //! The program by itself: an archive with what goes with it.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use guest::archive;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{archive, image_program, platform::Platform, programs::run};
 
 use crate::files;
 

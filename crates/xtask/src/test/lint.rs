@@ -1,14 +1,15 @@
 //! What is checked without running a test: format, lints, dependencies; and the examples of the documentation, which
 //! cargo-nextest does not run.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
+
+use guest::{
+    cargo_tool::CargoTool,
+    compiler, programs,
+    workspace::{self, cargo},
+};
 
 use super::summary::Report;
-use guest::cargo_tool::CargoTool;
-use guest::compiler;
-use guest::programs;
-use guest::workspace::{self, cargo};
 
 /// What is installed where there is none.
 const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", arguments: &[] };

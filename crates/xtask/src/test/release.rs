@@ -10,16 +10,16 @@ mod listing;
 mod registry;
 mod reproduction;
 
-use std::fs;
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::run as run_program;
-use guest::source::Source;
-use guest::workspace;
+use guest::{programs::run as run_program, source::Source, workspace};
+use keys::Keys;
 
 use super::summary::Report;
-use keys::Keys;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -3,13 +3,16 @@
 use std::thread;
 
 use anyhow::Result;
+use guest::{
+    Kernel, earlier,
+    go::{clients, control_plane, prometheus},
+};
 
-use super::guests::{self, ApiServers, Equipment};
-use super::nextest::{self, Build, Built, Selection};
-use super::summary::Report;
-use guest::Kernel;
-use guest::earlier;
-use guest::go::{clients, control_plane, prometheus};
+use super::{
+    guests::{self, ApiServers, Equipment},
+    nextest::{self, Build, Built, Selection},
+    summary::Report,
+};
 
 /// Everything that is not ignored.
 pub(super) fn unit(names: &[String]) -> Report {

@@ -1,16 +1,19 @@
 //! The processor time of the node that clients come in by. Each node is a guest with a kernel of its own, whose time this
 //! machine's kernel counts.
 
-use std::fmt;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 
 use super::Application;
-use crate::network;
-use crate::state::Cluster;
-use crate::web::{Address, Client};
+use crate::{
+    network,
+    state::Cluster,
+    web::{Address, Client},
+};
 
 /// How often each is measured, the two by turns.
 const ROUNDS: usize = 8;

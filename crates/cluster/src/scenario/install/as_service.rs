@@ -3,21 +3,20 @@
 
 mod kube_proxy;
 
-use std::fs;
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::programs;
-use guest::workspace;
+use guest::{platform::Platform, programs, workspace};
 
 use super::{UnderLoad, back, expect_good, expect_nothing_of_kube_proxy};
-use crate::documents;
-use crate::kubectl::patiently;
-use crate::node::Node;
-use crate::scenario::nodes;
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use crate::{
+    documents,
+    kubectl::patiently,
+    node::Node,
+    scenario::nodes,
+    state::Cluster,
+    web::{End, Web},
+};
 
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW`, which the unit leaves, as `/proc/PID/status` has them.
 const CAPABILITIES: &str = "0000000000003000";

@@ -4,8 +4,7 @@ use anyhow::{Context as _, Result};
 use guest::workspace;
 
 use super::{NEXT_TAG, REGISTRY, TAG, back, check_all, prepare, rolled_out, server};
-use crate::documents;
-use crate::state::Cluster;
+use crate::{documents, state::Cluster};
 
 /// Installed, upgraded, rolled back, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {

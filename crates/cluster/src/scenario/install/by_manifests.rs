@@ -1,16 +1,13 @@
 //! As a DaemonSet of its own, by `kubectl apply -k`.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use guest::workspace;
 use tempfile::TempDir;
 
 use super::{NEXT_TAG, REGISTRY, TAG, back, check, check_all, configuration, prepare, rolled_out, server};
-use crate::documents;
-use crate::state::Cluster;
+use crate::{documents, state::Cluster};
 
 /// On all nodes at once; upgraded, rolled back, configured anew, and removed.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {

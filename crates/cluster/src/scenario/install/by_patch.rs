@@ -4,8 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
 use super::{REGISTRY, TAG, back, check, check_all, configuration, prepare};
-use crate::documents;
-use crate::state::Cluster;
+use crate::{documents, state::Cluster};
 
 /// The period in kubeadm's ConfigMap, where 0 is the default, and another.
 const SYNC_PERIOD: &str = " syncPeriod: 0s";

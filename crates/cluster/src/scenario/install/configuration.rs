@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use guest::workspace;
 
-use crate::documents;
-use crate::kubectl::{self, patiently};
-use crate::state::Cluster;
+use crate::{
+    documents,
+    kubectl::{self, patiently},
+    state::Cluster,
+};
 
 /// Changes these words in kubeadm's ConfigMap.
 pub(super) fn edit(from: &str, to: &str) -> Result<()> {

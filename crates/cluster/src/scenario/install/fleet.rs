@@ -1,17 +1,14 @@
 //! All nodes at once, by `kubectl ipvs` of docs/commands.md.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::image_program;
-use guest::platform::Platform;
+use guest::{image_program, platform::Platform};
 
-use crate::kubectl::{self, patiently};
-use crate::state::{self, Cluster, named};
+use crate::{
+    kubectl::{self, patiently},
+    state::{self, Cluster, named},
+};
 
 /// Asks every node through its pod: each is in order and lacks nothing, and a Service is the same on all.
 pub(super) fn check(cluster: &Cluster) -> Result<()> {

@@ -3,8 +3,10 @@
 use anyhow::{Result, ensure};
 
 use super::{TAG, check_all, configuration, kube_proxy_rules, prepare, to_another_mode};
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
+use crate::{
+    proxy::{self, Proxy},
+    state::Cluster,
+};
 
 /// From nftables or iptables mode, without a restart of kube-proxy in between, and then node by node to the same mode.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {

@@ -9,12 +9,14 @@ use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
 use super::UnderLoad;
-use crate::documents;
-use crate::kubectl::patiently;
-use crate::node::Node;
-use crate::proxy::Proxy;
-use crate::scenario::{clients::Clients, nodes};
-use crate::state::Cluster;
+use crate::{
+    documents,
+    kubectl::patiently,
+    node::Node,
+    proxy::Proxy,
+    scenario::{clients::Clients, nodes},
+    state::Cluster,
+};
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
 pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad<'_>, to: Proxy, old_image: &str) -> Result<()> {

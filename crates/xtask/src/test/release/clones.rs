@@ -1,12 +1,9 @@
 //! Clones of this commit, in which there is a release.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::run;
-use guest::workspace;
+use guest::{programs::run, workspace};
 
 use super::VERSION;
 

@@ -1,13 +1,9 @@
 //! The crates that are for others.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::Result;
-use guest::cargo_tool::CargoTool;
-use guest::earlier;
-use guest::programs::run;
-use guest::workspace;
+use guest::{cargo_tool::CargoTool, earlier, programs::run, workspace};
 
 const PACKAGES: [&str; 4] = ["--package", "kube-ipvs-netlink", "--package", "linux-ipvs"];
 

@@ -1,13 +1,9 @@
 //! What is in the files that an operator downloads.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::clients;
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{go::clients, platform::Platform, programs::run};
 
 use super::{VERSION, printed};
 

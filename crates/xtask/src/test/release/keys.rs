@@ -1,13 +1,13 @@
 //! Keys to throw away, and what they have signed.
 
-use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go;
-use guest::programs::run;
+use guest::{go, programs::run};
 
 /// A pair for each program, without passwords.
 pub(super) struct Keys {

@@ -1,16 +1,15 @@
 //! The image in a registry, pushed as an operator does.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive::sha256;
-use guest::go::crane;
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{archive::sha256, go::crane, platform::Platform, programs::run};
 use serde_json::Value;
 
 use super::{VERSION, printed};

@@ -1,15 +1,19 @@
 //! The same commit, released again under other circumstances.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::programs::run;
 
-use super::VERSION;
-use super::clones::{self, xtask};
+use super::{
+    VERSION,
+    clones::{self, xtask},
+};
 
 /// With another umask, and another name of the machine.
 const ELSEWHERE: &str = r#"umask 0077; hostname elsewhere; exec "$@""#;

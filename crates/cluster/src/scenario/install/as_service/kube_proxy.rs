@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::control_plane;
-use guest::programs;
+use guest::{go::control_plane, programs};
 use serde_json::{Value, json};
 
 use super::back;
-use crate::kubectl::{self, patiently};
-use crate::network;
-use crate::node::Node;
-use crate::proxy;
-use crate::state::Cluster;
+use crate::{
+    kubectl::{self, patiently},
+    network,
+    node::Node,
+    proxy,
+    state::Cluster,
+};
 
 /// Where its files are.
 const DIRECTORY: &str = "/var/lib/kube-proxy";
