@@ -1,5 +1,5 @@
 // What reads metrics, alerts and the dashboard's expressions as Prometheus does, for tests/api/monitoring.rs. There is no Go
-// code here: the command is the `tool` line, and crates/guest/src/go/prometheus.rs builds it. It is a module of its own, so that a new one does not make everybody build a
+// code here: the command is the `tool` line, and crates/guest/src/go/modules.rs builds it. It is a module of its own, so that a new one does not make everybody build a
 // new control plane.
 //
 // For another release: GOFLAGS=-tags=remove_all_sd go get -tool github.com/prometheus/prometheus/cmd/promtool@VERSION.

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use guest::{
     cache, debian_root,
-    go::{clients, cluster, control_plane},
+    go::{CLIENTS, CLUSTER, COREDNS, FLANNEL, control_plane},
     programs::run,
 };
 
@@ -113,13 +113,8 @@ pub(crate) fn ensure() -> Result<PathBuf> {
 
 /// A name for what goes into it, this program's own sources among it.
 fn fingerprint() -> Result<String> {
-    let built = [
-        clients::MODULE.built()?,
-        control_plane::ensure()?,
-        cluster::MODULE.built()?,
-        cluster::COREDNS.built()?,
-        cluster::FLANNEL.built()?,
-    ];
+    let built =
+        [CLIENTS.built()?, control_plane::ensure()?, CLUSTER.built()?, COREDNS.built()?, FLANNEL.built()?];
     let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs")];
     texts.extend(FILES.iter().map(|(_, text)| *text));
     texts.extend(built.iter().filter_map(|path| path.to_str()));
@@ -140,7 +135,7 @@ fn make(made: &Path, root: &Path) -> Result<()> {
         fs::write(&path, text.replace("PAUSE", &pause)).with_context(named(&path))?;
     }
     images::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
-    let (clients, programs) = (clients::MODULE.built()?, cluster::MODULE.built()?);
+    let (clients, programs) = (CLIENTS.built()?, CLUSTER.built()?);
     for program in [clients.join("kubeadm"), clients.join("kubectl"), programs.join("kubelet")] {
         images::copy(
             &program,

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::{go::clients, workspace};
+use guest::{go::CLIENTS, workspace};
 
 use crate::{
     network,
@@ -52,7 +52,7 @@ pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
     shell
         .args(["-o", "pipefail", "-c", command])
         .current_dir(directory)
-        .env("PATH", format!("{}:{path}", clients::MODULE.built()?.display()))
+        .env("PATH", format!("{}:{path}", CLIENTS.built()?.display()))
         .env("KUBECONFIG", state::kubeconfig())
         .stdin(Stdio::null());
     let output = shell.output().context("starting bash")?;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::clients;
+use guest::go::CLIENTS;
 use serde_json::{Value, json};
 
 use crate::{network, state};
@@ -37,7 +37,7 @@ fn program() -> Result<&'static Path> {
     if let Some(program) = PROGRAM.get() {
         return Ok(program);
     }
-    let built = clients::MODULE.built()?.join("kubectl");
+    let built = CLIENTS.program("kubectl")?;
     Ok(PROGRAM.get_or_init(|| built))
 }
 

@@ -13,7 +13,6 @@
 mod crowd;
 mod disk;
 mod documents;
-mod down;
 mod e2e;
 mod images;
 mod kubeadm;
@@ -23,12 +22,10 @@ mod load_balancer;
 mod network;
 mod node;
 mod pod_network;
-mod progress;
 mod proxy;
 mod scenario;
 mod soak;
 mod state;
-mod status;
 mod up;
 mod web;
 
@@ -85,8 +82,8 @@ enum Command {
 pub fn run() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Up(args) => up::run(&args),
-        Command::Down => down::run(),
-        Command::Status => status::run(),
+        Command::Down => up::down(),
+        Command::Status => up::status(),
         Command::Try(args) => scenario::run(&args),
         Command::E2e(args) => e2e::run(&args),
         Command::Soak(args) => soak::run(&args),

@@ -6,13 +6,8 @@
 //! statically, so that it runs in any guest.
 
 pub mod api_servers;
-pub mod clients;
-pub mod cluster;
 pub mod control_plane;
-pub mod cosign;
-pub mod crane;
-pub mod nfpm;
-pub mod prometheus;
+mod modules;
 
 use std::{
     ffi::OsStr,
@@ -22,6 +17,9 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+pub use modules::{
+    CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, FLANNEL_NAME, NFPM, PROM2JSON, PROMTOOL,
+};
 
 use crate::{cache, needs::PIP, programs, workspace};
 
@@ -82,6 +80,11 @@ impl Module {
         let directory = PathBuf::from(printed.trim_end());
         ensure!(directory.is_dir(), "Go has no sources of {module} at hand");
         Ok(directory)
+    }
+
+    /// Where the program of this name is, built from source.
+    pub fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
+        Ok(self.built()?.join(name))
     }
 
     fn sources(&self) -> anyhow::Result<Sources> {
@@ -295,15 +298,15 @@ mod tests {
     fn the_modules_in_the_tree_pin_every_program() {
         for module in [
             control_plane::MODULE,
-            clients::MODULE,
-            cluster::MODULE,
-            cluster::COREDNS,
-            cluster::FLANNEL,
-            cosign::MODULE,
-            crane::MODULE,
-            nfpm::MODULE,
-            prometheus::MODULE,
-            prometheus::PARSER,
+            CLIENTS,
+            CLUSTER,
+            COREDNS,
+            FLANNEL,
+            COSIGN,
+            CRANE,
+            NFPM,
+            PROMTOOL,
+            PROM2JSON,
         ]
         .iter()
         .chain(api_servers::ALL.iter().map(|server| &server.0))

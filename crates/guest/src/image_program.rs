@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::{cargo_tool::CargoTool, platform::Platform, source::Source, workspace};
+use crate::{platform::Platform, source::Source, workspace, workspace::CargoTool};
 
 /// Writes the list of dependencies into the program: what is in an image can be asked of the image.
 const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.7", arguments: &[] };

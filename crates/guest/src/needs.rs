@@ -6,7 +6,10 @@ use anyhow::{Result, bail};
 
 use crate::{
     Kernel,
-    go::{Module, api_servers, clients, cluster, control_plane, cosign, crane, nfpm, prometheus},
+    go::{
+        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, api_servers,
+        control_plane,
+    },
     platform::Platform,
     programs::{self, Program},
     uml,
@@ -139,7 +142,6 @@ pub const GRAPHVIZ: Program = Program { name: "dot", package: "graphviz" };
 pub(crate) const PIP: Program = Program { name: "pip3", package: "python3-pip" };
 
 const SERVERS: &Module = &control_plane::MODULE;
-const CLIENTS: &Module = &clients::MODULE;
 
 /// The table.
 const TABLE: &[Row] = &[
@@ -166,21 +168,16 @@ const TABLE: &[Row] = &[
         programs: &[&[VALGRIND]],
         ..NOTHING
     },
-    Row {
-        task: Task::Api,
-        kernel: TestKernel::Chosen,
-        go: &[SERVERS, CLIENTS, &prometheus::MODULE],
-        ..NOTHING
-    },
-    Row { task: Task::Peer, kernel: TestKernel::Chosen, go: &[SERVERS, &prometheus::PARSER], ..NOTHING },
+    Row { task: Task::Api, kernel: TestKernel::Chosen, go: &[SERVERS, &CLIENTS, &PROMTOOL], ..NOTHING },
+    Row { task: Task::Peer, kernel: TestKernel::Chosen, go: &[SERVERS, &PROM2JSON], ..NOTHING },
     Row {
         task: Task::ApiServers,
         kernel: TestKernel::Chosen,
         go: &[
             SERVERS,
-            CLIENTS,
-            &prometheus::MODULE,
-            &prometheus::PARSER,
+            &CLIENTS,
+            &PROMTOOL,
+            &PROM2JSON,
             &api_servers::ALL[0].0,
             &api_servers::ALL[1].0,
             &api_servers::ALL[2].0,
@@ -198,13 +195,13 @@ const TABLE: &[Row] = &[
     },
     Row { task: Task::Fuzz, programs: &[FUZZER], ..NOTHING },
     Row { task: Task::Image, image: Images::All, ..NOTHING },
-    Row { task: Task::Package, image: Images::All, go: &[&nfpm::MODULE], ..NOTHING },
-    Row { task: Task::Release, image: Images::All, go: &[&nfpm::MODULE, CLIENTS], ..NOTHING },
+    Row { task: Task::Package, image: Images::All, go: &[&NFPM], ..NOTHING },
+    Row { task: Task::Release, image: Images::All, go: &[&NFPM, &CLIENTS], ..NOTHING },
     Row {
         task: Task::TryRelease,
         kernel: TestKernel::Chosen,
         image: Images::All,
-        go: &[&nfpm::MODULE, CLIENTS, &cosign::MODULE, &crane::MODULE],
+        go: &[&NFPM, &CLIENTS, &COSIGN, &CRANE],
         programs: &[OPERATOR],
     },
     Row {
@@ -214,11 +211,11 @@ const TABLE: &[Row] = &[
         programs: &[programs::CROSS_CHECKS, programs::GUEST_TOOLS, &[Platform::Arm64.qemu()]],
         ..NOTHING
     },
-    Row { task: Task::Cluster, go: &[CLIENTS, &cluster::MODULE], programs: &[NODES], ..NOTHING },
+    Row { task: Task::Cluster, go: &[&CLIENTS, &CLUSTER], programs: &[NODES], ..NOTHING },
     Row {
         task: Task::ClusterUp,
         kernel: TestKernel::UserModeLinux,
-        go: &[SERVERS, CLIENTS, &cluster::MODULE, &cluster::COREDNS, &cluster::FLANNEL],
+        go: &[SERVERS, &CLIENTS, &CLUSTER, &COREDNS, &FLANNEL],
         image: Images::Here,
         programs: &[NODES, DISK],
     },

@@ -20,7 +20,7 @@ use nix::{
 };
 
 use crate::{
-    Guest, TIMED_OUT, console, job_directory, programs,
+    Guest, TIMED_OUT, job_directory, programs,
     relay::{self, Tap},
     script, supervised,
 };
@@ -74,7 +74,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
         return Ok(code);
     }
     let has_timed_out = status.code() == Some(TIMED_OUT.into());
-    Ok(console::conclude(&file("console"), guest, has_timed_out, status)?)
+    Ok(relay::conclude(&file("console"), guest, has_timed_out, status)?)
 }
 
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait

@@ -4,7 +4,6 @@
 //! docs/examples and traffic to them. The way of a packet is drawn by Graphviz.
 
 mod scene;
-mod screen;
 mod svg;
 
 use std::{

@@ -7,7 +7,6 @@
 mod changes;
 mod cluster;
 mod feed;
-mod list;
 mod lists;
 mod storm;
 

@@ -8,7 +8,6 @@
 //! Services on a fresh node, and no connection may be lost.
 
 mod churn;
-mod endpoint_toggle;
 mod report;
 mod samples;
 mod used;
@@ -26,8 +25,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use churn::{Churn, PODS};
-use endpoint_toggle::{EndpointToggle, VACANT};
+use churn::{Churn, EndpointToggle, PODS, VACANT};
 use guest::{KernelArgs, workspace};
 use report::Report;
 use samples::{Sample, Trends};

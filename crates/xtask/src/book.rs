@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use guest::{cargo_tool::CargoTool, programs::run as run_program, workspace};
+use guest::{programs::run as run_program, workspace, workspace::CargoTool};
 
 use crate::files;
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{cargo_tool::CargoTool, workspace};
+use guest::{workspace, workspace::CargoTool};
 use outcome::Outcome;
 
 /// What is installed once.

@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 
 use crate::{
     notices,
-    platforms::Platforms,
     provenance::{self, Subject},
 };
 
@@ -141,6 +140,21 @@ fn provenance(source: &Source, platform: Platform, image: &Descriptor) -> Result
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
 fn megabytes(bytes: usize) -> f64 {
     bytes as f64 / 1e6
+}
+
+/// What `--platform` chooses.
+#[derive(clap::Args)]
+pub(crate) struct Platforms {
+    /// Build for this platform alone; may be given several times
+    #[arg(long = "platform", value_name = "ARCH", value_enum)]
+    platforms: Vec<Platform>,
+}
+
+impl Platforms {
+    /// The platforms that were chosen, or all.
+    pub(crate) fn chosen(&self) -> &[Platform] {
+        if self.platforms.is_empty() { &Platform::ALL } else { &self.platforms }
+    }
 }
 
 #[cfg(test)]

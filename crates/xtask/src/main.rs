@@ -10,10 +10,8 @@ mod files;
 mod fuzz;
 mod gate;
 mod image;
-mod man;
 mod notices;
 mod package;
-mod platforms;
 mod provenance;
 mod release;
 mod test;
@@ -62,9 +60,9 @@ enum Command {
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
     /// Build the container image and its SBOM.
-    Image(platforms::Platforms),
+    Image(image::Platforms),
     /// Build packages for Debian and Fedora and their kin.
-    Package(platforms::Platforms),
+    Package(image::Platforms),
     /// Make the manual pages.
     Man,
     /// Draw the pictures of the documents.
@@ -91,7 +89,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Image(platforms) => with(Task::Image, || image::run(&platforms)),
         Command::Package(platforms) => with(Task::Package, || package::run(&platforms)),
-        Command::Man => man::run(),
+        Command::Man => usr_share::man(),
         Command::Book => book::run(),
         Command::Release(args) => with(Task::Release, || release::run(&args)),
     };

@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use guest::{go::nfpm, image_program, platform::Platform, programs, source::Source, workspace};
+use guest::{go::NFPM, image_program, platform::Platform, programs, source::Source, workspace};
 
-use crate::{files, platforms::Platforms, usr_share};
+use crate::{files, image::Platforms, usr_share};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -54,7 +54,7 @@ pub(crate) fn write(
     usr_share: &Path,
     directory: &Path,
 ) -> Result<()> {
-    let nfpm = nfpm::program()?;
+    let nfpm = NFPM.program("nfpm")?;
     let (deb, rpm) = names(version, platform);
     for (format, name) in [("deb", deb), ("rpm", rpm)] {
         let mut command = Command::new(&nfpm);

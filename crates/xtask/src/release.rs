@@ -3,10 +3,7 @@
 //! The sources decide every byte of it but the signatures. CONTRIBUTING.md has the way from
 //! here to those who install it.
 
-mod chart;
-mod checksums;
-mod manifests;
-mod program;
+mod artifacts;
 mod readiness;
 mod signature;
 
@@ -50,14 +47,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     image::write(&Platform::ALL, &directory)?;
     let usr_share = usr_share::make()?;
     for platform in Platform::ALL {
-        program::write(version, platform, usr_share.path(), &directory)?;
+        artifacts::write_program(version, platform, usr_share.path(), &directory)?;
         package::write(package::Version::released(version), platform, &source, usr_share.path(), &directory)?;
     }
-    chart::write(version, &directory)?;
-    manifests::write(version, &directory)?;
+    artifacts::write_chart(version, &directory)?;
+    artifacts::write_manifests(version, &directory)?;
     ensure!(Source::here().as_ref() == Some(&source), "the sources changed while the release was made");
     write_provenance(version, &source, &directory)?;
-    let checksums = checksums::write(&directory)?;
+    let checksums = artifacts::write_checksums(&directory)?;
     signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
     for file in files::list(&directory)? {
         println!("{}", file.display());

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-use super::{Results, junit::Outcome, selection};
+use super::{Results, junit::Outcome};
 use crate::{proxy::Proxy, state::named};
 
 /// How many there are of each outcome, and which did not just pass.
@@ -68,7 +68,7 @@ pub(super) fn table(directory: &Path) -> Result<String> {
     }
 
     lines.extend([String::new(), "## Tests that are not run".to_owned(), String::new()]);
-    lines.extend(selection::left_out().map(|(part, reason)| format!("- `{part}`: {reason}")));
+    lines.extend(super::left_out().map(|(part, reason)| format!("- `{part}`: {reason}")));
     lines.push(String::new());
     Ok(lines.join("\n"))
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    nodes::TakingPart,
+    TakingPart,
     services::{Balanced, Service},
 };
 use crate::{network, node::Node, state::Cluster};

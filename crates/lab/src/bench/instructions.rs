@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::{compiler, needs::VALGRIND, programs, workspace};
+use guest::{needs::VALGRIND, programs, workspace};
 use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
 
@@ -115,7 +115,7 @@ impl Counts {
             _ => None,
         });
         let architecture = ARCH.to_owned();
-        Ok(Self { architecture, compiler: compiler::version()?, phases: phases.collect() })
+        Ok(Self { architecture, compiler: workspace::compiler_version()?, phases: phases.collect() })
     }
 
     /// Each phase beside what it was in `baseline`.

@@ -11,7 +11,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-use super::feed::Feed;
+use super::Feed;
 
 const WEB: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 10)), 80);
 const DNS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 53)), 53);

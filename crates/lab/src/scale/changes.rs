@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     cluster::Cluster,
     feed::{Encoding, Feed, Kind, is},
-    list::version,
+    lists::version,
 };
 use crate::{bench::Percentiles, least_squares::line};
 

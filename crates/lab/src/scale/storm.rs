@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     cluster::Cluster,
     feed::{Encoding, Feed, Kind},
-    list::version,
+    lists::version,
 };
 use crate::bench::Percentiles;
 

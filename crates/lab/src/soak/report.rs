@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    endpoint_toggle::LATEST,
+    churn::LATEST,
     samples::{Sample, Trend, Trends},
     witness::Turn,
 };

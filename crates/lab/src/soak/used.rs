@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, thread, time::Duration};
 use anyhow::Result;
 use testkit::{daemon::eventually_within, lab::Lab};
 
-use super::{endpoint_toggle::VACANT, report::Account};
+use super::{churn::VACANT, report::Account};
 use crate::stage::{
     self, Stage,
     objects::{self, Condition, Endpoint, Kind, Write},

@@ -28,7 +28,7 @@ use crate::stage::{Stage, objects::NAMESPACE};
 /// Between two looks at what IPVS has: how exact the times are.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Sees each turn of [`super::endpoint_toggle`].
+/// Sees each turn of [`super::churn::EndpointToggle`].
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     since: Instant,

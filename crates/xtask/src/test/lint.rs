@@ -4,9 +4,8 @@
 use std::{path::PathBuf, process::Command};
 
 use guest::{
-    cargo_tool::CargoTool,
-    compiler, programs,
-    workspace::{self, cargo},
+    programs,
+    workspace::{self, CargoTool, cargo},
 };
 
 use super::summary::Report;
@@ -19,7 +18,7 @@ const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2",
 pub(super) fn all() -> Report {
     let deny = cargo_deny();
     // Another compiler, where there is no rustup, may have new lints: they are shown, and are not a failure.
-    let is_ours = compiler::is_the_pinned_one().unwrap_or(false);
+    let is_ours = workspace::compiler_is_pinned().unwrap_or(false);
     let strictly: &[&str] = if is_ours { &["--", "--deny", "warnings"] } else { &[] };
     let mut report = Report::default();
     let mut check = |name: &str, args: &[&str]| {

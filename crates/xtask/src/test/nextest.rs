@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{
-    cargo_tool::CargoTool,
-    workspace::{self, cargo},
-};
+use guest::workspace::{self, CargoTool, cargo};
 use serde_json::Value;
 
 use super::{junit, summary::Report};

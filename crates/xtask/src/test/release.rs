@@ -3,12 +3,10 @@
 //! It works in clones below `target/try-release`, because the changelog has to have the version.
 
 mod clones;
-mod crates;
 mod files;
 mod keys;
 mod listing;
 mod registry;
-mod reproduction;
 
 use std::{
     fs,
@@ -75,11 +73,11 @@ fn try_steps(report: &mut Report) -> Result<()> {
     step("a registry has the image, and what is said of it", &|| {
         registry::has_what_is_said_of_images(&release)
     })?;
-    step("the crates that are for others can be published", &|| crates::can_be_published(&clone))?;
+    step("the crates that are for others can be published", &|| clones::can_be_published(&clone))?;
     step("the crates that are for others keep what they promise", &|| {
-        crates::keep_what_they_promise(&clone)
+        clones::keep_what_they_promise(&clone)
     })?;
-    step("another release is the same, bit for bit", &|| reproduction::is_equal(&clone, &commit, &place))?;
+    step("another release is the same, bit for bit", &|| clones::is_equal(&clone, &commit, &place))?;
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
 }
 

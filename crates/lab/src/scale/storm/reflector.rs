@@ -16,7 +16,7 @@ use tokio::time::{error::Elapsed, sleep, timeout};
 
 use super::super::{
     feed::{Encoding, Feed, Kind, is},
-    list::{Compression, list, version},
+    lists::{Compression, list, version},
 };
 
 /// How long an answer may take.

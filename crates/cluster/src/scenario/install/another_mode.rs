@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::UnderLoad;
+use super::{TAG, UnderLoad, check_all, edit_configuration, kube_proxy_rules, prepare};
 use crate::{
     documents,
     kubectl::patiently,
     node::Node,
-    proxy::Proxy,
+    proxy::{self, Proxy},
     scenario::{clients::Clients, nodes},
     state::Cluster,
 };
@@ -109,4 +109,23 @@ fn cut_what_is_left(cluster: &Cluster, node: &Node) -> Result<()> {
         Ok(())
     })?;
     documents::run(&workspace::root(), &format!("kubectl -n kube-system delete {job}")).map(drop)
+}
+
+/// From kube-proxy in another mode, and on to it again, in the order of docs/migration.md.
+///
+/// From nftables or iptables mode, without a restart of kube-proxy in between, and then node by node to the same mode.
+pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
+    for node in &cluster.nodes {
+        ensure!(!kube_proxy_rules(cluster, node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
+    }
+    let old_image = proxy::image()?;
+    let under_load = prepare(cluster)?;
+    under_load.during(cluster, || {
+        edit_configuration(&format!("mode: {}", cluster.proxy.mode()), "mode: ipvs")?;
+        proxy::change_image()?;
+        check_all(cluster, "kube-proxy", TAG)
+    })?;
+    let changed = Cluster { proxy: Proxy::KubeIpvs, ..cluster.clone() };
+    changed.save()?;
+    go_on(&changed, &under_load, cluster.proxy, old_image.trim())
 }
