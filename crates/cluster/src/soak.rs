@@ -7,21 +7,24 @@
 mod daemon;
 mod faults;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, ensure};
-
-use crate::crowd;
-use crate::e2e;
-use crate::kubectl::{self, patiently};
-use crate::load_balancer::LoadBalancer;
-use crate::node::Node;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
 use daemon::{KernelState, Restarts, Size};
+
+use crate::{
+    crowd, e2e,
+    kubectl::{self, patiently},
+    load_balancer::LoadBalancer,
+    node::Node,
+    proxy::{self, Proxy},
+    state::Cluster,
+};
 
 /// How much more a daemon may have allocated than a fresh one: an allocator keeps some of what it was given.
 const TOLERATED_KIB: u64 = 4096;

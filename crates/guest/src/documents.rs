@@ -1,7 +1,6 @@
 //! The commands that the documents show. Tests of xtask and lab try whether they parse.
 
-use std::fs;
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 

@@ -1,15 +1,14 @@
 //! The program of an image, built for the image's platform on any machine.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::cargo_tool::CargoTool;
-use crate::platform::Platform;
-use crate::source::Source;
-use crate::workspace;
+use crate::{platform::Platform, source::Source, workspace, workspace::CargoTool};
 
 /// Writes the list of dependencies into the program: what is in an image can be asked of the image.
 const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.7", arguments: &[] };

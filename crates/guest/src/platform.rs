@@ -1,12 +1,16 @@
 //! The processors that kube-ipvs is built for, and building for them on any machine.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::programs::{self, Program};
-use crate::workspace;
+use crate::{
+    programs::{self, Program},
+    workspace,
+};
 
 /// A processor's architecture, on Linux. The names are those of container images and of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -60,7 +64,7 @@ impl Platform {
     }
 
     /// Compiles the little C there is (in ring), which uses no C library.
-    const fn compiler(self) -> Program {
+    pub(crate) const fn compiler(self) -> Program {
         match self {
             Self::Amd64 => Program { name: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
             Self::Arm64 => Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },

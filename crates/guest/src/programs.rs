@@ -1,8 +1,10 @@
 //! The programs xtask and the tests call, and getting those that are missing.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, bail};
 
@@ -124,7 +126,7 @@ pub fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
     if !may_install() {
         bail!(by_hand());
     }
-    eprintln!("xtask: installing {} for {} (apt-get install)", packages.join(" "), names.join(", "));
+    eprintln!("xtask: missing programs: {}", names.join(", "));
     let mut install = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
     install.extend(&packages);
     with_package_lists(|| apt_get(&install)).with_context(by_hand)?;
@@ -157,7 +159,6 @@ fn update() -> anyhow::Result<()> {
     if !may_install() {
         bail!("apt has no package lists. As root: apt-get update");
     }
-    eprintln!("xtask: fetching the package lists (apt-get update)");
     apt_get(&["update", "--quiet=2"])
 }
 
@@ -166,7 +167,8 @@ fn may_install() -> bool {
     is_root() || find("sudo").is_some()
 }
 
-/// `apt-get`, as root or through sudo, asking nothing.
+/// Runs `apt-get`, as root or through sudo, after printing the whole command line. It asks nothing; sudo may ask for a
+/// password.
 fn apt_get(args: &[&str]) -> anyhow::Result<()> {
     let mut command = match (is_root(), find("sudo")) {
         (true, _) => Command::new("env"),
@@ -177,13 +179,12 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
         }
         (false, None) => bail!("installing packages needs root, and there is no sudo"),
     };
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(args);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    eprintln!("xtask: running {}", words.join(" "));
     // What went wrong is on stderr; stdout has a line for every file unpacked.
-    let status = command
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
-        .args(args)
-        .stdout(Stdio::null())
-        .status()
-        .context("starting apt-get")?;
+    let status = command.stdout(Stdio::null()).status().context("starting apt-get")?;
     if !status.success() {
         bail!("apt-get {} failed ({status})", args.join(" "));
     }

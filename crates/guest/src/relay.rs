@@ -1,15 +1,21 @@
 //! Passes a guest's output on while it runs.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::{
+    fmt::{self, Display},
+    fs,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
+
+use crate::{Guest, TIMED_OUT};
 
 /// Sees what a command writes to stdout.
 pub type Tap<'a> = &'a (dyn Fn(&[u8]) + Sync);
@@ -69,4 +75,47 @@ fn copy(mut from: impl Read, mut to: impl Write, tap: Tap<'_>) {
         tap(piece);
         drop(to.write_all(piece).and_then(|()| to.flush()));
     }
+}
+
+/// How many of its last lines are printed, and how many an error repeats: of a long run only the end may be kept.
+const PRINTED: usize = 40;
+const IN_AN_ERROR: usize = 8;
+
+/// A guest has ended by itself before its command did.
+#[derive(Debug)]
+pub struct EndedEarly {
+    how: String,
+    last: String,
+}
+
+impl Display for EndedEarly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { how, last } = self;
+        write!(f, "the guest ended before the command did ({how}); its console ended with: {last}")
+    }
+}
+
+impl std::error::Error for EndedEarly {}
+
+/// What becomes of a guest that has ended, in this way, before its command did: the end of its console is printed to
+/// stderr. The exit code, if it was stopped for its time.
+pub(crate) fn conclude(
+    console: &Path,
+    guest: &Guest,
+    has_timed_out: bool,
+    how: impl Display,
+) -> Result<u8, EndedEarly> {
+    // It is missing where the guest has not begun.
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let last = |count| lines.iter().skip(lines.len().saturating_sub(count)).copied();
+    for line in last(PRINTED) {
+        eprintln!("console: {line}");
+    }
+    if has_timed_out {
+        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
+        return Ok(TIMED_OUT);
+    }
+    Err(EndedEarly { how: how.to_string(), last: last(IN_AN_ERROR).collect::<Vec<_>>().join(" | ") })
 }

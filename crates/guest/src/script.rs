@@ -1,8 +1,10 @@
 //! The shell script that starts the command inside a guest.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::Path,
+};
 
 /// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns
 /// into `command`.

@@ -6,17 +6,24 @@
 
 pub(crate) mod build;
 
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use anyhow::{Context as _, bail};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    unistd::Pid,
+};
 
-use crate::relay::{self, Tap};
-use crate::{Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
+use crate::{
+    Guest, TIMED_OUT, job_directory, programs,
+    relay::{self, Tap},
+    script, supervised,
+};
 
 const INIT: &str = include_str!("uml/init.sh");
 
@@ -67,7 +74,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
         return Ok(code);
     }
     let has_timed_out = status.code() == Some(TIMED_OUT.into());
-    Ok(console::conclude(&file("console"), guest, has_timed_out, status)?)
+    Ok(relay::conclude(&file("console"), guest, has_timed_out, status)?)
 }
 
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait

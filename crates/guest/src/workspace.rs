@@ -1,11 +1,16 @@
-//! This workspace and what cargo builds from it.
+//! This workspace, its compiler, what cargo builds from it, and programs from crates.io.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+
+use crate::cache;
 
 /// The repository's root directory.
 pub fn root() -> PathBuf {
@@ -96,4 +101,46 @@ pub fn myself() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe().context("this program has no file")?;
     let new = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
     Ok(new.unwrap_or(path))
+}
+
+/// The output of `rustc --version`: "rustc 1.90.0 (1159e78c4 2025-09-14)".
+pub fn compiler_version() -> Result<String> {
+    let mut rustc = Command::new("rustc");
+    let output = rustc.arg("--version").current_dir(root()).output().context("starting rustc")?;
+    Ok(String::from_utf8(output.stdout).context("what rustc prints")?.trim().to_owned())
+}
+
+/// Whether it is the version in `rust-toolchain.toml`. Without rustup, which reads that file, it may be another.
+pub fn compiler_is_pinned() -> Result<bool> {
+    let file = "rust-toolchain.toml";
+    let text = fs::read_to_string(root().join(file)).context(file)?;
+    let pinned = text.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
+    Ok(compiler_version()?.split(' ').nth(1) == Some(pinned.context("rust-toolchain.toml has no channel")?))
+}
+
+/// A program on crates.io, at the version that we use.
+pub struct CargoTool {
+    /// The crate, and the program.
+    pub name: &'static str,
+    /// The version, in full.
+    pub version: &'static str,
+    /// What `cargo install` is called with beside.
+    pub arguments: &'static [&'static str],
+}
+
+impl CargoTool {
+    /// Where it is. Cargo installs it once, to the user's cache, for all clones.
+    pub fn installed(&self) -> anyhow::Result<PathBuf> {
+        let Self { name, version, arguments } = self;
+        let directory = cache::directory(&format!("{name}-{version}"))?;
+        let program = directory.join("bin").join(name);
+        if !program.is_file() {
+            eprintln!("xtask: compiling {name} {version} to {}: some minutes, once", directory.display());
+            let mut install = cargo();
+            install.args(["install", "--debug", "--locked", name, "--version", version]).args(*arguments);
+            let status = install.arg("--root").arg(&directory).status().context("starting cargo install")?;
+            ensure!(status.success(), "cargo install {name} failed");
+        }
+        Ok(program)
+    }
 }

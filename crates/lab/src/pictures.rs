@@ -4,22 +4,17 @@
 //! docs/examples and traffic to them. The way of a packet is drawn by Graphviz.
 
 mod scene;
-mod screen;
 mod svg;
 
-use std::ffi::OsString;
-use std::fs;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    fs,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::api_server;
-use guest::programs::{self, Program};
-use guest::workspace;
-use guest::{Guest, KernelArgs};
-
-/// What draws the way of a packet.
-const GRAPHVIZ: Program = Program { name: "dot", package: "graphviz" };
+use guest::{Guest, KernelArgs, api_server, needs::GRAPHVIZ, programs, workspace};
 
 /// The command line of `cargo xtask pictures`.
 #[derive(clap::Args)]
@@ -40,7 +35,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
-    programs::ensure(&[GRAPHVIZ])?;
     let (daemon, myself) = (workspace::daemon()?, workspace::myself()?);
     let mut guest = Guest { timeout: Duration::from_secs(300), memory: 4096, ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));

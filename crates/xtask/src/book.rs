@@ -7,13 +7,13 @@ mod contents;
 mod links;
 mod site;
 
-use std::fs;
-use std::process::{Command, ExitCode};
+use std::{
+    fs,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result};
-use guest::cargo_tool::CargoTool;
-use guest::programs::run as run_program;
-use guest::workspace;
+use guest::{programs::run as run_program, workspace, workspace::CargoTool};
 
 use crate::files;
 

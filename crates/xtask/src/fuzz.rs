@@ -6,15 +6,15 @@
 
 mod outcome;
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result, ensure};
-
-use guest::cargo_tool::CargoTool;
-use guest::workspace;
+use guest::{workspace, workspace::CargoTool};
 use outcome::Outcome;
 
 /// What is installed once.

@@ -1,20 +1,15 @@
 //! `cargo xtask package`: packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of
 //! packaging/nfpm.yaml.
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result};
-use guest::go::nfpm;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::programs;
-use guest::source::Source;
-use guest::workspace;
+use guest::{go::NFPM, image_program, platform::Platform, programs, source::Source, workspace};
 
-use crate::files;
-use crate::platforms::Platforms;
-use crate::usr_share;
+use crate::{files, image::Platforms, usr_share};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -59,7 +54,7 @@ pub(crate) fn write(
     usr_share: &Path,
     directory: &Path,
 ) -> Result<()> {
-    let nfpm = nfpm::program()?;
+    let nfpm = NFPM.program("nfpm")?;
     let (deb, rpm) = names(version, platform);
     for (format, name) in [("deb", deb), ("rpm", rpm)] {
         let mut command = Command::new(&nfpm);

@@ -3,29 +3,24 @@
 //! The sources decide every byte of it but the signatures. CONTRIBUTING.md has the way from
 //! here to those who install it.
 
-mod chart;
-mod checksums;
-mod manifests;
-mod program;
+mod artifacts;
 mod readiness;
 mod signature;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive::sha256;
-use guest::platform::Platform;
-use guest::source::Source;
-use guest::workspace;
+use guest::{archive::sha256, platform::Platform, source::Source, workspace};
 
-use crate::files;
-use crate::gate;
-use crate::image;
-use crate::package;
-use crate::provenance::{self, Subject};
-use crate::usr_share;
+use crate::{
+    files, gate, image, package,
+    provenance::{self, Subject},
+    usr_share,
+};
 
 /// The command line of `cargo xtask release`.
 #[derive(clap::Args)]
@@ -52,14 +47,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     image::write(&Platform::ALL, &directory)?;
     let usr_share = usr_share::make()?;
     for platform in Platform::ALL {
-        program::write(version, platform, usr_share.path(), &directory)?;
+        artifacts::write_program(version, platform, usr_share.path(), &directory)?;
         package::write(package::Version::released(version), platform, &source, usr_share.path(), &directory)?;
     }
-    chart::write(version, &directory)?;
-    manifests::write(version, &directory)?;
+    artifacts::write_chart(version, &directory)?;
+    artifacts::write_manifests(version, &directory)?;
     ensure!(Source::here().as_ref() == Some(&source), "the sources changed while the release was made");
     write_provenance(version, &source, &directory)?;
-    let checksums = checksums::write(&directory)?;
+    let checksums = artifacts::write_checksums(&directory)?;
     signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
     for file in files::list(&directory)? {
         println!("{}", file.display());

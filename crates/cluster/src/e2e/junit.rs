@@ -1,8 +1,6 @@
 //! What came of each test, out of the JUnit report that Kubernetes' tests write.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use roxmltree::{Document, Node};

@@ -1,16 +1,11 @@
 //! What came of the tests, for people.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-use super::Results;
-use super::junit::Outcome;
-use super::selection;
-use crate::proxy::Proxy;
-use crate::state::named;
+use super::{Results, junit::Outcome};
+use crate::{proxy::Proxy, state::named};
 
 /// How many there are of each outcome, and which did not just pass.
 pub(super) fn summary(results: &Results) -> String {
@@ -73,7 +68,7 @@ pub(super) fn table(directory: &Path) -> Result<String> {
     }
 
     lines.extend([String::new(), "## Tests that are not run".to_owned(), String::new()]);
-    lines.extend(selection::left_out().map(|(part, reason)| format!("- `{part}`: {reason}")));
+    lines.extend(super::left_out().map(|(part, reason)| format!("- `{part}`: {reason}")));
     lines.push(String::new());
     Ok(lines.join("\n"))
 }

@@ -1,15 +1,15 @@
 //! The daemon on a node, as an operator measures it, and what the node's kernel has of it.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::time::Duration;
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::state::Cluster;
+use crate::{
+    kubectl::{self, patiently},
+    node::Node,
+    state::Cluster,
+};
 
 /// kubeadm's DaemonSet calls it by kube-proxy's name.
 pub(super) const PROCESS: &str = "$(pgrep --oldest --exact 'kube-proxy|kube-ipvs')";

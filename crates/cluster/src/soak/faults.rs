@@ -1,15 +1,16 @@
 //! What goes wrong on a node meanwhile: of the faults that `cargo xtask chaos` examines one by one, those that a shell
 //! can cause without harm to others (`nft flush ruleset` would take the pods' way out), and that end by themselves.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use super::daemon::PROCESS;
-use crate::node::Node;
-use crate::state::Cluster;
+use crate::{node::Node, state::Cluster};
 
 /// The time between two of them, in seconds: as long as a sync period, about.
 const BETWEEN: std::ops::Range<u64> = 20..50;

@@ -7,11 +7,13 @@ use std::os::unix::fs::symlink;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::control_plane::{self, APISERVER, ETCD, KUBE_PROXY};
-use super::{Module, Program};
+use super::{
+    Module, Program,
+    control_plane::{self, APISERVER, ETCD, KUBE_PROXY},
+};
 
 /// An API server of one version.
-pub struct ApiServer(pub(super) Module);
+pub struct ApiServer(pub(crate) Module);
 
 /// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the one before that of the
 /// other tests, with its kube-proxy.

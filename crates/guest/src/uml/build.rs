@@ -4,22 +4,24 @@
 //! It must be the newest: up to 6.15 User Mode Linux intercepts each system call by ptrace, and programs take
 //! several times as long to start. Later versions use seccomp.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
 
-use crate::cache;
-use crate::debian::apt::Apt;
-use crate::debian::kernel_package::entries;
-use crate::debian::suite::Suite;
-use crate::platform::Platform;
-use crate::programs::{Program, run};
+use crate::{
+    cache,
+    debian::{apt::Apt, kernel_package::entries, suite::Suite},
+    platform::Platform,
+    programs::{self, Program, run},
+};
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
 const SOURCE: &str = "linux-source";
@@ -64,6 +66,7 @@ pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     if finished.is_file() {
         return Ok(finished);
     }
+    programs::ensure(TOOLS)?;
     eprintln!(
         "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
     );

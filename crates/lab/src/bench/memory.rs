@@ -1,15 +1,11 @@
 //! Resident memory: at rest after the first sync, and the peak until then.
 
-use std::fs;
-use std::thread;
-use std::time::Duration;
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context as _, Result};
 use testkit::kernel_baseline::Size;
 
-use super::case::Program;
-use super::figures::Figures;
-use super::node::Node;
+use super::{case::Program, figures::Figures, node::Node};
 
 /// The time in which memory that only the sync needed is given back, if ever.
 pub(super) const REST: Duration = Duration::from_secs(10);

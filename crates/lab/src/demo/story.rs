@@ -1,13 +1,17 @@
 //! The steps of the demo, inside the test kernel: each checks what it shows.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use testkit::daemon::{Daemon, ipvsadm_shows};
-use testkit::lab::{Host, Lab};
+use testkit::{
+    daemon::{Daemon, ipvsadm_shows},
+    lab::{Host, Lab},
+};
 
-use super::feed::Feed;
+use super::Feed;
 
 const WEB: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 10)), 80);
 const DNS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 53)), 53);

@@ -3,20 +3,28 @@
 
 mod reflector;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
-
-use super::cluster::Cluster;
-use super::feed::{Encoding, Feed, Kind};
-use super::list::version;
-use crate::bench::Percentiles;
 use reflector::{Counters, Pauses, Reflector};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::{
+    cluster::Cluster,
+    feed::{Encoding, Feed, Kind},
+    lists::version,
+};
+use crate::bench::Percentiles;
 
 /// What the storm goes through.
 const FLOW_SCHEMA: &str = "flow_schema=\"kube-system-service-accounts\"";

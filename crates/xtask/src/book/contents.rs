@@ -1,7 +1,6 @@
 //! The table of contents: that of docs/README.md, with what is for those who change the code behind it.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 

@@ -71,8 +71,7 @@ fn resolved(page: &str, link: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use super::super::contents;
-    use super::*;
+    use super::{super::contents, *};
 
     #[test]
     fn links_to_pages_stay_and_others_lead_to_the_repository() {

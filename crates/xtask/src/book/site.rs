@@ -1,9 +1,11 @@
 //! The links of the finished site: mdBook makes anchors of headings by rules of its own, and says nothing of a link that
 //! leads nowhere.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 

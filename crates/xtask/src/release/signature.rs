@@ -1,8 +1,7 @@
 //! Signatures of the checksums, and so of every file. The keys are the maintainer's, and so are the programs that use
 //! them: they ask for the key's password, and know keys of clouds and of smart cards.
 
-use std::path::Path;
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 

@@ -3,15 +3,10 @@
 //!
 //! There is no cargo-nextest for it: the test programs are run one after the other, in one guest.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::{ffi::OsString, path::Path, process::Command, sync::Mutex, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::{Guest, KernelArgs, image_program, quoted, workspace};
+use guest::{Guest, KernelArgs, image_program, platform::Platform, quoted, workspace};
 
 use super::summary::Report;
 

@@ -1,15 +1,15 @@
 //! What asks, and counts the processor's time for it.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::processor_clock::ProcessorClock;
-use super::server::LAST;
-use super::way::Traffic;
+use super::{processor_clock::ProcessorClock, server::LAST, way::Traffic};
 
 /// A datagram that is lost is a failure.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,23 +1,32 @@
 //! A node that one variant has set up, with two pods and a client.
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::Family;
-use testkit::daemon::{eventually, eventually_within};
-use testkit::kernel_baseline::Size;
-use testkit::lab::{Host, Lab};
+use testkit::{
+    daemon::{eventually, eventually_within},
+    kernel_baseline::Size,
+    lab::{Host, Lab},
+};
 
-use super::cluster::{self, Cluster};
-use super::figures::Variant;
-use super::processor_clock::ProcessorClock;
-use super::way::{Traffic, Way};
-use super::{Effort, by_hand, client, server};
-use crate::bench::case::{Mode, Program};
-use crate::bench::node::{Node, Process};
+use super::{
+    Effort, by_hand, client,
+    cluster::{self, Cluster},
+    figures::Variant,
+    processor_clock::ProcessorClock,
+    server,
+    way::{Traffic, Way},
+};
+use crate::bench::{
+    case::{Mode, Program},
+    node::{Node, Process},
+};
 
 /// Where the pods of every lab listen; nobody asks there.
 const UNUSED: u16 = 8080;

@@ -1,7 +1,9 @@
 //! What answers in the pod, at one port by TCP and UDP.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+};
 
 use anyhow::Result;
 use testkit::lab::Host;

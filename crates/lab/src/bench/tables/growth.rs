@@ -2,10 +2,14 @@
 
 use testkit::kernel_baseline::Size;
 
-use super::table::{Table, bytes, megabytes, ratio, seconds, size_cell};
-use super::{Report, cases};
-use crate::bench::case::Subject;
-use crate::bench::figures::{Figures, Phases};
+use super::{
+    Report, cases,
+    table::{Table, bytes, megabytes, ratio, seconds, size_cell},
+};
+use crate::bench::{
+    case::Subject,
+    figures::{Figures, Phases},
+};
 
 pub(super) fn table(report: &Report) -> String {
     let measured: Vec<(Size, Phases)> = cases(report)

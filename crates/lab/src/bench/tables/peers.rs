@@ -2,10 +2,14 @@
 
 use testkit::kernel_baseline::Size;
 
-use super::table::{Table, both, megabytes, ratio, seconds, size_cell};
-use super::{Report, cases};
-use crate::bench::case::{Binding, Case, Mode, Program, Subject};
-use crate::bench::figures::Figures;
+use super::{
+    Report, cases,
+    table::{Table, both, megabytes, ratio, seconds, size_cell},
+};
+use crate::bench::{
+    case::{Binding, Case, Mode, Program, Subject},
+    figures::Figures,
+};
 
 pub(super) fn table(report: &Report) -> String {
     let mut table = Table::new(

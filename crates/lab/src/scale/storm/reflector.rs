@@ -1,18 +1,23 @@
 //! What one watch of kube-ipvs does when it breaks (`crates/kubernetes/src/api/reflector.rs` and `failure.rs`),
 //! without decoding objects.
 
-use std::iter::repeat;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::{
+    iter::repeat,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
-use kube::runtime::watcher::DefaultBackoff;
-use kube::{Client, Error};
+use kube::{Client, Error, runtime::watcher::DefaultBackoff};
 use tokio::time::{error::Elapsed, sleep, timeout};
 
-use super::super::feed::{Encoding, Feed, Kind, is};
-use super::super::list::{Compression, list, version};
+use super::super::{
+    feed::{Encoding, Feed, Kind, is},
+    lists::{Compression, list, version},
+};
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(60);

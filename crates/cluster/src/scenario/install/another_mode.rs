@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::UnderLoad;
-use crate::documents;
-use crate::kubectl::patiently;
-use crate::node::Node;
-use crate::proxy::Proxy;
-use crate::scenario::{clients::Clients, nodes};
-use crate::state::Cluster;
+use super::{TAG, UnderLoad, check_all, edit_configuration, kube_proxy_rules, prepare};
+use crate::{
+    documents,
+    kubectl::patiently,
+    node::Node,
+    proxy::{self, Proxy},
+    scenario::{clients::Clients, nodes},
+    state::Cluster,
+};
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
 pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad<'_>, to: Proxy, old_image: &str) -> Result<()> {
@@ -107,4 +109,23 @@ fn cut_what_is_left(cluster: &Cluster, node: &Node) -> Result<()> {
         Ok(())
     })?;
     documents::run(&workspace::root(), &format!("kubectl -n kube-system delete {job}")).map(drop)
+}
+
+/// From kube-proxy in another mode, and on to it again, in the order of docs/migration.md.
+///
+/// From nftables or iptables mode, without a restart of kube-proxy in between, and then node by node to the same mode.
+pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
+    for node in &cluster.nodes {
+        ensure!(!kube_proxy_rules(cluster, node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
+    }
+    let old_image = proxy::image()?;
+    let under_load = prepare(cluster)?;
+    under_load.during(cluster, || {
+        edit_configuration(&format!("mode: {}", cluster.proxy.mode()), "mode: ipvs")?;
+        proxy::change_image()?;
+        check_all(cluster, "kube-proxy", TAG)
+    })?;
+    let changed = Cluster { proxy: Proxy::KubeIpvs, ..cluster.clone() };
+    changed.save()?;
+    go_on(&changed, &under_load, cluster.proxy, old_image.trim())
 }
