@@ -9,7 +9,6 @@ mod diff;
 #[cfg(test)]
 mod documented;
 mod explain;
-mod flags;
 pub mod kubectl_ipvs;
 mod list;
 mod log_level;
@@ -28,7 +27,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::one_line;
 
-pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
+pub use crate::config::flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
 
 use crate::{config::Error, logging::Level, serve::control};
 use output::{Format, say};

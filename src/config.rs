@@ -3,15 +3,17 @@
 //! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone counts,
 //! except for the few flags that override it.
 
+mod checks;
 pub mod convert;
 mod excluded;
 mod feature_gates;
 pub(crate) mod file;
+pub(crate) mod flags;
 mod from_flags;
 mod kernel;
 mod names;
-mod resolve;
-mod validate;
+mod settings;
+mod v1alpha1;
 mod values;
 
 use std::{
@@ -31,12 +33,12 @@ use serde::{Deserialize, Serialize};
 use service::{ExternalForwarding, ExternalIps, NodePortAddresses, Options};
 use watcher::{Foreign, Ownership};
 
+pub use checks::Problem;
 pub use excluded::Excluded;
 pub use feature_gates::{FeatureGates, InvalidGates};
 pub use file::v1alpha1::KubeProxyConfiguration;
 pub use kernel::ConntrackSettings;
-use resolve::Origin;
-pub use validate::Problem;
+use settings::Origin;
 pub use values::duration::{GoDuration, InvalidDuration};
 pub(crate) use values::{switch::switch, vmodule::VModules};
 

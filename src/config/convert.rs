@@ -20,7 +20,7 @@ use super::{
         defaults::{self, HEALTHZ_PORT},
         ignored_fields,
     },
-    resolve::{Origin, spoken},
+    settings::{Origin, spoken},
 };
 pub use error::Error;
 use present::{InForce, Present};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::{Error, Origin, file::decode, validate};
+use super::{Error, Origin, checks, file::decode};
 
 /// Virtual servers in these ranges are somebody else's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,11 +24,11 @@ impl Excluded {
             None => Self::default(),
             Some(path) => {
                 let decode::File { configuration, warnings } = decode::decode(path, &decode::read(path)?)?;
-                let cidrs = validate::cidrs(&configuration.ipvs.exclude_cidrs);
+                let cidrs = checks::cidrs(&configuration.ipvs.exclude_cidrs);
                 Self { cidrs: Origin::File(path).check(FIELD, cidrs)?, warnings }
             }
         };
-        excluded.cidrs.extend(Origin::Flags.check(FIELD, validate::cidrs(flag))?);
+        excluded.cidrs.extend(Origin::Flags.check(FIELD, checks::cidrs(flag))?);
         Ok(excluded)
     }
 

@@ -4,5 +4,5 @@ pub(super) mod decode;
 pub(crate) mod defaults;
 pub(super) mod encode;
 pub(super) mod ignored_fields;
-pub(super) mod v1alpha1;
+pub(super) use super::v1alpha1;
 pub(crate) mod yaml;

@@ -4,11 +4,11 @@ use ipvs::Timeouts;
 
 use super::{
     Error, GoDuration, Origin, Problem,
+    checks::{at_least_zero, duration},
     file::{
         defaults,
         v1alpha1::{Conntrack, Ipvs},
     },
-    validate::{at_least_zero, duration},
 };
 
 /// Parameters of connection tracking. A zero leaves the kernel's value.

@@ -5,7 +5,7 @@ use std::mem;
 use crate::config::{
     GoDuration, KubeProxyConfiguration, Problem,
     file::v1alpha1::Ipvs,
-    resolve::{Origin, spoken},
+    settings::{Origin, spoken},
 };
 
 /// The mode of the proxy that is replaced.

@@ -10,12 +10,12 @@ use ipvs::Family;
 use service::ExternalIps;
 
 use super::{
-    Error, KubeProxyConfiguration, Problem, Settings, Source,
+    Error, KubeProxyConfiguration, Problem, Settings, Source, checks,
     file::{
         decode::{self, File},
         defaults, ignored_fields,
     },
-    from_flags, kernel, names, validate,
+    from_flags, kernel, names,
     values::listen,
 };
 use crate::cli::Flags;
@@ -89,12 +89,12 @@ impl Settings {
         mut warnings: Vec<String>,
     ) -> Result<Self, Error> {
         let KubeProxyConfiguration { iptables, ipvs, .. } = &configuration;
-        origin.check("mode", validate::mode(&configuration.mode))?;
-        validate::idle_fields(&configuration, origin)?;
-        let (sync_period, min_sync_period) = validate::periods(ipvs, origin)?;
+        origin.check("mode", checks::mode(&configuration.mode))?;
+        checks::idle_fields(&configuration, origin)?;
+        let (sync_period, min_sync_period) = checks::periods(ipvs, origin)?;
         let listen = |field, text| origin.check(field, listen::address(text));
         let node_port_addresses = origin
-            .check("nodePortAddresses", validate::node_port_addresses(&configuration.node_port_addresses))?;
+            .check("nodePortAddresses", checks::node_port_addresses(&configuration.node_port_addresses))?;
 
         let mut idle = ignored_fields::among(&configuration, usual);
         idle.extend(configuration.feature_gates.idle().map(|gate| format!("featureGates.{gate}")));
@@ -117,21 +117,21 @@ impl Settings {
         Ok(Self {
             node_name: node_name(flags, &configuration, origin)?,
             source: source(flags, &configuration)?,
-            scheduler: origin.check("ipvs.scheduler", validate::scheduler(&ipvs.scheduler))?,
+            scheduler: origin.check("ipvs.scheduler", checks::scheduler(&ipvs.scheduler))?,
             sync_period,
             min_sync_period,
-            exclude_cidrs: origin.check("ipvs.excludeCIDRs", validate::cidrs(&ipvs.exclude_cidrs))?,
+            exclude_cidrs: origin.check("ipvs.excludeCIDRs", checks::cidrs(&ipvs.exclude_cidrs))?,
             foreign: flags.foreign_virtual_servers,
             masquerade_all: iptables.masquerade_all,
             mark: origin.check(
                 "iptables.masqueradeBit",
-                validate::mark(iptables.masquerade_bit.unwrap_or(defaults::MASQUERADE_BIT)),
+                checks::mark(iptables.masquerade_bit.unwrap_or(defaults::MASQUERADE_BIT)),
             )?,
-            local_mode: validate::local_mode(&configuration, origin)?,
-            pod_ranges: validate::pod_ranges(&configuration, origin)?,
+            local_mode: checks::local_mode(&configuration, origin)?,
+            pod_ranges: checks::pod_ranges(&configuration, origin)?,
             host_firewall: flags.host_firewall,
             node_port_addresses,
-            bind_address: origin.check("bindAddress", validate::bind_address(&configuration.bind_address))?,
+            bind_address: origin.check("bindAddress", checks::bind_address(&configuration.bind_address))?,
             external_ips: external_ips(flags, &configuration)?,
             drain_timeout: drain_timeout(flags)?,
             vip_binding: flags.vip_binding,
@@ -142,13 +142,13 @@ impl Settings {
             ipvs_timeouts: kernel::ipvs_timeouts(ipvs, origin)?,
             oom_score_adj: origin.check(
                 "oomScoreAdj",
-                validate::oom_score_adj(configuration.oom_score_adj.unwrap_or(defaults::OOM_SCORE_ADJ)),
+                checks::oom_score_adj(configuration.oom_score_adj.unwrap_or(defaults::OOM_SCORE_ADJ)),
             )?,
             healthz_bind_address: listen("healthzBindAddress", &configuration.healthz_bind_address)?,
             metrics_bind_address: listen("metricsBindAddress", &configuration.metrics_bind_address)?,
             service_metrics: flags.listen.service_metrics,
             bind_address_hard_fail: configuration.bind_address_hard_fail,
-            log: validate::logging(&configuration.logging, origin)?,
+            log: checks::logging(&configuration.logging, origin)?,
             control_socket: flags.control_socket.clone(),
             config_file: None,
             warnings,
@@ -174,10 +174,10 @@ fn node_name(flags: &Flags, configuration: &KubeProxyConfiguration, origin: Orig
     let name = &configuration.hostname_override;
     if !name.is_empty() {
         let origin = if flags.hostname_override.is_empty() { origin } else { Origin::Flags };
-        return origin.check("hostnameOverride", validate::node_name(name));
+        return origin.check("hostnameOverride", checks::node_name(name));
     }
     let host_name = fs::read_to_string("/proc/sys/kernel/hostname").map_err(Error::HostName)?;
-    validate::node_name(&host_name)
+    checks::node_name(&host_name)
         .map_err(|problem| Error::Invalid { option: "the kernel's host name".to_owned(), problem })
 }
 
@@ -188,7 +188,7 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
     let master = given(&flags.master);
     if let Some(server) = &master {
-        Origin::Flags.check("--master", validate::server(server))?;
+        Origin::Flags.check("--master", checks::server(server))?;
     }
     Ok(Source::Api {
         kubeconfig: given(&configuration.client_connection.kubeconfig).map(PathBuf::from),
@@ -198,7 +198,7 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
 
 /// The feature gate switches off what the flag allows.
 fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<ExternalIps, Error> {
-    let ranges = Origin::Flags.check("--external-ip-policy", validate::cidrs(&flags.external_ip_policy))?;
+    let ranges = Origin::Flags.check("--external-ip-policy", checks::cidrs(&flags.external_ip_policy))?;
     if !configuration.feature_gates.external_ips() {
         return Ok(ExternalIps::Off);
     }
@@ -206,6 +206,6 @@ fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result
 }
 
 fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {
-    let timeout = Origin::Flags.check("--drain-timeout", validate::duration(flags.drain_timeout))?;
+    let timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
     Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
 }

@@ -2,7 +2,7 @@
 //!
 //! The fields stand in the order of their names, as kube-proxy and kubeadm write them. A field may be absent or
 //! null; both are the zero value, or `None` where a zero means something of its own. What the zeros stand for is
-//! in [`super::defaults`], what a value may be in [`super::validate`].
+//! in [`super::defaults`], what a value may be in [`super::checks`].
 
 use serde::{Deserialize, Deserializer, Serialize};
 
