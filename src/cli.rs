@@ -27,7 +27,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::one_line;
 
-pub use crate::config::flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
+pub use crate::config::Flags;
 
 use crate::{config::Error, logging::Level, serve::control};
 use output::{Format, say};

@@ -12,7 +12,7 @@ use crate::{
     node::{init, limits},
 };
 
-/// Runs the daemon until a signal ends it, or does what another flag asks for instead.
+/// Runs the daemon until a signal ends it, or carries out the flag that asks for something else.
 pub(super) fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if flags.cleanup && flags.write_config_to.is_empty() {
         return cleanup::by_flag(flags);

@@ -1,13 +1,9 @@
-//! The daemon's flags: kube-proxy's, and a few of our own.
+//! The flags of the daemon: kube-proxy's, which set fields of the configuration, and a few of our own.
 
-mod ignored;
-mod kernel;
-mod listen;
-
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf, sync::LazyLock};
 
 use clap::{
-    ArgAction, Args, ValueEnum,
+    Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches,
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
@@ -16,214 +12,421 @@ use netfilter::HostFirewall;
 use service::ExternalForwarding;
 use watcher::Foreign;
 
-use crate::{
-    config::{FeatureGates, GoDuration, VipBinding, file::defaults, switch},
-    logging::Format,
-    serve::control,
+use super::{
+    FeatureGates, GoDuration, KubeProxyConfiguration, ServiceMetrics, VipBinding,
+    options::{HEALTHZ_PORT, METRICS_PORT, OPTIONS, Opt},
+    v1alpha1::VModule,
+    values::{FlushFrequency, ListenAddress, Quantity, switch},
 };
-pub use ignored::IgnoredFlags;
-pub use kernel::KernelFlags;
-pub use listen::ListenFlags;
+use crate::serve::control;
 
 /// The flags of `kube-ipvs run`.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Flags {
-    /// A KubeProxyConfiguration file; with it, only the flags marked * have an effect
+    /// KubeProxyConfiguration file; beside it, only the flags marked * have an effect
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
 
-    /// How to reach the API server; without it and --master, the pod's service account is used
-    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
-    pub kubeconfig: String,
+    #[command(flatten)]
+    pub(super) of_file: FieldFlags,
 
-    /// The API server's URL or HOST:PORT, before that of the kubeconfig *
+    /// API server's URL or HOST:PORT, in place of the kubeconfig's *
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
-    pub master: String,
+    pub(super) master: String,
 
-    /// This node's name, if not the host name *
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub hostname_override: String,
+    /// Series of traffic in /metrics: ten for each Service, and with endpoint six more for each endpoint *
+    #[arg(long, value_name = "OF", default_value = "off")]
+    pub(super) service_metrics: ServiceMetrics,
 
-    /// Only ipvs, which is what no mode means here
-    #[arg(long, value_name = "MODE", default_value = "", hide_default_value = true)]
-    pub proxy_mode: String,
-
-    /// How every virtual server picks its real servers
-    #[arg(long, value_name = "NAME", default_value_t = defaults::SCHEDULER.to_owned())]
-    pub ipvs_scheduler: String,
-
-    /// At the latest after this time everything is compared and repaired
-    #[arg(long, value_name = "DURATION", default_value_t = defaults::SYNC_PERIOD, allow_hyphen_values = true)]
-    pub ipvs_sync_period: GoDuration,
-
-    /// The least time from the end of one sync to the next
-    #[arg(long, value_name = "DURATION", default_value_t = defaults::MIN_SYNC_PERIOD, allow_hyphen_values = true)]
-    pub ipvs_min_sync_period: GoDuration,
-
-    /// Virtual servers in these ranges are somebody else's
-    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
-    pub ipvs_exclude_cidrs: Vec<String>,
-
-    /// Answer ARP for an address only on the interface that has it
-    #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
-    pub ipvs_strict_arp: bool,
-
-    /// The pods' address ranges, at most one per family
-    #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
-    pub cluster_cidr: String,
-
-    /// How pods of this node are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
-    #[arg(long, value_name = "MODE", default_value = "", hide_default_value = true)]
-    pub detect_local_mode: String,
-
-    /// The pods' bridge, for BridgeInterface
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub pod_bridge_interface: String,
-
-    /// The beginning of the pods' interface names, for InterfaceNamePrefix
-    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    pub pod_interface_name_prefix: String,
-
-    /// The bit of the packet mark that asks for masquerading
-    #[arg(long, value_name = "BIT", default_value_t = defaults::MASQUERADE_BIT, allow_negative_numbers = true)]
-    pub iptables_masquerade_bit: i32,
-
-    /// Masquerade every flow to a ClusterIP
-    #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,
-          action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
-    pub masquerade_all: bool,
-
-    /// Serve NodePorts at addresses in these ranges only; primary among them: at the node IPs
-    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
-    pub nodeport_addresses: Vec<String>,
-
-    /// Counts before the Node's IP of its family for --nodeport-addresses=primary; 0.0.0.0 and :: do not
-    #[arg(long, value_name = "IP", default_value = "", hide_default_value = true)]
-    pub bind_address: String,
-
-    /// Kubernetes' feature gates; AllowServiceExternalIPs=false switches external IPs off
-    #[arg(long, value_name = "NAME=BOOL,...")]
-    pub feature_gates: Vec<FeatureGates>,
-
-    /// Parameters of the kernel.
-    #[command(flatten)]
-    pub kernel: KernelFlags,
-
-    /// What is served by HTTP.
-    #[command(flatten)]
-    pub listen: ListenFlags,
-
-    /// How much is logged: 0 what nobody should miss, 2 as usual, 3 each sync, 4 its plan, 5 its steps, 6 what libraries
-    /// say *
-    #[arg(short, long, value_name = "LEVEL", value_parser = value_parser!(u32).range(..=0x7fff_ffff))]
-    pub v: Option<u32>,
-
-    /// The form of the log *
-    #[arg(long, visible_alias = "log-format", value_name = "FORMAT")]
-    pub logging_format: Option<Format>,
-
-    /// Make VIPs local by an address on kube-ipvs0 or by a route *
+    /// How VIPs are made local: as addresses of kube-ipvs0, or by routes *
     #[arg(long, value_name = "HOW", default_value = "address")]
-    pub vip_binding: VipBinding,
+    pub(super) vip_binding: VipBinding,
 
-    /// Forward what comes in at load balancers' addresses and external IPs by masquerading, or through tunnels between
-    /// nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method asks; with
-    /// `tunnel` the annotation may ask for masquerading *
-    #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = external_forwarding())]
-    pub external_forwarding_method: ExternalForwarding,
+    /// How traffic to load balancers' addresses and external IPs reaches endpoints: masqueraded, or through tunnels
+    /// between nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method says;
+    /// with `tunnel` the annotation may ask for masquerading *
+    #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = choice(&[
+        ("masq", ExternalForwarding::Masquerade),
+        ("by-annotation", ExternalForwarding::ByAnnotation),
+        ("tunnel", ExternalForwarding::Tunnel),
+    ]))]
+    pub(super) external_forwarding_method: ExternalForwarding,
 
-    /// How packets for other nodes are put into others where that is done: IP in IP, or generic UDP encapsulation
-    /// (port 6080) where a network lets only TCP and UDP pass *
-    #[arg(long, value_name = "KIND", default_value = "ipip", value_parser = tunnel())]
-    pub tunnel: TunnelKind,
+    /// Encapsulation of packets in tunnels: IP in IP, or generic UDP encapsulation (port 6080) for networks that let only
+    /// TCP and UDP pass *
+    #[arg(long, value_name = "KIND", default_value = "ipip",
+          value_parser = choice(&[("ipip", TunnelKind::Ipip), ("gue", TunnelKind::Gue)]))]
+    pub(super) tunnel: TunnelKind,
 
-    /// Serve external IPs in these ranges and no others, whatever they belong to; without, all but those of nodes, the
-    /// API server, gateways, pods and other namespaces *
+    /// Address ranges of the external IPs that are served, whatever owns them; without, all are served but those of
+    /// nodes, the API server, gateways, pods and other namespaces *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
-    pub external_ip_policy: Vec<String>,
+    pub(super) external_ip_policy: Vec<String>,
 
-    /// Remove TCP real servers that still drain after this time, with their connections; 0s: never *
+    /// Time after which a draining TCP real server is removed even if it has connections; 0s: never *
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
-    pub drain_timeout: GoDuration,
+    pub(super) drain_timeout: GoDuration,
 
-    /// Where the host's own firewall drops what it does not know: accept what kube-proxy does, tell, or accept all *
-    #[arg(long, value_name = "HOW", default_value = "as-kube-proxy", value_parser = host_firewall())]
-    pub host_firewall: HostFirewall,
+    /// What is accepted where the host's own firewall drops: what kube-proxy accepts, nothing but with a warning, or all
+    /// Service traffic *
+    #[arg(long, value_name = "HOW", default_value = "as-kube-proxy", value_parser = choice(&[
+        ("as-kube-proxy", HostFirewall::AsKubeProxy),
+        ("warn", HostFirewall::Warn),
+        ("accept", HostFirewall::Accept),
+    ]))]
+    pub(super) host_firewall: HostFirewall,
 
-    /// Remove virtual servers that no Service made, as kube-proxy does, or leave them alone *
-    #[arg(long, value_name = "HOW", default_value = "delete", value_parser = foreign())]
-    pub foreign_virtual_servers: Foreign,
+    /// Delete virtual servers that no Service made, as kube-proxy does, or keep them *
+    #[arg(long, value_name = "HOW", default_value = "delete",
+          value_parser = choice(&[("delete", Foreign::Delete), ("keep", Foreign::Keep)]))]
+    pub(super) foreign_virtual_servers: Foreign,
 
-    /// Read Services, EndpointSlices and Nodes from the files in this directory, not from an API server *
+    /// Directory of files from which Services, EndpointSlices and Nodes are read, in place of an API server *
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "master"])]
-    pub manifests: Option<PathBuf>,
+    pub(super) manifests: Option<PathBuf>,
 
-    /// Where `kube-ipvs resync` and `status` find the daemon *
+    /// Control socket of the daemon, for `kube-ipvs status` and the other commands *
     #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
     pub control_socket: PathBuf,
 
-    /// Set the kernel parameters that take full rights, and end; after that the daemon needs CAP_NET_ADMIN alone *
+    /// Set the kernel parameters that need full privileges, and exit; after that the daemon needs CAP_NET_ADMIN alone *
     #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,
           action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
     pub init_only: bool,
 
-    /// Write the configuration that flags or file lead to into this file, and end *
+    /// File into which the resulting configuration is written; the program exits then *
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub write_config_to: String,
 
-    /// Remove what proxies have left on this node, and end.
+    /// Remove what proxies have left on this node, and exit
     #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
           action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
     pub cleanup: bool,
 
-    /// Flags of kube-proxy that do nothing here.
-    #[command(flatten)]
-    pub idle: IgnoredFlags,
+    /// Port for --healthz-bind-address without one; 0: health is not served. Deprecated
+    #[arg(long, hide = true, allow_negative_numbers = true)]
+    healthz_port: Option<u16>,
+
+    /// Port for --metrics-bind-address without one; 0: metrics are not served. Deprecated
+    #[arg(long, hide = true, allow_negative_numbers = true)]
+    metrics_port: Option<u16>,
+
+    /// Ignored: no such id is read
+    #[arg(long, hide = true)]
+    boot_id_file: Option<String>,
+
+    /// Ignored: no such id is read
+    #[arg(long, hide = true)]
+    machine_id_file: Option<String>,
 }
 
-/// The flag's words.
-fn foreign() -> impl TypedValueParser<Value = Foreign> {
-    PossibleValuesParser::new(["delete", "keep"]).map(|word| match word.as_str() {
-        "keep" => Foreign::Keep,
-        _ => Foreign::Delete,
-    })
-}
-
-/// The flag's words.
-fn external_forwarding() -> impl TypedValueParser<Value = ExternalForwarding> {
-    PossibleValuesParser::new(["masq", "by-annotation", "tunnel"]).map(|value| match value.as_str() {
-        "by-annotation" => ExternalForwarding::ByAnnotation,
-        "tunnel" => ExternalForwarding::Tunnel,
-        _ => ExternalForwarding::Masquerade,
-    })
-}
-
-/// The flag's words.
-fn tunnel() -> impl TypedValueParser<Value = TunnelKind> {
-    PossibleValuesParser::new(["ipip", "gue"]).map(|value| match value.as_str() {
-        "gue" => TunnelKind::Gue,
-        _ => TunnelKind::Ipip,
-    })
-}
-
-/// The flag's words.
-fn host_firewall() -> impl TypedValueParser<Value = HostFirewall> {
-    PossibleValuesParser::new(["as-kube-proxy", "warn", "accept"]).map(|word| match word.as_str() {
-        "accept" => HostFirewall::Accept,
-        "warn" => HostFirewall::Warn,
-        _ => HostFirewall::AsKubeProxy,
-    })
-}
-
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Text, Self::Json]
+impl Flags {
+    /// Parses flags, without the program's name before them.
+    pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let words = [OsString::from("kube-ipvs")].into_iter().chain(words);
+        Self::from_arg_matches(&Self::command().try_get_matches_from(words)?)
     }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(self.name().into())
+    /// The definition of the flags alone.
+    pub(super) fn command() -> Command {
+        Self::augment_args(Command::new("kube-ipvs").args_override_self(true))
+    }
+
+    /// The configuration without a file. A zero means zero, since every flag has its default already.
+    pub(super) fn configuration(&self) -> KubeProxyConfiguration {
+        let mut configuration = self.of_file.configuration.clone();
+        // As with kube-proxy, a port of its own counts only for an address without one, which the defaults are not.
+        for (address, port, usual) in [
+            (&mut configuration.healthz_bind_address, self.healthz_port, HEALTHZ_PORT),
+            (&mut configuration.metrics_bind_address, self.metrics_port, METRICS_PORT),
+        ] {
+            *address = match port {
+                Some(0) => ListenAddress::default(),
+                port => address.with_port(port.unwrap_or(usual)),
+            };
+        }
+        configuration
+    }
+
+    /// The flags that would set something else than the default if there were no file.
+    pub(super) fn overruled_by_file(&self) -> Vec<String> {
+        let (configuration, usual) = (self.configuration(), KubeProxyConfiguration::of_no_flags());
+        let differing = OPTIONS.iter().filter(|option| option.place.differs(&configuration, &usual));
+        let flags = differing.filter_map(|option| option.flag.as_ref()).filter(|flag| !flag.overrides_file);
+        flags.map(|flag| format!("--{}", flag.name)).collect()
+    }
+
+    /// Puts the flags that override the file into the configuration read from it.
+    pub(super) fn override_file(&self, configuration: &mut KubeProxyConfiguration) {
+        let FieldFlags { configuration: from, given } = &self.of_file;
+        let overrides = |option: &&&Opt| option.flag.as_ref().is_some_and(|flag| flag.overrides_file);
+        for option in given.iter().filter(overrides) {
+            option.place.copy(from, configuration);
+        }
+    }
+
+    /// `--proxy-mode`, if it was given.
+    pub(super) fn mode(&self) -> Option<&str> {
+        let FieldFlags { configuration, given } = &self.of_file;
+        given.iter().any(|option| option.field == "mode").then_some(&configuration.mode)
+    }
+
+    /// Whether `--hostname-override` gives the node its name.
+    pub(super) fn overrides_node_name(&self) -> bool {
+        !self.of_file.configuration.hostname_override.is_empty()
+    }
+
+    /// `--ipvs-exclude-cidrs`.
+    pub(crate) fn exclude_cidrs(&self) -> &[String] {
+        &self.of_file.configuration.ipvs.exclude_cidrs
+    }
+
+    /// A warning for each deprecated flag that was given.
+    pub(super) fn deprecated(&self) -> impl Iterator<Item = String> {
+        let given = [
+            ("--healthz-port", self.healthz_port, "--healthz-bind-address"),
+            ("--metrics-port", self.metrics_port, "--metrics-bind-address"),
+        ];
+        let given = given.into_iter().filter(|(_, port, _)| port.is_some());
+        given.map(|(flag, _, instead)| {
+            format!("{flag} is deprecated, and ignored unless {instead} has no port")
+        })
+    }
+}
+
+/// The values that a flag of our own takes.
+fn choice<T: Copy + Send + Sync + 'static>(
+    words: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let value = |given: String| words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value);
+    PossibleValuesParser::new(words.iter().map(|(word, _)| *word))
+        .try_map(move |given| value(given).ok_or("unknown value"))
+}
+
+/// The flags that set fields of the file: those of [`OPTIONS`].
+#[derive(Clone, Debug)]
+pub(super) struct FieldFlags {
+    /// The configuration of these flags.
+    configuration: KubeProxyConfiguration,
+    /// The options that were given.
+    given: Vec<&'static Opt>,
+}
+
+impl FromArgMatches for FieldFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut configuration = KubeProxyConfiguration::of_no_flags();
+        let given = OPTIONS.iter().filter(|option| option.take(matches, &mut configuration)).collect();
+        Ok(Self { configuration, given })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for FieldFlags {
+    fn augment_args(command: Command) -> Command {
+        /// The default of each option as a flag; clap borrows them.
+        static DEFAULTS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let usual = KubeProxyConfiguration::of_no_flags();
+            OPTIONS.iter().map(|option| option.place.text(&usual)).collect()
+        });
+
+        command.args(OPTIONS.iter().zip(&*DEFAULTS).filter_map(|(option, default)| option.argument(default)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// A type that options have.
+pub(super) trait Value: Clone + Default + PartialEq + Send + Sync + 'static {
+    /// Defines which values a flag of this type takes.
+    fn define(flag: Arg) -> Arg;
+
+    /// The value of the flag, if it was given.
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        matches.get_one(flag).cloned()
+    }
+
+    /// The value as the help shows it; empty for none.
+    fn text(&self) -> String;
+
+    /// Whether a file with this value leaves it to the default.
+    fn is_unset(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Value for bool {
+    fn define(flag: Arg) -> Arg {
+        let flag = flag.value_parser(switch).action(ArgAction::Set);
+        flag.num_args(0..=1).require_equals(true).default_missing_value("true")
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for i32 {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(value_parser!(i32)).allow_negative_numbers(true)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// In the file an `int32` that is not negative.
+impl Value for u32 {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(value_parser!(u32).range(..=0x7fff_ffff))
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for f32 {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(value_parser!(f32)).allow_negative_numbers(true)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for GoDuration {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(value_parser!(GoDuration)).allow_hyphen_values(true)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// An option that the file can set to zero.
+impl<T: Value> Value for Option<T> {
+    fn define(flag: Arg) -> Arg {
+        T::define(flag)
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        T::given(matches, flag).map(Some)
+    }
+
+    fn text(&self) -> String {
+        self.as_ref().map(T::text).unwrap_or_default()
+    }
+}
+
+/// An empty text is the default, by flag as well.
+impl Value for String {
+    fn define(flag: Arg) -> Arg {
+        flag
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        matches.get_one(flag).filter(|text: &&Self| !text.is_empty()).cloned()
+    }
+
+    fn text(&self) -> String {
+        self.clone()
+    }
+}
+
+/// An empty address is a value of its own: nothing is served.
+impl Value for ListenAddress {
+    fn define(flag: Arg) -> Arg {
+        flag
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        matches.get_one(flag).cloned().map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+
+    fn is_unset(&self) -> bool {
+        false
+    }
+}
+
+/// A list with commas, or a flag for each element. A list that is given as empty has no element, and not an empty one.
+impl Value for Vec<String> {
+    fn define(flag: Arg) -> Arg {
+        flag.value_delimiter(',').action(ArgAction::Append)
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        let given = matches.get_many::<String>(flag)?;
+        Some(given.filter(|element| !element.is_empty()).cloned().collect())
+    }
+
+    fn text(&self) -> String {
+        self.join(",")
+    }
+}
+
+impl Value for FeatureGates {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(value_parser!(FeatureGates)).action(ArgAction::Append)
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        Some(Self::merged(matches.get_many(flag)?))
+    }
+
+    fn text(&self) -> String {
+        self.given().map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Value for FlushFrequency {
+    fn define(flag: Arg) -> Arg {
+        GoDuration::define(flag)
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        GoDuration::given(matches, flag).map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Value for Quantity {
+    fn define(flag: Arg) -> Arg {
+        flag
+    }
+
+    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
+        matches.get_one(flag).cloned().map(Self)
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl Value for Vec<VModule> {
+    fn define(flag: Arg) -> Arg {
+        flag.value_parser(VModule::list)
+    }
+
+    fn text(&self) -> String {
+        let pair = |module: &VModule| format!("{}={}", module.file_pattern, module.verbosity);
+        self.iter().map(pair).collect::<Vec<_>>().join(",")
     }
 }

@@ -1,25 +1,21 @@
-//! From another mode to ours: what that mode reads moves to the fields that IPVS mode reads.
+//! From another mode to ours: the values of its own fields move to the fields that IPVS mode reads.
 
 use std::mem;
 
-use crate::config::{
-    GoDuration, KubeProxyConfiguration, Problem,
-    file::v1alpha1::Ipvs,
-    settings::{Origin, spoken},
-};
+use crate::config::{GoDuration, KubeProxyConfiguration, Origin, Problem, v1alpha1::Ipvs};
 
 /// The mode of the proxy that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Ours.
     Ipvs,
-    /// Also where none is given.
+    /// The default.
     Iptables,
-    /// Some of its defaults are others.
+    /// With some defaults of its own.
     Nftables,
 }
 
-/// Where an operator reads what the change does.
+/// The document about this change.
 const DOCUMENT: &str = "docs/migration.md#from-iptables-or-nftables-mode";
 
 impl Mode {
@@ -142,7 +138,7 @@ impl Change<'_> {
     }
 
     fn note(&mut self, field: &str, text: &str) {
-        self.notes.push(format!("{}: {text}", spoken(self.origin, field)));
+        self.notes.push(format!("{}: {text}", self.origin.name(field)));
     }
 }
 
