@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, sync::LazyLock};
 
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches,
-    builder::{PossibleValuesParser, TypedValueParser},
+    builder::{PossibleValuesParser, StringValueParser, TypedValueParser},
     value_parser,
 };
 use ipvs::TunnelKind;
@@ -230,8 +230,8 @@ impl Args for FieldFlags {
     fn augment_args(command: Command) -> Command {
         /// The default of each option as a flag; clap borrows them.
         static DEFAULTS: LazyLock<Vec<String>> = LazyLock::new(|| {
-            let usual = KubeProxyConfiguration::of_no_flags();
-            OPTIONS.iter().map(|option| option.place.text(&usual)).collect()
+            let usual = KubeProxyConfiguration::of_no_flags().tree();
+            OPTIONS.iter().map(|option| option.text(&usual)).collect()
         });
 
         command.args(OPTIONS.iter().zip(&*DEFAULTS).filter_map(|(option, default)| option.argument(default)))
@@ -242,18 +242,15 @@ impl Args for FieldFlags {
     }
 }
 
-/// A type that options have.
+/// A type of values that options have.
 pub(super) trait Value: Clone + Default + PartialEq + Send + Sync + 'static {
     /// Defines which values a flag of this type takes.
     fn define(flag: Arg) -> Arg;
 
-    /// The value of the flag, if it was given.
+    /// The value of the flag.
     fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
         matches.get_one(flag).cloned()
     }
-
-    /// The value as the help shows it; empty for none.
-    fn text(&self) -> String;
 
     /// Whether a file with this value leaves it to the default.
     fn is_unset(&self) -> bool {
@@ -261,59 +258,34 @@ pub(super) trait Value: Clone + Default + PartialEq + Send + Sync + 'static {
     }
 }
 
-impl Value for bool {
-    fn define(flag: Arg) -> Arg {
-        let flag = flag.value_parser(switch).action(ArgAction::Set);
-        flag.num_args(0..=1).require_equals(true).default_missing_value("true")
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
+macro_rules! values {
+    ($($type:ty: |$flag:ident| $define:expr;)*) => {$(
+        impl Value for $type {
+            fn define($flag: Arg) -> Arg {
+                $define
+            }
+        }
+    )*};
 }
 
-impl Value for i32 {
-    fn define(flag: Arg) -> Arg {
-        flag.value_parser(value_parser!(i32)).allow_negative_numbers(true)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
+values! {
+    bool: |flag| flag
+        .value_parser(switch)
+        .action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true");
+    i32: |flag| flag.value_parser(value_parser!(i32)).allow_negative_numbers(true);
+    // In the file an `int32` that is not negative.
+    u32: |flag| flag.value_parser(value_parser!(u32).range(..=0x7fff_ffff));
+    f32: |flag| flag.value_parser(value_parser!(f32)).allow_negative_numbers(true);
+    GoDuration: |flag| flag.value_parser(value_parser!(GoDuration)).allow_hyphen_values(true);
+    FlushFrequency: |flag| GoDuration::define(flag).value_parser(|text: &str| text.parse().map(FlushFrequency));
+    Quantity: |flag| flag.value_parser(StringValueParser::new().map(Quantity));
+    Vec<VModule>: |flag| flag.value_parser(VModule::list);
 }
 
-/// In the file an `int32` that is not negative.
-impl Value for u32 {
-    fn define(flag: Arg) -> Arg {
-        flag.value_parser(value_parser!(u32).range(..=0x7fff_ffff))
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Value for f32 {
-    fn define(flag: Arg) -> Arg {
-        flag.value_parser(value_parser!(f32)).allow_negative_numbers(true)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Value for GoDuration {
-    fn define(flag: Arg) -> Arg {
-        flag.value_parser(value_parser!(GoDuration)).allow_hyphen_values(true)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-/// An option that the file can set to zero.
+/// An option that a file can set to zero.
 impl<T: Value> Value for Option<T> {
     fn define(flag: Arg) -> Arg {
         T::define(flag)
@@ -321,10 +293,6 @@ impl<T: Value> Value for Option<T> {
 
     fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
         T::given(matches, flag).map(Some)
-    }
-
-    fn text(&self) -> String {
-        self.as_ref().map(T::text).unwrap_or_default()
     }
 }
 
@@ -337,24 +305,12 @@ impl Value for String {
     fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
         matches.get_one(flag).filter(|text: &&Self| !text.is_empty()).cloned()
     }
-
-    fn text(&self) -> String {
-        self.clone()
-    }
 }
 
 /// An empty address is a value of its own: nothing is served.
 impl Value for ListenAddress {
     fn define(flag: Arg) -> Arg {
-        flag
-    }
-
-    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
-        matches.get_one(flag).cloned().map(Self)
-    }
-
-    fn text(&self) -> String {
-        self.0.clone()
+        flag.value_parser(StringValueParser::new().map(Self))
     }
 
     fn is_unset(&self) -> bool {
@@ -372,10 +328,6 @@ impl Value for Vec<String> {
         let given = matches.get_many::<String>(flag)?;
         Some(given.filter(|element| !element.is_empty()).cloned().collect())
     }
-
-    fn text(&self) -> String {
-        self.join(",")
-    }
 }
 
 impl Value for FeatureGates {
@@ -385,48 +337,5 @@ impl Value for FeatureGates {
 
     fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
         Some(Self::merged(matches.get_many(flag)?))
-    }
-
-    fn text(&self) -> String {
-        self.given().map(|(name, on)| format!("{name}={on}")).collect::<Vec<_>>().join(",")
-    }
-}
-
-impl Value for FlushFrequency {
-    fn define(flag: Arg) -> Arg {
-        GoDuration::define(flag)
-    }
-
-    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
-        GoDuration::given(matches, flag).map(Self)
-    }
-
-    fn text(&self) -> String {
-        self.0.to_string()
-    }
-}
-
-impl Value for Quantity {
-    fn define(flag: Arg) -> Arg {
-        flag
-    }
-
-    fn given(matches: &ArgMatches, flag: &str) -> Option<Self> {
-        matches.get_one(flag).cloned().map(Self)
-    }
-
-    fn text(&self) -> String {
-        self.0.clone()
-    }
-}
-
-impl Value for Vec<VModule> {
-    fn define(flag: Arg) -> Arg {
-        flag.value_parser(VModule::list)
-    }
-
-    fn text(&self) -> String {
-        let pair = |module: &VModule| format!("{}={}", module.file_pattern, module.verbosity);
-        self.iter().map(pair).collect::<Vec<_>>().join(",")
     }
 }

@@ -6,6 +6,7 @@
 use std::{fmt, net::IpAddr};
 
 use clap::{Arg, ArgMatches, parser::ValueSource};
+use serde_json::Value as Json;
 
 use super::{
     GoDuration, KubeProxyConfiguration, Problem, checks,
@@ -33,7 +34,7 @@ pub(super) struct Flag {
     pub(super) overrides_file: bool,
     value_name: &'static str,
     /// The text for `--help`, which omits flags without one.
-    help: Option<&'static str>,
+    help: &'static str,
     adjust: fn(Arg) -> Arg,
 }
 
@@ -43,15 +44,12 @@ impl Opt {
     }
 
     const fn flag(mut self, name: &'static str, value_name: &'static str, help: &'static str) -> Self {
-        self.flag =
-            Some(Flag { name, value_name, help: Some(help), overrides_file: false, adjust: |arg| arg });
+        self.flag = Some(Flag { name, value_name, help, overrides_file: false, adjust: |arg| arg });
         self
     }
 
-    const fn hidden_flag(mut self, name: &'static str) -> Self {
-        self.flag =
-            Some(Flag { name, value_name: "VALUE", help: None, overrides_file: false, adjust: |arg| arg });
-        self
+    const fn hidden_flag(self, name: &'static str) -> Self {
+        self.flag(name, "VALUE", "")
     }
 
     const fn overrides_file(mut self) -> Self {
@@ -107,7 +105,8 @@ const WINDOWS: &str = "it is for Windows";
 pub(super) static OPTIONS: &[Opt] = &[
     // Where things are.
     Opt::new("clientConnection.kubeconfig", at!(client_connection.kubeconfig))
-        .flag("kubeconfig", "FILE", "Kubeconfig of the API server; without it and --master, the pod's service account is used"),
+        .flag("kubeconfig", "FILE",
+            "Kubeconfig of the API server; without it and --master, the pod's service account is used"),
     Opt::new("hostnameOverride", at!(hostname_override))
         .flag("hostname-override", "NAME", "Name of this node, if not the host name").overrides_file(),
 
@@ -117,29 +116,38 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new("ipvs.scheduler", at!(ipvs.scheduler = "rr".to_owned()))
         .flag("ipvs-scheduler", "NAME", "Scheduler of every virtual server"),
     Opt::new("ipvs.syncPeriod", at!(ipvs.sync_period = seconds(30)))
-        .flag("ipvs-sync-period", "DURATION", "Longest time until everything is compared with the kernel and repaired again"),
+        .flag("ipvs-sync-period", "DURATION",
+            "Longest time until everything is compared with the kernel and repaired again"),
     Opt::new("ipvs.minSyncPeriod", at!(ipvs.min_sync_period))
-        .flag("ipvs-min-sync-period", "DURATION", "Least time from the end of one sync to the start of the next"),
+        .flag("ipvs-min-sync-period", "DURATION",
+            "Least time from the end of one sync to the start of the next"),
     Opt::new("ipvs.excludeCIDRs", at!(ipvs.exclude_cidrs))
         .flag("ipvs-exclude-cidrs", "CIDRS", "Address ranges in which virtual servers are never removed"),
     Opt::new("ipvs.strictARP", at!(ipvs.strict_arp))
         .flag("ipvs-strict-arp", "BOOL", "Answer ARP for an address only on the interface that has it"),
     Opt::new("nodePortAddresses", at!(node_port_addresses))
-        .flag("nodeport-addresses", "CIDRS", "Address ranges at which NodePorts are served; primary stands for the node IPs"),
+        .flag("nodeport-addresses", "CIDRS",
+            "Address ranges at which NodePorts are served; primary stands for the node IPs"),
     Opt::new("bindAddress", at!(bind_address = "0.0.0.0".to_owned()))
-        .flag("bind-address", "IP", "Node IP of its family for --nodeport-addresses=primary, in place of the Node's; 0.0.0.0 and :: leave that"),
+        .flag("bind-address", "IP",
+            "Node IP of its family for --nodeport-addresses=primary, in place of the Node's; 0.0.0.0 and :: \
+             leave that"),
     Opt::new("featureGates", at!(feature_gates))
-        .flag("feature-gates", "NAME=BOOL,...", "Feature gates of Kubernetes; AllowServiceExternalIPs=false disables external IPs"),
+        .flag("feature-gates", "NAME=BOOL,...",
+            "Feature gates of Kubernetes; AllowServiceExternalIPs=false disables external IPs"),
 
     // Whose source address is replaced.
     Opt::new("clusterCIDR", at!(cluster_cidr))
         .flag("cluster-cidr", "CIDRS", "Address ranges of the pods, at most one per family"),
     Opt::new("detectLocalMode", at!(detect_local_mode = "ClusterCIDR".to_owned()))
-        .flag("detect-local-mode", "MODE", "How pods of this node are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix"),
+        .flag("detect-local-mode", "MODE",
+            "How pods of this node are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or \
+             InterfaceNamePrefix"),
     Opt::new("detectLocal.bridgeInterface", at!(detect_local.bridge_interface))
         .flag("pod-bridge-interface", "NAME", "Bridge of the pods, for BridgeInterface"),
     Opt::new("detectLocal.interfaceNamePrefix", at!(detect_local.interface_name_prefix))
-        .flag("pod-interface-name-prefix", "PREFIX", "Prefix of the pods' interface names, for InterfaceNamePrefix"),
+        .flag("pod-interface-name-prefix", "PREFIX",
+            "Prefix of the pods' interface names, for InterfaceNamePrefix"),
     Opt::new("iptables.masqueradeBit", at!(iptables.masquerade_bit = Some(MASQUERADE_BIT)))
         .flag("iptables-masquerade-bit", "BIT", "Bit of the packet mark that requests masquerading"),
     Opt::new("iptables.masqueradeAll", at!(iptables.masquerade_all))
@@ -147,37 +155,57 @@ pub(super) static OPTIONS: &[Opt] = &[
 
     // Kernel parameters.
     Opt::new("conntrack.maxPerCore", at!(conntrack.max_per_core = Some(32 * 1_024)))
-        .flag("conntrack-max-per-core", "COUNT", "Connections per CPU for which conntrack has room at least, up to 1048576 in total; 0 keeps the kernel's limit"),
+        .flag("conntrack-max-per-core", "COUNT",
+            "Connections per CPU for which conntrack has room at least, up to 1048576 in total; 0 keeps the \
+             kernel's limit"),
     Opt::new("conntrack.min", at!(conntrack.min = Some(128 * 1_024)))
-        .flag("conntrack-min", "COUNT", "Connections for which conntrack has room at least; ignored if --conntrack-max-per-core is 0 or exceeds 1048576 in total"),
-    Opt::new("conntrack.tcpEstablishedTimeout", at!(conntrack.tcp_established_timeout = Some(seconds(24 * 3_600))))
-        .flag("conntrack-tcp-timeout-established", "DURATION", "Time after which conntrack forgets an idle established TCP connection; 0s keeps the kernel's"),
+        .flag("conntrack-min", "COUNT",
+            "Connections for which conntrack has room at least; ignored if --conntrack-max-per-core is 0 or \
+             exceeds 1048576 in total"),
+    Opt::new(
+        "conntrack.tcpEstablishedTimeout",
+        at!(conntrack.tcp_established_timeout = Some(seconds(24 * 3_600))),
+    )
+        .flag("conntrack-tcp-timeout-established", "DURATION",
+            "Time after which conntrack forgets an idle established TCP connection; 0s keeps the kernel's"),
     Opt::new("conntrack.tcpCloseWaitTimeout", at!(conntrack.tcp_close_wait_timeout = Some(seconds(3_600))))
-        .flag("conntrack-tcp-timeout-close-wait", "DURATION", "Time after which conntrack forgets a TCP connection that one side has closed; 0s keeps the kernel's"),
+        .flag("conntrack-tcp-timeout-close-wait", "DURATION",
+            "Time after which conntrack forgets a TCP connection that one side has closed; 0s keeps the \
+             kernel's"),
     Opt::new("conntrack.tcpBeLiberal", at!(conntrack.tcp_be_liberal))
         .flag("conntrack-tcp-be-liberal", "BOOL", "Let conntrack accept TCP packets outside the window"),
     Opt::new("conntrack.udpTimeout", at!(conntrack.udp_timeout))
-        .flag("conntrack-udp-timeout", "DURATION", "Time after which conntrack forgets a UDP flow without an answer; 0s keeps the kernel's"),
+        .flag("conntrack-udp-timeout", "DURATION",
+            "Time after which conntrack forgets a UDP flow without an answer; 0s keeps the kernel's"),
     Opt::new("conntrack.udpStreamTimeout", at!(conntrack.udp_stream_timeout))
-        .flag("conntrack-udp-timeout-stream", "DURATION", "Time after which conntrack forgets a UDP flow with answers; 0s keeps the kernel's"),
+        .flag("conntrack-udp-timeout-stream", "DURATION",
+            "Time after which conntrack forgets a UDP flow with answers; 0s keeps the kernel's"),
     Opt::new("ipvs.tcpTimeout", at!(ipvs.tcp_timeout))
-        .flag("ipvs-tcp-timeout", "DURATION", "Time after which IPVS forgets an idle TCP connection; 0s keeps the kernel's"),
+        .flag("ipvs-tcp-timeout", "DURATION",
+            "Time after which IPVS forgets an idle TCP connection; 0s keeps the kernel's"),
     Opt::new("ipvs.tcpFinTimeout", at!(ipvs.tcp_fin_timeout))
-        .flag("ipvs-tcpfin-timeout", "DURATION", "Time after which IPVS forgets a closed TCP connection; 0s keeps the kernel's"),
+        .flag("ipvs-tcpfin-timeout", "DURATION",
+            "Time after which IPVS forgets a closed TCP connection; 0s keeps the kernel's"),
     Opt::new("ipvs.udpTimeout", at!(ipvs.udp_timeout))
-        .flag("ipvs-udp-timeout", "DURATION", "Time after which IPVS forgets a UDP flow; 0s keeps the kernel's"),
+        .flag("ipvs-udp-timeout", "DURATION",
+            "Time after which IPVS forgets a UDP flow; 0s keeps the kernel's"),
     Opt::new("oomScoreAdj", at!(oom_score_adj = Some(-999)))
-        .flag("oom-score-adj", "SCORE", "OOM score adjustment of this process, from -1000 (never killed) to 1000 (killed first)"),
+        .flag("oom-score-adj", "SCORE",
+            "OOM score adjustment of this process, from -1000 (never killed) to 1000 (killed first)"),
 
     // Health, metrics, log. The default addresses are those of `fill_listen_addresses`.
     Opt::new("healthzBindAddress", at!(healthz_bind_address))
-        .flag("healthz-bind-address", "IP:PORT", "Address of /healthz, /livez and /readyz; empty: not served"),
+        .flag("healthz-bind-address", "IP:PORT",
+            "Address of /healthz, /livez and /readyz; empty: not served"),
     Opt::new("metricsBindAddress", at!(metrics_bind_address))
         .flag("metrics-bind-address", "IP:PORT", "Address of /metrics; empty: not served"),
     Opt::new("bindAddressHardFail", at!(bind_address_hard_fail))
-        .flag("bind-address-hard-fail", "BOOL", "Exit if one of these addresses cannot be bound, instead of trying again"),
+        .flag("bind-address-hard-fail", "BOOL",
+            "Exit if one of these addresses cannot be bound, instead of trying again"),
     Opt::new("logging.verbosity", at!(logging.verbosity))
-        .flag("v", "LEVEL", "Log verbosity: 0 essential messages, 2 normal, 3 each sync, 4 its plan, 5 its steps, 6 what libraries log")
+        .flag("v", "LEVEL",
+            "Log verbosity: 0 essential messages, 2 normal, 3 each sync, 4 its plan, 5 its steps, 6 what \
+             libraries log")
         .overrides_file()
         .adjusted(|v| v.short('v')),
     Opt::new("logging.format", at!(logging.format = "text".to_owned()))
@@ -186,14 +214,26 @@ pub(super) static OPTIONS: &[Opt] = &[
         .adjusted(|format| format.visible_alias("log-format").value_parser(["text", "json"])),
 
     // Ignored.
-    Opt::new("clientConnection.acceptContentTypes", at!(client_connection.accept_content_types)).ignored(ENCODING),
-    Opt::new("clientConnection.burst", at!(client_connection.burst = 10; |burst| checks::at_least_zero(*burst).map(drop)))
+    Opt::new(
+        "clientConnection.acceptContentTypes",
+        at!(client_connection.accept_content_types),
+    ).ignored(ENCODING),
+    Opt::new(
+        "clientConnection.burst",
+        at!(client_connection.burst = 10; |burst| checks::at_least_zero(*burst).map(drop)),
+    )
         .hidden_flag("kube-api-burst").ignored(BURST),
-    Opt::new("clientConnection.contentType", at!(client_connection.content_type = "application/vnd.kubernetes.protobuf".to_owned()))
+    Opt::new(
+        "clientConnection.contentType",
+        at!(client_connection.content_type = "application/vnd.kubernetes.protobuf".to_owned()),
+    )
         .hidden_flag("kube-api-content-type").ignored(ENCODING),
     Opt::new("clientConnection.qps", at!(client_connection.qps = 5.0; |rate| checks::rate(*rate)))
         .hidden_flag("kube-api-qps").ignored(BURST),
-    Opt::new("configSyncPeriod", at!(config_sync_period = seconds(15 * 60); |period| checks::period(*period).map(drop)))
+    Opt::new(
+        "configSyncPeriod",
+        at!(config_sync_period = seconds(15 * 60); |period| checks::period(*period).map(drop)),
+    )
         .hidden_flag("config-sync-period").ignored("there is no cache that could be wrong"),
     Opt::new("enableProfiling", at!(enable_profiling))
         .hidden_flag("profiling").ignored("profiles are of Go's runtime"),
@@ -203,7 +243,10 @@ pub(super) static OPTIONS: &[Opt] = &[
         .hidden_flag("iptables-min-sync-period").ignored(OTHER_MODE),
     Opt::new("iptables.syncPeriod", at!(iptables.sync_period = seconds(30)))
         .hidden_flag("iptables-sync-period").ignored(OTHER_MODE),
-    Opt::new("logging.flushFrequency", at!(logging.flush_frequency = FlushFrequency(seconds(5)); |frequency| checks::period(frequency.0).map(drop)))
+    Opt::new(
+        "logging.flushFrequency",
+        at!(logging.flush_frequency = FlushFrequency(seconds(5)); |frequency| checks::period(frequency.0).map(drop)),
+    )
         .hidden_flag("log-flush-frequency").overrides_file().ignored(LOG),
     Opt::new("logging.options.json.infoBufferSize", at!(logging.options.json.info_buffer_size))
         .hidden_flag("log-json-info-buffer-size").overrides_file().ignored(LOG),
@@ -216,11 +259,17 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new("logging.vmodule", at!(logging.vmodule; |modules| checks::vmodule(modules)))
         .hidden_flag("vmodule").overrides_file().ignored("the source files differ"),
     Opt::new("nftables.masqueradeAll", at!(nftables.masquerade_all)).ignored(OTHER_MODE),
-    Opt::new("nftables.masqueradeBit", at!(nftables.masquerade_bit = Some(MASQUERADE_BIT))).ignored(OTHER_MODE),
+    Opt::new(
+        "nftables.masqueradeBit",
+        at!(nftables.masquerade_bit = Some(MASQUERADE_BIT)),
+    ).ignored(OTHER_MODE),
     Opt::new("nftables.minSyncPeriod", at!(nftables.min_sync_period = seconds(1))).ignored(OTHER_MODE),
     Opt::new("nftables.syncPeriod", at!(nftables.sync_period = seconds(30))).ignored(OTHER_MODE),
     Opt::new("portRange", at!(port_range)).ignored("no proxy uses it any more"),
-    Opt::new("showHiddenMetricsForVersion", at!(show_hidden_metrics_for_version; |version| checks::version(version)))
+    Opt::new(
+        "showHiddenMetricsForVersion",
+        at!(show_hidden_metrics_for_version; |version| checks::version(version)),
+    )
         .hidden_flag("show-hidden-metrics-for-version").ignored("no metric is hidden"),
     Opt::new("windowsRunAsService", at!(windows_run_as_service)).ignored(WINDOWS),
     Opt::new("winkernel.enableDSR", at!(winkernel.enable_dsr)).ignored(WINDOWS),
@@ -251,8 +300,6 @@ pub(super) trait Place: Sync {
     fn fill(&self, configuration: &mut KubeProxyConfiguration);
     /// Refuses a value that kube-proxy refuses too.
     fn check(&self, configuration: &KubeProxyConfiguration) -> Result<(), Problem>;
-    /// The value as the help shows it.
-    fn text(&self, configuration: &KubeProxyConfiguration) -> String;
     /// Defines which values the flag takes.
     fn define(&self, flag: Arg) -> Arg;
     /// Takes the value from the flag. Returns whether it has one.
@@ -279,21 +326,14 @@ impl<T: Value> Place for At<T> {
         (self.check)((self.get)(configuration))
     }
 
-    fn text(&self, configuration: &KubeProxyConfiguration) -> String {
-        (self.get)(configuration).text()
-    }
-
     fn define(&self, flag: Arg) -> Arg {
         T::define(flag)
     }
 
     fn take(&self, matches: &ArgMatches, flag: &str, to: &mut KubeProxyConfiguration) -> bool {
-        let given = T::given(matches, flag);
-        let is_given = given.is_some();
-        if let Some(value) = given {
-            *(self.get_mut)(to) = value;
-        }
-        is_given
+        let Some(value) = T::given(matches, flag) else { return false };
+        *(self.get_mut)(to) = value;
+        true
     }
 }
 
@@ -302,11 +342,8 @@ impl Opt {
     pub(super) fn argument(&self, default: &'static str) -> Option<Arg> {
         let Flag { name, overrides_file, value_name, help, adjust } = self.flag.as_ref()?;
         let arg = self.place.define(Arg::new(*name).long(*name).value_name(*value_name));
-        let arg = match help {
-            Some(help) if *overrides_file => arg.help(format!("{help} *")),
-            Some(help) => arg.help(*help),
-            None => arg.hide(true),
-        };
+        let mark = if *overrides_file { " *" } else { "" };
+        let arg = arg.help(format!("{help}{mark}")).hide(help.is_empty());
         // A flag that overrides the file is not set by default.
         let default = (!default.is_empty() && !overrides_file).then_some(default);
         let arg = arg.hide_default_value(default == Some("false"));
@@ -314,6 +351,16 @@ impl Opt {
             Some(default) => arg.default_value(default),
             None => arg,
         }))
+    }
+
+    /// The value in the tree of a configuration, as help and documents show it; empty for none.
+    pub(super) fn text(&self, tree: &Json) -> String {
+        match self.field.split('.').try_fold(tree, |tree, name| tree.get(name)) {
+            Some(Json::String(text)) => text.clone(),
+            Some(Json::Number(number)) => number.as_f64().unwrap_or_default().to_string(),
+            Some(Json::Bool(on)) => on.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// Takes the value of the flag. Returns whether it was given.

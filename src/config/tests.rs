@@ -575,12 +575,12 @@ fn the_page_of_flags_has_the_table_of_fields() {
     let (file, flags) = (KubeProxyConfiguration::of_empty_file(), KubeProxyConfiguration::of_no_flags());
     let quoted = |text: String| if text.is_empty() { "–".to_owned() } else { format!("`{text}`") };
     let row = |option: &Opt| {
-        let default = option.place.text(&file);
+        let default = option.text(&file.tree());
         let flag = option.flag.as_ref().map(|flag| match flag.name {
             "v" => "`-v`".to_owned(),
             name => format!("`--{name}`"),
         });
-        let of_flag = option.place.differs(&file, &flags).then(|| option.place.text(&flags));
+        let of_flag = option.place.differs(&file, &flags).then(|| option.text(&flags.tree()));
         let what = match (flag, option.ignored, of_flag) {
             (Some(flag), None, None) => flag,
             (Some(flag), None, Some(default)) => format!("{flag}, whose default is `{default}`"),
