@@ -7,7 +7,6 @@ mod diff;
 #[cfg(test)]
 mod documented;
 mod explain;
-mod flags;
 mod list;
 mod preflight;
 mod question;
@@ -23,7 +22,7 @@ use operator::output::{self, Format, USAGE, print_script, refuse, say};
 use service::one_line;
 use tracing::warn;
 
-pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
+pub use crate::config::Flags;
 
 use crate::{
     config::{Error, Settings},
@@ -142,7 +141,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// Runs the daemon until a signal ends it, or does what another flag asks for instead.
+/// Runs the daemon until a signal ends it, or carries out the flag that asks for something else.
 fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if flags.cleanup && flags.write_config_to.is_empty() {
         return cleanup::by_flag(flags);

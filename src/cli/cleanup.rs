@@ -67,7 +67,7 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
 
 /// The cleanup of kube-proxy's flag `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
-    let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
+    let excluded = Excluded::read(flags.config.as_deref(), flags.exclude_cidrs())?;
     clean_up(&excluded, CleanupScope::default(), false, &flags.control_socket, Format::Text)
 }
 

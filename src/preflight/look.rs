@@ -22,7 +22,7 @@ use super::{
     read, refused,
 };
 use crate::{
-    config::{self, Settings, file::defaults::MASQUERADE_BIT},
+    config::{self, MASQUERADE_BIT, Settings},
     daemon::WithoutDaemon,
     node::{
         advice::NodeSettings,

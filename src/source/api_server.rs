@@ -17,7 +17,7 @@ use kube::{
 use tokio::{net::lookup_host, time::timeout};
 use tracing::debug;
 
-use crate::config::file::yaml;
+use crate::config::file;
 
 /// An API server and its client.
 pub struct Server {
@@ -123,7 +123,7 @@ pub fn files(kubeconfig: Option<&Path>, master: Option<&str>) -> Vec<PathBuf> {
 async fn from_file(path: &Path) -> anyhow::Result<Config> {
     let named = |error: anyhow::Error| error.context(format!("kubeconfig {}", path.display()));
     let fault = |error| match error {
-        KubeconfigError::Parse(error) => anyhow!("kubeconfig {}", yaml::fault(path, &error)),
+        KubeconfigError::Parse(error) => anyhow!("kubeconfig {}", file::fault(path, &error)),
         KubeconfigError::ReadConfig(source, _) => named(source.into()),
         error => named(error.into()),
     };

@@ -96,11 +96,11 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
         marked,
         [
             "config",
-            "master",
             "hostname-override",
-            "service-metrics",
             "v",
             "logging-format",
+            "master",
+            "service-metrics",
             "vip-binding",
             "external-forwarding-method",
             "tunnel",
@@ -129,25 +129,25 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--cluster-cidr=10.244.0.0/99"],
-            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--external-ip-policy=203.0.113.7"],
-            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
-            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is no CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--proxy-mode=iptables"],
             "kube-ipvs: --proxy-mode: mode \"iptables\" is not supported: \
-             kube-ipvs is the proxy for mode ipvs and no other",
+             kube-ipvs supports only mode ipvs",
         ),
         (
             &["--ipvs-sync-period=30"],
             "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
-             \"30\" is no duration: expected something like 30s, 1m30s or 500ms",
+             \"30\" is not a duration: expected something like 30s, 1m30s or 500ms",
         ),
         (
             &["--conntrack-max-per-core=many"],
@@ -156,18 +156,18 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
-            "kube-ipvs: --nodeport-addresses: \"primary\" is there twice",
+            "kube-ipvs: --nodeport-addresses: \"primary\" is given twice",
         ),
-        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is no IP address"),
+        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is not an IP address"),
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
-             \"AllowServiceExternalIPs\" is no feature gate: expected NAME=true or NAME=false",
+             \"AllowServiceExternalIPs\" is not a feature gate: expected NAME=true or NAME=false",
         ),
         (
             &["--drain-timeout=10"],
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
-             \"10\" is no duration: expected something like 30s, 1m30s or 500ms",
+             \"10\" is not a duration: expected something like 30s, 1m30s or 500ms",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (
@@ -182,18 +182,18 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
             &["--oom-score-adj", "-2000"],
-            "kube-ipvs: --oom-score-adj: -2000 is no OOM score adjustment: expected -1000 to 1000",
+            "kube-ipvs: --oom-score-adj: -2000 is not an OOM score adjustment: expected -1000 to 1000",
         ),
         (
             &["--healthz-bind-address=10256"],
-            "kube-ipvs: --healthz-bind-address: \"10256\" is no address with a port from 1 to 65535, \
+            "kube-ipvs: --healthz-bind-address: \"10256\" is not an address with a port from 1 to 65535, \
              such as 0.0.0.0:10256 or [::]:10256",
         ),
         (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
         (
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
-            "kube-ipvs: metricsBindAddress: that nothing listens can only be said by a flag: \
-             empty in a file means the default",
+            "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
+             since empty means the default there: use the flag",
         ),
     ] {
         assert_eq!(complaint(64, arguments), expected, "{arguments:?}");

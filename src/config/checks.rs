@@ -1,18 +1,20 @@
-//! One rule per option.
+//! What values an option may have: one rule each.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use ipvs::{InvalidScheduler, Scheduler};
+use ipvs::{InvalidScheduler, Timeouts};
 use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
 use super::{
-    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
-    file::{
-        defaults,
-        v1alpha1::{DetectLocal, Ipvs, Logging},
-    },
+    ConntrackSettings, Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    v1alpha1::{Conntrack, DetectLocal, Ipvs, Logging, VModule},
+    values::ListenAddress,
 };
 use crate::logging;
 
@@ -20,24 +22,24 @@ use crate::logging;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Another proxy mode than ours.
-    #[error("mode {0:?} is not supported: kube-ipvs is the proxy for mode ipvs and no other")]
+    #[error("mode {0:?} is not supported: kube-ipvs supports only mode ipvs")]
     Mode(String),
-    /// No name of a scheduler.
+    /// Not the name of a scheduler.
     #[error(transparent)]
     Scheduler(#[from] InvalidScheduler),
-    /// No address range.
-    #[error("{0:?} is no CIDR such as 10.244.0.0/16 or fd00::/48")]
+    /// Not an address range.
+    #[error("{0:?} is not a CIDR such as 10.244.0.0/16 or fd00::/48")]
     Cidr(String),
     /// Two address ranges of one family.
     #[error("{0:?} has more than one CIDR of a family")]
     CidrsOfOneFamily(String),
     /// A keyword twice.
-    #[error("{0:?} is there twice")]
+    #[error("{0:?} is given twice")]
     Twice(String),
-    /// No address.
-    #[error("{0:?} is no IP address")]
+    /// Not an address.
+    #[error("{0:?} is not an IP address")]
     Address(String),
-    /// A period that is no time at all.
+    /// A period of zero.
     #[error("the period must be more than 0")]
     NoPeriod,
     /// A duration below zero.
@@ -46,28 +48,28 @@ pub enum Problem {
     /// A number below zero.
     #[error("{0} is negative")]
     Negative(i32),
-    /// A time that the kernel has no number for.
+    /// A time that does not fit into the kernel's number.
     #[error("{0} is longer than the kernel can count")]
     TimeoutTooLong(GoDuration),
-    /// No address to listen at.
-    #[error("{0:?} is no address with a port from 1 to 65535, such as 0.0.0.0:10256 or [::]:10256")]
+    /// Not an address to listen at.
+    #[error("{0:?} is not an address with a port from 1 to 65535, such as 0.0.0.0:10256 or [::]:10256")]
     Listen(String),
-    /// The kernel takes no such score.
-    #[error("{0} is no OOM score adjustment: expected -1000 to 1000")]
+    /// Not a score that the kernel takes.
+    #[error("{0} is not an OOM score adjustment: expected -1000 to 1000")]
     OomScoreAdj(i32),
-    /// No version to show hidden metrics for.
-    #[error("{0:?} is no version such as 1.35")]
+    /// Not a version.
+    #[error("{0:?} is not a version such as 1.35")]
     Version(String),
-    /// A rate that is no number.
-    #[error("{0} is no rate")]
+    /// Not a rate.
+    #[error("{0} is not a rate")]
     Rate(String),
     /// More than an `int32`.
-    #[error("{0} is too much: expected 0 to 2147483647")]
+    #[error("{0} is too large: expected 0 to 2147483647")]
     Verbosity(u32),
-    /// No name of a source file.
+    /// Not the name of a source file.
     #[error("{0:?} cannot be a file pattern: expected a name without = and ,")]
     FilePattern(String),
-    /// The two periods contradict each other.
+    /// The least period between syncs exceeds the longest.
     #[error("{minimum:?} is more than the sync period of {period:?}")]
     MinimumAbovePeriod {
         /// The least time between syncs.
@@ -76,32 +78,27 @@ pub enum Problem {
         period: Duration,
     },
     /// A packet mark has 32 bits.
-    #[error("{0} is no bit of a packet mark: expected 0 to 31")]
+    #[error("{0} is not a bit of a packet mark: expected 0 to 31")]
     MasqueradeBit(i32),
-    /// No way to recognise pods.
+    /// Not a way to recognise pods.
     #[error("{0:?} is unknown: expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
     LocalMode(String),
-    /// No name of an interface, or the beginning of one.
+    /// Not the name of an interface, or its beginning.
     #[error("{0:?} cannot name an interface: expected 1 to 15 letters without space or /")]
     Interface(String),
-    /// Nothing is left of the node's name.
+    /// Not the name of a node.
     #[error("{0:?} cannot be a node's name")]
     NodeName(String),
-    /// No way to a server.
-    #[error("{0:?} is no URL such as https://10.0.0.1:6443, nor a host with or without a port")]
+    /// Not the address of a server.
+    #[error("{0:?} is neither a URL such as https://10.0.0.1:6443 nor a host with or without a port")]
     Server(String),
-    /// No form of log.
+    /// Not a log format.
     #[error("{0:?} is unknown: expected text or json")]
     LogFormat(String),
 }
 
 pub(super) fn mode(mode: &str) -> Result<(), Problem> {
     if mode == "ipvs" { Ok(()) } else { Err(Problem::Mode(mode.to_owned())) }
-}
-
-/// No name at all is the default, by flag as well.
-pub(super) fn scheduler(name: &str) -> Result<Scheduler, Problem> {
-    Ok(if name.is_empty() { defaults::SCHEDULER } else { name }.parse()?)
 }
 
 pub(super) fn duration(duration: GoDuration) -> Result<Duration, Problem> {
@@ -131,19 +128,14 @@ pub(super) fn oom_score_adj(score: i32) -> Result<i32, Problem> {
     if (-1_000..=1_000).contains(&score) { Ok(score) } else { Err(Problem::OomScoreAdj(score)) }
 }
 
-/// Refuses values of idle fields that could not be in a configuration of kube-proxy either. That only the
-/// version before this one may be shown is not asked for: this is no version of Kubernetes.
-pub(super) fn idle_fields(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<(), Error> {
-    let KubeProxyConfiguration { client_connection, show_hidden_metrics_for_version, .. } = configuration;
-    origin.check("clientConnection.burst", at_least_zero(client_connection.burst))?;
-    if !client_connection.qps.is_finite() {
-        return Err(origin.invalid("clientConnection.qps", Problem::Rate(client_connection.qps.to_string())));
-    }
-    origin.check("configSyncPeriod", period(configuration.config_sync_period))?;
-    origin.check("showHiddenMetricsForVersion", version(show_hidden_metrics_for_version))
+/// A rate of requests.
+pub(super) fn rate(rate: f32) -> Result<(), Problem> {
+    if rate.is_finite() { Ok(()) } else { Err(Problem::Rate(rate.to_string())) }
 }
 
-fn version(version: &str) -> Result<(), Problem> {
+/// A version of Kubernetes, or none. kube-proxy takes only the version before its own, but this is not a version of
+/// Kubernetes.
+pub(super) fn version(version: &str) -> Result<(), Problem> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match version.split_once('.') {
         Some((major, minor)) if is_number(major) && is_number(minor) => Ok(()),
@@ -152,16 +144,16 @@ fn version(version: &str) -> Result<(), Problem> {
     }
 }
 
+/// Verbosities of source files.
+pub(super) fn vmodule(modules: &[VModule]) -> Result<(), Problem> {
+    let mut patterns = modules.iter().map(|module| &module.file_pattern);
+    if let Some(pattern) = patterns.find(|name| name.is_empty() || name.contains(['=', ','])) {
+        return Err(Problem::FilePattern(pattern.clone()));
+    }
+    modules.iter().try_for_each(|module| verbosity(module.verbosity).map(drop))
+}
+
 pub(super) fn logging(logging: &Logging, origin: Origin) -> Result<logging::Options, Error> {
-    origin.check("logging.flushFrequency", period(logging.flush_frequency.0))?;
-    let modules = logging.vmodule.iter();
-    let patterns = modules.clone().map(|module| module.file_pattern.as_str());
-    if let Some(pattern) = patterns.clone().find(|name| name.is_empty() || name.contains(['=', ','])) {
-        return Err(origin.invalid("logging.vmodule", Problem::FilePattern(pattern.to_owned())));
-    }
-    for module in modules {
-        origin.check("logging.vmodule", verbosity(module.verbosity))?;
-    }
     let format = match logging.format.as_str() {
         "text" => Ok(logging::Format::Text),
         "json" => Ok(logging::Format::Json),
@@ -177,7 +169,7 @@ fn verbosity(verbosity: u32) -> Result<i32, Problem> {
     i32::try_from(verbosity).map_err(|_| Problem::Verbosity(verbosity))
 }
 
-/// Address ranges; bits beyond the prefix are cleared, as Go does it.
+/// Address ranges; bits beyond the prefix are cleared, as in Go.
 pub(super) fn cidrs(texts: &[String]) -> Result<Vec<IpNet>, Problem> {
     let texts = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
     texts
@@ -206,6 +198,15 @@ pub(super) fn node_port_addresses(texts: &[String]) -> Result<NodePortAddresses,
         ranges.extend(stands_for.iter().map(ToString::to_string));
     }
     Ok(NodePortAddresses { primary: keywords.contains("primary"), ranges: cidrs(&ranges)? })
+}
+
+/// The address at which health or metrics are served, if they are.
+pub(super) fn listen_address(address: &ListenAddress) -> Result<Option<SocketAddr>, Problem> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let parsed = address.0.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
+    parsed.map(Some).ok_or_else(|| Problem::Listen(address.0.clone()))
 }
 
 /// The address to bind to; `None` for all addresses and for no address.
@@ -283,10 +284,48 @@ pub(super) fn node_name(name: &str) -> Result<String, Problem> {
     if trimmed.is_empty() { Err(Problem::NodeName(name.to_owned())) } else { Ok(trimmed) }
 }
 
-/// A URL, or a host with or without a port but no path, as client-go has it (`DefaultServerURL` in rest/url_utils.go).
+/// A URL, or a host with or without a port but no path, as in client-go (`DefaultServerURL` in rest/url_utils.go).
 pub(super) fn server(text: &str) -> Result<(), Problem> {
     let url = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = Some(text.strip_suffix('/').unwrap_or(text)).filter(|host| !host.contains('/'));
     let is_server = |rest: &str| !rest.is_empty() && !rest.contains(char::is_whitespace);
     if url.or(host).is_some_and(is_server) { Ok(()) } else { Err(Problem::Server(text.to_owned())) }
+}
+
+pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<ConntrackSettings, Error> {
+    // Every default has been filled in.
+    let count = |field, value: Option<i32>| origin.check(field, at_least_zero(value.unwrap_or_default()));
+    let timeout = |field, value| origin.check(field, seconds(value));
+    Ok(ConntrackSettings {
+        max_per_core: count("conntrack.maxPerCore", conntrack.max_per_core)?,
+        min: count("conntrack.min", conntrack.min)?,
+        tcp_established_timeout: timeout(
+            "conntrack.tcpEstablishedTimeout",
+            conntrack.tcp_established_timeout.unwrap_or_default(),
+        )?,
+        tcp_close_wait_timeout: timeout(
+            "conntrack.tcpCloseWaitTimeout",
+            conntrack.tcp_close_wait_timeout.unwrap_or_default(),
+        )?,
+        tcp_be_liberal: conntrack.tcp_be_liberal,
+        udp_timeout: timeout("conntrack.udpTimeout", conntrack.udp_timeout)?,
+        udp_stream_timeout: timeout("conntrack.udpStreamTimeout", conntrack.udp_stream_timeout)?,
+    })
+}
+
+pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<Timeouts, Error> {
+    let timeout = |field, value| origin.check(field, seconds(value));
+    Ok(Timeouts::UNCHANGED
+        .tcp(timeout("ipvs.tcpTimeout", ipvs.tcp_timeout)?)
+        .tcp_fin(timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?)
+        .udp(timeout("ipvs.udpTimeout", ipvs.udp_timeout)?))
+}
+
+/// The timeout in whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean
+/// something else.
+fn seconds(timeout: GoDuration) -> Result<u32, Problem> {
+    let duration = duration(timeout)?;
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
+    // Kept as an int everywhere, in ticks.
+    i32::try_from(seconds).map(i32::unsigned_abs).map_err(|_| Problem::TimeoutTooLong(timeout))
 }
