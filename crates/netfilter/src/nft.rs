@@ -9,10 +9,10 @@
 pub mod attribute;
 pub(crate) mod chain;
 pub mod decode;
+pub(crate) mod element;
 pub mod encode;
 pub(crate) mod expression;
 pub mod kernel;
-pub(crate) mod key;
 pub mod message;
 pub(crate) mod rule;
 pub(crate) mod set;

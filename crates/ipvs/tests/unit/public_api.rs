@@ -86,7 +86,7 @@ fn exported(directory: &Path, file: &str, path: &str) -> BTreeMap<String, String
             }
             Item::Mod(item) if is_public(&item.vis) && !is_hidden(&item.attrs) => {
                 let (inner, path) = (item.ident.to_string(), format!("{path}::{}", item.ident));
-                names.extend(exported(&directory.join(&inner), "mod.rs", &path));
+                names.extend(exported(&directory.join(&inner), &format!("../{inner}.rs"), &path));
             }
             item => names.extend(name(&item).map(|it| (it.clone(), format!("{path}::{it}")))),
         }

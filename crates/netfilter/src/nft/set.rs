@@ -8,7 +8,7 @@ use netlink::{Batch, Encoder, Error, Reply, attributes};
 use super::{
     TABLE,
     attribute::{NFTA_DATA_VALUE, NFTA_LIST_ELEM},
-    key::Key,
+    element::Key,
     message::{self, CREATE, Message},
 };
 

@@ -7,7 +7,7 @@ use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use crate::{
     AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
     nft::{
-        key::{Bytes, Key},
+        element::{Bytes, Key},
         set::RawElement,
     },
     tunnel::address_end,
