@@ -1,26 +1,23 @@
-//! The kernel client.
+//! The IPVS table of a kernel: what can be asked of it, and whether it has a scheduler.
 
 mod decode;
 mod encode;
 mod error;
 mod idempotency;
 mod kernel;
-mod kernel_error;
-mod scheduler_support;
 mod uapi;
-#[cfg(feature = "wire")]
-pub mod wire;
 
-pub use error::Error;
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+};
+
+pub use error::{Error, FailedRequest, KernelError};
 pub use kernel::KernelIpvs;
-pub use kernel_error::{FailedRequest, KernelError};
-pub use scheduler_support::{PROBE_ADDRESS, SchedulerSupport, probe_scheduler};
-
-use std::io;
 
 use crate::{
-    Command, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
-    proc_net::VirtualServerSummary,
+    Command, ObservedRealServer, ObservedVirtualServer, Protocol, Scheduler, ServiceAddress, VirtualServer,
+    VirtualServerId, proc_net::VirtualServerSummary,
 };
 
 /// The IPVS table of one network namespace. [`KernelIpvs`] is the kernel's; tests bring their own.
@@ -74,4 +71,86 @@ pub trait Ipvs {
     /// Where the errno leaves no doubt about the cause, the [`KernelError`] says it: a missing scheduler is named with its
     /// module. On `Err` some may have been executed: read back and compare.
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
+}
+
+/// The address where [`probe_scheduler`] makes its virtual server. Nobody should have it (RFC 5737). kube-proxy probes
+/// with the same.
+pub const PROBE_ADDRESS: ServiceAddress =
+    ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
+
+/// The result of [`probe_scheduler`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchedulerSupport {
+    /// The kernel has it.
+    Supported,
+    /// The kernel did not take it; `ENOENT`: it has none of this name.
+    Refused(KernelError),
+    /// It is not loaded, and loading it on demand can hang IPVS ([`Ipvs::may_load`]), so the kernel was not asked.
+    NotLoaded,
+    /// A virtual server of somebody else is at [`PROBE_ADDRESS`], so the kernel was not asked.
+    NotProbed,
+}
+
+/// Finds out whether the kernel has a scheduler. The kernel loads one when it is first used.
+///
+/// A scheduler among those `in_use` is there. Any other is tried with a virtual server at [`PROBE_ADDRESS`] that lives
+/// for a moment. On `Err`, and after a refusal other than `ENOENT`, that server may still be there.
+///
+/// ```no_run
+/// use ipvs::{Ipvs, KernelIpvs, Scheduler, SchedulerSupport, probe_scheduler};
+///
+/// let mut kernel = KernelIpvs::open()?;
+/// let in_use: Vec<_> = kernel.virtual_servers()?.iter().map(|server| server.config.scheduler).collect();
+/// match probe_scheduler(&mut kernel, Scheduler::MH, in_use)? {
+///     SchedulerSupport::Refused(error) => eprintln!("{}", error.cause()),
+///     support => println!("{support:?}"),
+/// }
+/// # Ok::<(), ipvs::Error>(())
+/// ```
+pub fn probe_scheduler(
+    kernel: &mut (impl Ipvs + ?Sized),
+    scheduler: Scheduler,
+    in_use: impl IntoIterator<Item = Scheduler>,
+) -> Result<SchedulerSupport, Error> {
+    if in_use.into_iter().any(|used| used == scheduler) {
+        return Ok(SchedulerSupport::Supported);
+    }
+    if !kernel.may_load(scheduler) {
+        return Ok(SchedulerSupport::NotLoaded);
+    }
+    let server = VirtualServer::new(PROBE_ADDRESS, scheduler);
+    let id = server.id;
+    if kernel.virtual_server(id)?.is_some() {
+        return Ok(SchedulerSupport::NotProbed);
+    }
+    let failed = kernel.apply(&[Command::AddVirtualServer(server), Command::DeleteVirtualServer(id)])?;
+    Ok(failed
+        .into_iter()
+        .next()
+        .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.error)))
+}
+
+/// The client's end of the wire. No part of the public API: it is for the tests, benches and fuzzers of the workspace
+/// that this crate comes from, and changes without notice.
+#[cfg(feature = "wire")]
+pub mod wire {
+    use netlink::Batch;
+
+    use super::encode::{Requests, Verb};
+    use crate::{Command, KernelIpvs};
+
+    /// Appends the requests that [`apply`](crate::Ipvs::apply) sends first, one for each command. `family` is the number
+    /// that the kernel has given IPVS among the families of generic netlink.
+    pub fn encode(family: u16, commands: &[Command], batch: &mut Batch) {
+        for command in commands {
+            Requests { family }.change(batch, command, Verb::first_for(command));
+        }
+    }
+
+    /// Leaves a client as it is when the module was unloaded and loaded again: no family has the number that it knows.
+    pub fn forget_family(ipvs: &mut KernelIpvs) {
+        /// `GENL_MAX_ID` in include/uapi/linux/genetlink.h.
+        const LAST: u16 = 1023;
+        ipvs.requests.family = LAST;
+    }
 }

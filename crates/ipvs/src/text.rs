@@ -1,6 +1,5 @@
 //! The table as `ipvsadm -Ln` prints it.
 
-mod counters;
 mod order;
 
 use std::{
@@ -10,10 +9,9 @@ use std::{
 };
 
 use crate::{
-    Family, Forwarding, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags,
+    Family, Forwarding, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags, Stats,
     VirtualServer, VirtualServerId,
 };
-use counters::CounterColumns;
 
 /// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with `-Ln`,
 /// `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
@@ -78,6 +76,18 @@ pub enum Columns {
     Rates,
 }
 
+/// The lines over the counters.
+const HEAD_OF_COUNTERS: &str = "\
+Prot LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes
+  -> RemoteAddress:Port
+";
+
+/// The lines over the rates.
+const HEAD_OF_RATES: &str = "\
+Prot LocalAddress:Port                 CPS    InPPS   OutPPS    InBPS   OutBPS
+  -> RemoteAddress:Port
+";
+
 impl fmt::Display for Listing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor, patch) = self.info.version;
@@ -88,8 +98,8 @@ impl fmt::Display for Listing<'_> {
                 writeln!(f, "Prot LocalAddress:Port Scheduler Flags")?;
                 writeln!(f, "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn")?;
             }
-            Columns::Counters => f.write_str(counters::HEAD)?,
-            Columns::Rates => f.write_str(counters::HEAD_OF_RATES)?,
+            Columns::Counters => f.write_str(HEAD_OF_COUNTERS)?,
+            Columns::Rates => f.write_str(HEAD_OF_RATES)?,
         }
         for (virtual_server, real_servers) in order::virtual_servers(self.servers) {
             self.virtual_server(f, virtual_server)?;
@@ -232,6 +242,39 @@ fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
             Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
         }
         _ => None,
+    }
+}
+
+/// Connections, packets in and out, bytes in and out. Each takes nine columns.
+struct CounterColumns([u64; 5]);
+
+impl CounterColumns {
+    /// Since the server was made.
+    fn totals(stats: &Stats) -> Self {
+        Self([stats.connections, stats.packets_in, stats.packets_out, stats.bytes_in, stats.bytes_out])
+    }
+
+    /// The rates of the last seconds, per second.
+    fn rates(stats: &Stats) -> Self {
+        Self([
+            stats.connections_per_second,
+            stats.packets_in_per_second,
+            stats.packets_out_per_second,
+            stats.bytes_in_per_second,
+            stats.bytes_out_per_second,
+        ])
+    }
+}
+
+impl fmt::Display for CounterColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|number| match number {
+            0..100_000_000 => write!(f, "{number:>9}"),
+            0..1_000_000_000 => write!(f, "{:>8}K", number / 1_000),
+            0..100_000_000_000 => write!(f, "{:>8}M", number / 1_000_000),
+            0..100_000_000_000_000 => write!(f, "{:>8}G", number / 1_000_000_000),
+            _ => write!(f, "{:>8}T", number / 1_000_000_000_000),
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use super::{Lines, decimal, hexadecimal, invalid, word};
 use crate::text::Endpoint;
 
 /// The two lines above connections, as `ipvsadm -Lnc` prints them.

@@ -22,7 +22,7 @@ use std::{
     str,
 };
 
-use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use super::{Lines, decimal, hexadecimal, invalid, word};
 use crate::{
     Family, Forwarding, Protocol, RealServer, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags,
     VirtualServer, VirtualServerId,
