@@ -1,91 +1,220 @@
-//! What the sets of our table hold.
+//! The sets of our tables, one row each, and what their elements hold.
+//!
+//! To add a set, add a row here, a rule that uses it ([`Ruleset`](crate::Ruleset)), and whoever wants its elements. What
+//! elements of one kind hold is a type of its own, which says in `table/key.rs` how the kernel stores it.
 
 use std::{fmt, net::IpAddr};
 
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
-/// One element of one set. The variant names the set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Element {
+/// What a set is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Every table has it.
+    Always,
+    /// It exists only where some Service is answered directly.
+    DirectReturn,
+    /// The same, and its elements are wanted only while this node unpacks what others send to its pods.
+    Unpacking,
+}
+
+/// Makes [`Element`] of one row for each set: what is in it, the constant for its name, its name, the variant with what
+/// that holds, and what the set is needed for. Sets are made, and elements change, in the order of the rows.
+macro_rules! sets {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal: $variant:ident($content:ty), $need:ident;)+) => {
+        /// One element of one set. The variant names the set.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Element {
+            $($(#[doc = $doc])+ $variant($content),)+
+        }
+
+        impl Element {
+            /// The name of the set that holds it.
+            pub fn set(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
+            const fn need(&self) -> Need {
+                match self {
+                    $(Self::$variant(_) => Need::$need,)+
+                }
+            }
+
+            fn owner(&self) -> Owner<'_> {
+                match self {
+                    $(Self::$variant(content) => content.owner(),)+
+                }
+            }
+        }
+
+        impl fmt::Display for Element {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant(content) => write!(f, "{} {content}", $name),)+
+                }
+            }
+        }
+
+        #[cfg(feature = "client")]
+        mod in_kernel {
+            use super::*;
+            use crate::{
+                nft::element::Key,
+                table::key::{Coded as _, KnownSet},
+            };
+
+            /// The names of the sets.
+            impl Element {
+                $(pub(crate) const $constant: &'static str = $name;)+
+            }
+
+            impl From<&Element> for Key {
+                fn from(element: &Element) -> Self {
+                    match element {
+                        $(Element::$variant(content) => content.key(),)+
+                    }
+                }
+            }
+
+            /// Every set that a table can have.
+            pub(crate) static KNOWN_SETS: &[KnownSet] = &[
+                $(KnownSet::new::<$content>($name, !matches!(Need::$need, Need::Always), |family, key| {
+                    <$content>::from_key(family, key).map(Element::$variant)
+                }),)+
+            ];
+        }
+    };
+}
+
+sets! {
     /// `vips`: an address that is bound to this node for Services. New flows to it are rejected on every port
     /// that is not served.
-    Vip(IpAddr),
+    VIPS = "vips": Vip(IpAddr), Always;
     /// `restricted`: a load balancer's address, with protocol and port, that only some clients may reach.
-    Restricted(ServiceAddress),
+    RESTRICTED = "restricted": Restricted(ServiceAddress), Always;
     /// `allowed-sources`: clients that may reach a restricted address.
-    AllowedSource(AllowedSource),
+    ALLOWED_SOURCES = "allowed-sources": AllowedSource(AllowedSource), Always;
     /// `cluster-ips`: a ClusterIP with protocol and port; masqueraded unless the source is a local pod.
-    ClusterIp(ServiceAddress),
+    CLUSTER_IPS = "cluster-ips": ClusterIp(ServiceAddress), Always;
     /// `external`: a NodePort, external or load-balancer address, with protocol and port, whose flows may
     /// be sent to another node; masqueraded whatever the source.
-    External(ServiceAddress),
+    EXTERNAL = "external": External(ServiceAddress), Always;
     /// `external-local`: the same with the external policy Local. The real servers see the client's address,
     /// unless the client is this node itself.
-    ExternalLocal(ServiceAddress),
-    /// `local-clients-only`: one of those in `external-local` for which endpoints elsewhere stand in, since this
+    EXTERNAL_LOCAL = "external-local": ExternalLocal(ServiceAddress), Always;
+    /// `local-clients-only`: an address in `external-local` for which endpoints on other nodes stand in, because this
     /// node has none. Only this node and its pods, if they are known, may begin flows to it.
-    LocalClientsOnly(ServiceAddress),
+    LOCAL_CLIENTS_ONLY = "local-clients-only": LocalClientsOnly(ServiceAddress), Always;
     /// `hairpin`: a local pod as real server. A flow from that pod that IPVS sent back to the same pod
     /// must be masqueraded, or the pod would answer itself directly.
-    Hairpin(HairpinFlow),
+    HAIRPIN = "hairpin": Hairpin(HairpinFlow), Always;
     /// `health-check-ports`: a TCP port at which load balancers check the health of a Service. It stays
     /// reachable at the VIPs.
-    HealthCheckPort(HealthCheckPort),
+    HEALTH_CHECK_PORTS = "health-check-ports": HealthCheckPort(HealthCheckPort), Always;
     /// `direct-return`: an external or load-balancer address, with protocol and port, whose flows keep the client's
-    /// address and go to every endpoint, those elsewhere through a tunnel.
-    DirectReturn(ServiceAddress),
-    /// `cluster-ip-for`, a map: where the same is asked by this node and its pods, which could not take an answer
-    /// from a VIP that is an address of their own node.
-    ClusterIpFor(ClusterIpFor),
+    /// address and go to every endpoint, through a tunnel to those on other nodes.
+    DIRECT_RETURN = "direct-return": DirectReturn(ServiceAddress), DirectReturn;
+    /// `cluster-ip-for`, a map: the ClusterIP for which this node and its pods use such an address. They could not take
+    /// an answer from a VIP, which is an address of their own node.
+    CLUSTER_IP_FOR = "cluster-ip-for": ClusterIpFor(ClusterIpFor), DirectReturn;
     /// `max-segment-sizes`, a map: how much data a TCP segment to such an address may have, so that it fits into a
     /// tunnel.
-    MaxSegmentSize(MaxSegmentSize),
+    MAX_SEGMENT_SIZES = "max-segment-sizes": MaxSegmentSize(MaxSegmentSize), DirectReturn;
     /// `tunnel-exits`, a map: a pod of this node as the destination of what leaves the tunnel for it.
-    TunnelExit(TunnelExit),
+    TUNNEL_EXITS = "tunnel-exits": TunnelExit(TunnelExit), Unpacking;
     /// `endpoints-here`: an endpoint of this node to which other nodes tunnel.
-    EndpointHere(IpAddr),
+    ENDPOINTS_HERE = "endpoints-here": EndpointHere(IpAddr), Unpacking;
     /// `endpoints-elsewhere`: an endpoint of another node to which this one may tunnel.
-    EndpointElsewhere(IpAddr),
+    ENDPOINTS_ELSEWHERE = "endpoints-elsewhere": EndpointElsewhere(IpAddr), Unpacking;
     /// `tunnel-senders`: an address of a node of the cluster.
-    TunnelSender(IpAddr),
+    TUNNEL_SENDERS = "tunnel-senders": TunnelSender(IpAddr), Unpacking;
 }
 
-/// What this node and its pods reach in the place of an external address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClusterIpFor {
-    /// The external address.
-    pub to: ServiceAddress,
-    /// The ClusterIP, of the same family, with its port.
-    pub cluster_ip: RealServerAddress,
+#[cfg(feature = "client")]
+pub(crate) use in_kernel::KNOWN_SETS;
+
+impl Element {
+    /// Whether its set only exists where something is answered directly.
+    pub fn is_of_direct_return(&self) -> bool {
+        self.need() != Need::Always
+    }
+
+    /// Whether it exists because this node unpacks what others send to its pods, for whichever Service they send it.
+    pub fn is_for_unpacking(&self) -> bool {
+        self.need() == Need::Unpacking
+    }
+
+    /// The address family, and so the table, that the element belongs to.
+    pub fn family(&self) -> Family {
+        match self.owner() {
+            Owner::VirtualServer(at) => Family::from(at.ip),
+            Owner::Several(family) => family,
+        }
+    }
+
+    /// The virtual server that the element belongs to; `None` if several can have it in common.
+    pub fn virtual_server(&self) -> Option<&ServiceAddress> {
+        match self.owner() {
+            Owner::VirtualServer(at) => Some(at),
+            Owner::Several(_) => None,
+        }
+    }
 }
 
-/// How much data a TCP segment may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MaxSegmentSize {
-    /// The address that clients ask.
-    pub to: ServiceAddress,
-    /// The size in bytes, without the headers of TCP and IP.
-    pub bytes: u16,
+/// The sets of which exactly one has the address of a virtual server. It decides which of the flows to it are masqueraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MasqueradeSet {
+    /// `cluster-ips`
+    ClusterIps,
+    /// `external`
+    External,
+    /// `external-local`
+    ExternalLocal,
+    /// `direct-return`
+    DirectReturn,
 }
 
-/// A pod as the destination of what leaves the tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TunnelExit {
-    /// The address that the client asked.
-    pub to: ServiceAddress,
-    /// The pod, of the same family, with its port. In the key only the last four bytes of its address count.
-    pub pod: RealServerAddress,
+impl MasqueradeSet {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::ClusterIps, Self::External, Self::ExternalLocal, Self::DirectReturn];
+
+    /// The element of an address.
+    pub fn element(self, of: ServiceAddress) -> Element {
+        match self {
+            Self::ClusterIps => Element::ClusterIp(of),
+            Self::External => Element::External(of),
+            Self::ExternalLocal => Element::ExternalLocal(of),
+            Self::DirectReturn => Element::DirectReturn(of),
+        }
+    }
 }
 
-/// A flow whose client and real server are the same pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct HairpinFlow {
-    /// The transport protocol.
-    pub protocol: Protocol,
-    /// The pod as real server; its address is the source too.
-    pub pod: RealServerAddress,
+/// What an element holds. Its `Display` is what a log shows of it.
+trait Content: fmt::Display {
+    fn owner(&self) -> Owner<'_>;
+}
+
+/// Whose an element is.
+enum Owner<'a> {
+    VirtualServer(&'a ServiceAddress),
+    /// Services of this family can have it in common.
+    Several(Family),
+}
+
+impl Content for IpAddr {
+    fn owner(&self) -> Owner<'_> {
+        Owner::Several(Family::from(*self))
+    }
+}
+
+impl Content for ServiceAddress {
+    fn owner(&self) -> Owner<'_> {
+        Owner::VirtualServer(self)
+    }
 }
 
 /// Clients that may reach a restricted address.
@@ -101,6 +230,41 @@ pub struct AllowedSource {
     pub last: IpAddr,
 }
 
+impl fmt::Display for AllowedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { to, first, last } = self;
+        write!(f, "{to} from {first}-{last}")
+    }
+}
+
+impl Content for AllowedSource {
+    fn owner(&self) -> Owner<'_> {
+        Owner::VirtualServer(&self.to)
+    }
+}
+
+/// A flow whose client and real server are the same pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HairpinFlow {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The pod as real server; its address is the source too.
+    pub pod: RealServerAddress,
+}
+
+impl fmt::Display for HairpinFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, pod } = self;
+        write!(f, "{protocol} {pod}")
+    }
+}
+
+impl Content for HairpinFlow {
+    fn owner(&self) -> Owner<'_> {
+        Owner::Several(Family::from(self.pod.ip))
+    }
+}
+
 /// A port at which load balancers ask, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HealthCheckPort {
@@ -110,142 +274,81 @@ pub struct HealthCheckPort {
     pub port: u16,
 }
 
-/// The names of the sets.
-impl Element {
-    pub(crate) const VIPS: &'static str = "vips";
-    pub(crate) const RESTRICTED: &'static str = "restricted";
-    pub(crate) const ALLOWED_SOURCES: &'static str = "allowed-sources";
-    pub(crate) const CLUSTER_IPS: &'static str = "cluster-ips";
-    pub(crate) const EXTERNAL: &'static str = "external";
-    pub(crate) const EXTERNAL_LOCAL: &'static str = "external-local";
-    pub(crate) const LOCAL_CLIENTS_ONLY: &'static str = "local-clients-only";
-    pub(crate) const HAIRPIN: &'static str = "hairpin";
-    pub(crate) const HEALTH_CHECK_PORTS: &'static str = "health-check-ports";
-    pub(crate) const DIRECT_RETURN: &'static str = "direct-return";
-    pub(crate) const CLUSTER_IP_FOR: &'static str = "cluster-ip-for";
-    pub(crate) const MAX_SEGMENT_SIZES: &'static str = "max-segment-sizes";
-    pub(crate) const TUNNEL_EXITS: &'static str = "tunnel-exits";
-    pub(crate) const ENDPOINTS_HERE: &'static str = "endpoints-here";
-    pub(crate) const ENDPOINTS_ELSEWHERE: &'static str = "endpoints-elsewhere";
-    pub(crate) const TUNNEL_SENDERS: &'static str = "tunnel-senders";
-}
-
-impl Element {
-    /// The address family, and so the table, that the element belongs to.
-    pub fn family(&self) -> Family {
-        match self {
-            Self::Vip(ip) | Self::EndpointHere(ip) | Self::EndpointElsewhere(ip) | Self::TunnelSender(ip) => {
-                Family::from(*ip)
-            }
-            Self::Hairpin(flow) => Family::from(flow.pod.ip),
-            Self::HealthCheckPort(check) => check.family,
-            Self::Restricted(to)
-            | Self::ClusterIp(to)
-            | Self::External(to)
-            | Self::ExternalLocal(to)
-            | Self::LocalClientsOnly(to)
-            | Self::DirectReturn(to)
-            | Self::AllowedSource(AllowedSource { to, .. })
-            | Self::ClusterIpFor(ClusterIpFor { to, .. })
-            | Self::MaxSegmentSize(MaxSegmentSize { to, .. })
-            | Self::TunnelExit(TunnelExit { to, .. }) => Family::from(to.ip),
-        }
-    }
-
-    /// The virtual server that the element belongs to; `None` if several can have it in common.
-    pub fn virtual_server(&self) -> Option<&ServiceAddress> {
-        match self {
-            Self::Restricted(to)
-            | Self::ClusterIp(to)
-            | Self::External(to)
-            | Self::ExternalLocal(to)
-            | Self::LocalClientsOnly(to)
-            | Self::DirectReturn(to)
-            | Self::AllowedSource(AllowedSource { to, .. })
-            | Self::ClusterIpFor(ClusterIpFor { to, .. })
-            | Self::MaxSegmentSize(MaxSegmentSize { to, .. })
-            | Self::TunnelExit(TunnelExit { to, .. }) => Some(to),
-            Self::Vip(_)
-            | Self::Hairpin(_)
-            | Self::HealthCheckPort(_)
-            | Self::EndpointHere(_)
-            | Self::EndpointElsewhere(_)
-            | Self::TunnelSender(_) => None,
-        }
-    }
-
-    /// Whether its set only exists where something is answered directly.
-    pub fn is_of_direct_return(&self) -> bool {
-        match self {
-            Self::DirectReturn(_)
-            | Self::ClusterIpFor(_)
-            | Self::MaxSegmentSize(_)
-            | Self::TunnelExit(_)
-            | Self::EndpointHere(_)
-            | Self::EndpointElsewhere(_)
-            | Self::TunnelSender(_) => true,
-            Self::Vip(_)
-            | Self::Restricted(_)
-            | Self::AllowedSource(_)
-            | Self::ClusterIp(_)
-            | Self::External(_)
-            | Self::ExternalLocal(_)
-            | Self::LocalClientsOnly(_)
-            | Self::Hairpin(_)
-            | Self::HealthCheckPort(_) => false,
-        }
-    }
-
-    /// Whether it is there because this node unpacks what others send to its pods, whichever Service they send it for.
-    pub fn is_for_unpacking(&self) -> bool {
-        matches!(
-            self,
-            Self::TunnelExit(_) | Self::EndpointHere(_) | Self::EndpointElsewhere(_) | Self::TunnelSender(_)
-        )
-    }
-
-    /// The name of the set that holds it.
-    pub fn set(&self) -> &'static str {
-        match self {
-            Self::Vip(_) => Self::VIPS,
-            Self::Restricted(_) => Self::RESTRICTED,
-            Self::AllowedSource(_) => Self::ALLOWED_SOURCES,
-            Self::ClusterIp(_) => Self::CLUSTER_IPS,
-            Self::External(_) => Self::EXTERNAL,
-            Self::ExternalLocal(_) => Self::EXTERNAL_LOCAL,
-            Self::LocalClientsOnly(_) => Self::LOCAL_CLIENTS_ONLY,
-            Self::Hairpin(_) => Self::HAIRPIN,
-            Self::HealthCheckPort(_) => Self::HEALTH_CHECK_PORTS,
-            Self::DirectReturn(_) => Self::DIRECT_RETURN,
-            Self::ClusterIpFor(_) => Self::CLUSTER_IP_FOR,
-            Self::MaxSegmentSize(_) => Self::MAX_SEGMENT_SIZES,
-            Self::TunnelExit(_) => Self::TUNNEL_EXITS,
-            Self::EndpointHere(_) => Self::ENDPOINTS_HERE,
-            Self::EndpointElsewhere(_) => Self::ENDPOINTS_ELSEWHERE,
-            Self::TunnelSender(_) => Self::TUNNEL_SENDERS,
-        }
-    }
-}
-
-impl fmt::Display for Element {
+impl fmt::Display for HealthCheckPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.set())?;
-        match self {
-            Self::Vip(ip) | Self::EndpointHere(ip) | Self::EndpointElsewhere(ip) | Self::TunnelSender(ip) => {
-                write!(f, "{ip}")
-            }
-            Self::Restricted(to)
-            | Self::ClusterIp(to)
-            | Self::External(to)
-            | Self::ExternalLocal(to)
-            | Self::LocalClientsOnly(to)
-            | Self::DirectReturn(to) => write!(f, "{to}"),
-            Self::ClusterIpFor(ClusterIpFor { to, cluster_ip }) => write!(f, "{to} is {cluster_ip}"),
-            Self::MaxSegmentSize(MaxSegmentSize { to, bytes }) => write!(f, "{to} {bytes} bytes"),
-            Self::TunnelExit(TunnelExit { to, pod }) => write!(f, "{to} at {pod}"),
-            Self::AllowedSource(source) => write!(f, "{} from {}-{}", source.to, source.first, source.last),
-            Self::Hairpin(flow) => write!(f, "{} {}", flow.protocol, flow.pod),
-            Self::HealthCheckPort(check) => write!(f, "{} TCP {}", check.family, check.port),
-        }
+        let Self { family, port } = self;
+        write!(f, "{family} TCP {port}")
+    }
+}
+
+impl Content for HealthCheckPort {
+    fn owner(&self) -> Owner<'_> {
+        Owner::Several(self.family)
+    }
+}
+
+/// What this node and its pods reach in place of an external address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClusterIpFor {
+    /// The external address.
+    pub to: ServiceAddress,
+    /// The ClusterIP, of the same family, with its port.
+    pub cluster_ip: RealServerAddress,
+}
+
+impl fmt::Display for ClusterIpFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { to, cluster_ip } = self;
+        write!(f, "{to} is {cluster_ip}")
+    }
+}
+
+impl Content for ClusterIpFor {
+    fn owner(&self) -> Owner<'_> {
+        Owner::VirtualServer(&self.to)
+    }
+}
+
+/// How much data a TCP segment may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MaxSegmentSize {
+    /// The address that clients connect to.
+    pub to: ServiceAddress,
+    /// The size in bytes, without the headers of TCP and IP.
+    pub bytes: u16,
+}
+
+impl fmt::Display for MaxSegmentSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { to, bytes } = self;
+        write!(f, "{to} {bytes} bytes")
+    }
+}
+
+impl Content for MaxSegmentSize {
+    fn owner(&self) -> Owner<'_> {
+        Owner::VirtualServer(&self.to)
+    }
+}
+
+/// A pod as the destination of what leaves the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TunnelExit {
+    /// The address that the client connects to.
+    pub to: ServiceAddress,
+    /// The pod, of the same family, with its port. In the key only the last four bytes of its address count.
+    pub pod: RealServerAddress,
+}
+
+impl fmt::Display for TunnelExit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { to, pod } = self;
+        write!(f, "{to} at {pod}")
+    }
+}
+
+impl Content for TunnelExit {
+    fn owner(&self) -> Owner<'_> {
+        Owner::VirtualServer(&self.to)
     }
 }

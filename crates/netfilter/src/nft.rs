@@ -17,6 +17,7 @@ pub mod message;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
+mod text;
 
 use ipvs::Family;
 

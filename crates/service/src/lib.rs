@@ -45,7 +45,7 @@ pub use compute::{
     AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts,
     EndpointScope, EndpointSelection, Entrance, HealthCheck, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
     MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
-    MasqueradeSet, NotServed, RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
+    NotServed, RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
     AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,

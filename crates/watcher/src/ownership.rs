@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::{Family, PROBE_ADDRESS, ServiceAddress};
-use netfilter::Element;
+use netfilter::MasqueradeSet;
 use service::{Explanation, ObjectName, State};
 
 use crate::Observed;
@@ -33,8 +33,7 @@ pub enum Foreign {
 /// Whether our tables have an element for a virtual server: each of ours has one, which is added before it and removed
 /// after it.
 pub fn has_element(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
-    let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal, Element::DirectReturn];
-    of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
+    MasqueradeSet::ALL.iter().any(|set| our_tables.elements.contains(&set.element(*address)))
 }
 
 /// Whether another program made a virtual server that no Service wants. The one by which a scheduler was probed has no

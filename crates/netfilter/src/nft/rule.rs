@@ -1,7 +1,5 @@
 //! Rules, and how an installed rule is recognised as ours.
 
-use std::fmt;
-
 use ipvs::Family;
 use netlink::{Batch, Encoder, Error, Reply};
 
@@ -71,15 +69,6 @@ impl Rule {
             self.encode_expressions(family, encoder);
             encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(&self.comment(family)));
         });
-    }
-
-    /// Writes it as nft lists it.
-    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-        for statement in &self.statements {
-            statement.write(family, f)?;
-            f.write_char(' ')?;
-        }
-        write!(f, "comment \"{}\"", self.comment(family))
     }
 
     fn encode_expressions(&self, family: Family, encoder: &mut Encoder<'_>) {

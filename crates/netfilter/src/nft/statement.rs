@@ -1,15 +1,12 @@
 //! What a rule says, in the terms of nft's language.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ipvs::Family;
 
-use super::{
-    expression::{
-        Base, Comparison, ConntrackKey, Direction, Expression, HeaderChecksum, MetaKey, Register, Verdict,
-    },
-    family_name,
+use super::expression::{
+    Base, Comparison, ConntrackKey, Direction, Expression, HeaderChecksum, MetaKey, Register, Verdict,
 };
 
 /// A part of a packet that a set's key is made of.
@@ -139,21 +136,6 @@ impl Field {
             (Self::OriginalDport, _) => original(ConntrackKey::DestinationPort),
         }
     }
-
-    fn name(self, family: Family) -> &'static str {
-        match (self, family) {
-            (Self::Saddr, Family::V4) => "ip saddr",
-            (Self::Saddr, Family::V6) => "ip6 saddr",
-            (Self::Daddr, Family::V4) => "ip daddr",
-            (Self::Daddr, Family::V6) => "ip6 daddr",
-            (Self::L4Proto, _) => "meta l4proto",
-            (Self::ThDport, _) => "th dport",
-            (Self::Priority, _) => "meta priority",
-            (Self::OriginalDaddr, Family::V4) => "ct original ip daddr",
-            (Self::OriginalDaddr, Family::V6) => "ct original ip6 daddr",
-            (Self::OriginalDport, _) => "ct original proto-dst",
-        }
-    }
 }
 
 const fn daddr_offset(family: Family) -> u8 {
@@ -164,7 +146,7 @@ const fn daddr_offset(family: Family) -> u8 {
 }
 
 /// The protocol number of a packet inside another of the same family, and what nft calls it.
-const fn encapsulation(family: Family) -> (u8, &'static str) {
+pub(super) const fn encapsulation(family: Family) -> (u8, &'static str) {
     match family {
         Family::V4 => (4, "ipencap"),
         Family::V6 => (41, "ipv6"),
@@ -174,7 +156,7 @@ const fn encapsulation(family: Family) -> (u8, &'static str) {
 const IPPROTO_UDP: u8 = 17;
 /// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h). The protocol
 /// follows.
-const GUE_PLAIN: u8 = 0;
+pub(super) const GUE_PLAIN: u8 = 0;
 
 const FIRST: Register = Register(0);
 
@@ -254,69 +236,6 @@ impl Statement {
             Self::Reject => vec![Expression::Reject { icmp_code: if family == Family::V4 { 3 } else { 4 } }],
         }
     }
-
-    /// Writes its text in a table of `family`.
-    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-        match self {
-            Self::Saddr(net) => {
-                write!(f, "{} ", Field::Saddr.name(family))?;
-                write_net(*net, f)
-            }
-            Self::SaddrNot(net) => {
-                write!(f, "{} != ", Field::Saddr.name(family))?;
-                write_net(*net, f)
-            }
-            Self::Daddr(ip) => write!(f, "{} {ip}", Field::Daddr.name(family)),
-            Self::Encapsulates => {
-                let (_, name) = encapsulation(family);
-                write!(f, "{} {name}", Field::L4Proto.name(family))
-            }
-            Self::EncapsulatesByGue(port) => {
-                let header = u16::from_be_bytes([GUE_PLAIN, encapsulation(family).0]);
-                write!(f, "udp dport {port} @th,64,16 {header:#x}")
-            }
-            Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
-            Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
-            Self::NoWayBack => f.write_str("fib saddr . iif oif 0"),
-            Self::InSet { fields, set } => {
-                write_fields(fields, family, f)?;
-                write!(f, " @{set}")
-            }
-            Self::CtState(CtState::InvalidOrUntracked) => f.write_str("ct state invalid,untracked"),
-            Self::IsReply => f.write_str("ct direction reply"),
-            Self::TcpSyn => f.write_str("tcp flags syn"),
-            Self::CtState(CtState::New) => f.write_str("ct state new"),
-            Self::CtState(CtState::EstablishedOrRelated) => f.write_str("ct state established,related"),
-            Self::EchoRequest if family == Family::V4 => f.write_str("icmp type echo-request"),
-            Self::EchoRequest => f.write_str("icmpv6 type echo-request"),
-            Self::HasMark(bit) => write!(f, "meta mark & {bit:#010x} == {bit:#010x}"),
-            Self::SetMark(bit) => write!(f, "meta mark set meta mark | {bit:#010x}"),
-            Self::ClearMark(bit) => write!(f, "meta mark set meta mark & {:#010x}", !bit),
-            Self::DnatToDaddr => write!(f, "dnat to {}", Field::Daddr.name(family)),
-            Self::DnatTo { fields, map } => {
-                write!(f, "dnat {} to ", family_name(family))?;
-                write_fields(fields, family, f)?;
-                write!(f, " map @{map}")
-            }
-            Self::SetDaddr(ip) => write!(f, "{} set {ip}", Field::Daddr.name(family)),
-            Self::SetPriorityToDaddr if family == Family::V4 => f.write_str("meta priority set ip daddr"),
-            Self::SetPriorityToDaddr => f.write_str("meta priority set @nh,288,32"),
-            Self::Notrack => f.write_str("notrack"),
-            Self::Counter => f.write_str("counter packets 0 bytes 0"),
-            Self::ClampMaxSegmentSize { fields, map } => {
-                f.write_str("tcp option maxseg size set ")?;
-                write_fields(fields, family, f)?;
-                write!(f, " map @{map}")
-            }
-            Self::Masquerade { fully_random: false } => f.write_str("masquerade"),
-            Self::Masquerade { fully_random: true } => f.write_str("masquerade fully-random"),
-            Self::Jump(chain) => write!(f, "jump {chain}"),
-            Self::Goto(chain) => write!(f, "goto {chain}"),
-            Self::Return => f.write_str("return"),
-            Self::Drop => f.write_str("drop"),
-            Self::Reject => f.write_str("reject"),
-        }
-    }
 }
 
 impl Interface {
@@ -354,14 +273,6 @@ fn loaded(fields: &[Field], family: Family) -> Vec<Expression> {
         load
     };
     fields.iter().map(load).collect()
-}
-
-fn write_fields(fields: &[Field], family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-    for (position, field) in fields.iter().enumerate() {
-        let separator = if position == 0 { "" } else { " . " };
-        write!(f, "{separator}{}", field.name(family))?;
-    }
-    Ok(())
 }
 
 fn octets(ip: IpAddr) -> Vec<u8> {
@@ -439,11 +350,6 @@ fn source(net: IpNet, how: Comparison) -> Vec<Expression> {
     }
     expressions.push(Expression::Compare { register: FIRST, how, value: address });
     expressions
-}
-
-fn write_net(net: IpNet, f: &mut impl fmt::Write) -> fmt::Result {
-    let net = net.trunc();
-    if net.prefix_len() < net.max_prefix_len() { write!(f, "{net}") } else { write!(f, "{}", net.addr()) }
 }
 
 fn equal(value: Vec<u8>) -> Expression {

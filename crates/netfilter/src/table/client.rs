@@ -84,9 +84,9 @@ impl KernelNetfilter {
             }
             let stages = shapes.with(has_direct_return);
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
-            if stages.installed.is_in(&table) && !elements.strange {
+            if stages.installed.is_in(&table) && !elements.has_foreign {
                 observed.installed.insert(family);
-            } else if stages.prepared.is_in(&table) && !elements.strange {
+            } else if stages.prepared.is_in(&table) && !elements.has_foreign {
                 observed.prepared.insert(family);
             }
             observed.elements.extend(elements.ours.into_iter().flatten());

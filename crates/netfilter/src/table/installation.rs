@@ -8,7 +8,7 @@ use super::{
     observed::{self, Elements, ObservedTable},
     transaction::Transaction,
 };
-use crate::{Element, Operation, Policy, Ruleset, nft::set::Set};
+use crate::{Element, Operation, Policy, Ruleset, element::KNOWN_SETS, nft::set::Set};
 
 /// Our table of one family in each of its shapes.
 #[derive(Debug)]
@@ -135,9 +135,9 @@ pub(super) fn known_elements(
     of_interest: impl Fn(&Set) -> bool,
 ) -> Result<Elements, netlink::Error> {
     let mut elements = Elements::default();
-    for set in Ruleset::known_sets().filter(|set| of_interest(set)) {
-        if table.sets.iter().any(|observed| set.is(family, observed)) {
-            observed::read_elements(socket, family, set.name, &mut elements)?;
+    for known in KNOWN_SETS.iter().filter(|known| of_interest(&known.set)) {
+        if table.sets.iter().any(|observed| known.set.is(family, observed)) {
+            observed::read_elements(socket, family, known, &mut elements)?;
         }
     }
     Ok(elements)

@@ -3,7 +3,7 @@
 use ipvs::Family;
 use netlink::{Batch, Errno, Error, Reply, Socket};
 
-use super::key;
+use super::key::KnownSet;
 use crate::{
     Element,
     nft::{
@@ -11,7 +11,7 @@ use crate::{
         attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
         chain,
         chain::ObservedChain,
-        kernel,
+        element, kernel,
         message::{self, Message},
         rule,
         rule::ObservedRule,
@@ -103,23 +103,23 @@ pub(super) fn named_chains(
 pub(crate) struct Elements {
     /// Set by set.
     pub(crate) ours: Vec<Vec<Element>>,
-    /// Whether somebody else has put something there that cannot be ours, but can match packets: a range of
+    /// Whether another program has put something there that cannot be ours, but can match packets: a range of
     /// ports, another protocol.
-    pub(crate) strange: bool,
+    pub(crate) has_foreign: bool,
 }
 
 /// Reads the elements of a set and adds them to `elements`, as [`dump_ours`] does it.
 pub(crate) fn read_elements(
     socket: &mut Socket,
     family: Family,
-    set: &str,
+    known: &KnownSet,
     elements: &mut Elements,
 ) -> Result<(), Error> {
     let mut ours = Vec::new();
-    socket.dump_once(&mut set::list_elements(family, set), |reply| {
-        set::decode_elements(reply, |raw| match key::element(set, family, raw) {
+    socket.dump_once(&mut element::list(family, known.set.name), |reply| {
+        element::decode(reply, |raw| match known.read(family, raw) {
             Some(element) => ours.push(element),
-            None => elements.strange = true,
+            None => elements.has_foreign = true,
         })
     })?;
     elements.ours.push(ours);
@@ -174,10 +174,10 @@ mod tests {
         let _ = rule::decode(&reply);
         let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
-        let _ = set::decode_elements(&reply, |raw| {
-            for set in crate::Ruleset::known_sets() {
-                key::element(set.name, Family::V4, raw);
-                key::element(set.name, Family::V6, raw);
+        let _ = element::decode(&reply, |raw| {
+            for known in crate::element::KNOWN_SETS {
+                known.read(Family::V4, raw);
+                known.read(Family::V6, raw);
             }
         });
     }

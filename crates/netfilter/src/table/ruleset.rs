@@ -2,7 +2,6 @@
 
 mod chains;
 mod direct_return;
-mod sets;
 
 use std::fmt;
 
@@ -12,13 +11,13 @@ pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::chains::KEEPS_DESTINATION;
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
 pub(super) use self::direct_return::{RECEIVED, SENT};
-use self::sets::SETS;
 use super::{
     observed::{Elements, ObservedTable},
     transaction::{Request, Transaction},
 };
 use crate::{
     Element, Policy,
+    element::KNOWN_SETS,
     nft::{TABLE, chain::Chain, family_name, rule::Rule, set::Set},
 };
 
@@ -37,13 +36,15 @@ pub struct Ruleset {
 impl Ruleset {
     /// The table that does what `policy` says.
     pub fn new(policy: &Policy, family: Family) -> Self {
-        Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
+        let usual = KNOWN_SETS.iter().filter(|known| !known.is_of_direct_return);
+        let sets = usual.map(|known| &known.set).collect();
+        Self { family, sets, chains: chains::chains(policy, family) }
     }
 
     /// The table with what direct return needs besides.
     pub fn with_direct_return(policy: &Policy, family: Family) -> Self {
         let mut ruleset = Self::new(policy, family);
-        ruleset.sets.extend(direct_return::sets());
+        ruleset.sets = Self::known_sets().collect();
         direct_return::extend(&mut ruleset.chains, policy, family);
         ruleset
     }
@@ -83,7 +84,7 @@ impl Ruleset {
 
     /// Every set that the table can have.
     pub(crate) fn known_sets() -> impl Iterator<Item = &'static Set> {
-        SETS.iter().chain(direct_return::sets())
+        KNOWN_SETS.iter().map(|known| &known.set)
     }
 
     /// Whether the kernel's table is exactly this one, elements aside.
@@ -96,8 +97,8 @@ impl Ruleset {
 
     /// Whether the kernel's table has any of the sets that only direct return needs.
     pub(crate) fn has_direct_return(family: Family, table: &ObservedTable) -> bool {
-        let mut sets = direct_return::sets().iter();
-        sets.any(|set| table.sets.iter().any(|observed| set.is(family, observed)))
+        let mut added = KNOWN_SETS.iter().filter(|known| known.is_of_direct_return);
+        added.any(|known| table.sets.iter().any(|observed| known.set.is(family, observed)))
     }
 
     /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
@@ -111,8 +112,8 @@ impl Ruleset {
         elements: &Elements,
     ) {
         match table {
-            Some(table) if self.is_in(table) && !elements.strange => {}
-            Some(table) if self.all_sets_are_ours(table) && !elements.strange => {
+            Some(table) if self.is_in(table) && !elements.has_foreign => {}
+            Some(table) if self.all_sets_are_ours(table) && !elements.has_foreign => {
                 self.repair(transaction, table);
             }
             _ => {

@@ -5,7 +5,7 @@ use std::fmt;
 use ipvs::Family;
 use netlink::Batch;
 
-use super::{intervals, key};
+use super::intervals;
 use crate::{
     Element,
     nft::{
@@ -13,7 +13,7 @@ use crate::{
         attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
         chain,
         chain::Chain,
-        element::Key,
+        element::{self, Key},
         family_name,
         message::{self, CREATE, Message},
         rule,
@@ -157,7 +157,7 @@ impl Request<'_> {
 
 fn encode_elements(batch: &mut Batch, message: Message, flags: u16, elements: &[Element]) {
     if let Some(first) = elements.first() {
-        set::elements(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
+        element::change(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
     }
 }
 
@@ -197,7 +197,7 @@ fn write_elements(f: &mut fmt::Formatter<'_>, verb: &str, elements: &[Element]) 
     write!(f, "{verb} element {} {TABLE} {} {{ ", family_name(first.family()), first.set())?;
     for (position, element) in elements.iter().take(ELEMENTS_SHOWN).enumerate() {
         f.write_str(if position == 0 { "" } else { ", " })?;
-        key::write(element, f)?;
+        write!(f, "{}", Key::from(element))?;
     }
     match elements.len().saturating_sub(ELEMENTS_SHOWN) {
         0 => f.write_str(" }"),

@@ -15,19 +15,15 @@
 
 use ipvs::Family;
 
-use super::{
-    chains::{
-        NAT_OUTPUT, NAT_POSTROUTING, NAT_PREROUTING, SOURCE_RANGES, VIP_PORTS, kept_destination,
-        local_traffic, loopback, marked_in_forward, marked_in_input, to,
-    },
-    sets,
+use super::chains::{
+    NAT_OUTPUT, NAT_POSTROUTING, NAT_PREROUTING, SOURCE_RANGES, VIP_PORTS, kept_destination, local_traffic,
+    loopback, marked_in_forward, marked_in_input, to,
 };
 use crate::{
     Element, HostFirewall, Policy,
     nft::{
         chain::{Chain, Hook, Kind::Filter, Point},
         rule::Rule,
-        set::Set,
         statement::{
             CtState, Field, Interface,
             Statement::{
@@ -45,11 +41,6 @@ const SENDERS: &str = "tunnel-senders-only";
 /// The purposes of the rules that count what was tunnelled and what is unpacked. All others that count drop.
 pub(in crate::table) const SENT: &str = "to another node by a tunnel";
 pub(in crate::table) const RECEIVED: &str = "to the end of the tunnel";
-
-/// The sets that are added.
-pub(super) fn sets() -> &'static [Set] {
-    &sets::OF_DIRECT_RETURN
-}
 
 /// Adds its chains, and its rules to the chains of every table.
 pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {

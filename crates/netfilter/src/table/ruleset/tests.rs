@@ -646,7 +646,7 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
 
 /// The transaction that makes `table` right.
 fn repair(table: Option<&ObservedTable>, elements: &[Vec<Element>]) -> String {
-    repair_with(table, &Elements { ours: elements.to_vec(), strange: false })
+    repair_with(table, &Elements { ours: elements.to_vec(), has_foreign: false })
 }
 
 fn repair_with(table: Option<&ObservedTable>, elements: &Elements) -> String {
@@ -719,7 +719,7 @@ fn a_foreign_chain_goes_and_a_missing_one_comes() {
 fn what_cannot_be_ours_in_a_set_goes_with_the_table_and_ours_are_put_back() {
     let table = installed(&Ruleset::new(&by_source(), Family::V4));
     let element = Element::Vip([10, 96, 0, 1].into());
-    let transaction = repair_with(Some(&table), &Elements { ours: vec![vec![element]], strange: true });
+    let transaction = repair_with(Some(&table), &Elements { ours: vec![vec![element]], has_foreign: true });
     assert!(transaction.starts_with("delete table ip kube-ipvs\nadd table ip kube-ipvs\n"), "{transaction}");
     assert!(transaction.ends_with("\nadd element ip kube-ipvs vips { 10.96.0.1 }\n"), "{transaction}");
 }
