@@ -52,7 +52,7 @@ pub(super) struct Stages {
 impl Stages {
     /// Adds what makes the table.
     pub(super) fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
-        let takes_flows = there.table.as_ref().is_some_and(|table| self.installed.takes_flows(table));
+        let takes_flows = there.table.as_ref().is_some_and(ObservedTable::takes_flows);
         let only_prepares = table == Table::Prepared && !takes_flows;
         let wanted = if only_prepares { &self.prepared } else { &self.installed };
         wanted.install(transaction, there.table.as_ref(), &there.elements);

@@ -56,6 +56,11 @@ impl ObservedTable {
         let rules = dump_ours(socket, rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
     }
+
+    /// Whether it takes flows from the destination NAT of others, even if another version of ours made it.
+    pub(crate) fn takes_flows(&self) -> bool {
+        self.rules.iter().any(|rule| rule.keeps_destination)
+    }
 }
 
 /// What the kernel says of a table itself.

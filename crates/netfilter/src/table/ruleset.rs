@@ -10,7 +10,7 @@ use ipvs::Family;
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::chains::KEEPS_DESTINATION;
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
-pub(super) use self::direct_return::{RECEIVED, SENT};
+pub(super) use self::direct_return::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
 use super::{
     observed::{Elements, ObservedTable},
     transaction::{Request, Transaction},
@@ -66,15 +66,6 @@ impl Ruleset {
             chain.rules.iter_mut().for_each(Rule::leave_destination_to_others);
         }
         prepared
-    }
-
-    /// Whether the kernel's table takes flows from others, be it one of another version.
-    pub(crate) fn takes_flows(&self, table: &ObservedTable) -> bool {
-        let mut rules = self.chains.iter().flat_map(|chain| &chain.rules);
-        rules.any(|rule| {
-            rule.about == KEEPS_DESTINATION
-                && table.rules.iter().any(|observed| rule.has_the_purpose_of(observed))
-        })
     }
 
     /// The names of its chains.

@@ -5,9 +5,9 @@ use netlink::{Protocol, Socket};
 
 use super::{
     netfilter::Error,
-    ruleset::{RECEIVED, SENT},
+    ruleset::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING},
 };
-use crate::nft::rule;
+use crate::nft::rule::{self, Counted};
 
 /// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of direct
 /// return, and when they are repaired.
@@ -31,12 +31,13 @@ impl TunnelCounts {
         Ok(Self::sum(counts.into_iter().flatten()))
     }
 
-    fn sum(counts: impl Iterator<Item = (Box<str>, u64)>) -> Self {
+    /// Only two kinds of rules let pass what they count, each kind in a chain of its own.
+    fn sum(counts: impl Iterator<Item = Counted>) -> Self {
         let mut all = Self::default();
-        for (comment, packets) in counts {
-            let sum = match comment.split_once(" #").map(|(purpose, _)| purpose) {
-                Some(SENT) => &mut all.sent,
-                Some(RECEIVED) => &mut all.received,
+        for Counted { chain, packets, dropped } in counts {
+            let sum = match &*chain {
+                TUNNEL_POSTROUTING if !dropped => &mut all.sent,
+                TUNNEL_PREROUTING if !dropped => &mut all.received,
                 _ => &mut all.refused,
             };
             *sum = sum.saturating_add(packets);
@@ -47,14 +48,45 @@ impl TunnelCounts {
 
 #[cfg(test)]
 mod tests {
+    use netlink::{Encoder, Reply};
+
     use super::*;
+    use crate::nft::{
+        TABLE,
+        attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        encode,
+        expression::{Expression, Verdict},
+        message::{self, Message},
+    };
+
+    /// A rule as the kernel shows it.
+    fn rule(chain: &str, packets: u64, drops: bool) -> Option<Counted> {
+        const NFTA_COUNTER_PACKETS: u16 = 2;
+        let expressions = |list: &mut Encoder<'_>| {
+            encode::expression(list, "counter", |data| {
+                data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes())
+            });
+            let verdict = if drops { Verdict::Drop } else { Verdict::Accept };
+            Expression::Verdict(verdict).encode(list);
+        };
+        let shown = message::request(Message::NewRule, Family::V4, |encoder| {
+            encoder.string(NFTA_RULE_TABLE, TABLE);
+            encoder.string(NFTA_RULE_CHAIN, chain);
+            encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
+        });
+        let payload = &shown.as_bytes()[16..];
+        rule::decode_count(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap()
+    }
 
     #[test]
-    fn rules_that_count_are_told_apart_by_their_purpose() {
-        let counts =
-            [(SENT, 1), (RECEIVED, 20), ("nobody else", 300), ("nothing else leaves the tunnel", 4_000)];
-        let counts = counts.map(|(purpose, packets)| (format!("{purpose} #0123abcd").into(), packets));
+    fn rules_that_count_are_told_apart_by_chain_and_verdict() {
+        let counts = [
+            rule(TUNNEL_POSTROUTING, 1, false),
+            rule(TUNNEL_PREROUTING, 20, false),
+            rule(TUNNEL_PREROUTING, 300, true),
+            rule("nat-prerouting", 4_000, true),
+        ];
         let all = TunnelCounts { sent: 1, received: 20, refused: 4_300 };
-        assert_eq!(TunnelCounts::sum(counts.into_iter()), all);
+        assert_eq!(TunnelCounts::sum(counts.into_iter().flatten()), all);
     }
 }

@@ -38,9 +38,10 @@ use crate::{
 
 const SENDERS: &str = "tunnel-senders-only";
 
-/// The purposes of the rules that count what was tunnelled and what is unpacked. All others that count drop.
-pub(in crate::table) const SENT: &str = "to another node by a tunnel";
-pub(in crate::table) const RECEIVED: &str = "to the end of the tunnel";
+/// The chain with the rules that count what is unpacked, and the one with those that count what was tunnelled. All other
+/// rules that count drop packets.
+pub(in crate::table) const TUNNEL_PREROUTING: &str = "tunnel-prerouting";
+pub(in crate::table) const TUNNEL_POSTROUTING: &str = "tunnel-postrouting";
 
 /// Adds its chains, and its rules to the chains of every table.
 pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
@@ -60,10 +61,10 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     chains.extend([
         Chain { name: SENDERS, hook: None, rules: senders() },
         // Behind defragmentation at -400, before conntrack at -200.
-        filter("tunnel-prerouting", Point::Prerouting, -390, arriving(policy, family)),
+        filter(TUNNEL_PREROUTING, Point::Prerouting, -390, arriving(policy, family)),
         // Behind conntrack, before destination NAT.
         filter("tunnel-left", Point::Prerouting, -150, vec![known_to_conntrack(family)]),
-        filter("tunnel-postrouting", Point::Postrouting, -150, leaving(policy)),
+        filter(TUNNEL_POSTROUTING, Point::Postrouting, -150, leaving(policy)),
     ]);
     for more in accepted(policy, family) {
         match chains.iter_mut().find(|chain| chain.name == more.name) {
@@ -137,7 +138,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
         rules.extend([
             Rule::new("only nodes send into the tunnel", [tunnelled.clone(), here(), Jump(SENDERS)]),
             Rule::new(
-                RECEIVED,
+                "to the end of the tunnel",
                 [tunnelled, here(), SetPriorityToDaddr, SetDaddr(end(family)), Notrack, Counter],
             ),
         ]);
@@ -184,7 +185,10 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
         "requests must fit into a tunnel",
         [TcpSyn, IsReply, ClampMaxSegmentSize { fields: ORIGINAL, map: Element::MAX_SEGMENT_SIZES }],
     )];
-    rules.extend(encapsulations(policy).map(|tunnelled| Rule::new(SENT, [tunnelled, elsewhere(), Counter])));
+    rules.extend(
+        encapsulations(policy)
+            .map(|tunnelled| Rule::new("to another node by a tunnel", [tunnelled, elsewhere(), Counter])),
+    );
     rules
 }
 

@@ -3,7 +3,7 @@ use insta::assert_snapshot;
 use super::*;
 use crate::{
     Element, HostFirewall, LocalTraffic,
-    nft::{chain::ObservedChain, rule::ObservedRule, set::ObservedSet},
+    nft::{chain::ObservedChain, rule::ObservedRule, set::ObservedSet, statement::Statement},
 };
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
@@ -639,7 +639,11 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
             .chains
             .iter()
             .flat_map(|chain| chain.rules.iter().map(move |rule| (chain.name, rule)))
-            .map(|(chain, rule)| ObservedRule { chain: chain.into(), comment: rule.comment(family).into() })
+            .map(|(chain, rule)| ObservedRule {
+                chain: chain.into(),
+                comment: rule.comment(family).into(),
+                keeps_destination: rule.statements.contains(&Statement::DnatToDaddr),
+            })
             .collect(),
     }
 }
@@ -782,4 +786,28 @@ fn direct_return_comes_and_goes_while_everything_else_stays() {
     delete set ip kube-ipvs endpoints-elsewhere
     delete set ip kube-ipvs tunnel-senders
     "##);
+}
+
+/// [`TunnelCounts`](crate::TunnelCounts) tells what was sent and received from what was dropped by these chains.
+#[test]
+fn what_counts_without_dropping_is_in_the_two_chains_of_what_is_sent_and_received() {
+    let ruleset = Ruleset::with_direct_return(&Policy { gue: true, ..by_source() }, Family::V4);
+    let counting = |chain: &&Chain| {
+        let counts = |rule: &&Rule| {
+            rule.statements.contains(&Statement::Counter) && !rule.statements.contains(&Statement::Drop)
+        };
+        chain.rules.iter().filter(counts).count()
+    };
+    let chains = ruleset.chains.iter().filter(|chain| counting(chain) > 0);
+    let found: Vec<_> = chains.map(|chain| (chain.name, counting(&chain))).collect();
+    assert_eq!(found, [(TUNNEL_PREROUTING, 2), (TUNNEL_POSTROUTING, 2)], "one for each encapsulation");
+}
+
+#[test]
+fn a_table_takes_flows_from_others_once_it_is_installed_and_not_when_prepared() {
+    for new in [Ruleset::new, Ruleset::with_direct_return] {
+        let ruleset = new(&by_source(), Family::V4);
+        assert!(installed(&ruleset).takes_flows());
+        assert!(!installed(&ruleset.prepared()).takes_flows());
+    }
 }
