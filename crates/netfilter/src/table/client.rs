@@ -6,14 +6,13 @@ use ipvs::Family;
 use netlink::{Errno, KernelError, OperationError, Protocol, Socket};
 
 use super::{
-    installation::{Shapes, Task, known_elements, look},
+    installation::{CurrentTable, Shapes, Task},
     intervals,
-    netfilter::{Error, Netfilter, Observed},
-    observed::ObservedTable,
+    observed::{ObservedTable, known_elements},
     probe,
     transaction::Transaction,
 };
-use crate::{Element, Feature, Operation, Policy, Ruleset, nft::kernel};
+use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::kernel};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -109,13 +108,13 @@ impl KernelNetfilter {
         let mut operations = Cow::Borrowed(operations);
         for task in tasks {
             let Some(shapes) = self.shapes.get(&task.family) else { continue };
-            let there = look(&mut self.socket, shapes, &task).map_err(not_read)?;
+            let current = CurrentTable::read(&mut self.socket, shapes, &task).map_err(not_read)?;
             if let Some(table) = task.table {
-                let direct_return = task.direct_return.unwrap_or(there.has_direct_return(task.family));
-                shapes.with(direct_return).install(table, &mut transaction, &there);
+                let direct_return = task.direct_return.unwrap_or(current.has_direct_return(task.family));
+                shapes.with(direct_return).install(table, &mut transaction, &current);
             }
             if task.deletes_intervals {
-                let there = there.elements.ours.into_iter().flatten().collect();
+                let there = current.elements.ours.into_iter().flatten().collect();
                 operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
             }
         }
@@ -202,7 +201,7 @@ fn is_stale(error: &Error) -> bool {
 }
 
 /// Combines neighbouring changes of the same kind to the same set into one request.
-pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
+fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
     let kind = |operation: &Operation| match operation {
         Operation::PrepareTable(_)
         | Operation::InstallTable(_)
@@ -224,6 +223,22 @@ pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[O
             Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
             _ => {}
         }
+    }
+}
+
+/// What goes over the wire. No part of the public API: it is for the tests, benches and fuzzers of the workspace.
+#[cfg(feature = "wire")]
+pub mod wire {
+    use netlink::Batch;
+
+    use super::{Operation, Transaction, change_elements};
+
+    /// Encodes the transaction that [`apply`](crate::Netfilter::apply) sends for operations on elements. Intervals that
+    /// are deleted must exist.
+    pub fn encode(operations: &[Operation]) -> Batch {
+        let mut transaction = Transaction::default();
+        change_elements(&mut transaction, operations);
+        transaction.encode(None)
     }
 }
 

@@ -1,11 +1,13 @@
-//! Reading our table back.
+//! Reading our tables back.
+
+use std::iter;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Reply, Socket};
+use netlink::{Batch, Errno, Error, Protocol, Reply, Socket};
 
-use super::key::KnownSet;
 use crate::{
-    Element,
+    Element, ElementSet,
+    element::KNOWN_SETS,
     nft::{
         TABLE,
         attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
@@ -16,7 +18,7 @@ use crate::{
         rule,
         rule::ObservedRule,
         set,
-        set::ObservedSet,
+        set::{ObservedSet, Set},
     },
 };
 
@@ -113,22 +115,28 @@ pub(crate) struct Elements {
     pub(crate) has_foreign: bool,
 }
 
-/// Reads the elements of a set and adds them to `elements`, as [`dump_ours`] does it.
-pub(crate) fn read_elements(
+/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`] does it.
+pub(super) fn known_elements(
     socket: &mut Socket,
     family: Family,
-    known: &KnownSet,
-    elements: &mut Elements,
-) -> Result<(), Error> {
-    let mut ours = Vec::new();
-    socket.dump_once(&mut element::list(family, known.set.name), |reply| {
-        element::decode(reply, |raw| match known.read(family, raw) {
-            Some(element) => ours.push(element),
-            None => elements.has_foreign = true,
-        })
-    })?;
-    elements.ours.push(ours);
-    Ok(())
+    table: &ObservedTable,
+    of_interest: impl Fn(&Set) -> bool,
+) -> Result<Elements, Error> {
+    let mut elements = Elements::default();
+    for known in KNOWN_SETS.iter().filter(|known| of_interest(&known.set)) {
+        if !table.sets.iter().any(|observed| known.set.is(family, observed)) {
+            continue;
+        }
+        let mut ours = Vec::new();
+        socket.dump_once(&mut element::list(family, known.set.name), |reply| {
+            element::decode(reply, |raw| match known.read(family, raw) {
+                Some(element) => ours.push(element),
+                None => elements.has_foreign = true,
+            })
+        })?;
+        elements.ours.push(ours);
+    }
+    Ok(elements)
 }
 
 /// Lists what our table alone has, once.
@@ -143,6 +151,29 @@ fn dump_ours<T>(
 ) -> Result<Vec<T>, Error> {
     let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are recognised as
+/// ours; none where the kernel has no nf_tables.
+pub fn elements() -> Result<ElementSet, crate::Error> {
+    read_elements().map_err(|source| crate::Error::new("read the elements of our nf_tables tables", source))
+}
+
+fn read_elements() -> Result<ElementSet, Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)?;
+    match kernel::generation(&mut socket) {
+        // Nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
+        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(ElementSet::default()),
+        generation => generation?,
+    };
+    let mut found = ElementSet::default();
+    for family in Family::BOTH {
+        if let Some(table) = ObservedTable::read(&mut socket, family, iter::empty())? {
+            let elements = known_elements(&mut socket, family, &table, |_| true)?;
+            found.extend(elements.ours.into_iter().flatten());
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -180,7 +211,7 @@ mod tests {
         let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
         let _ = element::decode(&reply, |raw| {
-            for known in crate::element::KNOWN_SETS {
+            for known in KNOWN_SETS {
                 known.read(Family::V4, raw);
                 known.read(Family::V6, raw);
             }

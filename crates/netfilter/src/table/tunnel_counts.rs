@@ -3,11 +3,11 @@
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
-use super::{
-    netfilter::Error,
-    ruleset::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING},
+use super::ruleset::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
+use crate::{
+    Error,
+    nft::rule::{self, Counted},
 };
-use crate::nft::rule::{self, Counted};
 
 /// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of direct
 /// return, and when they are repaired.
