@@ -60,10 +60,7 @@ use crate::LegacyError;
 use chain::{BaseChain, Table};
 use netfilter::{
     ACCEPT_MARK_PRIORITIES, Policy,
-    nft::{
-        kernel,
-        message::{self, Message, Nfproto},
-    },
+    nft::message::{self, Message, Nfproto},
 };
 use rule::Rule;
 use wanted::{Accepted, wanted};
@@ -180,7 +177,7 @@ impl HostChains {
     fn attempt(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
         let operation = if wanted.is_empty() { "remove our rules from" } else { "put our rules into" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
-        let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let generation = message::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
         if accept::is_settled(&rules, wanted) {
             return Ok(false);
@@ -203,9 +200,9 @@ impl HostChains {
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {
-            let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+            let before = message::generation(&mut self.socket).map_err(cannot)?;
             let found = self.read_once();
-            if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+            if message::generation(&mut self.socket).map_err(cannot)? == before {
                 return found;
             }
         }
@@ -215,7 +212,7 @@ impl HostChains {
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
         let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = kernel::dump(&mut self.socket, request, chain::decode_chain)
+        let chains = message::dump(&mut self.socket, request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
         for base in chains {
@@ -230,7 +227,7 @@ impl HostChains {
 
     fn tables(&mut self) -> Result<Vec<Table>, Error> {
         let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        kernel::dump(&mut self.socket, request, chain::decode_table)
+        message::dump(&mut self.socket, request, chain::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
     }
 
@@ -238,9 +235,9 @@ impl HostChains {
     pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
         let cannot = |source| Error::new("list all tables".to_owned(), source);
         let request = |kind| message::request(kind, Nfproto::UNSPECIFIED, |_| {});
-        let mut tables = kernel::dump(&mut self.socket, request(Message::GetTable), listing::decode_table)
+        let mut tables = message::dump(&mut self.socket, request(Message::GetTable), listing::decode_table)
             .map_err(cannot)?;
-        for chain in kernel::dump(&mut self.socket, request(Message::GetChain), listing::decode_chain)
+        for chain in message::dump(&mut self.socket, request(Message::GetChain), listing::decode_chain)
             .map_err(cannot)?
         {
             let (family, name) = &chain.table;
@@ -257,7 +254,7 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        kernel::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        message::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

@@ -16,7 +16,7 @@ mod tunnel_counts;
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipvs::{Family, ServiceAddress};
-use netlink::OperationError;
+use netlink::{OperationError, Protocol, Socket};
 use rustc_hash::FxHashSet;
 
 use crate::{Element, Operation};
@@ -65,6 +65,10 @@ impl Error {
     pub(crate) fn new(operation: &'static str, source: netlink::Error) -> Self {
         OperationError::new("nf_tables", operation, source).into()
     }
+}
+
+fn open_socket() -> Result<Socket, Error> {
+    Socket::open(Protocol::Netfilter).map_err(|source| Error::new("open a socket to nf_tables", source))
 }
 
 /// Our tables as the kernel shows them.

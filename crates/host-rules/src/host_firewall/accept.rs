@@ -10,11 +10,11 @@ use super::{
     xt,
 };
 use netfilter::nft::{
-    attribute::{
-        NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
-    },
     encode,
-    message::{self, CREATE, Message},
+    message::{
+        self, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
+        NFTA_RULE_USERDATA,
+    },
 };
 
 /// What each rule of ours says about itself.

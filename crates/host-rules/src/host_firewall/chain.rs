@@ -7,13 +7,11 @@ use serde::Serialize;
 
 use crate::Backend;
 use netfilter::nft::{
-    TABLE,
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
+    TABLE, decode,
+    message::{
+        self, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, Nfproto,
     },
-    decode,
-    message::{self, Nfproto},
 };
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.

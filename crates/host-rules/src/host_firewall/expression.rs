@@ -5,8 +5,8 @@ use netlink::find;
 
 use super::xt;
 use netfilter::nft::{
-    attribute::NFTA_DATA_VALUE,
     decode::{self, Verdict},
+    message::NFTA_DATA_VALUE,
 };
 
 /// One instruction, as the kernel shows it.

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use netfilter::nft::{
-    attribute::NFTA_TABLE_NAME,
-    message::{self, Nfproto},
-};
+use netfilter::nft::message::{self, NFTA_TABLE_NAME, Nfproto};
 use netlink::{Error, Reply};
 
 use super::chain::Described;

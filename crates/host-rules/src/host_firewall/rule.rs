@@ -9,12 +9,11 @@ use super::{
     xt,
 };
 use netfilter::nft::{
-    attribute::{
-        NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
-        NFTA_RULE_USERDATA,
-    },
     decode,
-    message::{self, Message, Nfproto},
+    message::{
+        self, Message, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE,
+        NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
+    },
 };
 
 const NF_DROP: i32 = 0;

@@ -5,9 +5,11 @@ use netlink::{Batch, Error, Reply};
 
 use super::{
     TABLE,
-    attribute::{NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE},
     decode::{self, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY},
-    message::{self, CREATE, Message},
+    message::{
+        self, CREATE, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE,
+        NFTA_CHAIN_TYPE,
+    },
     rule::Rule,
 };
 

@@ -2,7 +2,7 @@
 
 use netlink::{Error, attributes, find};
 
-use super::attribute::NFTA_DATA_VERDICT;
+use super::message::NFTA_DATA_VERDICT;
 
 /// `enum nft_hook_attributes`.
 pub(crate) const NFTA_HOOK_HOOKNUM: u16 = 1;

@@ -7,8 +7,7 @@ use netlink::{Batch, Encoder, Error, Reply, attributes};
 
 use super::{
     TABLE,
-    attribute::{NFTA_DATA_VALUE, NFTA_LIST_ELEM},
-    message::{self, Message},
+    message::{self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM},
     set::{Datatype, Set},
 };
 

@@ -4,9 +4,9 @@ use ipvs::Family;
 use netlink::Encoder;
 
 use super::{
-    attribute::NFTA_LIST_ELEM,
     decode::UDATA_COMMENT,
     expression::{Expression, Verdict},
+    message::NFTA_LIST_ELEM,
     statement::Statement,
 };
 

@@ -4,8 +4,8 @@ use ipvs::Family;
 use netlink::Encoder;
 
 use super::{
-    attribute::{NFTA_DATA_VALUE, NFTA_DATA_VERDICT},
-    encode, message,
+    encode,
+    message::{self, NFTA_DATA_VALUE, NFTA_DATA_VERDICT},
 };
 
 /// `enum nft_fib_result` and `enum nft_fib_flags`.
@@ -42,7 +42,7 @@ pub(crate) enum Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum MetaKey {
-    /// 32 bits, whose order nobody interprets here.
+    /// 32 bits, stored and compared as they are.
     Priority = 2,
     /// 32 bits in host order.
     Mark = 3,

@@ -4,10 +4,11 @@ use ipvs::Family;
 use netlink::{Attribute, Batch, Encoder, Error, Reply};
 
 use super::{
-    TABLE,
-    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA},
-    decode, encode,
-    message::{self, APPEND, CREATE, Message},
+    TABLE, decode, encode,
+    message::{
+        self, APPEND, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
+        NFTA_RULE_USERDATA,
+    },
     statement::Statement,
 };
 

@@ -5,8 +5,7 @@ use netlink::{Batch, Encoder, Error, Reply, attributes};
 
 use super::{
     TABLE,
-    attribute::NFTA_LIST_ELEM,
-    message::{self, CREATE, Message},
+    message::{self, CREATE, Message, NFTA_LIST_ELEM},
 };
 
 /// `enum nft_set_attributes`.

@@ -23,7 +23,7 @@ pub(crate) enum Field {
     OriginalDport,
 }
 
-/// The interfaces that a rule speaks of. Names have 1 to 15 bytes.
+/// The interfaces that a rule matches. Names have 1 to 15 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     Name(Box<str>),
@@ -33,7 +33,7 @@ pub(crate) enum Interface {
 /// What conntrack says about a packet's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CtState {
-    /// This is the first packet, or nobody has answered yet. Neighbour discovery is not tracked and so not
+    /// This is the first packet, or there was no answer so far. Neighbour discovery is not tracked and so not
     /// new (`nf_conntrack_icmpv6.c`).
     New,
     /// Packets in both directions were seen, or this is an error message about such a connection.

@@ -1,9 +1,9 @@
-//! The kernel client.
+//! Our tables in the real kernel.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use ipvs::Family;
-use netlink::{Errno, KernelError, OperationError, Protocol, Socket};
+use netlink::{Errno, KernelError, OperationError, Socket};
 
 use super::{
     installation::{CurrentTable, Shapes, Task},
@@ -12,7 +12,7 @@ use super::{
     probe,
     transaction::Transaction,
 };
-use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::kernel};
+use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::message};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -32,12 +32,11 @@ pub struct KernelNetfilter {
 impl KernelNetfilter {
     /// Opens a netlink socket and probes what the kernel supports. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
-        let mut socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        let mut socket = super::open_socket()?;
         let mut missing = BTreeMap::new();
         for family in Family::BOTH {
             let lacks = probe::missing_features(&mut socket, family)
-                .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
+                .map_err(|source| Error::new("probe what nf_tables supports", source))?;
             missing.insert(family, lacks);
         }
         Ok(Self::with(socket, policy, missing))
@@ -46,9 +45,7 @@ impl KernelNetfilter {
     /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is what the
     /// kernel is known to lack, as of [`KernelNetfilter::missing_features`].
     pub fn open_unprobed(policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-        Ok(Self::with(socket, policy, missing))
+        Ok(Self::with(super::open_socket()?, policy, missing))
     }
 
     fn with(socket: Socket, policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Self {
@@ -59,7 +56,7 @@ impl KernelNetfilter {
     }
 
     /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
-    /// the table fails. Without interval sets the table has no `allowed-sources`: nobody reaches a restricted
+    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a restricted
     /// address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
@@ -102,7 +99,7 @@ impl KernelNetfilter {
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
-            Some(kernel::generation(&mut self.socket).map_err(not_read)?)
+            Some(message::generation(&mut self.socket).map_err(not_read)?)
         };
         let mut transaction = Transaction::default();
         let mut operations = Cow::Borrowed(operations);
@@ -127,7 +124,7 @@ fn not_read(source: netlink::Error) -> Error {
     Error::new("read our nf_tables table", source)
 }
 
-/// Sends the transaction, and says of which request a failure was.
+/// Sends the transaction. The error of a refused one names the request that failed.
 pub(super) fn commit(
     socket: &mut Socket,
     transaction: &Transaction<'_>,
@@ -148,13 +145,13 @@ pub(super) fn commit(
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
         let cannot = |source| Error::new("read our nf_tables tables", source);
-        let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let before = message::generation(&mut self.socket).map_err(cannot)?;
         let observed = self.read();
-        if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+        if message::generation(&mut self.socket).map_err(cannot)? == before {
             return observed.map_err(cannot);
         }
-        // Somebody keeps changing nf_tables, mostly their own table. That must not keep us from reading ours:
-        // if ours is changed, a notification says so and we read it again.
+        // Other programs keep changing nf_tables, mostly their own tables. That must not keep us from reading ours:
+        // if ours is changed, a notification says so and it is read again.
         self.read().map_err(cannot)
     }
 
@@ -165,8 +162,8 @@ impl Netfilter for KernelNetfilter {
                 outcome => return outcome,
             }
         }
-        // Somebody commits all the time, but hardly to our table: the monitor would report it. What we write is
-        // still right, or the kernel refuses it.
+        // Other programs commit all the time, but hardly to our table: the monitor would report it. What we write
+        // is still right, or the kernel refuses it.
         self.write(operations, true)
     }
 }

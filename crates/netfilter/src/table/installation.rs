@@ -1,4 +1,4 @@
-//! Making a table: what is to be made, and what is there already.
+//! How a table is made, from what the kernel has already.
 
 use ipvs::Family;
 use netlink::Socket;

@@ -9,12 +9,10 @@ use crate::{
     Element, ElementSet,
     element::KNOWN_SETS,
     nft::{
-        TABLE,
-        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
-        chain,
+        TABLE, chain,
         chain::ObservedChain,
-        element, kernel,
-        message::{self, Message},
+        element,
+        message::{self, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
         rule,
         rule::ObservedRule,
         set,
@@ -37,7 +35,7 @@ impl ObservedTable {
     /// was deleted meanwhile.
     ///
     /// This takes as long as our table is large, however many chains others have and however often they commit.
-    /// Only where somebody has put something into our table are the chains of all tables listed.
+    /// The chains of all tables are listed only if another program has put something into ours.
     pub(crate) fn read(
         socket: &mut Socket,
         family: Family,
@@ -53,7 +51,7 @@ impl ObservedTable {
         let sets = dump_ours(socket, set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
         if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = kernel::dump(socket, chain::list(family), chain::decode)?;
+            chains = message::dump(socket, chain::list(family), chain::decode)?;
         }
         let rules = dump_ours(socket, rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
@@ -161,8 +159,8 @@ pub fn elements() -> Result<ElementSet, crate::Error> {
 
 fn read_elements() -> Result<ElementSet, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
-    match kernel::generation(&mut socket) {
-        // Nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
+    match message::generation(&mut socket) {
+        // The kernel has no handler for the message (`nfnetlink_rcv_msg`).
         Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(ElementSet::default()),
         generation => generation?,
     };

@@ -9,13 +9,11 @@ use super::intervals;
 use crate::{
     Element,
     nft::{
-        TABLE,
-        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
-        chain,
+        TABLE, chain,
         chain::Chain,
         element::{self, Key},
         family_name,
-        message::{self, CREATE, Message},
+        message::{self, CREATE, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
         rule,
         rule::Rule,
         set,

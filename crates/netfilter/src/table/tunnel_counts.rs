@@ -1,4 +1,4 @@
-//! What the rules of direct return have counted.
+//! The counters of the rules of direct return.
 
 use ipvs::Family;
 use netlink::{Protocol, Socket};
@@ -17,16 +17,16 @@ pub struct TunnelCounts {
     pub sent: u64,
     /// Packets from other nodes that it has unpacked.
     pub received: u64,
-    /// Packets that were dropped, because nobody may send them so, or nobody knows what they belong to.
+    /// Packets that were dropped, because they may not be sent that way, or belong to no connection.
     pub refused: u64,
 }
 
 impl TunnelCounts {
     /// Reads them in the calling thread's network namespace.
     pub fn read(family: Family) -> Result<Self, Error> {
-        let failed = |source| Error::new("count what went through tunnels", source);
+        let failed = |source| Error::new("read the counters of tunnels", source);
         let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
-        // Interrupted by a commit of somebody else, it may count a rule twice; the next reading is right.
+        // Interrupted by another program's commit, it may count a rule twice; the next reading is right.
         let (counts, _) = socket.dump_once(&mut rule::list(family), rule::decode_count).map_err(failed)?;
         Ok(Self::sum(counts.into_iter().flatten()))
     }
@@ -52,11 +52,9 @@ mod tests {
 
     use super::*;
     use crate::nft::{
-        TABLE,
-        attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
-        encode,
+        TABLE, encode,
         expression::{Expression, Verdict},
-        message::{self, Message},
+        message::{self, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
     };
 
     /// A rule as the kernel shows it.

@@ -118,11 +118,10 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     chains
 }
 
-/// The chains that only new flows need, or that look at source ranges and at nothing else; the last one is gone to from
-/// another.
+/// The chains that only new flows need, or that only check source ranges; the last one is reached by a goto from another.
 pub(in super::super) const OF_NEW_FLOWS: [&str; 4] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT, KEPT];
 
-/// `filter-input` where another program has the new flows, and says who may begin one.
+/// `filter-input` where another program serves the new flows, and decides which clients may begin one.
 pub(in super::super) fn input_of_open_flows() -> Chain {
     let unserved = [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)];
     filter_input(vec![Rule::new("new flows to a VIP", unserved)])
@@ -243,7 +242,7 @@ fn local_clients_only() -> Vec<Rule> {
     vec![Rule::new("new flows to the policy Local without an endpoint here", to_stand_ins)]
 }
 
-/// If pods of this node cannot be told from others, everybody is let in, as in upstream's ipvs mode.
+/// If pods of this node cannot be told from other clients, all are let in, as in upstream's ipvs mode.
 fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
     vec![
@@ -290,7 +289,7 @@ fn marked(point: Point, [set, clear]: [&'static str; 2], mark: u32, accepted: &[
     [chain(set, MARK_SET, set_mark(mark, accepted)), chain(clear, MARK_CLEARED, clear_mark(mark, accepted))]
 }
 
-/// What the host is to accept, in words, and what all matches it.
+/// Traffic that the host's firewall is to accept: the comment of its rules, and all statements that match it.
 pub(super) type Accepted = (&'static str, Vec<Statement>);
 
 /// What the host is to accept in input.
@@ -317,7 +316,7 @@ fn set_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
     accepted.iter().map(set).collect()
 }
 
-/// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
+/// Clears the mark where it was set. Elsewhere another program has set that bit for a purpose of its own.
 fn clear_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
     let clear = |(what, matches): &Accepted| {
         Rule::new(what, [&[HasMark(mark)], &matches[..], &[ClearMark(mark)]].concat())

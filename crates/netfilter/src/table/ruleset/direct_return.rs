@@ -119,8 +119,8 @@ fn masqueraded() -> [Rule; 2] {
     ]
 }
 
-/// What belongs to no connection and begins none would go wherever it says: no chain of type nat sees it. Errors about
-/// connections that nobody knows would go round in circles.
+/// A packet that belongs to no connection and begins none would go to its own destination: no chain of type nat sees it.
+/// Errors about unknown connections would circulate.
 fn known_to_conntrack(family: Family) -> Rule {
     Rule::new(
         "what belongs to nothing leaves no tunnel",
@@ -149,7 +149,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
             "only some clients may reach this",
             [to(Element::DIRECT_RETURN), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
         ),
-        // From a node that has not learnt yet that this is masqueraded.
+        // From a node that does not know so far that this is masqueraded.
         Rule::new(
             "only some clients, through the tunnel",
             [from_tunnel(family), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
@@ -197,7 +197,7 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
 fn accepted(policy: &Policy, family: Family) -> Vec<Chain> {
     let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family))]);
     let to_service = ("to an address with direct return", vec![to(Element::DIRECT_RETURN)]);
-    // conntrack sees one direction only where clients come in, and does not make sense of it.
+    // Where clients come in conntrack sees one direction only, and calls it invalid.
     let half_seen = vec![Connection(CtState::InvalidOrUntracked), to(Element::DIRECT_RETURN)];
     let half_seen = ("of a connection that another node answers", half_seen);
     let from_tunnel = [("out of the tunnel", vec![from_tunnel(family)])];
