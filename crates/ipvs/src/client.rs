@@ -22,7 +22,7 @@ use crate::{
 
 /// The IPVS table of one network namespace. [`KernelIpvs`] is the kernel's; tests bring their own.
 ///
-/// IPVS announces no changes and marks no dump as interrupted: a reading while somebody else writes may lack entries
+/// IPVS announces no changes and marks no dump as interrupted: a reading while another program writes may lack entries
 /// or repeat them. Commands are idempotent, so acting on such a reading does no lasting harm, and the next reading
 /// puts it right.
 ///
@@ -73,7 +73,7 @@ pub trait Ipvs {
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
 }
 
-/// The address where [`probe_scheduler`] makes its virtual server. Nobody should have it (RFC 5737). kube-proxy probes
+/// The address where [`probe_scheduler`] makes its virtual server. It is reserved for documentation (RFC 5737). kube-proxy probes
 /// with the same.
 pub const PROBE_ADDRESS: ServiceAddress =
     ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
@@ -87,7 +87,7 @@ pub enum SchedulerSupport {
     Refused(KernelError),
     /// It is not loaded, and loading it on demand can hang IPVS ([`Ipvs::may_load`]), so the kernel was not asked.
     NotLoaded,
-    /// A virtual server of somebody else is at [`PROBE_ADDRESS`], so the kernel was not asked.
+    /// Another program's virtual server is at [`PROBE_ADDRESS`], so the kernel was not asked.
     NotProbed,
 }
 

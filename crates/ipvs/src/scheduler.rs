@@ -1,4 +1,4 @@
-//! Schedulers.
+//! Schedulers, by name, and what their flags are called.
 
 use std::{fmt, str::FromStr};
 
@@ -139,7 +139,7 @@ impl Scheduler {
     }
 }
 
-/// The name can't be a scheduler's.
+/// A text that cannot be the name of a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be an IPVS scheduler: a name has 1 to 15 lower-case letters, digits, - or _")]
 #[non_exhaustive]

@@ -142,7 +142,7 @@ pub struct VirtualServer {
     pub flags: ServiceFlags,
     /// How long a client stays with its real server, in seconds; 0 unless persistent.
     pub timeout: u32,
-    /// How many leading bits of a client's address persistence looks at: 1..=32 or 1..=128.
+    /// How many leading bits of a client's address persistence compares: 1..=32 or 1..=128.
     pub prefix_length: u8,
     /// The persistence engine, such as `sip`; hardly ever set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ impl VirtualServer {
         self
     }
 
-    /// This virtual server, its persistence looking at so many leading bits of a client's address.
+    /// This virtual server, its persistence comparing so many leading bits of a client's address.
     #[must_use]
     pub fn prefix_length(mut self, bits: u8) -> Self {
         self.prefix_length = bits;

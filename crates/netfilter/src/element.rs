@@ -1,7 +1,7 @@
 //! The sets of our tables, one row each, and what their elements hold.
 //!
-//! To add a set, add a row here, a rule that uses it ([`Ruleset`](crate::Ruleset)), and whoever wants its elements. What
-//! elements of one kind hold is a type of its own, which says in `table/key.rs` how the kernel stores it.
+//! A new set is a row here, the rule that uses it (`table/ruleset/chains.rs`), and the code that wants its elements (crate
+//! `service`). What elements of one kind hold is a type, and `table/key.rs` says how the kernel stores it.
 
 use std::{fmt, net::IpAddr};
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipvs::Family;
 
-/// The end of the tunnel on every node: packets from others are for it, once our table has seen that they are meant for
-/// a pod of this node. The device has it. Nobody routes there: IPv4 link-local, and an IPv6 range of our own
+/// The address at the end of the tunnel, the same on every node. Our table makes it the destination of a packet from
+/// another node that is for a pod of this one. The device has it. No network routes it: IPv4 link-local, and an IPv6 range of our own
 /// (RFC 4193; "kubipvs").
 pub const fn end(family: Family) -> IpAddr {
     match family {

@@ -1,4 +1,4 @@
-//! Replies. Each function takes the attributes of one message.
+//! Decoding of replies. Each function takes the attributes of one message.
 //!
 //! Unknown attributes are skipped, as the kernel adds some now and then. Everything else that is not
 //! understood is an error of that entry alone.

@@ -1,4 +1,4 @@
-//! The real kernel.
+//! IPVS in the real kernel.
 
 use std::{
     fmt,
@@ -63,7 +63,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 pub struct KernelIpvs {
     bulk: Socket,
     short_dumps: Socket,
-    /// Stays in its network namespace, as the sockets do. `None` where there is no such file.
+    /// Stays in its network namespace, as the sockets do. `None` if the file does not exist.
     summary: Option<File>,
     /// The inode of that namespace, if it is known.
     namespace: Option<u64>,
@@ -91,14 +91,14 @@ impl KernelIpvs {
     /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread leaves
     /// it.
     ///
-    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it can't. The other methods
+    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it cannot. The other methods
     /// need CAP_NET_ADMIN, this one does not.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
         let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
         let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
         let family = bulk.generic_family(FAMILY).map_err(cannot)?;
-        // Not before the module has been loaded, which the line before sees to.
+        // The file exists once the module is loaded, which the line before causes.
         let summary = File::open(PROC_NET_IP_VS).ok();
         Ok(Self {
             bulk,
@@ -323,7 +323,7 @@ fn hertz() -> Option<NonZeroU32> {
     NonZeroU32::new(u32::try_from(hertz).ok()?)
 }
 
-/// An entry of a dump, or nothing if it can't be understood: it must not hide the others.
+/// An entry of a dump, or nothing if it cannot be understood: it must not hide the others.
 fn entry<T>(reply: &Reply<'_>, decode: impl FnOnce(&[u8]) -> Result<T, netlink::Error>) -> Option<T> {
     reply.generic().and_then(|(_, attributes)| decode(attributes)).ok()
 }

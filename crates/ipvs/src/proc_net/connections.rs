@@ -46,8 +46,7 @@ pub struct Connection {
     pub real_server: SocketAddr,
 }
 
-/// Reads a text like `/proc/net/ip_vs_conn`, and visits every connection in it. The order is the kernel's, which is
-/// none. While connections come and go, one may be missing or be visited twice.
+/// Reads a text like `/proc/net/ip_vs_conn`, and visits every connection in it. The order is arbitrary. While connections come and go, one may be missing or be visited twice.
 ///
 /// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]).
 ///

@@ -1,7 +1,7 @@
 //! The summary of the table in `/proc/net/ip_vs`.
 //!
 //! One file with everything, at a fraction of the cost of netlink, which has to be asked for the real servers of each
-//! virtual server separately. It is no replacement: it lacks a virtual server's scheduler flags and persistence
+//! virtual server separately. It cannot replace netlink: it lacks a virtual server's scheduler flags and persistence
 //! engine, and a real server's thresholds and kind of tunnel. The format is that of `ip_vs_info_seq_show` in
 //! net/netfilter/ipvs/ip_vs_ctl.c, the same in all kernels since IPv6 came to IPVS:
 //!

@@ -1,4 +1,4 @@
-//! The kernel client.
+//! Conntrack of the real kernel.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub struct KernelConntrack {
 }
 
 impl KernelConntrack {
-    /// Opens a netlink socket. Nothing is read or written yet.
+    /// Opens a netlink socket. Nothing is read or written.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to conntrack", source))?;
@@ -87,7 +87,7 @@ impl Conntrack for KernelConntrack {
 
 fn not_listed(error: netlink::Error) -> Error {
     match error.errno() {
-        // A request that names no attributes can only be refused because nobody knows its type.
+        // A request that names no attributes can only be refused because its type is unknown.
         Some(Errno::EINVAL) => Error::NotSupported,
         _ => Error::new("list conntrack's entries", error),
     }
