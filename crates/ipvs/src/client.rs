@@ -22,9 +22,9 @@ use crate::{
 
 /// The IPVS table of one network namespace. [`KernelIpvs`] is the kernel's; tests bring their own.
 ///
-/// IPVS announces no changes and marks no dump as interrupted: a reading while another program writes may lack entries
-/// or repeat them. Commands are idempotent, so acting on such a reading does no lasting harm, and the next reading
-/// puts it right.
+/// IPVS announces no changes and marks no dump as interrupted: a reading while another program writes may
+/// lack entries or repeat them. Commands are idempotent, so acting on such a reading does no lasting harm,
+/// and the next reading puts it right.
 ///
 /// ```
 /// use ipvs::{Command, Error, Ipvs, VirtualServerId};
@@ -52,29 +52,29 @@ pub trait Ipvs {
     /// The real servers of one virtual server; none if it does not exist.
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error>;
 
-    /// Visits a summary of each virtual server that balances an address, with its real servers. Much cheaper than the
-    /// other methods together: it reads one text ([`proc_net`](crate::proc_net)).
+    /// Visits a summary of each virtual server that balances an address, with its real servers. Much cheaper
+    /// than the other methods together: it reads one text ([`proc_net`](crate::proc_net)).
     ///
     /// An error if that text is not available or not understood. Some servers may have been visited by then.
     fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
 
     /// Whether it is safe to ask the kernel for a scheduler that it may have to load first.
     ///
-    /// False for `lblc` and `lblcr` unless they are loaded: loading them on demand can hang IPVS for good. It holds
-    /// IPVS' mutex (`ip_vs_scheduler_get` in net/netfilter/ipvs/ip_vs_sched.c), and waits for network namespaces that
-    /// end (`register_pernet_subsys`), which wait for the mutex.
+    /// False for `lblc` and `lblcr` unless they are loaded: loading them on demand can hang IPVS for good. It
+    /// holds IPVS' mutex (`ip_vs_scheduler_get` in net/netfilter/ipvs/ip_vs_sched.c), and waits for network
+    /// namespaces that end (`register_pernet_subsys`), which wait for the mutex.
     fn may_load(&mut self, scheduler: Scheduler) -> bool;
 
     /// Executes the commands in order, each idempotent as [`Command`] says, and returns those that failed, by
     /// position. A failed command does not stop the others.
     ///
-    /// Where the errno leaves no doubt about the cause, the [`KernelError`] says it: a missing scheduler is named with its
-    /// module. On `Err` some may have been executed: read back and compare.
+    /// Where the errno leaves no doubt about the cause, the [`KernelError`] says it: a missing scheduler is
+    /// named with its module. On `Err` some may have been executed: read back and compare.
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
 }
 
-/// The address where [`probe_scheduler`] makes its virtual server. It is reserved for documentation (RFC 5737). kube-proxy probes
-/// with the same.
+/// The address where [`probe_scheduler`] makes its virtual server. It is reserved for documentation (RFC
+/// 5737). kube-proxy probes with the same.
 pub const PROBE_ADDRESS: ServiceAddress =
     ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
 
@@ -85,7 +85,8 @@ pub enum SchedulerSupport {
     Supported,
     /// The kernel did not take it; `ENOENT`: it has none of this name.
     Refused(KernelError),
-    /// It is not loaded, and loading it on demand can hang IPVS ([`Ipvs::may_load`]), so the kernel was not asked.
+    /// It is not loaded, and loading it on demand can hang IPVS ([`Ipvs::may_load`]), so the kernel was not
+    /// asked.
     NotLoaded,
     /// Another program's virtual server is at [`PROBE_ADDRESS`], so the kernel was not asked.
     NotProbed,
@@ -93,8 +94,9 @@ pub enum SchedulerSupport {
 
 /// Finds out whether the kernel has a scheduler. The kernel loads one when it is first used.
 ///
-/// A scheduler among those `in_use` is there. Any other is tried with a virtual server at [`PROBE_ADDRESS`] that lives
-/// for a moment. On `Err`, and after a refusal other than `ENOENT`, that server may still be there.
+/// A scheduler among those `in_use` is there. Any other is tried with a virtual server at [`PROBE_ADDRESS`]
+/// that lives for a moment. On `Err`, and after a refusal other than `ENOENT`, that server may still be
+/// there.
 ///
 /// ```no_run
 /// use ipvs::{Ipvs, KernelIpvs, Scheduler, SchedulerSupport, probe_scheduler};
@@ -130,8 +132,8 @@ pub fn probe_scheduler(
         .map_or(SchedulerSupport::Supported, |failed| SchedulerSupport::Refused(failed.error)))
 }
 
-/// The client's end of the wire. No part of the public API: it is for the tests, benches and fuzzers of the workspace
-/// that this crate comes from, and changes without notice.
+/// The client's end of the wire. No part of the public API: it is for the tests, benches and fuzzers of the
+/// workspace that this crate comes from, and changes without notice.
 #[cfg(feature = "wire")]
 pub mod wire {
     use netlink::Batch;
@@ -139,15 +141,16 @@ pub mod wire {
     use super::encode::{Requests, Verb};
     use crate::{Command, KernelIpvs};
 
-    /// Appends the requests that [`apply`](crate::Ipvs::apply) sends first, one for each command. `family` is the number
-    /// that the kernel has given IPVS among the families of generic netlink.
+    /// Appends the requests that [`apply`](crate::Ipvs::apply) sends first, one for each command. `family` is
+    /// the number that the kernel has given IPVS among the families of generic netlink.
     pub fn encode(family: u16, commands: &[Command], batch: &mut Batch) {
         for command in commands {
             Requests { family }.change(batch, command, Verb::first_for(command));
         }
     }
 
-    /// Leaves a client as it is when the module was unloaded and loaded again: no family has the number that it knows.
+    /// Leaves a client as it is when the module was unloaded and loaded again: no family has the number that
+    /// it knows.
     pub fn forget_family(ipvs: &mut KernelIpvs) {
         /// `GENL_MAX_ID` in include/uapi/linux/genetlink.h.
         const LAST: u16 = 1023;

@@ -89,9 +89,9 @@ impl Scheduler {
         std::str::from_utf8(name).unwrap_or_default()
     }
 
-    /// Whether it hashes addresses into a table that it fills with the real servers in the order of the kernel's list:
-    /// two nodes choose alike only if they have them in one order (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_dh.c and
-    /// ip_vs_mh.c).
+    /// Whether it hashes addresses into a table that it fills with the real servers in the order of the
+    /// kernel's list: two nodes choose alike only if they have them in one order
+    /// (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_dh.c and ip_vs_mh.c).
     pub fn is_hashing(&self) -> bool {
         [Self::SH, Self::DH, Self::MH].contains(self)
     }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with `-Ln`,
-/// `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read that.
+/// `-Ln --stats` or `-Ln --rate`: numeric, in its order, blanks at the ends of lines included. Scripts read
+/// that.
 ///
 /// ```
 /// use ipvs::{Info, ObservedVirtualServer, Protocol, Scheduler, ServiceAddress, VirtualServer, text::Listing};

@@ -11,8 +11,8 @@ use crate::{Family, Protocol, Scheduler, Stats};
 
 /// The name of a virtual server that balances one address: protocol, VIP and port.
 ///
-/// The kernel compares these and nothing else (`__ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c), so this
-/// struct gets no more fields.
+/// The kernel compares these and nothing else (`__ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c), so
+/// this struct gets no more fields.
 ///
 /// ```
 /// use ipvs::{Protocol, ServiceAddress};

@@ -1,10 +1,11 @@
 //! Stale UDP flows: conntrack sends them where they no longer belong.
 //!
-//! From the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no end, and its
-//! entry lives as long as the client keeps sending: a client that always uses the same port is never routed
-//! anew. IPVS deletes the entries of a removed real server, but only those that it has made itself, and only
-//! in conntrack's default zone (`ip_vs_conn_drop_conntrack` in net/netfilter/ipvs/ip_vs_nfct.c). It leaves
-//! the following entries, whose senders then get no answer, or send to a removed pod:
+//! From the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
+//! end, and its entry lives as long as the client keeps sending: a client that always uses the same port is
+//! never routed anew. IPVS deletes the entries of a removed real server, but only those that it has made
+//! itself, and only in conntrack's default zone (`ip_vs_conn_drop_conntrack` in
+//! net/netfilter/ipvs/ip_vs_nfct.c). It leaves the following entries, whose senders then get no answer, or
+//! send to a removed pod:
 //!
 //! - entries in a zone, which some networks give their pods;
 //! - entries older than the virtual server: they lead to the address itself, and IPVS does not change the

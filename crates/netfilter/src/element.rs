@@ -1,7 +1,8 @@
 //! The sets of our tables, one row each, and what their elements hold.
 //!
-//! A new set is a row here, the rule that uses it (`table/ruleset/chains.rs`), and the code that wants its elements (crate
-//! `service`). What elements of one kind hold is a type, and `table/key.rs` says how the kernel stores it.
+//! A new set is a row here, the rule that uses it (`table/ruleset/chains.rs`), and the code that wants its
+//! elements (crate `service`). What elements of one kind hold is a type, and `table/key.rs` says how the
+//! kernel stores it.
 
 use std::{fmt, net::IpAddr};
 
@@ -19,8 +20,9 @@ enum Need {
     Unpacking,
 }
 
-/// Makes [`Element`] of one row for each set: what is in it, the constant for its name, its name, the variant with what
-/// that holds, and what the set is needed for. Sets are made, and elements change, in the order of the rows.
+/// Makes [`Element`] of one row for each set: what is in it, the constant for its name, its name, the variant
+/// with what that holds, and what the set is needed for. Sets are made, and elements change, in the order of
+/// the rows.
 macro_rules! sets {
     ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal: $variant:ident($content:ty), $need:ident;)+) => {
         /// One element of one set. The variant names the set.
@@ -106,8 +108,8 @@ sets! {
     /// `external-local`: the same with the external policy Local. The real servers see the client's address,
     /// unless the client is this node itself.
     EXTERNAL_LOCAL = "external-local": ExternalLocal(ServiceAddress), Always;
-    /// `local-clients-only`: an address in `external-local` for which endpoints on other nodes stand in, because this
-    /// node has none. Only this node and its pods, if they are known, may begin flows to it.
+    /// `local-clients-only`: an address in `external-local` for which endpoints on other nodes stand in,
+    /// because this node has none. Only this node and its pods, if they are known, may begin flows to it.
     LOCAL_CLIENTS_ONLY = "local-clients-only": LocalClientsOnly(ServiceAddress), Always;
     /// `hairpin`: a local pod as real server. A flow from that pod that IPVS sent back to the same pod
     /// must be masqueraded, or the pod would answer itself directly.
@@ -115,14 +117,14 @@ sets! {
     /// `health-check-ports`: a TCP port at which load balancers check the health of a Service. It stays
     /// reachable at the VIPs.
     HEALTH_CHECK_PORTS = "health-check-ports": HealthCheckPort(HealthCheckPort), Always;
-    /// `direct-return`: an external or load-balancer address, with protocol and port, whose flows keep the client's
-    /// address and go to every endpoint, through a tunnel to those on other nodes.
+    /// `direct-return`: an external or load-balancer address, with protocol and port, whose flows keep the
+    /// client's address and go to every endpoint, through a tunnel to those on other nodes.
     DIRECT_RETURN = "direct-return": DirectReturn(ServiceAddress), DirectReturn;
-    /// `cluster-ip-for`, a map: the ClusterIP for which this node and its pods use such an address. They could not take
-    /// an answer from a VIP, which is an address of their own node.
+    /// `cluster-ip-for`, a map: the ClusterIP for which this node and its pods use such an address. They
+    /// could not take an answer from a VIP, which is an address of their own node.
     CLUSTER_IP_FOR = "cluster-ip-for": ClusterIpFor(ClusterIpFor), DirectReturn;
-    /// `max-segment-sizes`, a map: how much data a TCP segment to such an address may have, so that it fits into a
-    /// tunnel.
+    /// `max-segment-sizes`, a map: how much data a TCP segment to such an address may have, so that it fits
+    /// into a tunnel.
     MAX_SEGMENT_SIZES = "max-segment-sizes": MaxSegmentSize(MaxSegmentSize), DirectReturn;
     /// `tunnel-exits`, a map: a pod of this node as the destination of what leaves the tunnel for it.
     TUNNEL_EXITS = "tunnel-exits": TunnelExit(TunnelExit), Unpacking;
@@ -143,7 +145,8 @@ impl Element {
         self.need() != Need::Always
     }
 
-    /// Whether it exists because this node unpacks what others send to its pods, for whichever Service they send it.
+    /// Whether it exists because this node unpacks what others send to its pods, for whichever Service they
+    /// send it.
     pub fn is_for_unpacking(&self) -> bool {
         self.need() == Need::Unpacking
     }
@@ -165,7 +168,8 @@ impl Element {
     }
 }
 
-/// The sets of which exactly one has the address of a virtual server. It decides which of the flows to it are masqueraded.
+/// The sets of which exactly one has the address of a virtual server. It decides which of the flows to it are
+/// masqueraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MasqueradeSet {
     /// `cluster-ips`

@@ -1,11 +1,11 @@
-//! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink form
-//! (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
+//! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink
+//! form (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
 //!
-//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add a
-//! statement, and an expression if the kernel needs one that is not there.
+//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add
+//! a statement, and an expression if the kernel needs one that is not there.
 //!
-//! What is public serves programs that read and change tables other than ours: [`message`] has the messages, transactions
-//! and whole exchanges, [`mod@encode`] and [`decode`] parts of rules.
+//! What is public serves programs that read and change tables other than ours: [`message`] has the messages,
+//! transactions and whole exchanges, [`mod@encode`] and [`decode`] parts of rules.
 
 pub(crate) mod chain;
 pub mod decode;

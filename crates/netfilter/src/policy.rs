@@ -15,19 +15,20 @@ pub struct Policy {
     pub local_traffic: LocalTraffic,
     /// What is done about the host's own firewall.
     pub host_firewall: HostFirewall,
-    /// Whether other nodes may also tunnel by generic UDP encapsulation, to [`GUE_PORT`](crate::tunnel::GUE_PORT).
+    /// Whether other nodes may also tunnel by generic UDP encapsulation, to
+    /// [`GUE_PORT`](crate::tunnel::GUE_PORT).
     pub gue: bool,
 }
 
 impl Policy {
     /// The packet mark that makes the host's own firewall accept: 0x1000, or 0x800 if the first is used for
-    /// masquerading. Our table sets it before the host's chains and clears it after them, in the same hook, on
-    /// what [`HostFirewall`] says.
+    /// masquerading. Our table sets it before the host's chains and clears it after them, in the same hook,
+    /// on what [`HostFirewall`] says.
     ///
-    /// No bit is free of others (<https://github.com/fwmark/registry>). 0xff are the AWS and Antrea plugins' and
-    /// administrators', 0xf00 Cilium's, 0x2000 is portmap's for hostPorts, 0x4000 masquerades and 0x8000 drops
-    /// for kubelet, 0xffff0000 are Calico's and Tailscale's. 0x1000 is the least used: by Cilium when it
-    /// encrypts, and by Azure's network policies.
+    /// No bit is free of others (<https://github.com/fwmark/registry>). 0xff are the AWS and Antrea plugins'
+    /// and administrators', 0xf00 Cilium's, 0x2000 is portmap's for hostPorts, 0x4000 masquerades and 0x8000
+    /// drops for kubelet, 0xffff0000 are Calico's and Tailscale's. 0x1000 is the least used: by Cilium when
+    /// it encrypts, and by Azure's network policies.
     pub const fn accept_mark(&self) -> u32 {
         const USUAL: u32 = 0x1000;
         if self.mark == USUAL { USUAL >> 1 } else { USUAL }
@@ -38,9 +39,9 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFirewall {
-    /// What kube-proxy in ipvs mode accepts is accepted where kube-proxy accepts it, in the chains of iptables: in
-    /// FORWARD what is marked for masquerading, and packets of connections that conntrack knows; in INPUT health
-    /// checks. What drops anything else is reported.
+    /// What kube-proxy in ipvs mode accepts is accepted where kube-proxy accepts it, in the chains of
+    /// iptables: in FORWARD what is marked for masquerading, and packets of connections that conntrack knows;
+    /// in INPUT health checks. What drops anything else is reported.
     #[default]
     AsKubeProxy,
     /// It is reported.
@@ -54,8 +55,8 @@ pub enum HostFirewall {
 #[serde(rename_all = "kebab-case")]
 pub enum LocalTraffic {
     /// By its source address: the cluster's or the node's pod range, per family. In a family without a range
-    /// nothing is known: of the flows to a ClusterIP only those whose source is itself a VIP are masqueraded, and an
-    /// address of the external policy Local without an endpoint here is there for everybody.
+    /// nothing is known: of the flows to a ClusterIP only those whose source is itself a VIP are masqueraded,
+    /// and an address of the external policy Local without an endpoint here is there for everybody.
     Source {
         /// The IPv4 range.
         ipv4: Option<Ipv4Net>,

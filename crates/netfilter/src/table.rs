@@ -39,9 +39,9 @@ pub trait Netfilter {
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
     ///
-    /// Tables are made first, with or without direct return, then elements change in the order given, except that all intervals are
-    /// deleted before others are added. Deleting an element that does not exist, or adding one that does, is
-    /// not an error; changing an element of a table that does not exist is.
+    /// Tables are made first, with or without direct return, then elements change in the order given, except
+    /// that all intervals are deleted before others are added. Deleting an element that does not exist, or
+    /// adding one that does, is not an error; changing an element of a table that does not exist is.
     fn apply(&mut self, operations: &[Operation]) -> Result<(), Error>;
 }
 
@@ -86,8 +86,8 @@ pub struct Observed {
 
 /// Elements, each once, in no particular order.
 ///
-/// Nearly all are VIPs and ClusterIPs. By themselves they take less than half the memory of an [`Element`], which has
-/// room for the clients of a load balancer too.
+/// Nearly all are VIPs and ClusterIPs. By themselves they take less than half the memory of an [`Element`],
+/// which has room for the clients of a load balancer too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElementSet {
     vips: FxHashSet<IpAddr>,

@@ -6,7 +6,8 @@ use netlink::Errno;
 
 use crate::{Command, VirtualServer};
 
-/// An exchange with the kernel that failed as a whole. A command that is refused is a [`FailedRequest`](crate::FailedRequest).
+/// An exchange with the kernel that failed as a whole. A command that is refused is a
+/// [`FailedRequest`](crate::FailedRequest).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,8 +20,8 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
-    /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was there before.
-    /// Some of the commands may have been executed since: read back and compare.
+    /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was
+    /// there before. Some of the commands may have been executed since: read back and compare.
     #[error("the module ip_vs was unloaded and loaded again: IPVS had nothing left, and is read anew")]
     Reloaded,
     /// Some other failure of the exchange. Commands may have been executed: read back and compare.

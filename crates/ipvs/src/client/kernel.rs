@@ -43,12 +43,12 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// The kernel's IPVS table, in the network namespace of the thread that opened it.
 ///
-/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a second
-/// client speeds nothing up.
+/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a
+/// second client speeds nothing up.
 ///
-/// The module ip_vs may be unloaded and loaded again, which leaves nothing of the table and gives IPVS another number
-/// among the families of generic netlink. The client then finds it again, and loads the module if need be: requests are
-/// repeated, but for commands ([`Error::Reloaded`]).
+/// The module ip_vs may be unloaded and loaded again, which leaves nothing of the table and gives IPVS
+/// another number among the families of generic netlink. The client then finds it again, and loads the module
+/// if need be: requests are repeated, but for commands ([`Error::Reloaded`]).
 ///
 /// ```no_run
 /// use ipvs::{KernelIpvs, Timeouts};
@@ -88,11 +88,11 @@ impl fmt::Debug for OnReload {
 }
 
 impl KernelIpvs {
-    /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread leaves
-    /// it.
+    /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread
+    /// leaves it.
     ///
-    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it cannot. The other methods
-    /// need CAP_NET_ADMIN, this one does not.
+    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it cannot. The
+    /// other methods need CAP_NET_ADMIN, this one does not.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
         let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
@@ -112,8 +112,8 @@ impl KernelIpvs {
         })
     }
 
-    /// Calls `prepare` each time the module ip_vs turns out to have been unloaded and loaded again: the timeouts and
-    /// `net.ipv4.vs.*` are the kernel's own then.
+    /// Calls `prepare` each time the module ip_vs turns out to have been unloaded and loaded again: the
+    /// timeouts and `net.ipv4.vs.*` are the kernel's own then.
     #[must_use]
     pub fn on_reload(mut self, prepare: impl FnMut(&mut Self) + Send + 'static) -> Self {
         self.on_reload = OnReload(Some(Box::new(prepare)));
@@ -125,8 +125,8 @@ impl KernelIpvs {
         self.get("read the IPVS timeouts", command::GET_CONFIG, decode::timeouts)
     }
 
-    /// Sets the connection timeouts that are not 0 and leaves the others (`IPVS_CMD_SET_CONFIG`). Connections take a
-    /// new timeout with their next packet.
+    /// Sets the connection timeouts that are not 0 and leaves the others (`IPVS_CMD_SET_CONFIG`). Connections
+    /// take a new timeout with their next packet.
     ///
     /// The kernel refuses values above `i32::MAX` clock ticks (about 24 days at 1000 Hz) with EINVAL.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
@@ -147,7 +147,8 @@ impl KernelIpvs {
         })
     }
 
-    /// Removes every virtual server of the network namespace, also those of other programs (`IPVS_CMD_FLUSH`).
+    /// Removes every virtual server of the network namespace, also those of other programs
+    /// (`IPVS_CMD_FLUSH`).
     pub fn flush(&mut self) -> Result<(), Error> {
         self.execute("remove all virtual servers", |requests, batch| {
             requests.about_all(batch, command::FLUSH);
@@ -170,9 +171,10 @@ impl KernelIpvs {
         outcome.map_err(Error::during(operation))
     }
 
-    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be called after an
-    /// ENOENT: so the kernel answers requests to a family that it does not have (`genl_rcv_msg` in
-    /// net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines and real servers that it lacks.
+    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be
+    /// called after an ENOENT: so the kernel answers requests to a family that it does not have
+    /// (`genl_rcv_msg` in net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines
+    /// and real servers that it lacks.
     fn reopen(&mut self) -> Result<bool, Error> {
         let family = self.bulk.generic_family(FAMILY).map_err(Error::during("open IPVS again"))?;
         if family == self.requests.family {

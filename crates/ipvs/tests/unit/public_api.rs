@@ -1,7 +1,7 @@
 //! The public API, compared with `public-api.txt`, so that no change of it is an accident.
 //!
-//! It is read from the source. What rustdoc knows is more exact, but its JSON is for nightly toolchains, and needs a
-//! reader that fits each of them. Here a change of the compiler changes nothing.
+//! It is read from the source. What rustdoc knows is more exact, but its JSON is for nightly toolchains, and
+//! needs a reader that fits each of them. Here a change of the compiler changes nothing.
 //!
 //! ```text
 //! UPDATE_PUBLIC_API=1 cargo test -p linux-ipvs --test unit

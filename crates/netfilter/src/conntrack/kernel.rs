@@ -56,9 +56,9 @@ impl KernelConntrack {
 
     /// Requests to delete each entry of these flows, and the family of each.
     ///
-    /// The table is read once, whether or not others change it meanwhile, which they always do. Some entries may be
-    /// listed twice or not at all; deleting those that are is still right, and a flow that continues is found the
-    /// next time.
+    /// The table is read once, whether or not others change it meanwhile, which they always do. Some entries
+    /// may be listed twice or not at all; deleting those that are is still right, and a flow that continues
+    /// is found the next time.
     fn find(&mut self, flows: &StaleFlows) -> Result<(Batch, Vec<Family>), Error> {
         let (mut deletions, mut families) = (Batch::default(), Vec::new());
         let listed = self.socket.dump_once(&mut entry::list(), |reply| {

@@ -8,8 +8,8 @@ use super::message::NFTA_DATA_VERDICT;
 pub(crate) const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub(crate) const NFTA_HOOK_PRIORITY: u16 = 2;
 
-/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, as bytes of type, length, and text with
-/// its NUL.
+/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, as bytes of type, length, and
+/// text with its NUL.
 pub(crate) const UDATA_COMMENT: u8 = 0;
 
 /// What an `immediate` expression decides.
@@ -48,8 +48,8 @@ fn expressions(list: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
     attributes(list).filter_map(|entry| expression(entry.ok()?.payload))
 }
 
-/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None` if it has
-/// none.
+/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None`
+/// if it has none.
 pub(crate) fn counted_packets(list: &[u8]) -> Option<u64> {
     const NFTA_COUNTER_PACKETS: u16 = 2;
     let (_, counter) = expressions(list).filter(|(name, _)| *name == "counter").last()?;
@@ -64,8 +64,8 @@ pub(crate) fn drops(list: &[u8]) -> bool {
         .any(|(_, data)| Verdict::from_immediate(data).is_some_and(|verdict| verdict.code == NF_DROP))
 }
 
-/// Whether a rule fixes the destination of a connection as it is, by its list of expressions: it has a destination NAT to
-/// an address without a port.
+/// Whether a rule fixes the destination of a connection as it is, by its list of expressions: it has a
+/// destination NAT to an address without a port.
 pub(crate) fn keeps_destination(list: &[u8]) -> bool {
     const NFTA_NAT_TYPE: u16 = 1;
     const NFT_NAT_DNAT: u32 = 1;

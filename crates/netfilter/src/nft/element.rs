@@ -50,7 +50,8 @@ pub(crate) struct Key {
 /// An element as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawElement<'a> {
-    /// Its key, or the first one of an interval. Empty in one that matches everything (nft's `*`, Linux 5.13).
+    /// Its key, or the first one of an interval. Empty in one that matches everything (nft's `*`, Linux
+    /// 5.13).
     pub(crate) start: &'a [u8],
     /// The last key of an interval.
     pub(crate) end: Option<&'a [u8]>,
@@ -98,7 +99,8 @@ impl Parts {
         self.parts.get(..self.count).unwrap_or_default()
     }
 
-    /// Reads fields that take all of these bytes; `None` if they do not, or if a protocol is not one that IPVS balances.
+    /// Reads fields that take all of these bytes; `None` if they do not, or if a protocol is not one that
+    /// IPVS balances.
     fn read(types: &[Datatype], family: Family, mut bytes: &[u8]) -> Option<Self> {
         let mut read = Self::NONE;
         for (part, datatype) in read.parts.iter_mut().zip(types) {
@@ -140,8 +142,8 @@ impl<const COUNT: usize> From<[Part; COUNT]> for Key {
 }
 
 impl Key {
-    /// Reads an element of a set; `None` if it cannot be one of a set of ours: another length or protocol, an interval where
-    /// none is allowed, or in another field than the last.
+    /// Reads an element of a set; `None` if it cannot be one of a set of ours: another length or protocol, an
+    /// interval where none is allowed, or in another field than the last.
     pub(crate) fn read(set: &Set, family: Family, raw: RawElement<'_>) -> Option<Self> {
         let part = |given: Option<&[u8]>, types: &[Datatype], has_it: bool| match (given, has_it) {
             (Some(bytes), true) => Parts::read(types, family, bytes).map(Some),
@@ -188,8 +190,8 @@ impl Bytes {
     }
 }
 
-/// Appends a request that adds elements to a set, or deletes some. `keys` must stay below 64 KiB with 12 bytes of
-/// headers each, and 8 more for a second end or a value: the list is one attribute.
+/// Appends a request that adds elements to a set, or deletes some. `keys` must stay below 64 KiB with 12
+/// bytes of headers each, and 8 more for a second end or a value: the list is one attribute.
 pub(crate) fn change(
     batch: &mut Batch,
     message: Message,

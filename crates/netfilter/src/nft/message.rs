@@ -1,4 +1,5 @@
-//! Messages about any table, their attributes, and whole exchanges with the kernel (include/uapi/linux/netfilter/nf_tables.h).
+//! Messages about any table, their attributes, and whole exchanges with the kernel
+//! (include/uapi/linux/netfilter/nf_tables.h).
 
 use ipvs::Family;
 use netlink::{Attribute, Batch, Encoder, Errno, Error, Reply, Socket, attributes};

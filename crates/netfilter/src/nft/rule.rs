@@ -80,9 +80,7 @@ impl Rule {
 
     fn encode_expressions(&self, family: Family, encoder: &mut Encoder<'_>) {
         encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
-            for expression in self.statements.iter().flat_map(|statement| statement.expressions(family)) {
-                expression.encode(list);
-            }
+            self.statements.iter().for_each(|statement| statement.encode(family, list));
         });
     }
 }

@@ -1,5 +1,5 @@
-//! The text of statements, rules, chains, sets and elements, in the syntax of nft. It is what the log and errors show of a
-//! transaction, and what tests compare with `nft list ruleset`.
+//! The text of statements, rules, chains, sets and elements, in the syntax of nft. It is what the log and
+//! errors show of a transaction, and what tests compare with `nft list ruleset`.
 
 use std::fmt;
 

@@ -42,8 +42,8 @@ impl KernelNetfilter {
         Ok(Self::with(socket, policy, missing))
     }
 
-    /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is what the
-    /// kernel is known to lack, as of [`KernelNetfilter::missing_features`].
+    /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is
+    /// what the kernel is known to lack, as of [`KernelNetfilter::missing_features`].
     pub fn open_unprobed(policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Result<Self, Error> {
         Ok(Self::with(super::open_socket()?, policy, missing))
     }
@@ -56,8 +56,8 @@ impl KernelNetfilter {
     }
 
     /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
-    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a restricted
-    /// address, and adding an allowed source fails.
+    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
+    /// restricted address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
     }
@@ -150,8 +150,8 @@ impl Netfilter for KernelNetfilter {
         if message::generation(&mut self.socket).map_err(cannot)? == before {
             return observed.map_err(cannot);
         }
-        // Other programs keep changing nf_tables, mostly their own tables. That must not keep us from reading ours:
-        // if ours is changed, a notification says so and it is read again.
+        // Other programs keep changing nf_tables, mostly their own tables. That must not keep us from reading
+        // ours: if ours is changed, a notification says so and it is read again.
         self.read().map_err(cannot)
     }
 
@@ -162,8 +162,8 @@ impl Netfilter for KernelNetfilter {
                 outcome => return outcome,
             }
         }
-        // Other programs commit all the time, but hardly to our table: the monitor would report it. What we write
-        // is still right, or the kernel refuses it.
+        // Other programs commit all the time, but hardly to our table: the monitor would report it. What we
+        // write is still right, or the kernel refuses it.
         self.write(operations, true)
     }
 }
@@ -223,15 +223,16 @@ fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) 
     }
 }
 
-/// What goes over the wire. No part of the public API: it is for the tests, benches and fuzzers of the workspace.
+/// What goes over the wire. No part of the public API: it is for the tests, benches and fuzzers of the
+/// workspace.
 #[cfg(feature = "wire")]
 pub mod wire {
     use netlink::Batch;
 
     use super::{Operation, Transaction, change_elements};
 
-    /// Encodes the transaction that [`apply`](crate::Netfilter::apply) sends for operations on elements. Intervals that
-    /// are deleted must exist.
+    /// Encodes the transaction that [`apply`](crate::Netfilter::apply) sends for operations on elements.
+    /// Intervals that are deleted must exist.
     pub fn encode(operations: &[Operation]) -> Batch {
         let mut transaction = Transaction::default();
         change_elements(&mut transaction, operations);

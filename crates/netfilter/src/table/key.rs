@@ -1,4 +1,5 @@
-//! Elements as the kernel's sets hold them: for each kind of content the fields of the key, and of a map's value.
+//! Elements as the kernel's sets hold them: for each kind of content the fields of the key, and of a map's
+//! value.
 
 use std::net::IpAddr;
 

@@ -99,7 +99,8 @@ impl Monitor {
         Ok(Self { notifications, own_port })
     }
 
-    /// Waits until another program has changed something since the last call. Safe to cancel: nothing is lost.
+    /// Waits until another program has changed something since the last call. Safe to cancel: nothing is
+    /// lost.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
         let mut changed = Changed::default();
         while !changed.anything() {

@@ -31,11 +31,11 @@ pub(crate) struct ObservedTable {
 }
 
 impl ObservedTable {
-    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that it
-    /// was deleted meanwhile.
+    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that
+    /// it was deleted meanwhile.
     ///
-    /// This takes as long as our table is large, however many chains others have and however often they commit.
-    /// The chains of all tables are listed only if another program has put something into ours.
+    /// This takes as long as our table is large, however many chains others have and however often they
+    /// commit. The chains of all tables are listed only if another program has put something into ours.
     pub(crate) fn read(
         socket: &mut Socket,
         family: Family,
@@ -113,7 +113,8 @@ pub(crate) struct Elements {
     pub(crate) has_foreign: bool,
 }
 
-/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`] does it.
+/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`]
+/// does it.
 pub(super) fn known_elements(
     socket: &mut Socket,
     family: Family,
@@ -151,8 +152,8 @@ fn dump_ours<T>(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are recognised as
-/// ours; none where the kernel has no nf_tables.
+/// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are
+/// recognised as ours; none where the kernel has no nf_tables.
 pub fn elements() -> Result<ElementSet, crate::Error> {
     read_elements().map_err(|source| crate::Error::new("read the elements of our nf_tables tables", source))
 }

@@ -21,13 +21,13 @@ pub fn uninstall(family: Family) -> Result<bool, Error> {
         .map_err(|source| Error::new("delete our nf_tables table", source))
 }
 
-/// Removes from our table of a family, in one transaction, the rules that apply to new flows to Services: these go where
-/// another program's destination NAT sends them, and our source ranges and the policy Local, which no longer follow the
-/// Services, are not enforced. What was handed over before stays so.
+/// Removes from our table of a family, in one transaction, the rules that apply to new flows to Services:
+/// these go where another program's destination NAT sends them, and our source ranges and the policy Local,
+/// which no longer follow the Services, are not enforced. What was handed over before stays so.
 ///
-/// What open flows need stays: NAT was decided with their first packets. A new flow to a port of a VIP that no Service
-/// has, and that no other program redirects, is still rejected. The daemon makes the table whole again when it next
-/// starts, and once more takes flows from others last of all.
+/// What open flows need stays: NAT was decided with their first packets. A new flow to a port of a VIP that
+/// no Service has, and that no other program redirects, is still rejected. The daemon makes the table whole
+/// again when it next starts, and once more takes flows from others last of all.
 pub fn hand_over(family: Family) -> Result<(), Error> {
     let mut socket = open_socket()?;
     let input = input_of_open_flows();

@@ -24,8 +24,8 @@ use crate::{
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
 /// Services: what changes with them is in the sets.
 ///
-/// `Display` prints it, without elements, exactly as `nft --numeric-priority list ruleset` does (except that nft 1.0.6
-/// prints the test of mark bit 31 as a prefix).
+/// `Display` prints it, without elements, exactly as `nft --numeric-priority list ruleset` does (except that
+/// nft 1.0.6 prints the test of mark bit 31 as a prefix).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: Family,
@@ -146,8 +146,9 @@ impl Ruleset {
         table.sets.iter().any(|observed| set.is(self.family, observed))
     }
 
-    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are fixed at its
-    /// creation, so a chain that differs is deleted first. Packets see either the old rules or the new ones.
+    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are
+    /// fixed at its creation, so a chain that differs is deleted first. Packets see either the old rules or
+    /// the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
         transaction.push(Request::FlushRules(self.family));
         for observed in &table.chains {

@@ -9,8 +9,8 @@ use crate::{
     nft::rule::{self, Counted},
 };
 
-/// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of direct
-/// return, and when they are repaired.
+/// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of
+/// direct return, and when they are repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelCounts {
     /// Packets that this node has put into others, for endpoints of other nodes.
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
     use crate::nft::{
         TABLE, encode,
-        expression::{Expression, Verdict},
         message::{self, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        statement::Statement,
     };
 
     /// A rule as the kernel shows it.
@@ -64,8 +64,9 @@ mod tests {
             encode::expression(list, "counter", |data| {
                 data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes())
             });
-            let verdict = if drops { Verdict::Drop } else { Verdict::Accept };
-            Expression::Verdict(verdict).encode(list);
+            if drops {
+                Statement::Drop.encode(Family::V4, list);
+            }
         };
         let shown = message::request(Message::NewRule, Family::V4, |encoder| {
             encoder.string(NFTA_RULE_TABLE, TABLE);

@@ -8,10 +8,11 @@
 //! client ◄──────────────────────────────────────────────────────────── the answer, from the VIP
 //! ```
 //!
-//! On the node of the pod the outer packet is recognised before conntrack. It must be from another node of the cluster,
-//! by a link that leads to that node, so that no pod can send it, and for an endpoint of this node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the
-//! pod's address goes along in the packet's priority, which survives that. The first packet of a connection that comes
-//! out gets the pod for its destination; so conntrack makes the answers come from the VIP.
+//! On the node of the pod the outer packet is recognised before conntrack. It must be from another node of
+//! the cluster, by a link that leads to that node, so that no pod can send it, and for an endpoint of this
+//! node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the pod's address
+//! goes along in the packet's priority, which survives that. The first packet of a connection that comes out
+//! gets the pod for its destination; so conntrack makes the answers come from the VIP.
 
 use ipvs::Family;
 
@@ -38,8 +39,8 @@ use crate::{
 
 const SENDERS: &str = "tunnel-senders-only";
 
-/// The chain with the rules that count what is unpacked, and the one with those that count what was tunnelled. All other
-/// rules that count drop packets.
+/// The chain with the rules that count what is unpacked, and the one with those that count what was
+/// tunnelled. All other rules that count drop packets.
 pub(in crate::table) const TUNNEL_PREROUTING: &str = "tunnel-prerouting";
 pub(in crate::table) const TUNNEL_POSTROUTING: &str = "tunnel-postrouting";
 
@@ -74,8 +75,8 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     }
 }
 
-/// The first packet of a connection that comes out of the tunnel goes to the pod. Pods of this node ask the ClusterIP
-/// instead: their answers would come to this node from an address of its own, and be dropped
+/// The first packet of a connection that comes out of the tunnel goes to the pod. Pods of this node ask the
+/// ClusterIP instead: their answers would come to this node from an address of its own, and be dropped
 /// (`__fib_validate_source` in net/ipv4/fib_frontend.c).
 fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let fields = &[Field::Priority, Field::Daddr, Field::L4Proto, Field::ThDport];
@@ -106,8 +107,8 @@ fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     ]
 }
 
-/// A flow that IPVS did not tunnel, because the endpoint's node does not take part, or because the endpoint is on the
-/// network of its node.
+/// A flow that IPVS did not tunnel, because the endpoint's node does not take part, or because the endpoint
+/// is on the network of its node.
 fn masqueraded() -> [Rule; 2] {
     let here = InSet { fields: &[Field::Daddr], set: Element::ENDPOINTS_HERE };
     [
@@ -119,8 +120,8 @@ fn masqueraded() -> [Rule; 2] {
     ]
 }
 
-/// A packet that belongs to no connection and begins none would go to its own destination: no chain of type nat sees it.
-/// Errors about unknown connections would circulate.
+/// A packet that belongs to no connection and begins none would go to its own destination: no chain of type
+/// nat sees it. Errors about unknown connections would circulate.
 fn known_to_conntrack(family: Family) -> Rule {
     Rule::new(
         "what belongs to nothing leaves no tunnel",
@@ -192,8 +193,9 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
     rules
 }
 
-/// A host whose firewall drops unknown traffic is to accept what comes to the end of the tunnel, and out of it.
-/// In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy accepts.
+/// A host whose firewall drops unknown traffic is to accept what comes to the end of the tunnel, and out of
+/// it. In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy
+/// accepts.
 fn accepted(policy: &Policy, family: Family) -> Vec<Chain> {
     let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family))]);
     let to_service = ("to an address with direct return", vec![to(Element::DIRECT_RETURN)]);

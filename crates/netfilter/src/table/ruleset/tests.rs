@@ -20,7 +20,8 @@ fn by_source() -> Policy {
     policy(LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: "fd00:10:244::/56".parse().ok() })
 }
 
-/// The rules of the chain `nat-prerouting`, on which a policy has its effect; what the others do follows from it.
+/// The rules of the chain `nat-prerouting`, on which a policy has its effect; what the others do follows from
+/// it.
 fn prerouting_of(policy: &Policy, family: Family) -> String {
     rules_of(&Ruleset::new(policy, family), "nat-prerouting")
 }
@@ -788,7 +789,8 @@ fn direct_return_comes_and_goes_while_everything_else_stays() {
     "##);
 }
 
-/// [`TunnelCounts`](crate::TunnelCounts) tells what was sent and received from what was dropped by these chains.
+/// [`TunnelCounts`](crate::TunnelCounts) tells what was sent and received from what was dropped by these
+/// chains.
 #[test]
 fn what_counts_without_dropping_is_in_the_two_chains_of_what_is_sent_and_received() {
     let ruleset = Ruleset::with_direct_return(&Policy { gue: true, ..by_source() }, Family::V4);
