@@ -9,6 +9,12 @@ use std::{fmt, net::IpAddr};
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "client")]
+use crate::{
+    nft::element::Key,
+    table::key::{Coded as _, KnownSet},
+};
+
 /// What a set is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
@@ -61,34 +67,28 @@ macro_rules! sets {
             }
         }
 
+        /// The names of the sets.
         #[cfg(feature = "client")]
-        mod in_kernel {
-            use super::*;
-            use crate::{
-                nft::element::Key,
-                table::key::{Coded as _, KnownSet},
-            };
+        impl Element {
+            $(pub(crate) const $constant: &'static str = $name;)+
+        }
 
-            /// The names of the sets.
-            impl Element {
-                $(pub(crate) const $constant: &'static str = $name;)+
-            }
-
-            impl From<&Element> for Key {
-                fn from(element: &Element) -> Self {
-                    match element {
-                        $(Element::$variant(content) => content.key(),)+
-                    }
+        #[cfg(feature = "client")]
+        impl From<&Element> for Key {
+            fn from(element: &Element) -> Self {
+                match element {
+                    $(Element::$variant(content) => content.key(),)+
                 }
             }
-
-            /// Every set that a table can have.
-            pub(crate) static KNOWN_SETS: &[KnownSet] = &[
-                $(KnownSet::new::<$content>($name, !matches!(Need::$need, Need::Always), |family, key| {
-                    <$content>::from_key(family, key).map(Element::$variant)
-                }),)+
-            ];
         }
+
+        /// Every set that a table can have.
+        #[cfg(feature = "client")]
+        pub(crate) static KNOWN_SETS: &[KnownSet] = &[
+            $(KnownSet::new::<$content>($name, !matches!(Need::$need, Need::Always), |family, key| {
+                <$content>::from_key(family, key).map(Element::$variant)
+            }),)+
+        ];
     };
 }
 
@@ -135,9 +135,6 @@ sets! {
     /// `tunnel-senders`: an address of a node of the cluster.
     TUNNEL_SENDERS = "tunnel-senders": TunnelSender(IpAddr), Unpacking;
 }
-
-#[cfg(feature = "client")]
-pub(crate) use in_kernel::KNOWN_SETS;
 
 impl Element {
     /// Whether its set only exists where something is answered directly.
