@@ -62,7 +62,7 @@ macro_rules! sets {
         impl fmt::Display for Element {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
-                    $(Self::$variant(content) => write!(f, "{} {content}", $name),)+
+                    $(Self::$variant(content) => write!(f, "{} {}", $name, content.text()),)+
                 }
             }
         }
@@ -194,9 +194,12 @@ impl MasqueradeSet {
     }
 }
 
-/// What an element holds. Its `Display` is what a log shows of it.
-trait Content: fmt::Display {
+/// What an element holds.
+trait Content {
     fn owner(&self) -> Owner<'_>;
+
+    /// What a log shows of it.
+    fn text(&self) -> String;
 }
 
 /// Whose an element is.
@@ -210,11 +213,19 @@ impl Content for IpAddr {
     fn owner(&self) -> Owner<'_> {
         Owner::Several(Family::from(*self))
     }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
 
 impl Content for ServiceAddress {
     fn owner(&self) -> Owner<'_> {
         Owner::VirtualServer(self)
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 
@@ -231,16 +242,14 @@ pub struct AllowedSource {
     pub last: IpAddr,
 }
 
-impl fmt::Display for AllowedSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, first, last } = self;
-        write!(f, "{to} from {first}-{last}")
-    }
-}
-
 impl Content for AllowedSource {
     fn owner(&self) -> Owner<'_> {
         Owner::VirtualServer(&self.to)
+    }
+
+    fn text(&self) -> String {
+        let Self { to, first, last } = self;
+        format!("{to} from {first}-{last}")
     }
 }
 
@@ -253,16 +262,14 @@ pub struct HairpinFlow {
     pub pod: RealServerAddress,
 }
 
-impl fmt::Display for HairpinFlow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { protocol, pod } = self;
-        write!(f, "{protocol} {pod}")
-    }
-}
-
 impl Content for HairpinFlow {
     fn owner(&self) -> Owner<'_> {
         Owner::Several(Family::from(self.pod.ip))
+    }
+
+    fn text(&self) -> String {
+        let Self { protocol, pod } = self;
+        format!("{protocol} {pod}")
     }
 }
 
@@ -275,16 +282,14 @@ pub struct HealthCheckPort {
     pub port: u16,
 }
 
-impl fmt::Display for HealthCheckPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, port } = self;
-        write!(f, "{family} TCP {port}")
-    }
-}
-
 impl Content for HealthCheckPort {
     fn owner(&self) -> Owner<'_> {
         Owner::Several(self.family)
+    }
+
+    fn text(&self) -> String {
+        let Self { family, port } = self;
+        format!("{family} TCP {port}")
     }
 }
 
@@ -297,16 +302,14 @@ pub struct ClusterIpFor {
     pub cluster_ip: RealServerAddress,
 }
 
-impl fmt::Display for ClusterIpFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, cluster_ip } = self;
-        write!(f, "{to} is {cluster_ip}")
-    }
-}
-
 impl Content for ClusterIpFor {
     fn owner(&self) -> Owner<'_> {
         Owner::VirtualServer(&self.to)
+    }
+
+    fn text(&self) -> String {
+        let Self { to, cluster_ip } = self;
+        format!("{to} is {cluster_ip}")
     }
 }
 
@@ -319,16 +322,14 @@ pub struct MaxSegmentSize {
     pub bytes: u16,
 }
 
-impl fmt::Display for MaxSegmentSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, bytes } = self;
-        write!(f, "{to} {bytes} bytes")
-    }
-}
-
 impl Content for MaxSegmentSize {
     fn owner(&self) -> Owner<'_> {
         Owner::VirtualServer(&self.to)
+    }
+
+    fn text(&self) -> String {
+        let Self { to, bytes } = self;
+        format!("{to} {bytes} bytes")
     }
 }
 
@@ -341,15 +342,13 @@ pub struct TunnelExit {
     pub pod: RealServerAddress,
 }
 
-impl fmt::Display for TunnelExit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, pod } = self;
-        write!(f, "{to} at {pod}")
-    }
-}
-
 impl Content for TunnelExit {
     fn owner(&self) -> Owner<'_> {
         Owner::VirtualServer(&self.to)
+    }
+
+    fn text(&self) -> String {
+        let Self { to, pod } = self;
+        format!("{to} at {pod}")
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipvs::{Family, Protocol};
 use netlink::{Batch, Encoder, Error, Reply, attributes};
+use smallvec::SmallVec;
 
 use super::{
     TABLE,
@@ -29,15 +30,11 @@ pub(crate) enum Part {
     Port(u16),
 }
 
-/// Fields one after the other: at most four.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
-    parts: [Part; 4],
-    count: usize,
-}
+/// Fields one after the other.
+pub(crate) type Parts = SmallVec<[Part; 4]>;
 
 /// A key with what a map has for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The key; in an interval set the first one of the interval.
     pub(crate) start: Parts,
@@ -60,133 +57,80 @@ pub(crate) struct RawElement<'a> {
 }
 
 impl Part {
-    /// Reads a field that begins these bytes, and returns what follows.
-    fn read(datatype: Datatype, family: Family, bytes: &[u8]) -> Option<(Self, &[u8])> {
-        match (datatype, family) {
-            (Datatype::Address, Family::V4) => {
-                bytes.split_first_chunk::<4>().map(|(ip, rest)| (Self::Address(IpAddr::from(*ip)), rest))
-            }
-            (Datatype::Address, Family::V6) => {
-                bytes.split_first_chunk::<16>().map(|(ip, rest)| (Self::Address(IpAddr::from(*ip)), rest))
-            }
-            (Datatype::AddressEnd, _) => {
-                bytes.split_first_chunk::<4>().map(|(ip, rest)| (Self::AddressEnd(Ipv4Addr::from(*ip)), rest))
-            }
-            (Datatype::Protocol, _) => {
-                let (number, rest) = bytes.split_first()?;
-                Some((Self::Protocol(Protocol::from_number(u16::from(*number))?), rest))
-            }
-            (Datatype::Port, _) => {
-                bytes.split_first_chunk().map(|(port, rest)| (Self::Port(u16::from_be_bytes(*port)), rest))
-            }
+    /// Reads a field, which may be filled up with zeros.
+    fn read(datatype: Datatype, family: Family, field: &[u8]) -> Option<Self> {
+        let (value, padding) = field.split_at_checked(datatype.unpadded(family) as usize)?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return None;
         }
+        Some(match (datatype, family) {
+            (Datatype::Address, Family::V4) => Self::Address(<[u8; 4]>::try_from(value).ok()?.into()),
+            (Datatype::Address, Family::V6) => Self::Address(<[u8; 16]>::try_from(value).ok()?.into()),
+            (Datatype::AddressEnd, _) => Self::AddressEnd(<[u8; 4]>::try_from(value).ok()?.into()),
+            (Datatype::Protocol, _) => Self::Protocol(Protocol::from_number(u16::from(*value.first()?))?),
+            (Datatype::Port, _) => Self::Port(u16::from_be_bytes(value.try_into().ok()?)),
+        })
     }
 }
 
-impl<const COUNT: usize> From<[Part; COUNT]> for Parts {
-    fn from(parts: [Part; COUNT]) -> Self {
-        const { assert!(COUNT <= 4) };
-        let mut all = Self { count: COUNT, ..Self::NONE };
-        all.parts.iter_mut().zip(parts).for_each(|(part, given)| *part = given);
-        all
+/// Reads fields that take all of these bytes; `None` if they do not, or if a protocol is not one that IPVS
+/// balances.
+fn read_parts(types: &[Datatype], family: Family, mut bytes: &[u8]) -> Option<Parts> {
+    let mut parts = Parts::new();
+    for datatype in types {
+        let (field, rest) = bytes.split_at_checked(datatype.length_among(types, family) as usize)?;
+        parts.push(Part::read(*datatype, family, field)?);
+        bytes = rest;
     }
+    bytes.is_empty().then_some(parts)
 }
 
-impl Parts {
-    const NONE: Self = Self { parts: [Part::Port(0); 4], count: 0 };
-
-    pub(crate) fn as_slice(&self) -> &[Part] {
-        self.parts.get(..self.count).unwrap_or_default()
-    }
-
-    /// Reads fields that take all of these bytes; `None` if they do not, or if a protocol is not one that
-    /// IPVS balances.
-    fn read(types: &[Datatype], family: Family, mut bytes: &[u8]) -> Option<Self> {
-        let mut read = Self::NONE;
-        for (part, datatype) in read.parts.iter_mut().zip(types) {
-            let length = bytes.len();
-            (*part, bytes) = Part::read(*datatype, family, bytes)?;
-            if types.len() > 1 {
-                let used = length - bytes.len();
-                let (padding, rest) = bytes.split_at_checked(used.next_multiple_of(4) - used)?;
-                bytes = padding.iter().all(|byte| *byte == 0).then_some(rest)?;
-            }
+/// The bytes of fields: at most two IPv6 addresses, a protocol and a port. Each is filled up to four bytes,
+/// unless it stands alone.
+pub(crate) fn bytes(parts: &[Part]) -> SmallVec<[u8; 64]> {
+    let mut bytes = SmallVec::new();
+    for part in parts {
+        match part {
+            Part::Address(IpAddr::V4(ip)) | Part::AddressEnd(ip) => bytes.extend_from_slice(&ip.octets()),
+            Part::Address(IpAddr::V6(ip)) => bytes.extend_from_slice(&ip.octets()),
+            Part::Protocol(protocol) => bytes.push(protocol.number()),
+            Part::Port(port) => bytes.extend_from_slice(&port.to_be_bytes()),
         }
-        read.count = types.len();
-        bytes.is_empty().then_some(read)
-    }
-
-    pub(crate) fn bytes(&self) -> Bytes {
-        let mut bytes = Bytes { bytes: [0; 40], length: 0 };
-        for part in self.as_slice() {
-            bytes.length = bytes.length.next_multiple_of(4);
-            match part {
-                Part::Address(IpAddr::V4(ip)) | Part::AddressEnd(ip) => bytes.append(&ip.octets()),
-                Part::Address(IpAddr::V6(ip)) => bytes.append(&ip.octets()),
-                Part::Protocol(protocol) => bytes.append(&[protocol.number()]),
-                Part::Port(port) => bytes.append(&port.to_be_bytes()),
-            }
+        if parts.len() > 1 {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
         }
-        // What stands alone is not filled up.
-        if self.count > 1 {
-            bytes.length = bytes.length.next_multiple_of(4);
-        }
-        bytes
     }
-}
-
-impl<const COUNT: usize> From<[Part; COUNT]> for Key {
-    fn from(start: [Part; COUNT]) -> Self {
-        Self { start: start.into(), end: None, value: Parts::NONE }
-    }
+    bytes
 }
 
 impl Key {
+    /// The key of a set without intervals that is no map.
+    pub(crate) fn plain(parts: &[Part]) -> Self {
+        Self { start: Parts::from_slice(parts), end: None, value: Parts::new() }
+    }
+
     /// Reads an element of a set; `None` if it cannot be one of a set of ours: another length or protocol, an
     /// interval where none is allowed, or in another field than the last.
     pub(crate) fn read(set: &Set, family: Family, raw: RawElement<'_>) -> Option<Self> {
-        let part = |given: Option<&[u8]>, types: &[Datatype], has_it: bool| match (given, has_it) {
-            (Some(bytes), true) => Parts::read(types, family, bytes).map(Some),
-            (None, false) => Some(None),
-            _ => None,
-        };
-        let start = Parts::read(set.key, family, raw.start)?;
-        let end = match part(raw.end, set.key, set.intervals)? {
-            Some(end) => {
-                let (last, others) = end.as_slice().split_last()?;
-                Some((start.as_slice().split_last()?.1 == others).then_some(*last)?)
-            }
-            None => None,
-        };
-        let value = part(raw.value, set.value, set.is_map())?.unwrap_or(Parts::NONE);
+        if raw.end.is_some() != set.intervals || raw.value.is_some() != set.is_map() {
+            return None;
+        }
+        let start = read_parts(set.key, family, raw.start)?;
+        let mut end = None;
+        if let Some(bytes) = raw.end {
+            let mut last = read_parts(set.key, family, bytes)?;
+            end = Some(last.pop()?);
+            start.starts_with(&last).then_some(())?;
+        }
+        let value = read_parts(set.value, family, raw.value.unwrap_or_default())?;
         Some(Self { start, end, value })
     }
 
     /// The last key of an interval.
-    pub(crate) fn end(&self) -> Option<Parts> {
-        let mut last = self.start;
-        *last.parts.get_mut(last.count.checked_sub(1)?)? = self.end?;
+    pub(crate) fn last(&self) -> Option<Parts> {
+        let mut last = self.start.clone();
+        *last.last_mut()? = self.end?;
         Some(last)
-    }
-}
-
-/// The bytes of fields, each filled up to four bytes: at most two IPv6 addresses, a protocol and a port.
-pub(crate) struct Bytes {
-    bytes: [u8; 40],
-    length: usize,
-}
-
-impl Bytes {
-    fn append(&mut self, field: &[u8]) {
-        let end = self.length + field.len();
-        if let Some(space) = self.bytes.get_mut(self.length..end) {
-            space.copy_from_slice(field);
-        }
-        self.length = end;
-    }
-
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
@@ -209,14 +153,14 @@ pub(crate) fn change(
 
 fn encode_element(list: &mut Encoder<'_>, key: &Key) {
     list.nest(NFTA_LIST_ELEM, |element| {
-        let mut add = |kind, parts: &Parts| {
-            element.nest(kind, |data| data.bytes(NFTA_DATA_VALUE, parts.bytes().as_slice()));
+        let mut add = |kind, parts: &[Part]| {
+            element.nest(kind, |data| data.bytes(NFTA_DATA_VALUE, &bytes(parts)));
         };
         add(NFTA_SET_ELEM_KEY, &key.start);
-        if let Some(end) = key.end() {
-            add(NFTA_SET_ELEM_KEY_END, &end);
+        if let Some(last) = key.last() {
+            add(NFTA_SET_ELEM_KEY_END, &last);
         }
-        if key.value.count > 0 {
+        if !key.value.is_empty() {
             add(NFTA_SET_ELEM_DATA, &key.value);
         }
     });

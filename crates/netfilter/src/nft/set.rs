@@ -75,12 +75,13 @@ impl Datatype {
         }
     }
 
-    /// How many bytes it takes in a key: registers are filled up to four.
-    const fn length(self, family: Family) -> u32 {
-        self.unpadded(family).next_multiple_of(4)
+    /// How many bytes it takes among these: registers are filled up to four, but not of what stands alone.
+    pub(super) const fn length_among(self, types: &[Self], family: Family) -> u32 {
+        let length = self.unpadded(family);
+        if types.len() == 1 { length } else { length.next_multiple_of(4) }
     }
 
-    const fn unpadded(self, family: Family) -> u32 {
+    pub(super) const fn unpadded(self, family: Family) -> u32 {
         match self {
             Self::Address => family.address_bits() as u32 / 8,
             Self::AddressEnd => 4,
@@ -160,12 +161,9 @@ fn type_number(types: &[Datatype], family: Family) -> u32 {
     types.iter().fold(0, |number, datatype| number << 6 | datatype.number(family))
 }
 
-/// How many bytes a concatenation takes. A part alone is not filled up.
+/// How many bytes a concatenation takes.
 fn length(types: &[Datatype], family: Family) -> u32 {
-    match types {
-        [alone] => alone.unpadded(family),
-        _ => types.iter().map(|datatype| datatype.length(family)).sum(),
-    }
+    types.iter().map(|datatype| datatype.length_among(types, family)).sum()
 }
 
 /// Appends the request that deletes a set, which no rule may use.

@@ -51,13 +51,12 @@ impl Set {
 /// An element: its key, of an interval with both ends of the last field, and what a map has for it.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        joined(self.start.as_slice(), f, |part, f| write!(f, "{part}"))?;
+        joined(&self.start, f, |part, f| write!(f, "{part}"))?;
         if let Some(end) = &self.end {
             write!(f, "-{end}")?;
         }
-        let value = self.value.as_slice();
-        f.write_str(if value.is_empty() { "" } else { " : " })?;
-        joined(value, f, |part, f| write!(f, "{part}"))
+        f.write_str(if self.value.is_empty() { "" } else { " : " })?;
+        joined(&self.value, f, |part, f| write!(f, "{part}"))
     }
 }
 

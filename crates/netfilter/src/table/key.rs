@@ -8,7 +8,7 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 use crate::{
     AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
     nft::{
-        element::{Key, Part, RawElement},
+        element::{Key, Part, Parts, RawElement},
         set::{Datatype, Set},
     },
     tunnel::address_end,
@@ -67,12 +67,12 @@ impl Coded for IpAddr {
     const KEY: &'static [Datatype] = &[Datatype::Address];
 
     fn key(&self) -> Key {
-        [Address(*self)].into()
+        Key::plain(&[Address(*self)])
     }
 
     fn from_key(_: Family, key: &Key) -> Option<Self> {
-        let [Address(ip)] = key.start.as_slice() else { return None };
-        Some(*ip)
+        let [Address(ip)] = key.start[..] else { return None };
+        Some(ip)
     }
 }
 
@@ -80,11 +80,11 @@ impl Coded for ServiceAddress {
     const KEY: &'static [Datatype] = SERVICE_ADDRESS;
 
     fn key(&self) -> Key {
-        [Address(self.ip), Protocol(self.protocol), Port(self.port)].into()
+        Key::plain(&[Address(self.ip), Protocol(self.protocol), Port(self.port)])
     }
 
     fn from_key(_: Family, key: &Key) -> Option<Self> {
-        let &[Address(ip), Protocol(protocol), Port(port)] = key.start.as_slice() else { return None };
+        let [Address(ip), Protocol(protocol), Port(port)] = key.start[..] else { return None };
         Some(Self { protocol, ip, port })
     }
 }
@@ -95,12 +95,12 @@ impl Coded for AllowedSource {
 
     fn key(&self) -> Key {
         let Self { to: ServiceAddress { protocol, ip, port }, first, last } = *self;
-        let start = [Address(ip), Protocol(protocol), Port(port), Address(first)];
-        Key { end: Some(Address(last)), ..start.into() }
+        let start = Key::plain(&[Address(ip), Protocol(protocol), Port(port), Address(first)]);
+        Key { end: Some(Address(last)), ..start }
     }
 
     fn from_key(_: Family, key: &Key) -> Option<Self> {
-        let &[Address(ip), Protocol(protocol), Port(port), Address(first)] = key.start.as_slice() else {
+        let [Address(ip), Protocol(protocol), Port(port), Address(first)] = key.start[..] else {
             return None;
         };
         let Some(Address(last)) = key.end else { return None };
@@ -113,11 +113,11 @@ impl Coded for HairpinFlow {
 
     fn key(&self) -> Key {
         let Self { protocol, pod: RealServerAddress { ip, port } } = *self;
-        [Address(ip), Protocol(protocol), Port(port), Address(ip)].into()
+        Key::plain(&[Address(ip), Protocol(protocol), Port(port), Address(ip)])
     }
 
     fn from_key(_: Family, key: &Key) -> Option<Self> {
-        let &[Address(ip), Protocol(protocol), Port(port), Address(client)] = key.start.as_slice() else {
+        let [Address(ip), Protocol(protocol), Port(port), Address(client)] = key.start[..] else {
             return None;
         };
         (client == ip).then_some(Self { protocol, pod: RealServerAddress { ip, port } })
@@ -128,11 +128,11 @@ impl Coded for HealthCheckPort {
     const KEY: &'static [Datatype] = &[Datatype::Protocol, Datatype::Port];
 
     fn key(&self) -> Key {
-        [Protocol(ipvs::Protocol::Tcp), Port(self.port)].into()
+        Key::plain(&[Protocol(ipvs::Protocol::Tcp), Port(self.port)])
     }
 
     fn from_key(family: Family, key: &Key) -> Option<Self> {
-        let &[Protocol(ipvs::Protocol::Tcp), Port(port)] = key.start.as_slice() else { return None };
+        let [Protocol(ipvs::Protocol::Tcp), Port(port)] = key.start[..] else { return None };
         Some(Self { family, port })
     }
 }
@@ -143,12 +143,12 @@ impl Coded for ClusterIpFor {
 
     fn key(&self) -> Key {
         let RealServerAddress { ip, port } = self.cluster_ip;
-        Key { value: [Address(ip), Port(port)].into(), ..self.to.key() }
+        Key { value: Parts::from_slice(&[Address(ip), Port(port)]), ..self.to.key() }
     }
 
     fn from_key(family: Family, key: &Key) -> Option<Self> {
         let to = ServiceAddress::from_key(family, key)?;
-        let &[Address(ip), Port(port)] = key.value.as_slice() else { return None };
+        let [Address(ip), Port(port)] = key.value[..] else { return None };
         Some(Self { to, cluster_ip: RealServerAddress { ip, port } })
     }
 }
@@ -158,12 +158,12 @@ impl Coded for MaxSegmentSize {
     const VALUE: &'static [Datatype] = &[Datatype::Port];
 
     fn key(&self) -> Key {
-        Key { value: [Port(self.bytes)].into(), ..self.to.key() }
+        Key { value: Parts::from_slice(&[Port(self.bytes)]), ..self.to.key() }
     }
 
     fn from_key(family: Family, key: &Key) -> Option<Self> {
         let to = ServiceAddress::from_key(family, key)?;
-        let &[Port(bytes)] = key.value.as_slice() else { return None };
+        let [Port(bytes)] = key.value[..] else { return None };
         Some(Self { to, bytes })
     }
 }
@@ -175,15 +175,15 @@ impl Coded for TunnelExit {
     fn key(&self) -> Key {
         let Self { to, pod } = self;
         let key = [AddressEnd(address_end(pod.ip)), Address(to.ip), Protocol(to.protocol), Port(to.port)];
-        Key { value: [Address(pod.ip), Port(pod.port)].into(), ..key.into() }
+        Key { value: Parts::from_slice(&[Address(pod.ip), Port(pod.port)]), ..Key::plain(&key) }
     }
 
     fn from_key(_: Family, key: &Key) -> Option<Self> {
-        let &[AddressEnd(end), Address(ip), Protocol(protocol), Port(port)] = key.start.as_slice() else {
+        let [AddressEnd(end), Address(ip), Protocol(protocol), Port(port)] = key.start[..] else {
             return None;
         };
         let to = ServiceAddress { protocol, ip, port };
-        let &[Address(ip), Port(port)] = key.value.as_slice() else { return None };
+        let [Address(ip), Port(port)] = key.value[..] else { return None };
         (end == address_end(ip)).then_some(Self { to, pod: RealServerAddress { ip, port } })
     }
 }

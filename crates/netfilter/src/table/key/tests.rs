@@ -2,7 +2,7 @@ use ipvs::Protocol;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Ruleset, element::KNOWN_SETS, nft::element::Parts};
+use crate::{Ruleset, element::KNOWN_SETS, nft::element as coded};
 
 fn plain(key: &[u8]) -> RawElement<'_> {
     RawElement { start: key, end: None, value: None }
@@ -15,10 +15,9 @@ fn element(set: &str, family: Family, raw: RawElement<'_>) -> Option<Element> {
 
 /// The key, the other end of an interval, and the value.
 fn bytes(element: &Element) -> (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>) {
-    let bytes = |parts: Parts| parts.bytes().as_slice().to_vec();
     let key = Key::from(element);
-    let value = Some(key.value).filter(|value| !value.as_slice().is_empty());
-    (bytes(key.start), key.end().map(bytes), value.map(bytes))
+    let value = (!key.value.is_empty()).then(|| coded::bytes(&key.value).to_vec());
+    (coded::bytes(&key.start).to_vec(), key.last().map(|last| coded::bytes(&last).to_vec()), value)
 }
 
 fn hairpin(protocol: Protocol, pod: &str) -> Element {
