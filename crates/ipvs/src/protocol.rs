@@ -103,7 +103,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The name is none of TCP, UDP and SCTP.
+/// A name other than TCP, UDP and SCTP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown protocol {0:?}: expected TCP, UDP or SCTP")]
 #[non_exhaustive]

@@ -36,7 +36,7 @@ impl fmt::Display for ServiceAddress {
     }
 }
 
-/// The name of a virtual server: an address or a firewall mark, as the kernel has it
+/// The name of a virtual server: an address or a firewall mark, as the kernel knows it
 /// (`ip_vs_genl_parse_service` in net/netfilter/ipvs/ip_vs_ctl.c).
 ///
 /// ```

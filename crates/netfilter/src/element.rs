@@ -273,7 +273,7 @@ impl Content for HairpinFlow {
     }
 }
 
-/// A port at which load balancers ask, in one family.
+/// A port for health checks by load balancers, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HealthCheckPort {
     /// The family.

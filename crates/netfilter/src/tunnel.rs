@@ -30,7 +30,7 @@ pub const fn module(family: Family) -> &'static str {
     }
 }
 
-/// The UDP port of generic UDP encapsulation, as IANA has it.
+/// The UDP port of generic UDP encapsulation, assigned by IANA.
 pub const GUE_PORT: u16 = 6080;
 
 /// The last four bytes of a pod's address, by which a packet that leaves the tunnel is known to be for it:

@@ -40,7 +40,7 @@ pub struct Connection {
     pub expires: u32,
     /// The client.
     pub client: SocketAddr,
-    /// The virtual server. Of one that balances a firewall mark, a template has the mark in the place of an
+    /// The virtual server. Of one that balances a firewall mark, a template has the mark in place of an
     /// address.
     pub virtual_server: SocketAddr,
     /// The real server.

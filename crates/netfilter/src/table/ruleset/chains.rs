@@ -1,7 +1,7 @@
 //! Every chain of our table and every rule in it.
 //!
 //! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and
-//! what conntrack has decided is not asked again.
+//! what conntrack has decided is not checked again.
 //!
 //! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
 //! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
@@ -133,7 +133,7 @@ fn filter_input(rules: Vec<Rule>) -> Chain {
     Chain { name: FILTER_INPUT, hook: Some(Hook { kind: Filter, point: Input, priority: 0 }), rules }
 }
 
-/// The state of the connection is asked first, because that costs least.
+/// The state of the connection is compared first, because that costs least.
 fn new_flows() -> Vec<Rule> {
     vec![Rule::new("new flows", [Statement::CtState(CtState::New), Jump(NEW_FLOWS)])]
 }

@@ -75,8 +75,8 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     }
 }
 
-/// The first packet of a connection that comes out of the tunnel goes to the pod. Pods of this node ask the
-/// ClusterIP instead: their answers would come to this node from an address of its own, and be dropped
+/// The first packet of a connection that comes out of the tunnel goes to the pod. Flows of pods of this node
+/// go to the ClusterIP instead: their answers would come to this node from an address of its own, and be dropped
 /// (`__fib_validate_source` in net/ipv4/fib_frontend.c).
 fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let fields = &[Field::Priority, Field::Daddr, Field::L4Proto, Field::ThDport];
@@ -97,7 +97,7 @@ fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// The node itself asks the ClusterIP too. Its source is a VIP, so it is masqueraded.
+/// The node's own flows go to the ClusterIP too. Their source is a VIP, so they are masqueraded.
 fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     let own = || [SaddrNot(loopback(family)), to(Element::DIRECT_RETURN)];
     let rule = |about, then| Rule::new(about, own().into_iter().chain([then]).collect::<Vec<_>>());
@@ -230,7 +230,7 @@ fn to_cluster_ip() -> Statement {
     DnatTo { fields, map: Element::CLUSTER_IP_FOR }
 }
 
-/// What a client asked first, whatever became of that.
+/// The destination of a connection's first packet, before any NAT.
 const ORIGINAL: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
 
 fn was_to_direct_return() -> Statement {

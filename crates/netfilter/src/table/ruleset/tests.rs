@@ -286,7 +286,7 @@ fn without_a_range_in_a_family_no_flow_to_a_cluster_ip_is_marked_but_the_nodes_o
 }
 
 #[test]
-fn only_where_pods_of_this_node_are_known_others_are_kept_away_without_a_local_endpoint() {
+fn others_are_kept_away_without_a_local_endpoint_only_where_local_pods_are_known() {
     let known = policy(LocalTraffic::Source { ipv4: None, ipv6: "fd00::/56".parse().ok() });
     let [v4, v6] = Family::BOTH.map(|family| rules_of(&Ruleset::new(&known, family), "local-clients"));
     assert_eq!(v4, "");
