@@ -30,7 +30,7 @@ enum Need {
 /// with what that holds, and what the set is needed for. Sets are made, and elements change, in the order of
 /// the rows.
 macro_rules! sets {
-    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal: $variant:ident($content:ty), $need:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $constant:ident = $name:literal: $variant:ident($content:ident), $need:ident;)+) => {
         /// One element of one set. The variant names the set.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
@@ -52,17 +52,10 @@ macro_rules! sets {
                 }
             }
 
-            fn owner(&self) -> Owner<'_> {
+            /// What it holds.
+            pub const fn content(&self) -> Content<'_> {
                 match self {
-                    $(Self::$variant(content) => content.owner(),)+
-                }
-            }
-        }
-
-        impl fmt::Display for Element {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Self::$variant(content) => write!(f, "{} {}", $name, content.text()),)+
+                    $(Self::$variant(content) => Content::$content(content),)+
                 }
             }
         }
@@ -150,19 +143,68 @@ impl Element {
 
     /// The address family, and so the table, that the element belongs to.
     pub fn family(&self) -> Family {
-        match self.owner() {
-            Owner::VirtualServer(at) => Family::from(at.ip),
-            Owner::Several(family) => family,
+        match self.content() {
+            Content::IpAddr(ip) => Family::from(*ip),
+            Content::HairpinFlow(flow) => Family::from(flow.pod.ip),
+            Content::HealthCheckPort(check) => check.family,
+            Content::ServiceAddress(to)
+            | Content::AllowedSource(AllowedSource { to, .. })
+            | Content::ClusterIpFor(ClusterIpFor { to, .. })
+            | Content::MaxSegmentSize(MaxSegmentSize { to, .. })
+            | Content::TunnelExit(TunnelExit { to, .. }) => Family::from(to.ip),
         }
     }
 
     /// The virtual server that the element belongs to; `None` if several can have it in common.
     pub fn virtual_server(&self) -> Option<&ServiceAddress> {
-        match self.owner() {
-            Owner::VirtualServer(at) => Some(at),
-            Owner::Several(_) => None,
+        match self.content() {
+            Content::ServiceAddress(to)
+            | Content::AllowedSource(AllowedSource { to, .. })
+            | Content::ClusterIpFor(ClusterIpFor { to, .. })
+            | Content::MaxSegmentSize(MaxSegmentSize { to, .. })
+            | Content::TunnelExit(TunnelExit { to, .. }) => Some(to),
+            Content::IpAddr(_) | Content::HairpinFlow(_) | Content::HealthCheckPort(_) => None,
         }
     }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.set())?;
+        match self.content() {
+            Content::IpAddr(ip) => write!(f, "{ip}"),
+            Content::ServiceAddress(to) => write!(f, "{to}"),
+            Content::AllowedSource(AllowedSource { to, first, last }) => {
+                write!(f, "{to} from {first}-{last}")
+            }
+            Content::HairpinFlow(HairpinFlow { protocol, pod }) => write!(f, "{protocol} {pod}"),
+            Content::HealthCheckPort(HealthCheckPort { family, port }) => write!(f, "{family} TCP {port}"),
+            Content::ClusterIpFor(ClusterIpFor { to, cluster_ip }) => write!(f, "{to} is {cluster_ip}"),
+            Content::MaxSegmentSize(MaxSegmentSize { to, bytes }) => write!(f, "{to} {bytes} bytes"),
+            Content::TunnelExit(TunnelExit { to, pod }) => write!(f, "{to} at {pod}"),
+        }
+    }
+}
+
+/// What an element holds, whatever its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// An address.
+    IpAddr(&'a IpAddr),
+    /// The address, protocol and port of a virtual server.
+    ServiceAddress(&'a ServiceAddress),
+    /// Clients that may reach a restricted address.
+    AllowedSource(&'a AllowedSource),
+    /// A pod as real server.
+    HairpinFlow(&'a HairpinFlow),
+    /// A port for health checks.
+    HealthCheckPort(&'a HealthCheckPort),
+    /// A ClusterIP in place of an external address.
+    ClusterIpFor(&'a ClusterIpFor),
+    /// The size of TCP segments to an address.
+    MaxSegmentSize(&'a MaxSegmentSize),
+    /// A pod behind the tunnel.
+    TunnelExit(&'a TunnelExit),
 }
 
 /// The sets of which exactly one has the address of a virtual server. It decides which of the flows to it are
@@ -194,41 +236,6 @@ impl MasqueradeSet {
     }
 }
 
-/// What an element holds.
-trait Content {
-    fn owner(&self) -> Owner<'_>;
-
-    /// What a log shows of it.
-    fn text(&self) -> String;
-}
-
-/// Whose an element is.
-enum Owner<'a> {
-    VirtualServer(&'a ServiceAddress),
-    /// Services of this family can have it in common.
-    Several(Family),
-}
-
-impl Content for IpAddr {
-    fn owner(&self) -> Owner<'_> {
-        Owner::Several(Family::from(*self))
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Content for ServiceAddress {
-    fn owner(&self) -> Owner<'_> {
-        Owner::VirtualServer(self)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
 /// Clients that may reach a restricted address.
 ///
 /// The ranges of one address must not overlap: the kernel's interval sets refuse that.
@@ -242,17 +249,6 @@ pub struct AllowedSource {
     pub last: IpAddr,
 }
 
-impl Content for AllowedSource {
-    fn owner(&self) -> Owner<'_> {
-        Owner::VirtualServer(&self.to)
-    }
-
-    fn text(&self) -> String {
-        let Self { to, first, last } = self;
-        format!("{to} from {first}-{last}")
-    }
-}
-
 /// A flow whose client and real server are the same pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HairpinFlow {
@@ -260,17 +256,6 @@ pub struct HairpinFlow {
     pub protocol: Protocol,
     /// The pod as real server; its address is the source too.
     pub pod: RealServerAddress,
-}
-
-impl Content for HairpinFlow {
-    fn owner(&self) -> Owner<'_> {
-        Owner::Several(Family::from(self.pod.ip))
-    }
-
-    fn text(&self) -> String {
-        let Self { protocol, pod } = self;
-        format!("{protocol} {pod}")
-    }
 }
 
 /// A port for health checks by load balancers, in one family.
@@ -282,17 +267,6 @@ pub struct HealthCheckPort {
     pub port: u16,
 }
 
-impl Content for HealthCheckPort {
-    fn owner(&self) -> Owner<'_> {
-        Owner::Several(self.family)
-    }
-
-    fn text(&self) -> String {
-        let Self { family, port } = self;
-        format!("{family} TCP {port}")
-    }
-}
-
 /// What this node and its pods reach in place of an external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterIpFor {
@@ -300,17 +274,6 @@ pub struct ClusterIpFor {
     pub to: ServiceAddress,
     /// The ClusterIP, of the same family, with its port.
     pub cluster_ip: RealServerAddress,
-}
-
-impl Content for ClusterIpFor {
-    fn owner(&self) -> Owner<'_> {
-        Owner::VirtualServer(&self.to)
-    }
-
-    fn text(&self) -> String {
-        let Self { to, cluster_ip } = self;
-        format!("{to} is {cluster_ip}")
-    }
 }
 
 /// How much data a TCP segment may have.
@@ -322,17 +285,6 @@ pub struct MaxSegmentSize {
     pub bytes: u16,
 }
 
-impl Content for MaxSegmentSize {
-    fn owner(&self) -> Owner<'_> {
-        Owner::VirtualServer(&self.to)
-    }
-
-    fn text(&self) -> String {
-        let Self { to, bytes } = self;
-        format!("{to} {bytes} bytes")
-    }
-}
-
 /// A pod as the destination of what leaves the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TunnelExit {
@@ -340,15 +292,4 @@ pub struct TunnelExit {
     pub to: ServiceAddress,
     /// The pod, of the same family, with its port. In the key only the last four bytes of its address count.
     pub pod: RealServerAddress,
-}
-
-impl Content for TunnelExit {
-    fn owner(&self) -> Owner<'_> {
-        Owner::VirtualServer(&self.to)
-    }
-
-    fn text(&self) -> String {
-        let Self { to, pod } = self;
-        format!("{to} at {pod}")
-    }
 }

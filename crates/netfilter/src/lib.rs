@@ -79,8 +79,8 @@ mod table;
 pub mod tunnel;
 
 pub use element::{
-    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MasqueradeSet, MaxSegmentSize,
-    TunnelExit,
+    AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MasqueradeSet,
+    MaxSegmentSize, TunnelExit,
 };
 pub use operation::Operation;
 pub use policy::{HostFirewall, LocalTraffic, Policy};

@@ -7,7 +7,7 @@ use ipvs::{
     Command, Family, Protocol, RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId,
 };
 use netfilter::{
-    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize,
+    AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize,
     Operation as TableOperation, TunnelExit, tunnel,
 };
 use serde::Serialize;
@@ -143,31 +143,23 @@ impl Subject {
 
 impl ElementFields {
     fn from_element(element: Element) -> Self {
-        match element {
-            Element::Vip(ip)
-            | Element::EndpointHere(ip)
-            | Element::EndpointElsewhere(ip)
-            | Element::TunnelSender(ip) => Self::Vip { ip },
-            Element::Restricted(address)
-            | Element::ClusterIp(address)
-            | Element::External(address)
-            | Element::ExternalLocal(address)
-            | Element::LocalClientsOnly(address)
-            | Element::DirectReturn(address) => Self::Served { address },
-            Element::ClusterIpFor(ClusterIpFor { to, cluster_ip }) => {
-                Self::ClusterIpFor { address: to, cluster_ip }
-            }
-            Element::MaxSegmentSize(MaxSegmentSize { to, bytes }) => {
-                Self::MaxSegmentSize { address: to, bytes }
-            }
-            Element::TunnelExit(TunnelExit { to, pod }) => Self::TunnelExit { address: to, pod },
-            Element::AllowedSource(AllowedSource { to, first, last }) => {
+        match element.content() {
+            Content::IpAddr(ip) => Self::Vip { ip: *ip },
+            Content::ServiceAddress(address) => Self::Served { address: *address },
+            Content::AllowedSource(&AllowedSource { to, first, last }) => {
                 Self::AllowedSource { address: to, first, last }
             }
-            Element::Hairpin(HairpinFlow { protocol, pod }) => Self::Hairpin { protocol, pod },
-            Element::HealthCheckPort(HealthCheckPort { port, .. }) => {
+            Content::HairpinFlow(&HairpinFlow { protocol, pod }) => Self::Hairpin { protocol, pod },
+            Content::HealthCheckPort(&HealthCheckPort { port, .. }) => {
                 Self::HealthCheckPort { protocol: Protocol::Tcp, port }
             }
+            Content::ClusterIpFor(&ClusterIpFor { to, cluster_ip }) => {
+                Self::ClusterIpFor { address: to, cluster_ip }
+            }
+            Content::MaxSegmentSize(&MaxSegmentSize { to, bytes }) => {
+                Self::MaxSegmentSize { address: to, bytes }
+            }
+            Content::TunnelExit(&TunnelExit { to, pod }) => Self::TunnelExit { address: to, pod },
         }
     }
 }

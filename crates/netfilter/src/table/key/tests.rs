@@ -93,6 +93,10 @@ fn a_tunnels_exit_is_found_by_the_end_of_the_pods_address_and_leads_there_alone(
     assert_eq!(read(start, Some(&elsewhere)), None, "another pod");
 }
 
+fn key_of(set: &str) -> &'static [Datatype] {
+    KNOWN_SETS.iter().find(|known| known.set.name == set).unwrap().set.key
+}
+
 fn any_set() -> impl Strategy<Value = &'static str> {
     prop::sample::select(Ruleset::known_sets().map(|set| set.name).collect::<Vec<_>>())
 }
@@ -112,28 +116,22 @@ prop_compose! {
         };
         let pod = RealServerAddress { ip: client(host), port };
         match set {
-            Element::VIPS => Element::Vip(ip),
-            Element::RESTRICTED => Element::Restricted(to),
             Element::ALLOWED_SOURCES => {
                 let (first, last) = (client(host / 2), client(host));
                 Element::AllowedSource(AllowedSource { to, first, last })
             }
-            Element::CLUSTER_IPS => Element::ClusterIp(to),
-            Element::EXTERNAL => Element::External(to),
-            Element::EXTERNAL_LOCAL => Element::ExternalLocal(to),
-            Element::LOCAL_CLIENTS_ONLY => Element::LocalClientsOnly(to),
             Element::HEALTH_CHECK_PORTS => {
                 Element::HealthCheckPort(HealthCheckPort { family: Family::from(ip), port })
             }
             Element::HAIRPIN => Element::Hairpin(HairpinFlow { protocol, pod }),
-            Element::DIRECT_RETURN => Element::DirectReturn(to),
             Element::CLUSTER_IP_FOR => Element::ClusterIpFor(ClusterIpFor { to, cluster_ip: pod }),
             Element::MAX_SEGMENT_SIZES => Element::MaxSegmentSize(MaxSegmentSize { to, bytes: port }),
             Element::TUNNEL_EXITS => Element::TunnelExit(TunnelExit { to, pod }),
-            Element::ENDPOINTS_HERE => Element::EndpointHere(ip),
-            Element::ENDPOINTS_ELSEWHERE => Element::EndpointElsewhere(ip),
-            Element::TUNNEL_SENDERS => Element::TunnelSender(ip),
-            other => unreachable!("the set {other} is made up of elements that nobody made"),
+            // Addresses, and addresses of virtual servers.
+            other => {
+                let key = if key_of(other) == IpAddr::KEY { ip.key() } else { to.key() };
+                element(other, Family::from(ip), plain(&coded::bytes(&key.start))).unwrap()
+            }
         }
     }
 }

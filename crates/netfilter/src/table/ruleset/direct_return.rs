@@ -76,8 +76,8 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
 }
 
 /// The first packet of a connection that comes out of the tunnel goes to the pod. Flows of pods of this node
-/// go to the ClusterIP instead: their answers would come to this node from an address of its own, and be dropped
-/// (`__fib_validate_source` in net/ipv4/fib_frontend.c).
+/// go to the ClusterIP instead: their answers would come to this node from an address of its own, and be
+/// dropped (`__fib_validate_source` in net/ipv4/fib_frontend.c).
 fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let fields = &[Field::Priority, Field::Daddr, Field::L4Proto, Field::ThDport];
     let exit = DnatTo { fields, map: Element::TUNNEL_EXITS };
