@@ -97,7 +97,7 @@ fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses to take away what a proxy that runs needs, or what `--hand-over` has to know.
-fn beside(proxy: &LiveProxy, extent: CleanupScope) -> anyhow::Result<()> {
+fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
     match (scope.keep_ipvs, proxy.mode()) {
         (true, "ipvs") => Ok(()),
         (true, _) => bail!(
