@@ -6,13 +6,9 @@
 
 mod client;
 mod encoding;
-mod events;
 mod failure;
-mod list;
-mod listing;
 mod reflector;
-mod request;
-mod retry;
+mod requests;
 mod watches;
 
 #[cfg(test)]

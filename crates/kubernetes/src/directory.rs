@@ -6,9 +6,7 @@
 //! the namespace `default`, and the empty name of a slice's only port.
 
 mod contents;
-mod error;
 mod file;
-mod problems;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +16,7 @@ use std::{
     convert::Infallible,
     fs,
     hash::{BuildHasher, BuildHasherDefault},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,7 +28,7 @@ use notify::{
 use rustc_hash::FxHasher;
 use service::{Change, ObjectName, one_line};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch as watched},
     time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
@@ -38,7 +37,6 @@ use self::{
     contents::{Contents, gather},
     file::Manifests,
 };
-pub use self::{error::Error, problems::Problems};
 use crate::problem_log::ProblemLog;
 
 /// How long the directory must be quiet before it is read: a file is often written in several steps.
@@ -48,6 +46,65 @@ const LONGEST_SETTLE: Duration = Duration::from_secs(1);
 /// How often the directory is read without a notification: a link's target, or the directory behind a mount,
 /// can change unnoticed.
 const REREAD: Duration = Duration::from_secs(10);
+
+/// Why manifests could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory itself could not be read.
+    #[error("cannot read the directory {}", path.display())]
+    ReadDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// One of the files in it could not be read.
+    #[error("cannot read {}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file is not YAML, or not JSON.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// The column in the line, counted from 1.
+        column: u64,
+        /// What is wrong there, in words.
+        message: String,
+    },
+    /// The system does not notify of changes in the directory.
+    #[error("cannot watch the directory {} for changes", path.display())]
+    Watch {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: notify::Error,
+    },
+}
+
+/// What is wrong with the files of a directory, one line each, as long as it is. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Problems(watched::Sender<Vec<String>>);
+
+impl Problems {
+    /// How many are listed.
+    const MOST: usize = 20;
+
+    /// Lists them.
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    fn set(&self, problems: Vec<String>) {
+        self.0.send_replace(problems);
+    }
+}
 
 /// Reads the directory once, as [`watch`] does at first.
 pub fn read_once(directory: &Path, node_name: &str) -> Result<Vec<Change>, Error> {

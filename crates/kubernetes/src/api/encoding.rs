@@ -1,8 +1,6 @@
 //! What the API server's answers are written in: protobuf, or JSON where it does not have that, or somebody in between.
 
 pub(super) mod json;
-pub(super) mod json_list;
-pub(super) mod list_decoder;
 pub(super) mod protobuf;
 
 use std::io;

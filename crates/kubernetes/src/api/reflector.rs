@@ -10,25 +10,24 @@
 //! This is not `kube::runtime::watcher` because that one has only JSON, retries a watch refused with the HTTP status 410
 //! at the same version for ever, and asks again without a pause when a watch is closed at once.
 
-use std::{convert::Infallible, future::Future, marker::PhantomData, mem, time::Duration};
+use std::{
+    collections::BTreeMap, convert::Infallible, future::Future, marker::PhantomData, mem, time::Duration,
+};
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::{
     Client,
     api::{ListParams, VersionMatch, WatchParams},
 };
+use rustc_hash::FxHashSet;
 use service::{Event, ObjectName};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::{
     Watches,
-    events::{Events, WatchEvent, watch},
-    failure::Failure,
-    list::{Part, list},
-    listing::Listing,
-    request::Requests,
-    retry::Retry,
+    failure::{Failure, Retry},
+    requests::{Events, Part, Requests, WatchEvent},
 };
 use crate::{
     objects::{Kind, View},
@@ -188,7 +187,7 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
             version_match,
             ..ListParams::default()
         };
-        let mut parts = answer(list::<T>(&self.requests, &params)).await?;
+        let mut parts = answer(self.requests.list::<T>(&params)).await?;
         let (mut listing, mut version, mut objects) = (self.begin_list(), String::new(), 0);
         loop {
             // A clock for each of ten thousand objects would take longer than to read them.
@@ -267,7 +266,7 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
             bookmarks: true,
             send_initial_events: false,
         };
-        answer(watch(&self.requests, &params, version)).await
+        answer(self.requests.watch(&params, version)).await
     }
 
     fn begin_list(&mut self) -> Listing<T> {
@@ -314,4 +313,70 @@ fn note_version<T>(version: &mut String, view: &View<T>) {
 /// Waits for an answer, but not for ever.
 async fn answer<R>(answer: impl Future<Output = Result<R, Failure>>) -> Result<R, Failure> {
     timeout(ANSWER, answer).await.map_err(|_| Failure::Silent(ANSWER))?
+}
+
+/// How many objects are sent together: waking the receiver costs more than one object.
+const AT_ONCE: usize = 100;
+
+/// The objects of a list that have been read so far.
+enum Listing<T> {
+    /// The first list. Nothing is acted on before its end, so objects are sent as they arrive: they need not
+    /// be kept, and the desired state is computed by the time the last one is there.
+    First {
+        /// The names of all objects read.
+        names: FxHashSet<ObjectName>,
+        /// The objects that have not been sent yet.
+        objects: Vec<T>,
+    },
+    /// A later list. It is sent as a whole, so that objects that are gone leave before their successors come.
+    Later(BTreeMap<ObjectName, T>),
+}
+
+impl<T: Kind> Listing<T> {
+    fn first() -> Self {
+        Self::First { names: FxHashSet::default(), objects: Vec::new() }
+    }
+
+    fn later() -> Self {
+        Self::Later(BTreeMap::new())
+    }
+
+    /// Adds an object, and returns the event to send now.
+    fn add(&mut self, name: ObjectName, object: T) -> Option<Event<T>> {
+        match self {
+            Self::First { names, objects } => {
+                names.insert(name);
+                objects.push(object);
+                (objects.len() >= AT_ONCE).then(|| Event::InitApply(mem::take(objects)))
+            }
+            Self::Later(objects) => {
+                objects.insert(name, object);
+                None
+            }
+        }
+    }
+
+    /// Removes an object that is gone, or has become useless.
+    fn remove(&mut self, name: &ObjectName) {
+        match self {
+            Self::First { names, .. } => _ = names.remove(name),
+            Self::Later(objects) => _ = objects.remove(name),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::First { names, .. } => names.is_empty(),
+            Self::Later(objects) => objects.is_empty(),
+        }
+    }
+
+    /// Ends the list, and returns the events to send.
+    fn finish(self) -> Vec<Event<T>> {
+        match self {
+            Self::First { names, objects } if objects.is_empty() => vec![Event::InitDone(names)],
+            Self::First { names, objects } => vec![Event::InitApply(objects), Event::InitDone(names)],
+            Self::Later(objects) => vec![Event::Replace(objects.into_values().collect())],
+        }
+    }
 }

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{request::Requests, *};
+use super::{requests::Requests, *};
 
 /// One answer: a status, and the body in JSON.
 type Answer = (u16, String);

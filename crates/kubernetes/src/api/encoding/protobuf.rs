@@ -1,19 +1,22 @@
-//! Kubernetes' protobuf: what every object is wrapped in, events of a watch, and statuses. The field numbers are those of
-//! `generated.proto` in k8s.io/apimachinery.
+//! Kubernetes' protobuf: what every object is wrapped in, events of a watch, statuses, and lists. The field numbers are
+//! those of `generated.proto` in k8s.io/apimachinery.
 
-use bytes::Bytes;
+use std::marker::PhantomData;
+
+use bytes::{Buf as _, Bytes, BytesMut};
 use kube::core::Status;
+use tokio_util::codec::Decoder;
 
-use super::Unreadable;
+use super::{LONGEST, Unreadable};
 use crate::{
-    api::events::WatchEvent,
+    api::requests::{Part, WatchEvent},
     objects::{Kind, View},
-    protobuf::{Malformed, Message},
+    protobuf::{Malformed, Message, header},
 };
 
 /// What every answer begins with. An `Unknown` (pkg/runtime) follows, whose field [`RAW`] is the object.
-pub(super) const MAGIC: &[u8] = b"k8s\0";
-pub(super) const RAW: u64 = 2;
+const MAGIC: &[u8] = b"k8s\0";
+const RAW: u64 = 2;
 
 /// Reads an event of a watch: a `WatchEvent` (pkg/apis/meta/v1), whose object is in a `RawExtension`.
 pub(in crate::api) fn event<T: Kind>(frame: &Bytes) -> Result<WatchEvent<T>, Unreadable> {
@@ -42,7 +45,7 @@ fn read_status(object: Message<'_>) -> Result<Status, Unreadable> {
 }
 
 /// The version in the `ListMeta` of a list.
-pub(super) fn version_of_list(metadata: &Bytes) -> Result<String, Unreadable> {
+fn version_of_list(metadata: &Bytes) -> Result<String, Unreadable> {
     Ok(text(Message::new(metadata), 2)?)
 }
 
@@ -54,4 +57,119 @@ fn text(message: Message<'_>, number: u64) -> Result<String, Malformed> {
 /// The object without its wrapping.
 fn unwrapped(object: Message<'_>) -> Result<Message<'_>, Unreadable> {
     Ok(object.after(MAGIC).ok_or(Unreadable::NoMagic)?.field(RAW)?)
+}
+
+/// Reads the parts of a list from its bytes while it comes in: no more of it is kept than one object.
+///
+/// A list is wrapped too. Its fields are its metadata and each of its objects; they and those of the `Unknown` have the
+/// wire type that begins with its length.
+pub(in crate::api) struct ListDecoder<T> {
+    within: Within,
+    kind: PhantomData<fn() -> T>,
+}
+
+/// Where the next bytes belong.
+#[derive(Clone, Copy, Debug)]
+enum Within {
+    /// Nothing has been read.
+    Beginning,
+    /// Between the fields of `Unknown`.
+    Unknown,
+    /// Between the fields of the list, of which so many bytes are to come.
+    List(usize),
+}
+
+/// The fields of a list.
+const METADATA: u64 = 1;
+const ITEMS: u64 = 2;
+
+impl<T> Default for ListDecoder<T> {
+    fn default() -> Self {
+        Self { within: Within::Beginning, kind: PhantomData }
+    }
+}
+
+impl<T: Kind> Decoder for ListDecoder<T> {
+    type Item = Part<T>;
+    type Error = Unreadable;
+
+    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Part<T>>, Unreadable> {
+        loop {
+            match self.within {
+                Within::Beginning => {
+                    let Some(begin) = bytes.get(..MAGIC.len()) else { return Ok(None) };
+                    if begin != MAGIC {
+                        return Err(Unreadable::NoMagic);
+                    }
+                    bytes.advance(MAGIC.len());
+                    self.within = Within::Unknown;
+                }
+                Within::Unknown => match Header::read(bytes)? {
+                    None => return Ok(None),
+                    Some(header) if header.field == RAW => {
+                        bytes.advance(header.size);
+                        self.within = Within::List(header.length);
+                    }
+                    Some(header) => match header.take_field(bytes)? {
+                        None => return Ok(None),
+                        Some(_) => {}
+                    },
+                },
+                Within::List(0) => self.within = Within::Unknown,
+                Within::List(left) => {
+                    let Some(header) = Header::read(bytes)? else { return Ok(None) };
+                    let Some(field) = header.take_field(bytes)? else { return Ok(None) };
+                    let taken = header.size.saturating_add(header.length);
+                    self.within = Within::List(left.checked_sub(taken).ok_or(Malformed::Truncated)?);
+                    match header.field {
+                        METADATA => return version_of_list(&field).map(Part::Version).map(Some),
+                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(Message::new(&field))?))),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode_eof(&mut self, bytes: &mut BytesMut) -> Result<Option<Part<T>>, Unreadable> {
+        match self.decode(bytes)? {
+            None if !bytes.is_empty() || !matches!(self.within, Within::Unknown) => {
+                Err(Unreadable::Incomplete)
+            }
+            part => Ok(part),
+        }
+    }
+}
+
+/// What is before a field of a list or of an `Unknown`.
+struct Header {
+    /// The number of the field.
+    field: u64,
+    /// The length of the field, in bytes.
+    length: usize,
+    /// The length of the header, in bytes.
+    size: usize,
+}
+
+impl Header {
+    /// `None` as long as not all of it has come.
+    fn read(bytes: &[u8]) -> Result<Option<Self>, Unreadable> {
+        let Some((field, length, size)) = header(bytes)? else { return Ok(None) };
+        let length = usize::try_from(length).map_err(|_| Unreadable::TooLong)?;
+        Ok(Some(Self { field, length, size }))
+    }
+
+    /// The field's bytes, when all have come; its header goes with them.
+    fn take_field(&self, bytes: &mut BytesMut) -> Result<Option<Bytes>, Unreadable> {
+        if self.length > LONGEST {
+            return Err(Unreadable::TooLong);
+        }
+        let end = self.size.saturating_add(self.length);
+        if bytes.len() < end {
+            bytes.reserve(end.saturating_sub(bytes.len()));
+            return Ok(None);
+        }
+        bytes.advance(self.size);
+        Ok(Some(bytes.split_to(self.length).freeze()))
+    }
 }
