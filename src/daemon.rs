@@ -301,7 +301,7 @@ impl Daemon<'_> {
             Err(error) = future::ready(traffic_started) => Err(error),
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
-            never = problems.node.tell(*outbox) => match never {},
+            never = problems.node.report(*outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &families, &handle, first_sync_ended.clone()) => Err(error),
             never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},

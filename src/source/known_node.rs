@@ -1,4 +1,4 @@
-//! Notices that the API server has no Node of our name: with a wrong name everything looks well, and load balancers
+//! Notices that the API server has no Node of this name: with a wrong name everything seems to work, and load balancers
 //! leave this node.
 
 use std::{convert::Infallible, future, time::Duration};
@@ -21,12 +21,12 @@ pub(crate) struct KnownNode {
     /// What a missing Node means for this source.
     unknown: UnknownNode,
     /// Whether the Node exists; `None` before the source has sent anything.
-    there: watch::Sender<Option<bool>>,
+    exists: watch::Sender<Option<bool>>,
 }
 
 impl KnownNode {
     pub(crate) fn new(name: &str, unknown: UnknownNode) -> Self {
-        Self { name: name.to_owned(), unknown, there: watch::Sender::new(None) }
+        Self { name: name.to_owned(), unknown, exists: watch::Sender::new(None) }
     }
 
     /// Takes note of a change from the source.
@@ -39,29 +39,29 @@ impl KnownNode {
         }
     }
 
-    fn set(&self, there: bool) {
-        self.there.send_replace(Some(there));
+    fn set(&self, exists: bool) {
+        self.exists.send_replace(Some(exists));
     }
 
     /// The problem if the Node is missing.
     pub(crate) fn trouble(&self) -> Option<String> {
-        (*self.there.borrow() == Some(false)).then(|| no_node(&self.name))
+        (*self.exists.borrow() == Some(false)).then(|| no_node(&self.name))
     }
 
-    /// Repeats the problem in Events while the Node is missing, except for a short time.
-    pub(crate) async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
+    /// Repeats the problem in Events while the Node is missing for longer than [`PATIENCE`].
+    pub(crate) async fn report(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
-        let mut there = self.there.subscribe();
+        let mut exists = self.exists.subscribe();
         loop {
             // Fails only without a sender, which is ours.
-            _ = there.wait_for(|there| *there == Some(false)).await;
+            _ = exists.wait_for(|exists| *exists == Some(false)).await;
             let say = async {
                 sleep(PATIENCE).await;
                 outbox.remind(Cause::NO_SUCH_NODE, &no_node(&self.name)).await
             };
             select! {
                 never = say => match never {},
-                _ = there.wait_for(|there| *there == Some(true)) => {}
+                _ = exists.wait_for(|exists| *exists == Some(true)) => {}
             }
         }
     }
@@ -129,7 +129,7 @@ mod tests {
         };
         tokio::select! {
             () = story => {}
-            never = known.tell(Some(&outbox)) => match never {},
+            never = known.report(Some(&outbox)) => match never {},
         }
         let [event] = &server.events()[..] else { panic!("not one Event") };
         assert_eq!((&event["reason"], &event["type"]), (&"NoSuchNode".into(), &"Warning".into()));

@@ -33,17 +33,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether anything depends on the addresses of the other nodes.
 ///
-/// The desired state knows best, but tells only after a sync; and the first sync waits for the Nodes.
+/// The desired state knows, but is read only after a sync; and the first sync waits for the Nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodesNeeded(Arc<watch::Sender<bool>>);
 
 impl NodesNeeded {
-    /// Where it can be read.
+    /// A receiver of this fact.
     pub(crate) fn receiver(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }
 
-    /// Notes that a Service with an external address comes.
+    /// Notes a new Service with an external address.
     pub(crate) fn on_change(&self, change: &Change) {
         let needed = match change {
             Change::Services(Event::Apply(service)) => service.has_external_addresses(),
@@ -76,7 +76,7 @@ pub(crate) struct OtherNodes<'a, F> {
     pub(crate) node_name: &'a str,
     pub(crate) watches: &'a Watches,
     pub(crate) first_sync_ended: watch::Receiver<bool>,
-    /// Takes the changes of what is known.
+    /// Receives the changes.
     pub(crate) send: F,
 }
 

@@ -256,7 +256,7 @@ fn a_kubeconfig_whose_context_does_not_exist_is_named() {
 fn neither_a_kubeconfig_nor_a_pod_is_said_so() {
     assert_eq!(
         complaint(1, &[]),
-        "kube-ipvs: this is no pod: give --kubeconfig, --master or --manifests: \
+        "kube-ipvs: not in a pod: give --kubeconfig, --master or --manifests: \
          failed to read an incluster environment variable: environment variable not found"
     );
 }

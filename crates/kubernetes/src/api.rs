@@ -38,7 +38,7 @@ pub const SLICE_LABELS: &str = "!service.kubernetes.io/headless";
 /// How long Services wait for a Node with IPs, as with kube-proxy. Without the node's zone, zone hints
 /// mean nothing: a restart would add the endpoints of other zones and remove them a moment later. Without
 /// its IPs, `nodePortAddresses: [primary]` would remove every NodePort. So an answer without the Node, or
-/// with a Node that has no IPs yet, does not end the wait.
+/// with a Node that still has no IPs, does not end the wait.
 const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Watches Services, EndpointSlices and the Node of this name, and sends their changes for ever.
@@ -91,7 +91,7 @@ pub async fn watch_peers(
     Reflector::<Node, _>::new(client, OTHER_NODES, others, watches, send).run().await
 }
 
-/// A watch that may end: nobody is to read of its troubles then.
+/// A watch that may end. `status` must not show its last failure afterwards.
 struct ForgottenWhenDropped<'a>(&'a Watches, &'static str);
 
 impl Drop for ForgottenWhenDropped<'_> {

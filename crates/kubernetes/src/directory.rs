@@ -75,7 +75,7 @@ pub enum Error {
         line: u64,
         /// The column in the line, counted from 1.
         column: u64,
-        /// What is wrong there, in words.
+        /// The parser's message.
         message: String,
     },
     /// The system does not notify of changes in the directory.
@@ -88,7 +88,7 @@ pub enum Error {
     },
 }
 
-/// What is wrong with the files of a directory, one line each, as long as it is. Clones share it.
+/// The present problems of the files of a directory, one line each. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(watched::Sender<Vec<String>>);
 
@@ -202,7 +202,7 @@ struct File {
 }
 
 impl Directory {
-    /// A directory of which nothing has been read yet.
+    /// A directory of which nothing has been read.
     fn empty(path: &Path, node_name: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -214,7 +214,7 @@ impl Directory {
         }
     }
 
-    /// Reads everything. Whatever cannot be read is an error.
+    /// Reads everything. A file that cannot be read is an error.
     fn open(path: &Path, node_name: &str) -> Result<Self, Error> {
         let mut directory = Self::empty(path, node_name);
         match directory.read().into_iter().next() {
@@ -223,7 +223,7 @@ impl Directory {
         }
     }
 
-    /// Reads everything again. Whatever cannot be read stays as it was.
+    /// Reads everything again. A file that cannot be read keeps its last content.
     fn refresh(&mut self) {
         let errors = self.read().into_iter();
         let errors: Vec<_> =
@@ -280,27 +280,27 @@ impl Directory {
             node: this.pop_last().map(|(_, node)| node),
         };
         problem_log.list_ends();
-        duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", there_twice(duplicate)));
+        duplicates.difference(&self.duplicates).for_each(|duplicate| warn!("{}", defined_twice(duplicate)));
         self.duplicates = duplicates;
         contents
     }
 
-    /// Lists what was wrong at the last reading.
+    /// Lists the problems of the last reading.
     fn problems(&self) -> Vec<String> {
         let no_objects = self.files.values().flat_map(|file| &file.manifests.skipped);
         let objects: BTreeSet<_> = self.problem_log.skipped().collect();
-        let twice = self.duplicates.iter().map(there_twice);
+        let twice = self.duplicates.iter().map(defined_twice);
         let problems = self.errors.iter().chain(no_objects).chain(objects).cloned().chain(twice);
         problems.take(Problems::MOST).collect()
     }
 }
 
-fn there_twice((kind, name): &(&'static str, ObjectName)) -> String {
-    format!("{kind} {name} is there twice: the one in the last file counts")
+fn defined_twice((kind, name): &(&'static str, ObjectName)) -> String {
+    format!("{kind} {name} is defined twice: the one in the last file counts")
 }
 
 /// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep
-/// their own things there. So is whatever is no regular file: reading a pipe would never end.
+/// their own files there. So is everything but regular files: reading a pipe would never end.
 fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(directory)? {

@@ -1,6 +1,7 @@
-//! API objects, read down to what the proxy needs.
+//! API objects, decoded into what the proxy needs.
 //!
-//! A [`View`] is decoded straight into the plain values of [`service`]; nothing else of the object is kept. Decoding never fails because of a field: an element that cannot be used is left out, and its
+//! A [`View`] is decoded straight into the plain values of [`service`]; nothing else of the object is kept. Decoding
+//! never fails because of a field: an element that cannot be used is left out, and the object's
 //! [`problems`](service::Service::problems) say which and why.
 
 mod address;
@@ -52,7 +53,7 @@ pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 's
 /// The version of all kinds that are read, in their group.
 pub(crate) const VERSION: &str = "v1";
 
-/// What was read of an object.
+/// The result of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decoded<T> {
     /// The object has something to serve.
@@ -63,14 +64,14 @@ pub(crate) enum Decoded<T> {
     Unusable(String),
 }
 
-/// An object of the API, read down to what the proxy needs.
+/// An API object, decoded into what the proxy needs.
 #[derive(Clone, Debug)]
 pub(crate) struct View<T> {
-    /// The name of the object. The namespace of a cluster-wide object is empty, and so is what cannot be read.
+    /// The name of the object. The namespace of a cluster-wide object is empty, and so is a part that cannot be read.
     pub(crate) name: ObjectName,
     /// Its resource version.
     pub(crate) version: Option<Text>,
-    /// What was read of it.
+    /// Its content.
     pub(crate) decoded: Decoded<T>,
 }
 

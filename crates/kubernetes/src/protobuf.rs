@@ -11,7 +11,7 @@ pub(crate) enum Malformed {
     /// A varint does not end.
     #[error("a number of more than 64 bits")]
     Number,
-    /// A field is longer than what is left of its message.
+    /// A field is longer than the rest of its message.
     #[error("a field ends beyond its message")]
     Truncated,
     /// A field has another wire type than its message says, or one that proto3 lacks.

@@ -61,7 +61,7 @@ pub(super) enum Fields {
     None,
     /// Every server knows it.
     Always(String),
-    /// It spares the server what nobody needs. One that does not know the field sends that too.
+    /// It spares the server objects that are not needed. A server that does not know the field sends them too.
     IfKnown(String),
 }
 
@@ -73,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// Does without it from now on, if that is possible.
+    /// Drops the selector, if the server may do without.
     fn forgo(&mut self) -> bool {
         let is_possible = matches!(self, Self::IfKnown(_));
         if is_possible {
@@ -86,11 +86,11 @@ impl Fields {
 /// How recent a list must be.
 #[derive(Clone, Debug, PartialEq)]
 enum Recency {
-    /// As the server has it at hand: the first list must come soon, and later changes follow.
+    /// Any version in the server's cache: the first list must come soon, and later changes follow.
     Any,
-    /// As what is known already: a list after others must not go back in time.
+    /// At least the version that is known already: a list after others must not go back in time.
     NotOlderThan(String),
-    /// As of now: what is known is from a time that the server does not know any more.
+    /// The latest: the known version is one that the server does not know any more.
     Latest,
 }
 
@@ -159,7 +159,7 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
             }
             other => other?,
         };
-        // A wrong answer of some proxy in between must not take every Service off the node, least of all
+        // A wrong answer of a proxy must not take every Service off the node, least of all
         // a node that is just being taken over; an answer that is given twice is believed.
         let is_empty = listing.is_empty();
         let was_empty = mem::replace(&mut self.was_empty, is_empty);
@@ -228,15 +228,15 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
 
     /// Sends the events of one watch until the server ends it. `version` is that of the last.
     async fn send_events(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
-        let mut stands = false;
+        let mut established = false;
         loop {
-            let event = match timeout(if stands { QUIET } else { SHORTEST_WATCH }, events.next()).await {
+            let event = match timeout(if established { QUIET } else { SHORTEST_WATCH }, events.next()).await {
                 Ok(Some(event)) => event,
-                Ok(None) if stands => return Ok(()),
+                Ok(None) if established => return Ok(()),
                 Ok(None) => return Err(Failure::ClosedAtOnce),
-                Err(_) if stands => return Err(Failure::Silent(QUIET)),
+                Err(_) if established => return Err(Failure::Silent(QUIET)),
                 Err(_) => {
-                    stands = true;
+                    established = true;
                     self.retry.succeeded();
                     continue;
                 }
@@ -253,7 +253,7 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
                 WatchEvent::Bookmark(seen) => *version = seen,
                 WatchEvent::Error(status) => return Err(Failure::InStream(status)),
             }
-            stands = true;
+            established = true;
             self.retry.succeeded();
         }
     }
@@ -325,7 +325,7 @@ enum Listing<T> {
     First {
         /// The names of all objects read.
         names: FxHashSet<ObjectName>,
-        /// The objects that have not been sent yet.
+        /// The objects that are still to be sent.
         objects: Vec<T>,
     },
     /// A later list. It is sent as a whole, so that objects that are gone leave before their successors come.

@@ -28,14 +28,14 @@ use super::{
 };
 use crate::objects::{Kind, View};
 
-/// The longest refusal in bytes. A Status has some hundred; somebody on the way may have written anything.
+/// The longest refusal in bytes. A Status has some hundred; the answer of a proxy can be anything.
 const LONGEST_REFUSAL: u64 = 64 << 10;
 
-/// Asks the API server, and takes what it answers as long as it is no refusal.
+/// Sends requests to the API server.
 #[derive(Clone)]
 pub(super) struct Requests {
     client: Client,
-    /// What the server may write.
+    /// The encodings that the server may use.
     accept: &'static str,
 }
 
@@ -50,13 +50,13 @@ impl Requests {
         Self { client, accept: Encoding::ACCEPT }
     }
 
-    /// Protobuf that could not be read once may have been changed by somebody on the way.
+    /// Asks for JSON from now on: protobuf that could not be read may have been changed by a proxy.
     pub(super) fn no_more_protobuf(&mut self) {
         self.accept = Encoding::ACCEPT_JSON;
     }
 
-    /// Asks for a list, and returns its parts as they come in. The client has the server compress what is long, unless the
-    /// kubeconfig says otherwise.
+    /// Asks for a list, and returns its parts as they come in. The client has the server compress long answers, unless
+    /// the kubeconfig says otherwise.
     pub(super) async fn list<T: Kind>(
         &self,
         params: &ListParams,
@@ -70,7 +70,7 @@ impl Requests {
                 FramedRead::new(text, protobuf::ListDecoder::default()).map_err(Failure::from).boxed()
             }
             Encoding::Json => {
-                FramedRead::new(text, json::JsonListDecoder::default()).map_err(Failure::from).boxed()
+                FramedRead::new(text, json::ListDecoder::default()).map_err(Failure::from).boxed()
             }
         })
     }
@@ -123,7 +123,7 @@ impl Answer {
         StreamReader::new(self.body.into_data_stream().map_err(broken))
     }
 
-    /// The body as it comes in, of which more than so many bytes, uncompressed, are an error.
+    /// The body as it comes in. More than `most` bytes, uncompressed, are an error.
     pub(super) fn bounded_reader(
         self,
         most: u64,

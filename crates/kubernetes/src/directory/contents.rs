@@ -31,8 +31,8 @@ impl Contents {
         node.into_iter().chain([peers, services, slices]).collect()
     }
 
-    /// Returns what is different from before. A new Service comes after its slices, so that it is not there for a
-    /// moment without endpoints.
+    /// Returns the changes since an earlier reading. A new Service comes after its slices: otherwise it would have no
+    /// endpoints for a moment.
     pub(super) fn since(&self, before: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.node != before.node {

@@ -21,14 +21,14 @@ pub(super) struct Manifests {
     pub(super) services: Vec<View<Service>>,
     pub(super) slices: Vec<View<EndpointSlice>>,
     pub(super) nodes: Vec<View<Node>>,
-    /// What is no object, with its place and the reason, one line each.
+    /// The documents that are not objects, each with its place and the reason in one line.
     pub(super) skipped: Vec<String>,
 }
 
 /// The longest file in bytes: as long as the longest list of an API server.
 const LONGEST: u64 = 1 << 30;
 
-/// Reads the file's text; `None` if there is no such file any more.
+/// Reads the file's text; `None` if the file is gone.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let mut text = Vec::new();
     match File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text)) {
@@ -131,7 +131,7 @@ impl Manifests {
         } else if is::<Node>(&kind, &version) {
             push(&mut self.nodes, object, place, &mut self.skipped);
         } else if kind.is_empty() || version.is_empty() {
-            self.skipped.push(format!("{place}: no object with apiVersion and kind; it is skipped"));
+            self.skipped.push(format!("{place}: not an object with apiVersion and kind; it is skipped"));
         } else {
             debug!("{place}: {version} {kind} is ignored");
         }

@@ -358,11 +358,11 @@ fn what_is_skipped_is_a_problem_as_long_as_it_is_there() {
     assert_eq!(
         source.problems(),
         [
-            at("2: no object with apiVersion and kind; it is skipped"),
+            at("2: not an object with apiVersion and kind; it is skipped"),
             at("3: items of the List is not a list; it is skipped"),
             "Service /: the whole object is skipped: metadata: 5 is not an object; it has no valid name or namespace"
                 .to_owned(),
-            "Service default/web is there twice: the one in the last file counts".to_owned(),
+            "Service default/web is defined twice: the one in the last file counts".to_owned(),
         ]
     );
     for gone in ["a.yaml", "c.yaml"] {

@@ -107,7 +107,7 @@ impl Kind for EndpointSlice {
     }
 }
 
-/// An `addressType` that is no IP family.
+/// An `addressType` that is not an IP family.
 enum AddressType {
     Fqdn,
     Unknown,
@@ -203,7 +203,7 @@ fn endpoint(
     // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback
     // address would lead to what the node keeps to itself.
     if let Some(special) = SpecialAddress::from_ip(ip) {
-        problems.add(at_address, format_args!("{ip} is {special}, which no pod has"));
+        problems.add(at_address, format_args!("{ip} is {special}, which a pod cannot have"));
         return None;
     }
     let conditions = raw.conditions.read(format_args!("{at}.conditions"), problems).unwrap_or_default();
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(slice.problems.len(), special.len());
         assert_eq!(
             slice.problems[1],
-            "endpoints[1].addresses[0]: 127.0.0.1 is a loopback address, which no pod has"
+            "endpoints[1].addresses[0]: 127.0.0.1 is a loopback address, which a pod cannot have"
         );
     }
 

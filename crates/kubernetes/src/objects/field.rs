@@ -1,4 +1,4 @@
-//! A field as it was sent: absent, what it should be, or something else.
+//! A field of an object: absent, of the expected shape, or of another.
 //!
 //! One struct describes an object in both encodings: serde reads it from JSON by the names of its fields, and
 //! [`object!`] gives their numbers in protobuf. Decoding a [`Field`] fails only where the text is not JSON, or the bytes
@@ -30,7 +30,7 @@ pub(crate) enum Field<T> {
     /// The field is missing, or null.
     #[default]
     Absent,
-    /// The field is what it should be.
+    /// The field has the expected shape.
     Is(T),
     /// The field has another shape.
     Wrong(Value),
@@ -123,7 +123,7 @@ fn shortened(text: &str) -> (&str, &'static str) {
 /// A value that a [`Field`] can hold. Each method makes it from one kind of JSON, and [`merge`](Shape::merge) from
 /// protobuf; `None` where that cannot be.
 pub(crate) trait Shape: Sized {
-    /// The noun for what the field should be, as in "is not ...".
+    /// The expected shape, as in "is not ...".
     const EXPECTED: &'static str;
 
     /// Takes in a field of a message. If it is sent again, elements are added to a list, fields to an object, and a

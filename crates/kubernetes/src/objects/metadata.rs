@@ -124,7 +124,7 @@ impl Metadata {
         Some(Annotation { at: AnnotationPath(key), text })
     }
 
-    /// The object, with what was read of it.
+    /// The view of the object with this content.
     pub(super) fn view<T>(self, decoded: Decoded<T>) -> View<T> {
         View { name: self.name, version: self.version, decoded }
     }

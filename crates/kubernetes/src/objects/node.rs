@@ -95,7 +95,7 @@ impl Kind for Node {
     }
 }
 
-/// The taint of a node that the cluster autoscaler will delete. Load balancers must learn of it before.
+/// The taint of a node that the cluster autoscaler will delete. Load balancers must stop using it before.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
@@ -106,7 +106,7 @@ fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
 }
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
-/// primary one first. Host names are left out, and whatever else is no address.
+/// primary one first. Host names are left out, and everything else that is not an address.
 fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;

@@ -19,7 +19,7 @@ pub(super) fn port(field: Field<i64>, at: impl Display + Copy, problems: &mut Pr
     in_range(field.read(at, problems)?, at, problems).map(NonZero::get)
 }
 
-/// A port number that may be missing. 0 counts as missing.
+/// A port number that may be missing, as 0 is.
 pub(super) fn optional_port(
     field: Field<i64>,
     at: impl Display + Copy,

@@ -16,7 +16,7 @@ use crate::{
     objects::Kind,
 };
 
-/// Reads an event of a watch; what is no event may be the status of an error.
+/// Reads an event of a watch. A line that is not an event may be the status of an error.
 pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<WatchEvent<T>, Unreadable> {
     match serde_json::from_str(line) {
         Ok(event) => Ok(match event {
@@ -35,14 +35,14 @@ pub(in crate::api) fn status(text: &[u8]) -> Result<Status, Unreadable> {
 }
 
 /// Reads the parts of a list from its text.
-pub(in crate::api) struct JsonListDecoder<T> {
+pub(in crate::api) struct ListDecoder<T> {
     within: Within,
     scan: Scan,
     has_items: bool,
     kind: PhantomData<fn() -> T>,
 }
 
-/// What comes next, after white space.
+/// The next token, after white space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Within {
     /// The list's opening bracket.
@@ -71,13 +71,13 @@ enum Member {
     Other,
 }
 
-impl<T> Default for JsonListDecoder<T> {
+impl<T> Default for ListDecoder<T> {
     fn default() -> Self {
         Self { within: Within::Beginning, scan: Scan::default(), has_items: false, kind: PhantomData }
     }
 }
 
-impl<T: Kind> Decoder for JsonListDecoder<T> {
+impl<T: Kind> Decoder for ListDecoder<T> {
     type Item = Part<T>;
     type Error = Unreadable;
 
@@ -145,7 +145,7 @@ impl Member {
     }
 }
 
-/// How much of a value has been looked through.
+/// How much of a value has been scanned.
 #[derive(Debug, Default, PartialEq)]
 struct Scan {
     length: usize,
@@ -210,7 +210,7 @@ mod tests {
     /// The names and versions in a text that comes in pieces of this size.
     fn read(text: &[u8], piece: usize) -> Result<Vec<String>, Unreadable> {
         let (mut decoder, mut buffer, mut parts) =
-            (JsonListDecoder::<Service>::default(), BytesMut::new(), Vec::new());
+            (ListDecoder::<Service>::default(), BytesMut::new(), Vec::new());
         let mut note = |part| {
             parts.push(match part {
                 Part::Object(view) => view.name.name().to_owned(),

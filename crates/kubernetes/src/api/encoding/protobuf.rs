@@ -1,4 +1,4 @@
-//! Kubernetes' protobuf: what every object is wrapped in, events of a watch, statuses, and lists. The field numbers are
+//! Kubernetes' protobuf: the wrapping of every object, events of a watch, statuses, and lists. The field numbers are
 //! those of `generated.proto` in k8s.io/apimachinery.
 
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::{
     protobuf::{Malformed, Message, header},
 };
 
-/// What every answer begins with. An `Unknown` (pkg/runtime) follows, whose field [`RAW`] is the object.
+/// The beginning of every answer. An `Unknown` (pkg/runtime) follows, whose field [`RAW`] is the object.
 const MAGIC: &[u8] = b"k8s\0";
 const RAW: u64 = 2;
 
@@ -141,7 +141,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
     }
 }
 
-/// What is before a field of a list or of an `Unknown`.
+/// The header of a field of a list or of an `Unknown`.
 struct Header {
     /// The number of the field.
     field: u64,

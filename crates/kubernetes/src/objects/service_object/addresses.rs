@@ -122,7 +122,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
 }
 
 /// Sorts the addresses, keeps each once, and no more than a Service may have. Their order means nothing, so another order
-/// is no change.
+/// is not a change.
 fn first_of(ips: Vec<IpAddr>, field: &str, problems: &mut Problems) -> Vec<IpAddr> {
     let ips = BTreeSet::from_iter(ips);
     if ips.len() > MAX_ADDRESSES {

@@ -1,4 +1,4 @@
-//! How connections are balanced: what the annotations of a Service ask for.
+//! The annotations of a Service that say how its connections are balanced.
 
 use std::{fmt::Display, num::NonZero, sync::Arc};
 
@@ -56,12 +56,15 @@ fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> O
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
         let known: Vec<_> = Scheduler::ALL.iter().map(Scheduler::as_str).collect();
-        problems.add(at, format_args!("{} is no scheduler; there are {}", Quoted(text), known.join(", ")));
+        problems.add(
+            at,
+            format_args!("{} is not a scheduler; the schedulers are {}", Quoted(text), known.join(", ")),
+        );
     }
     found
 }
 
-/// The flags of a scheduler; all of them or none, since half of the flags would not be what was asked for.
+/// The flags of a scheduler; all of them or none, since some of the flags alone would balance differently.
 fn scheduler_flags(
     Annotation { at, text }: &Annotation,
     of: Option<Scheduler>,
@@ -74,7 +77,7 @@ fn scheduler_flags(
     let mut flags = ServiceFlags::empty();
     for name in elements(text) {
         let Some(flag) = of.flag(name) else {
-            problems.add(at, format_args!("{} is no flag of the scheduler {of}", Quoted(name)));
+            problems.add(at, format_args!("{} is not a flag of the scheduler {of}", Quoted(name)));
             return None;
         };
         flags |= flag;
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler": "fastest"})),
             [format!(
-                "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is no scheduler; there are {all}"
+                "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is not a scheduler; the schedulers are {all}"
             )]
         );
         assert_eq!(
@@ -290,7 +293,7 @@ mod tests {
         let service =
             with(&json!({"kube-ipvs.io/scheduler": "mh", "kube-ipvs.io/scheduler-flags": "mh-port,sh-port"}));
         let at = "metadata.annotations[kube-ipvs.io/scheduler-flags]";
-        assert_eq!(service.problems, [format!("{at}: \"sh-port\" is no flag of the scheduler mh")]);
+        assert_eq!(service.problems, [format!("{at}: \"sh-port\" is not a flag of the scheduler mh")]);
         assert_eq!(service.balancing.unwrap().scheduler_flags, None, "neither is the other");
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),

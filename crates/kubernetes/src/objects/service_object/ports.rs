@@ -42,11 +42,15 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
         };
         match ports.iter().find(twin) {
             Some(other) if other.port == port.port => {
-                problems.add(at, format_args!("{} {} is there before", port.protocol, port.port));
+                problems.add(at, format_args!("{} {} is taken by an earlier port", port.protocol, port.port));
             }
             Some(_) => problems.add(
                 at,
-                format_args!("a {} port named {} is there before", port.protocol, Quoted(&port.name)),
+                format_args!(
+                    "the {} port name {} is taken by an earlier port",
+                    port.protocol,
+                    Quoted(&port.name)
+                ),
             ),
             None => ports.push(port),
         }
@@ -92,8 +96,8 @@ mod tests {
                 "spec.ports[3].port: 0 is not between 1 and 65535",
                 "spec.ports[4].port: \"80\" is not an integer",
                 "spec.ports[5].port: not set",
-                "spec.ports[6]: TCP 80 is there before",
-                "spec.ports[7]: a TCP port named \"\" is there before",
+                "spec.ports[6]: TCP 80 is taken by an earlier port",
+                "spec.ports[7]: the TCP port name \"\" is taken by an earlier port",
             ]
         );
     }
