@@ -3,6 +3,8 @@
 //! A message is read in place, field by field. Fields that are not asked for are skipped, and text shares the bytes of
 //! the answer that it came in.
 
+use std::iter;
+
 use bytes::Bytes;
 
 /// Why bytes are not protobuf.
@@ -19,7 +21,7 @@ pub(crate) enum Malformed {
     WireType,
 }
 
-/// The fields of a message, in their order.
+/// A message, or its fields that are still to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     /// The bytes that the message is a part of.
@@ -66,10 +68,24 @@ impl<'a> Message<'a> {
         Some(Self { rest: self.rest.strip_prefix(prefix)?, ..self })
     }
 
+    /// Its fields, in their order. Nothing follows an error.
+    pub(crate) fn fields(mut self) -> impl Iterator<Item = Result<(u64, Value<'a>), Malformed>> {
+        iter::from_fn(move || {
+            if self.rest.is_empty() {
+                return None;
+            }
+            let field = self.next_field();
+            if field.is_err() {
+                self.rest = &[];
+            }
+            Some(field)
+        })
+    }
+
     /// The text, bytes or message in the field of this number, empty where there is none.
     pub(crate) fn field(self, number: u64) -> Result<Self, Malformed> {
         let mut found = Self { rest: &[], ..self };
-        for field in self {
+        for field in self.fields() {
             let (other, value) = field?;
             if other == number {
                 found = value.message()?;
@@ -81,7 +97,7 @@ impl<'a> Message<'a> {
     /// The integer in the field of this number, 0 where there is none.
     pub(crate) fn number(self, number: u64) -> Result<u64, Malformed> {
         let mut found = 0;
-        for field in self {
+        for field in self.fields() {
             let (other, value) = field?;
             if other == number {
                 found = value.number()?;
@@ -116,22 +132,6 @@ impl<'a> Message<'a> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed::Truncated)?;
         self.rest = rest;
         Ok(taken)
-    }
-}
-
-impl<'a> Iterator for Message<'a> {
-    type Item = Result<(u64, Value<'a>), Malformed>;
-
-    /// The next field: its number and its value. Nothing follows an error.
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let field = self.next_field();
-        if field.is_err() {
-            self.rest = &[];
-        }
-        Some(field)
     }
 }
 
@@ -190,7 +190,10 @@ mod tests {
             Value::Bytes(message) => format!("{:?}", message.to_bytes()),
             Value::Fixed => "fixed".to_owned(),
         };
-        Message::new(&bytes).map(|field| field.map(|(number, value)| (number, shown(value)))).collect()
+        Message::new(&bytes)
+            .fields()
+            .map(|field| field.map(|(number, value)| (number, shown(value))))
+            .collect()
     }
 
     #[test]

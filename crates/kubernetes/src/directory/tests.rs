@@ -404,7 +404,8 @@ fn only_the_zone_and_the_addresses_of_a_node_are_a_change() {
     watched.nothing_more();
     fs::write(watched.path("node.yaml"), NODE.replace("192.0.2.1", "192.0.2.2")).unwrap();
     let Change::Node(Some(node)) = watched.next() else { panic!("not a Node") };
-    assert_eq!(node, Node { ips: vec!["192.0.2.2".parse().unwrap()], ..Node::default() });
+    let ips = vec!["192.0.2.2".parse().unwrap()];
+    assert_eq!(node, Node { name: "n1".into(), ips, ..Node::default() });
 }
 
 #[test]

@@ -267,7 +267,7 @@ pub(crate) trait Object: DeserializeOwned + Default {
 
     /// Takes in all fields of a message.
     fn take(&mut self, message: protobuf::Message<'_>) -> Result<(), Malformed> {
-        for field in message {
+        for field in message.fields() {
             let (number, sent) = field?;
             self.set(number, sent)?;
         }

@@ -70,7 +70,7 @@ impl Inputs {
             }
             Change::Services(Event::InitDone(names)) => self.services.retain(|name, _| names.contains(name)),
             Change::Services(Event::Apply(service)) => {
-                drop(self.services.insert(service.name.clone(), service))
+                drop(self.services.insert(service.name.clone(), service));
             }
             Change::Services(Event::Delete(name)) => drop(self.services.remove(&name)),
             Change::Slices(Event::Replace(list)) => {
@@ -484,20 +484,12 @@ proptest! {
             // in vain.
             let several = moves || matches!(
                 change,
-                Change::Services(Event::Replace(_))
-                    | Change::Services(Event::InitApply(_))
-                    | Change::Services(Event::InitDone(_))
-                    | Change::Slices(Event::Replace(_))
-                    | Change::Slices(Event::InitApply(_))
-                    | Change::Slices(Event::InitDone(_))
+                Change::Services(Event::Replace(_) | Event::InitApply(_) | Event::InitDone(_))
+                    | Change::Slices(Event::Replace(_) | Event::InitApply(_) | Event::InitDone(_))
                     | Change::NodeAddresses { .. }
                     | Change::MissingSchedulers(_)
                     | Change::Node(Some(_))
-                    | Change::Peers(Event::Replace(_))
-                    | Change::Peers(Event::InitApply(_))
-                    | Change::Peers(Event::InitDone(_))
-                    | Change::Peers(Event::Apply(_))
-                    | Change::Peers(Event::Delete(_))
+                    | Change::Peers(_)
                     | Change::ForgetPeers
                     | Change::PeersUnavailable
                     | Change::ApiServer(_)

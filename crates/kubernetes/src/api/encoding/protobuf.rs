@@ -110,10 +110,11 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                         bytes.advance(header.size);
                         self.within = Within::List(header.length);
                     }
-                    Some(header) => match header.take_field(bytes)? {
-                        None => return Ok(None),
-                        Some(_) => {}
-                    },
+                    Some(header) => {
+                        if header.take_field(bytes)?.is_none() {
+                            return Ok(None);
+                        }
+                    }
                 },
                 Within::List(0) => self.within = Within::Unknown,
                 Within::List(left) => {
