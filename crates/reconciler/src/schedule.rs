@@ -98,21 +98,37 @@ impl Timing {
     pub const TCP_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 }
 
+/// The operations and readings that have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failures {
+    /// None.
+    None,
+    /// Some, all of which the sync has tried.
+    Tried,
+    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to be done.
+    Waiting,
+}
+
+/// The work that a sync has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// None.
+    None,
+    /// Deferred work that can be done soon.
+    Deferred,
+    /// What it had no time for: the next sync goes on at once.
+    Interrupted,
+}
+
 /// How a sync ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncEnd {
     /// Whether it checked the whole kernel.
     pub(crate) full: bool,
     /// Whether the kernel could not be read.
     pub(crate) unread: bool,
-    /// Whether an operation or a reading failed.
-    pub(crate) failed: bool,
-    /// Whether failures of earlier syncs wait for their retry, because this one had no time for all that was to be done.
-    pub(crate) failures_wait: bool,
-    /// Whether it deferred work that can be done soon.
-    pub(crate) unfinished: bool,
-    /// Whether it had no time for all that was to be done: the next sync goes on at once.
-    pub(crate) interrupted: bool,
+    pub(crate) failures: Failures,
+    pub(crate) rest: Rest,
     /// When draining real servers or lost addresses must be checked, and for which of the two.
     pub(crate) next_check: Option<(Instant, Trigger)>,
 }
@@ -154,11 +170,13 @@ impl Schedule {
         if sync.full {
             self.last_full_end = Some(now);
         }
-        if !sync.failed {
-            (self.failures, self.retry) = (0, None);
-        } else if !sync.failures_wait || self.retry.is_none() {
-            self.failures = self.failures.saturating_add(1);
-            self.retry = Some(now + self.retry_delay());
+        match sync.failures {
+            Failures::None => (self.failures, self.retry) = (0, None),
+            Failures::Waiting if self.retry.is_some() => {}
+            Failures::Tried | Failures::Waiting => {
+                self.failures = self.failures.saturating_add(1);
+                self.retry = Some(now + self.retry_delay());
+            }
         }
     }
 
@@ -177,9 +195,12 @@ impl Schedule {
             (last_end + pause, trigger)
         });
         let retry = self.retry.map(|due| (due, Trigger::Retry));
-        let pause = CONTINUE_PAUSE.max(self.timing.min_sync_period);
-        let pause = if last.interrupted { Duration::ZERO } else { pause };
-        let proceed = (last.interrupted || last.unfinished).then(|| (last_end + pause, Trigger::Continue));
+        let pause = match last.rest {
+            Rest::None => None,
+            Rest::Deferred => Some(CONTINUE_PAUSE.max(self.timing.min_sync_period)),
+            Rest::Interrupted => Some(Duration::ZERO),
+        };
+        let proceed = pause.map(|pause| (last_end + pause, Trigger::Continue));
         let check = last.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;

@@ -26,7 +26,7 @@ use crate::{
         status::{count_problems, problems},
         sync_log::{BusyLog, SyncLog},
     },
-    schedule::{Schedule, SyncEnd},
+    schedule::{Failures, Rest, Schedule, SyncEnd},
     sync::{Reconciler, Slice, SyncResult},
 };
 
@@ -247,16 +247,22 @@ impl Writer {
         let end = SyncEnd {
             full,
             unread,
-            failed: report.failed > 0,
-            failures_wait: synced.failures_wait,
-            unfinished: synced.unfinished,
-            interrupted: synced.busy.is_some(),
+            failures: match report.failed {
+                0 => Failures::None,
+                _ if synced.failures_wait => Failures::Waiting,
+                _ => Failures::Tried,
+            },
+            rest: match synced.busy {
+                Some(_) => Rest::Interrupted,
+                None if synced.unfinished => Rest::Deferred,
+                None => Rest::None,
+            },
             next_check: self.reconciler.next_check(),
         };
         let now = Instant::now();
         self.schedule.sync_ended(now, end);
         self.busy.update(synced.busy, now);
-        self.answer_resyncs(&report, end.interrupted);
+        self.answer_resyncs(&report, end.rest == Rest::Interrupted);
         self.answer_node_usage();
         self.history.add(report, &stats, now);
     }
