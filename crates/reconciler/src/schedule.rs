@@ -26,14 +26,14 @@ pub enum Trigger {
     Forced,
     /// Draining real servers were due for a check.
     Drain,
-    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of what the start
-    /// has adopted.
+    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of
+    /// what the start has adopted.
     Continue,
 }
 
 impl Trigger {
-    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync compares the
-    /// image with the kernel; the other syncs trust the image.
+    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync
+    /// compares the image with the kernel; the other syncs trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }
@@ -69,13 +69,13 @@ impl Trigger {
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what another
-/// program removed is missed at once. It is not zero because two programs that undo each other's work must not
-/// run in a tight loop.
+/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what
+/// another program removed is missed at once. It is not zero because two programs that undo each other's work
+/// must not run in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile packets that found
-/// no scheduler are sent again, and other changes are served.
+/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile
+/// packets that found no scheduler are sent again, and other changes are served.
 const CONTINUE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The times that decide when to sync, and how long a real server may drain.
@@ -86,15 +86,17 @@ pub struct Timing {
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
     /// change after a quiet time is not delayed.
     pub min_sync_period: Duration,
-    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and its
-    /// connections are cut off. `None`: it stays until the last connection has ended.
+    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
+    /// its connections are cut off. `None`: it stays until the last connection has ended.
     pub drain_timeout: Option<Duration>,
-    /// When IPVS forgets an idle TCP connection. For as long, a tunnel that no Service needs any more may have some.
+    /// When IPVS forgets an idle TCP connection. For as long, a tunnel that no Service needs any more may
+    /// have some.
     pub tcp_timeout: Duration,
 }
 
 impl Timing {
-    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in
+    /// net/netfilter/ipvs/ip_vs_proto_tcp.c).
     pub const TCP_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 }
 
@@ -105,7 +107,8 @@ pub(crate) enum Failures {
     None,
     /// Some, all of which the sync has tried.
     Tried,
-    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to be done.
+    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to
+    /// be done.
     Waiting,
 }
 
@@ -135,8 +138,8 @@ pub(crate) struct SyncEnd {
 
 /// Collects reasons to sync and says when the next sync is due.
 ///
-/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a repair
-/// waits for [`REPAIR_PAUSE`] only.
+/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a
+/// repair waits for [`REPAIR_PAUSE`] only.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timing: Timing,
@@ -204,7 +207,8 @@ impl Schedule {
         let check = last.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
-        // After a failed reading the period waits for the retry, so that the kernel is not read without a pause.
+        // After a failed reading the period waits for the retry, so that the kernel is not read without a
+        // pause.
         let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
         let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);

@@ -33,11 +33,12 @@ use crate::{
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
 
-/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for long.
+/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for
+/// long.
 const MAX_TRIGGER_TIMES: usize = 10_000;
 
-/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state then
-/// stays as it is, so that traffic goes on.
+/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state
+/// then stays as it is, so that traffic goes on.
 pub fn start(
     state: State,
     kernel: Kernel,
@@ -91,7 +92,8 @@ pub(crate) struct Writer {
     service_notices: ServiceNotices,
     stale_flows: StaleFlowCallback,
     observers: Vec<Box<dyn Observer>>,
-    /// The trigger times of the EndpointSlices that changed something since the last complete sync, with their Services.
+    /// The trigger times of the EndpointSlices that changed something since the last complete sync, with
+    /// their Services.
     triggered_at: Vec<(ObjectName, SystemTime)>,
 }
 
@@ -135,8 +137,8 @@ impl Writer {
                 Input::Ask(question) => question(self),
                 Input::Pending => {
                     self.apply_pending(self.inbox.take());
-                    // The inbox is empty now. Where changes come faster than they can be applied, another such input waits
-                    // already.
+                    // The inbox is empty now. Where changes come faster than they can be applied, another
+                    // such input waits already.
                     break;
                 }
             }
