@@ -10,7 +10,8 @@ use service::{Dirty, Key};
 /// What another program has changed and is not repaired.
 #[derive(Debug, Default)]
 pub(crate) struct Unrepaired {
-    /// Whether the kernel was read before. The first reading finds what an earlier daemon left, which is no repair.
+    /// Whether the kernel was read before. The first reading finds what an earlier daemon left, which is no
+    /// repair.
     adopted: bool,
     keys: Dirty,
 }

@@ -1,5 +1,5 @@
-//! The inbox of the writer thread, which it empties between syncs. Only what the writer has to know is kept, so that a slow
-//! kernel costs no memory.
+//! The inbox of the writer thread, which it empties between syncs. Only what the writer has to know is kept,
+//! so that a slow kernel costs no memory.
 
 mod handle;
 mod pending_changes;
@@ -32,8 +32,8 @@ pub(crate) struct Pending {
     pub(crate) tables: bool,
 }
 
-/// The number of VIPs that are kept one by one. Hardly more are bound, unless another program adds and removes ever different
-/// ones; beyond it, kube-ipvs0 is read as a whole.
+/// The number of VIPs that are kept one by one. Hardly more are bound, unless another program adds and
+/// removes ever different ones; beyond it, kube-ipvs0 is read as a whole.
 const MOST_VIPS: usize = 100_000;
 
 impl Inbox {

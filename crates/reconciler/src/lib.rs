@@ -1,19 +1,19 @@
 //! The reconciler decides when to sync, in what order and with which retry.
 //!
-//! One thread writes to the kernel (`writer`). It receives changes through a [`Handle`] and keeps the desired state
-//! and an image of the kernel. When the schedule says so (`schedule`) it compares the two and carries out the plan
-//! (`sync`). A small change compares only what it touched. At the start, when an operator asks and after any doubt
-//! about what the kernel did, the kernel is read anew and everything is compared. Every sync period the image is
-//! compared with the kernel. The node's own addresses are read from the kernel too, and are an input of the desired
-//! state.
+//! One thread writes to the kernel (`writer`). It receives changes through a [`Handle`] and keeps the desired
+//! state and an image of the kernel. When the schedule says so (`schedule`) it compares the two and carries
+//! out the plan (`sync`). A small change compares only what it touched. At the start, when an operator asks
+//! and after any doubt about what the kernel did, the kernel is read anew and everything is compared. Every
+//! sync period the image is compared with the kernel. The node's own addresses are read from the kernel too,
+//! and are an input of the desired state.
 //!
-//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times, until its
-//! last connection has ended; schedulers are changed a few at a time; the virtual servers of NodePorts stay for a
-//! while at an address that the node has lost.
+//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times,
+//! until its last connection has ended; schedulers are changed a few at a time; the virtual servers of
+//! NodePorts stay for a while at an address that the node has lost.
 //!
-//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called after each
-//! sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows that must be deleted
-//! from conntrack.
+//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called
+//! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows
+//! that must be deleted from conntrack.
 
 mod follow;
 mod inbox;

@@ -1,5 +1,5 @@
-//! What the writer thread calls: observers after each change and each sync, such as health checks, metrics and Events, and
-//! the receivers of notices and stale flows.
+//! What the writer thread calls: observers after each change and each sync, such as health checks, metrics
+//! and Events, and the receivers of notices and stale flows.
 
 use std::{fmt, time::SystemTime};
 
@@ -8,8 +8,8 @@ use service::{Change, State};
 
 use crate::{NoticeCallback, SyncReport, SyncStats};
 
-/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it must not
-/// block.
+/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it
+/// must not block.
 pub type StaleFlowCallback = Box<dyn Fn(StaleFlows) + Send>;
 
 /// The functions and observers that the writer thread calls. None of them may block.
@@ -52,13 +52,14 @@ pub trait Observer: Send {
 pub struct ChangeEvent {
     /// The kind of objects that changed.
     pub kind: ObjectKind,
-    /// The number of objects. A list is one change. The first list comes in parts, and its end has no objects.
+    /// The number of objects. A list is one change. The first list comes in parts, and its end has no
+    /// objects.
     pub objects: usize,
-    /// How many changes of the source this one stands for: changes of the same object that wait are merged into
-    /// the last one.
+    /// How many changes of the source this one stands for: changes of the same object that wait are merged
+    /// into the last one.
     pub changes: usize,
-    /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state or
-    /// completes the lists.
+    /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state
+    /// or completes the lists.
     pub waits: bool,
 }
 
@@ -104,8 +105,9 @@ pub struct SyncEvent<'a> {
     pub report: &'a SyncReport,
     /// What it did, as numbers.
     pub stats: &'a SyncStats,
-    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
-    /// complete sync, single operations may still have been refused, or wait for the next sync ([`SyncReport::left`]).
+    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was
+    /// done. In a complete sync, single operations may still have been refused, or wait for the next sync
+    /// ([`SyncReport::left`]).
     pub complete: bool,
     /// The desired state.
     pub state: &'a State,

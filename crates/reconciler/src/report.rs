@@ -37,12 +37,13 @@ pub struct SyncReport {
     pub repairs: Vec<String>,
     /// The foreign virtual servers that were removed: no Service made them.
     pub removed_foreign: ForeignVirtualServers,
-    /// The operations that failed or were put off, each with its cause, one line each, in turn by namespaces; at most
-    /// [`SyncReport::MOST_FAILURES`] of them.
+    /// The operations that failed or were put off, each with its cause, one line each, in turn by namespaces;
+    /// at most [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
-    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at once.
+    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at
+    /// once.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub left: usize,
@@ -76,7 +77,8 @@ impl SyncReport {
         }
     }
 
-    /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed lease.
+    /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed
+    /// lease.
     pub fn is_echo(&self) -> bool {
         self.trigger.is_from_kernel() && !self.full && self.done == 0 && self.failed == 0
     }

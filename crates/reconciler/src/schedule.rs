@@ -26,14 +26,14 @@ pub enum Trigger {
     Forced,
     /// Draining real servers were due for a check.
     Drain,
-    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of what the start
-    /// has adopted.
+    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of
+    /// what the start has adopted.
     Continue,
 }
 
 impl Trigger {
-    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync compares the
-    /// image with the kernel; the other syncs trust the image.
+    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync
+    /// compares the image with the kernel; the other syncs trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }
@@ -69,13 +69,13 @@ impl Trigger {
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what another
-/// program removed is missed at once. It is not zero because two programs that undo each other's work must not
-/// run in a tight loop.
+/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what
+/// another program removed is missed at once. It is not zero because two programs that undo each other's work
+/// must not run in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile packets that found
-/// no scheduler are sent again, and other changes are served.
+/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile
+/// packets that found no scheduler are sent again, and other changes are served.
 const CONTINUE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The times that decide when to sync, and how long a real server may drain.
@@ -86,41 +86,60 @@ pub struct Timing {
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
     /// change after a quiet time is not delayed.
     pub min_sync_period: Duration,
-    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and its
-    /// connections are cut off. `None`: it stays until the last connection has ended.
+    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
+    /// its connections are cut off. `None`: it stays until the last connection has ended.
     pub drain_timeout: Option<Duration>,
-    /// When IPVS forgets an idle TCP connection. For as long, a tunnel that no Service needs any more may have some.
+    /// When IPVS forgets an idle TCP connection. For as long, a tunnel that no Service needs any more may
+    /// have some.
     pub tcp_timeout: Duration,
 }
 
 impl Timing {
-    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in
+    /// net/netfilter/ipvs/ip_vs_proto_tcp.c).
     pub const TCP_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 }
 
+/// The operations and readings that have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failures {
+    /// None.
+    None,
+    /// Some, all of which the sync has tried.
+    Tried,
+    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to
+    /// be done.
+    Waiting,
+}
+
+/// The work that a sync has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// None.
+    None,
+    /// Deferred work that can be done soon.
+    Deferred,
+    /// What it had no time for: the next sync goes on at once.
+    Interrupted,
+}
+
 /// How a sync ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncEnd {
     /// Whether it checked the whole kernel.
     pub(crate) full: bool,
     /// Whether the kernel could not be read.
     pub(crate) unread: bool,
-    /// Whether an operation or a reading failed.
-    pub(crate) failed: bool,
-    /// Whether failures of earlier syncs wait for their retry, because this one had no time for all that was to be done.
-    pub(crate) failures_wait: bool,
-    /// Whether it deferred work that can be done soon.
-    pub(crate) unfinished: bool,
-    /// Whether it had no time for all that was to be done: the next sync goes on at once.
-    pub(crate) interrupted: bool,
+    pub(crate) failures: Failures,
+    pub(crate) rest: Rest,
     /// When draining real servers or lost addresses must be checked, and for which of the two.
     pub(crate) next_check: Option<(Instant, Trigger)>,
 }
 
 /// Collects reasons to sync and says when the next sync is due.
 ///
-/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a repair
-/// waits for [`REPAIR_PAUSE`] only.
+/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a
+/// repair waits for [`REPAIR_PAUSE`] only.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timing: Timing,
@@ -154,11 +173,13 @@ impl Schedule {
         if sync.full {
             self.last_full_end = Some(now);
         }
-        if !sync.failed {
-            (self.failures, self.retry) = (0, None);
-        } else if !sync.failures_wait || self.retry.is_none() {
-            self.failures = self.failures.saturating_add(1);
-            self.retry = Some(now + self.retry_delay());
+        match sync.failures {
+            Failures::None => (self.failures, self.retry) = (0, None),
+            Failures::Waiting if self.retry.is_some() => {}
+            Failures::Tried | Failures::Waiting => {
+                self.failures = self.failures.saturating_add(1);
+                self.retry = Some(now + self.retry_delay());
+            }
         }
     }
 
@@ -177,13 +198,17 @@ impl Schedule {
             (last_end + pause, trigger)
         });
         let retry = self.retry.map(|due| (due, Trigger::Retry));
-        let pause = CONTINUE_PAUSE.max(self.timing.min_sync_period);
-        let pause = if last.interrupted { Duration::ZERO } else { pause };
-        let proceed = (last.interrupted || last.unfinished).then(|| (last_end + pause, Trigger::Continue));
+        let pause = match last.rest {
+            Rest::None => None,
+            Rest::Deferred => Some(CONTINUE_PAUSE.max(self.timing.min_sync_period)),
+            Rest::Interrupted => Some(Duration::ZERO),
+        };
+        let proceed = pause.map(|pause| (last_end + pause, Trigger::Continue));
         let check = last.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
-        // After a failed reading the period waits for the retry, so that the kernel is not read without a pause.
+        // After a failed reading the period waits for the retry, so that the kernel is not read without a
+        // pause.
         let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
         let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);

@@ -58,8 +58,8 @@ pub(crate) struct Reconciler {
     deep_verify: DeepVerify,
     /// Which virtual servers the syncs after the start verify in every detail.
     adopted: Adopted,
-    /// The keys that the next sync compares: those that have changed since the last one, and those that failed or were
-    /// left in it.
+    /// The keys that the next sync compares: those that have changed since the last one, and those that
+    /// failed or were left in it.
     dirty: Dirty,
     /// Operations that failed while there was more to do: they wait for their retry.
     failures: Vec<(Operation, Arc<str>)>,
@@ -86,20 +86,20 @@ pub(crate) struct Reconciler {
     unrepaired: Unrepaired,
     /// Changes whose stale UDP flows are not handed on yet.
     rerouted: Rerouted,
-    /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows that they
-    /// take from other programs is not complete. Reset when no table waits.
+    /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows
+    /// that they take from other programs is not complete. Reset when no table waits.
     deferrals_left: u32,
 }
 
-/// How many failed syncs defer the rules of a new table. After that, waiting does not help, and the rest of the family
-/// needs them.
+/// How many failed syncs defer the rules of a new table. After that, waiting does not help, and the rest of
+/// the family needs them.
 const MAX_DEFERRALS: u32 = 2;
 
-/// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
-/// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
-/// and regained, the address is back within seconds. Meanwhile no packet from outside reaches them; but packets that this
-/// node itself sends there do, also if another node has the address by now (`ip_vs_in_hook` in
-/// net/netfilter/ipvs/ip_vs_core.c checks only the destination in output).
+/// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual
+/// server a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a
+/// lease is lost and regained, the address is back within seconds. Meanwhile no packet from outside reaches
+/// them; but packets that this node itself sends there do, also if another node has the address by now
+/// (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c checks only the destination in output).
 const LOST_ADDRESS_GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
@@ -185,9 +185,9 @@ impl Reconciler {
         any
     }
 
-    /// Handles a notification of the kernel about links and addresses, and returns the reason to sync, if there is
-    /// one. The kernel reports our own changes too: only what differs from the image is a reason. Without an image
-    /// everything will be read anyway.
+    /// Handles a notification of the kernel about links and addresses, and returns the reason to sync, if
+    /// there is one. The kernel reports our own changes too: only what differs from the image is a reason.
+    /// Without an image everything will be read anyway.
     pub(crate) fn on_link_event(&mut self, changed: &Changed) -> Option<Trigger> {
         let image = self.image.as_ref()?;
         let differs = |(vip, bound): (&IpAddr, &bool)| image.dummy_interface.bound.contains(vip) != *bound;
@@ -207,8 +207,8 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps to remove
-    /// the differences: a few schedulers at a time, a real server that drains first.
+    /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps
+    /// to remove the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         // The kernel reports changed addresses as well, and a sync follows.
         let mut dirty = Dirty::default();
@@ -219,7 +219,8 @@ impl Reconciler {
         Ok(self.diff(&observed, &differing(&self.state, &observed, &self.ownership)))
     }
 
-    /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic sync removes.
+    /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic
+    /// sync removes.
     pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
         let in_use = self.image.iter().flat_map(schedulers::used_schedulers);
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
@@ -250,9 +251,9 @@ impl Reconciler {
         // Keys that need a scheduler that has turned out to be missing: their elements are there by now.
         let changed = mem::take(&mut pass.changed);
         self.carry_out(Portion::from(changed), &mut pass);
-        // What nothing needs any more goes only when all that is needed is there: a removed real server stays in the kernel
-        // for two minutes, and each one that is added meanwhile is compared with all of those (`ip_vs_trash_get_dest` in
-        // net/netfilter/ipvs/ip_vs_ctl.c).
+        // What nothing needs any more goes only when all that is needed is there: a removed real server stays
+        // in the kernel for two minutes, and each one that is added meanwhile is compared with all of those
+        // (`ip_vs_trash_get_dest` in net/netfilter/ipvs/ip_vs_ctl.c).
         for portion in pass.begin_rechecks(self.portion) {
             trace_span!("recheck").in_scope(|| self.carry_out(portion, &mut pass));
         }
@@ -307,8 +308,8 @@ impl Reconciler {
         trace_span!("compare").in_scope(compare)
     }
 
-    /// Takes what is dirty, and adds what is because it is time: failures, what an operator asks to try again, lost addresses,
-    /// drains.
+    /// Takes what is dirty, and adds what is because it is time: failures, what an operator asks to try
+    /// again, lost addresses, drains.
     fn take_dirty(&mut self, trigger: Trigger) -> Dirty {
         let (mut dirty, now) = (mem::take(&mut self.dirty), Instant::now());
         if trigger.retries() {

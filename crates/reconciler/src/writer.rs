@@ -26,18 +26,19 @@ use crate::{
         status::{count_problems, problems},
         sync_log::{BusyLog, SyncLog},
     },
-    schedule::{Schedule, SyncEnd},
+    schedule::{Failures, Rest, Schedule, SyncEnd},
     sync::{Reconciler, Slice, SyncResult},
 };
 
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
 
-/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for long.
+/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for
+/// long.
 const MAX_TRIGGER_TIMES: usize = 10_000;
 
-/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state then
-/// stays as it is, so that traffic goes on.
+/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state
+/// then stays as it is, so that traffic goes on.
 pub fn start(
     state: State,
     kernel: Kernel,
@@ -91,7 +92,8 @@ pub(crate) struct Writer {
     service_notices: ServiceNotices,
     stale_flows: StaleFlowCallback,
     observers: Vec<Box<dyn Observer>>,
-    /// The trigger times of the EndpointSlices that changed something since the last complete sync, with their Services.
+    /// The trigger times of the EndpointSlices that changed something since the last complete sync, with
+    /// their Services.
     triggered_at: Vec<(ObjectName, SystemTime)>,
 }
 
@@ -135,8 +137,8 @@ impl Writer {
                 Input::Ask(question) => question(self),
                 Input::Pending => {
                     self.apply_pending(self.inbox.take());
-                    // The inbox is empty now. Where changes come faster than they can be applied, another such input waits
-                    // already.
+                    // The inbox is empty now. Where changes come faster than they can be applied, another
+                    // such input waits already.
                     break;
                 }
             }
@@ -247,16 +249,22 @@ impl Writer {
         let end = SyncEnd {
             full,
             unread,
-            failed: report.failed > 0,
-            failures_wait: synced.failures_wait,
-            unfinished: synced.unfinished,
-            interrupted: synced.busy.is_some(),
+            failures: match report.failed {
+                0 => Failures::None,
+                _ if synced.failures_wait => Failures::Waiting,
+                _ => Failures::Tried,
+            },
+            rest: match synced.busy {
+                Some(_) => Rest::Interrupted,
+                None if synced.unfinished => Rest::Deferred,
+                None => Rest::None,
+            },
             next_check: self.reconciler.next_check(),
         };
         let now = Instant::now();
         self.schedule.sync_ended(now, end);
         self.busy.update(synced.busy, now);
-        self.answer_resyncs(&report, end.interrupted);
+        self.answer_resyncs(&report, end.rest == Rest::Interrupted);
         self.answer_node_usage();
         self.history.add(report, &stats, now);
     }

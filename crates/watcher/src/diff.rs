@@ -26,9 +26,9 @@ use crate::{Draining, Drift, Observed, Ownership, Plan, RealServerImage, Virtual
 /// A new table takes no traffic from the destination NAT of others, such as a former proxy, before everything
 /// that serves it instead is in place.
 ///
-/// The changes of the allowed clients of a virtual server follow each other: ranges must not overlap, and a client that is
-/// allowed before and after must not be dropped in between. They are divided only with that in mind. A virtual server that
-/// becomes open to all clients does so last of all.
+/// The changes of the allowed clients of a virtual server follow each other: ranges must not overlap, and a
+/// client that is allowed before and after must not be dropped in between. They are divided only with that in
+/// mind. A virtual server that becomes open to all clients does so last of all.
 pub fn diff(
     desired: &State,
     observed: &Observed,
@@ -55,8 +55,8 @@ pub fn diff(
     differences.into_plan()
 }
 
-/// Compares everything desired and everything observed, and plans what makes the kernel as desired. Nothing is known of
-/// how long real servers have been draining.
+/// Compares everything desired and everything observed, and plans what makes the kernel as desired. Nothing
+/// is known of how long real servers have been draining.
 pub fn diff_everything(desired: &State, observed: &Observed, ours: &Ownership) -> Plan {
     diff(desired, observed, &differing(desired, observed, ours), ours, &Draining::default())
 }
@@ -254,8 +254,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the element stands in the way of another, which a virtual server that stays will have: it allows clients
-    /// that overlap with others, or has a key of a map that may get another value.
+    /// Whether the element stands in the way of another, which a virtual server that stays will have: it
+    /// allows clients that overlap with others, or has a key of a map that may get another value.
     fn is_replaced(&self, element: &Element) -> bool {
         let stays = |to: &ServiceAddress| self.desired.virtual_server(to);
         match element {
@@ -366,8 +366,8 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
     observed.forwarding(forwarding) == *wanted
 }
 
-/// The wanted real server with the kind of tunnel that it has, if it is masqueraded: connections that still go through
-/// a tunnel use the kind that the real server has now (`ip_vs_tunnel_xmit`).
+/// The wanted real server with the kind of tunnel that it has, if it is masqueraded: connections that still
+/// go through a tunnel use the kind that the real server has now (`ip_vs_tunnel_xmit`).
 fn with_its_tunnel(observed: &RealServer, wanted: &RealServer) -> RealServer {
     let mut kept = *wanted;
     if wanted.forwarding == Forwarding::Masquerade {

@@ -1,6 +1,6 @@
-//! Graceful termination: how a real server that is no longer wanted leaves, which ones drain, since when, when each is
-//! checked, for how long it may drain, and the connections that its end cuts off. Nothing here reads a clock: the caller
-//! passes the time.
+//! Graceful termination: how a real server that is no longer wanted leaves, which ones drain, since when,
+//! when each is checked, for how long it may drain, and the connections that its end cuts off. Nothing here
+//! reads a clock: the caller passes the time.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use ipvs::{Command, Protocol, RealServerAddress, ServiceAddress};
 
 use crate::{Observed, RealServerImage};
 
-/// The time until a draining real server is first checked. Most connections are short, and a rollout waits for
-/// them.
+/// The time until a draining real server is first checked. Most connections are short, and a rollout waits
+/// for them.
 const FIRST_CHECK: Duration = Duration::from_secs(1);
 
 /// The longest pause between two checks. IPVS keeps a connection for two minutes after its end
@@ -21,11 +21,11 @@ const FIRST_CHECK: Duration = Duration::from_secs(1);
 /// thousand draining real servers cost a thousand short reads in a second.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// The real servers that drain: TCP ones that are no longer wanted, get no new connections, and stay until their last
-/// connection ends.
+/// The real servers that drain: TCP ones that are no longer wanted, get no new connections, and stay until
+/// their last connection ends.
 ///
-/// Each has its own next check: after as long again as it has been draining, but not before a second and not after ten
-/// seconds, and exactly at its timeout. The default has no timeout.
+/// Each has its own next check: after as long again as it has been draining, but not before a second and not
+/// after ten seconds, and exactly at its timeout. The default has no timeout.
 #[derive(Debug, Default)]
 pub struct Draining {
     timeout: Option<Duration>,
@@ -49,8 +49,8 @@ struct DrainTimes {
 pub struct DrainStats {
     /// How many began to drain.
     pub started: usize,
-    /// How many ceased to drain: their connections have ended, their timeout has passed, they are wanted again, or
-    /// another program has removed them.
+    /// How many ceased to drain: their connections have ended, their timeout has passed, they are wanted
+    /// again, or another program has removed them.
     pub ended: usize,
     /// How many connections were cut off by the drain timeout.
     pub cut_off: u64,
@@ -68,9 +68,9 @@ impl Draining {
 
     /// The next command for a real server that is no longer wanted; `None` while it drains.
     ///
-    /// One of UDP or SCTP is removed at once. One of TCP first gets weight 0, and with that no new connections;
-    /// only then does a count of 0 mean that no client is cut off, and it is removed. If it has been draining for
-    /// too long, it is removed with the connections that it has.
+    /// One of UDP or SCTP is removed at once. One of TCP first gets weight 0, and with that no new
+    /// connections; only then does a count of 0 mean that no client is cut off, and it is removed. If it has
+    /// been draining for too long, it is removed with the connections that it has.
     pub(crate) fn next_step(&self, of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
         let (id, address) = ((*of).into(), server.config.address);
         if of.protocol == Protocol::Tcp && server.config.weight != 0 {
@@ -82,7 +82,8 @@ impl Draining {
         }
     }
 
-    /// Records that a virtual server was checked, and which of its real servers are still there and not wanted.
+    /// Records that a virtual server was checked, and which of its real servers are still there and not
+    /// wanted.
     pub fn update(
         &mut self,
         virtual_server: ServiceAddress,
@@ -124,7 +125,8 @@ impl Draining {
         self.servers.get(of).and_then(|servers| servers.get(server)).is_some_and(|drain| drain.expired)
     }
 
-    /// When the next check is due, if any drain. After [`Self::update`] and [`Self::postpone_due`] that is in the future.
+    /// When the next check is due, if any drain. After [`Self::update`] and [`Self::postpone_due`] that is in
+    /// the future.
     pub fn next_check(&self) -> Option<Instant> {
         self.drains().map(|(_, _, drain)| drain.next_check).min()
     }
@@ -197,8 +199,8 @@ pub fn connections_cut_off(command: &Command, observed: &Observed) -> Option<u64
     drains(&of, &image).then_some(image.connections)
 }
 
-/// Whether a real server that is not wanted waits for its last connection. One that still has its weight could not be
-/// given weight 0: that is a failure, and not a drain.
+/// Whether a real server that is not wanted waits for its last connection. One that still has its weight
+/// could not be given weight 0: that is a failure, and not a drain.
 fn drains(of: &ServiceAddress, server: &RealServerImage) -> bool {
     of.protocol == Protocol::Tcp && server.config.weight == 0 && server.connections != 0
 }

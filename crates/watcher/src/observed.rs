@@ -8,8 +8,8 @@ use crate::{Operation, VirtualServerImages};
 /// An image of the part of the kernel's state that matters to us.
 ///
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint need not
-/// read ten thousand virtual servers. When the kernel reports that another program has changed kube-ipvs0 or our
-/// tables, they are read again. Other changes are found when the image is next compared with the kernel
+/// read ten thousand virtual servers. When the kernel reports that another program has changed kube-ipvs0 or
+/// our tables, they are read again. Other changes are found when the image is next compared with the kernel
 /// ([`Observed::verify`]).
 ///
 /// Virtual servers for firewall marks belong to no Service. They are left out, and so never touched.

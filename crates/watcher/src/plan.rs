@@ -16,8 +16,8 @@ use netfilter::Operation::{
 use serde::{Deserialize, Serialize};
 use service::Key;
 
-/// Operations in the order in which they must be done. Prints one operation a line, and marks those that delete a
-/// foreign virtual server.
+/// Operations in the order in which they must be done. Prints one operation a line, and marks those that
+/// delete a foreign virtual server.
 ///
 /// The same type serves the first sync, one changed endpoint, the periodic repair and the forced
 /// resync.

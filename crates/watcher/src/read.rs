@@ -45,8 +45,8 @@ pub enum ReadError {
 /// Where the kernel differed from its image, which has been brought up to date, or may differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that were
-    /// read by netlink.
+    /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that
+    /// were read by netlink.
     pub virtual_servers: BTreeSet<ServiceAddress>,
     /// Whether kube-ipvs0, its addresses, or what is known of other interfaces were not as in the image.
     pub links: bool,
@@ -133,9 +133,9 @@ impl Observed {
 
     /// Compares the whole kernel with the image, and brings the image up to date.
     ///
-    /// Most of the time nothing has changed. So the summaries of `/proc/net/ip_vs` are compared as they come in
-    /// ([`ipvs::proc_net`]). Virtual servers that differ are read again by netlink, which is authoritative. So are
-    /// those that are verified `deeply`, because a summary does not show everything.
+    /// Most of the time nothing has changed. So the summaries of `/proc/net/ip_vs` are compared as they come
+    /// in ([`ipvs::proc_net`]). Virtual servers that differ are read again by netlink, which is
+    /// authoritative. So are those that are verified `deeply`, because a summary does not show everything.
     ///
     /// After an `Err` the image may be wrong.
     pub fn verify(

@@ -8,8 +8,8 @@ use ipvs::{
 use rustc_hash::FxHashMap;
 use service::DesiredVirtualServer;
 
-/// Virtual servers by their addresses. They are read as a map is; what changes them also counts their real servers,
-/// because to count them anew takes as long as a comparison of everything.
+/// Virtual servers by their addresses. They are read as a map is; what changes them also counts their real
+/// servers, because to count them anew takes as long as a comparison of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualServerImages {
     images: FxHashMap<ServiceAddress, VirtualServerImage>,
@@ -90,8 +90,8 @@ impl FromIterator<(ServiceAddress, VirtualServerImage)> for VirtualServerImages 
 
 /// A virtual server and its real servers.
 ///
-/// Nearly always the kernel has what is desired. The image then shares the desired state's copy, so that the two
-/// together take little more memory than one.
+/// Nearly always the kernel has what is desired. The image then shares the desired state's copy, so that the
+/// two together take little more memory than one.
 #[derive(Clone, Debug)]
 pub struct VirtualServerImage(Held);
 

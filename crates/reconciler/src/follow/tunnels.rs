@@ -1,7 +1,7 @@
 //! Tunnels of direct return: those that the kernel lacks, and those that other nodes still send into.
 //!
-//! When no Service is answered directly any more, open connections still come through the tunnels. Their nodes go on to
-//! send so, because IPVS keeps for each connection how it is forwarded.
+//! When no Service is answered directly any more, open connections still come through the tunnels. Their
+//! nodes go on to send so, because IPVS keeps for each connection how it is forwarded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +52,8 @@ impl TunnelsInUse {
         Self { silence, seen: BTreeMap::new() }
     }
 
-    /// Stores how many packets the tunnels have received. A tunnel that is new here may have received its packets just now.
+    /// Stores how many packets the tunnels have received. A tunnel that is new here may have received its
+    /// packets just now.
     pub(crate) fn update(&mut self, tunnels: &BTreeMap<Family, TunnelDevice>, now: Instant) {
         self.seen.retain(|family, _| tunnels.contains_key(family));
         for (family, TunnelDevice { received, .. }) in tunnels {

@@ -60,7 +60,8 @@ impl Handle {
     }
 
     /// Sends a change from the API server or the directory. Only the last change of each object is kept, so
-    /// that pending changes take no more memory than there are objects. After the end of the writer thread it is lost.
+    /// that pending changes take no more memory than there are objects. After the end of the writer thread it
+    /// is lost.
     pub fn change(&self, change: Change) {
         self.post(|pending| pending.changes.push(change));
     }
@@ -70,8 +71,8 @@ impl Handle {
         self.post(|pending| pending.add_links(changed));
     }
 
-    /// Sends the kernel's notification that another program has changed our nf_tables tables, so that they are read
-    /// and repaired.
+    /// Sends the kernel's notification that another program has changed our nf_tables tables, so that they
+    /// are read and repaired.
     pub fn tables_changed(&self) {
         self.post(|pending| pending.tables = true);
     }
@@ -113,8 +114,8 @@ impl Handle {
         self.ask(|writer| writer.virtual_server_owners())
     }
 
-    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
-    /// the kernel loads a module.
+    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is
+    /// running, and while the kernel loads a module.
     pub fn probe_scheduler(&self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
         self.ask(move |writer| writer.probe_scheduler(scheduler))?
     }
@@ -124,7 +125,8 @@ impl Handle {
         self.send(Input::Stop)
     }
 
-    /// Puts something into the inbox. After the end of the writer thread no message can be sent, and the inbox stays empty.
+    /// Puts something into the inbox. After the end of the writer thread no message can be sent, and the
+    /// inbox stays empty.
     fn post(&self, put: impl FnOnce(&mut Pending)) {
         let mut pending = self.inbox.open();
         // Sent under the lock: inputs that are sent later come after the inbox.

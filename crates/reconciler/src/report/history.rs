@@ -101,8 +101,8 @@ impl History {
 
 /// Tracks the [`SyncState`] and its age.
 ///
-/// A change that waits for its sync does not restart the age of [`SyncState::Synced`], because Services may change
-/// all the time. A repair restarts it: until then the kernel was not as desired, for an unknown time.
+/// A change that waits for its sync does not restart the age of [`SyncState::Synced`], because Services may
+/// change all the time. A repair restarts it: until then the kernel was not as desired, for an unknown time.
 #[derive(Debug)]
 pub(crate) struct SyncStateTracker {
     /// Whether the last sync succeeded; `None` before the first.

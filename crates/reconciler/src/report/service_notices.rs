@@ -149,8 +149,8 @@ impl<K> Default for Dedup<K> {
 }
 
 impl<K: Ord + Clone> Dedup<K> {
-    /// Returns the entries that were not reported before, and marks all of them as reported. The same `revision`
-    /// as before means that nothing has changed; then `current` is not called.
+    /// Returns the entries that were not reported before, and marks all of them as reported. The same
+    /// `revision` as before means that nothing has changed; then `current` is not called.
     pub(crate) fn new_entries(&mut self, revision: u64, current: impl FnOnce() -> BTreeSet<K>) -> Vec<K> {
         if mem::replace(&mut self.revision, revision) == revision {
             return Vec::new();

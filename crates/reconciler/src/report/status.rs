@@ -33,7 +33,8 @@ pub struct SyncStatus {
     pub real_servers: usize,
     /// How many VIPs are wanted on this node.
     pub vips: usize,
-    /// The external addresses at which Services are served and that are not bound, because another host has them.
+    /// The external addresses at which Services are served and that are not bound, because another host has
+    /// them.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub unbound: BTreeSet<IpAddr>,
@@ -43,13 +44,13 @@ pub struct SyncStatus {
     /// any; in JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
-    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of them, in
-    /// turn by namespaces.
+    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`]
+    /// of them, in turn by namespaces.
     pub drains: Vec<Drain>,
     /// How many virtual servers still wait for their new scheduler: each sync changes a few.
     pub scheduler_changes: usize,
-    /// The foreign virtual servers that are left alone, as of the last full read: those that are kept, and those in
-    /// excluded ranges.
+    /// The foreign virtual servers that are left alone, as of the last full read: those that are kept, and
+    /// those in excluded ranges.
     pub kept_foreign: ForeignVirtualServers,
     /// The foreign virtual servers that were removed, in all syncs.
     pub removed_foreign: ForeignVirtualServers,
@@ -193,8 +194,9 @@ impl NodeUsage {
 /// How many of the Services that wait for an address are named: all of a namespace may want the same.
 const NAMED_WAITING: usize = 3;
 
-/// Lists the first of what is wrong with the node for these inputs, and then of what is wrong with the inputs, in turn by
-/// namespaces: one cannot hide the others. `read` says whether the node's addresses are known.
+/// Lists the first of what is wrong with the node for these inputs, and then of what is wrong with the
+/// inputs, in turn by namespaces: one cannot hide the others. `read` says whether the node's addresses are
+/// known.
 pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let unserved = unserved_families(state, ours).map(|family| {
         let count = state.virtual_server_count(family);

@@ -1,5 +1,5 @@
-//! The log of syncs: repairs, failures, and what takes the writer thread long. Nothing here reads a clock: the caller passes
-//! the time.
+//! The log of syncs: repairs, failures, and what takes the writer thread long. Nothing here reads a clock:
+//! the caller passes the time.
 
 use std::{
     collections::HashSet,

@@ -17,9 +17,11 @@ pub struct SyncStats {
     pub drains: DrainStats,
     /// What the kernel has after the sync; `None` if that is in doubt.
     pub programmed: Option<Programmed>,
-    /// How many problems of Services and EndpointSlices there are, whether or not the status has room for them.
+    /// How many problems of Services and EndpointSlices there are, whether or not the status has room for
+    /// them.
     pub problems: usize,
-    /// The Services of which something is left for the next sync, so that their last changes are not all in the kernel.
+    /// The Services of which something is left for the next sync, so that their last changes are not all in
+    /// the kernel.
     pub left: BTreeSet<ObjectName>,
 }
 

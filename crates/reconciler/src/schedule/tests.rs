@@ -9,15 +9,8 @@ const TIMING: Timing = Timing {
     tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
-const PART: SyncEnd = SyncEnd {
-    full: false,
-    unread: false,
-    failed: false,
-    failures_wait: false,
-    unfinished: false,
-    interrupted: false,
-    next_check: None,
-};
+const PART: SyncEnd =
+    SyncEnd { full: false, unread: false, failures: Failures::None, rest: Rest::None, next_check: None };
 
 const FULL: SyncEnd = SyncEnd { full: true, ..PART };
 
@@ -98,7 +91,7 @@ fn a_failed_sync_is_tried_again_sooner_than_the_period_and_ever_more_slowly() {
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
     let mut waits = Vec::new();
     for _ in 0..7 {
-        schedule.sync_ended(end, SyncEnd { failed: true, ..FULL });
+        schedule.sync_ended(end, SyncEnd { failures: Failures::Tried, ..FULL });
         let (due, trigger) = schedule.next_sync(end).unwrap();
         waits.push(((due - end).as_secs(), trigger));
         end = due;
@@ -120,7 +113,8 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
         schedule.request(Trigger::Change);
         assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
         let next_check = Some((now + seconds(1), Trigger::Drain));
-        schedule.sync_ended(now, SyncEnd { failed: true, unfinished: true, next_check, ..PART });
+        schedule
+            .sync_ended(now, SyncEnd { failures: Failures::Tried, rest: Rest::Deferred, next_check, ..PART });
     }
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -132,7 +126,7 @@ fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
     schedule.sync_ended(now, FULL);
     now += seconds(40);
-    schedule.sync_ended(now, SyncEnd { unread: true, failed: true, ..PART });
+    schedule.sync_ended(now, SyncEnd { unread: true, failures: Failures::Tried, ..PART });
     assert!(schedule.next_sync(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next_sync(now));
 }
 
@@ -150,7 +144,7 @@ fn draining_real_servers_are_checked_when_due() {
 fn deferred_work_follows_soon_and_other_changes_come_in_between() {
     let end = Instant::now();
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-    schedule.sync_ended(end, SyncEnd { unfinished: true, ..FULL });
+    schedule.sync_ended(end, SyncEnd { rest: Rest::Deferred, ..FULL });
     assert_eq!(schedule.next_sync(end), Some((end + CONTINUE_PAUSE, Trigger::Continue)));
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Change)));
@@ -160,7 +154,7 @@ fn deferred_work_follows_soon_and_other_changes_come_in_between() {
 fn what_was_interrupted_goes_on_at_once_whatever_the_pause() {
     let end = Instant::now();
     let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, SyncEnd { interrupted: true, ..FULL });
+    schedule.sync_ended(end, SyncEnd { rest: Rest::Interrupted, ..FULL });
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Continue)));
     schedule.request(Trigger::Forced);
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
@@ -170,17 +164,17 @@ fn what_was_interrupted_goes_on_at_once_whatever_the_pause() {
 fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
     let mut now = Instant::now();
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-    let slice = SyncEnd { failed: true, interrupted: true, ..PART };
+    let slice = SyncEnd { failures: Failures::Tried, rest: Rest::Interrupted, ..PART };
     schedule.sync_ended(now, slice);
     let retry = now + seconds(1);
     while now < retry {
         assert_eq!(schedule.next_sync(now), Some((now, Trigger::Continue)));
         now += Duration::from_millis(300);
-        schedule.sync_ended(now, SyncEnd { failures_wait: true, ..slice });
+        schedule.sync_ended(now, SyncEnd { failures: Failures::Waiting, ..slice });
     }
     assert_eq!(schedule.next_sync(now), Some((retry, Trigger::Retry)));
     schedule.sync_ended(now, slice);
-    schedule.sync_ended(now, SyncEnd { failures_wait: true, ..PART });
+    schedule.sync_ended(now, PART);
     assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Period, "nothing fails any more");
 }
 
@@ -208,17 +202,20 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
     ])
 }
 
+fn any_rest() -> impl Strategy<Value = Rest> {
+    select(vec![Rest::None, Rest::Deferred, Rest::Interrupted])
+}
+
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
     let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }]);
-    (any_time(90_000), read, any::<[bool; 3]>(), option::of(any_time(120_000))).prop_map(
-        move |(at, read, [failed, unfinished, interrupted], check)| {
+    (any_time(90_000), read, any::<bool>(), any_rest(), option::of(any_time(120_000))).prop_map(
+        move |(at, read, failed, rest, check)| {
             (
                 begin + at,
                 SyncEnd {
-                    failed: failed || read.unread,
-                    unfinished,
-                    interrupted,
+                    failures: if failed || read.unread { Failures::Tried } else { Failures::None },
+                    rest,
                     next_check: check.map(|check| (begin + check, Trigger::Drain)),
                     ..read
                 },
@@ -255,7 +252,7 @@ proptest! {
         let latest = soonest.max(begin + timing.sync_period);
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
         // Of these the period may do the work.
-        if !last.interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
+        if last.rest != Rest::Interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
             prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
         }
     }

@@ -22,14 +22,16 @@ use crate::{
     follow::{Unrepaired, schedulers::assigned_scheduler},
 };
 
-/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and keeps
-/// the image in step.
+/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and
+/// keeps the image in step.
 ///
-/// A failed operation does not stop the others, except those that depend on it ([`Failed`](super::outcome::Failed)): a
-/// virtual server whose elements in our tables are wrong, its real servers, a VIP without any virtual server, and the
-/// removal of elements that something still in place needs.
+/// A failed operation does not stop the others, except those that depend on it
+/// ([`Failed`](super::outcome::Failed)): a virtual server whose elements in our tables are wrong, its real
+/// servers, a VIP without any virtual server, and the removal of elements that something still in place
+/// needs.
 ///
-/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the outcome.
+/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the
+/// outcome.
 pub(super) fn apply(
     plan: &Plan,
     kernel: &mut Kernel,
@@ -88,7 +90,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Updates the pace with the duration of an exchange. An exchange with failed operations does not measure the kernel.
+    /// Updates the pace with the duration of an exchange. An exchange with failed operations does not measure
+    /// the kernel.
     fn timed(&mut self, work: Work, operations: usize, exchange: impl FnOnce(&mut Self)) {
         let (begin, failures) = (Instant::now(), self.pass.outcome.failures.len());
         exchange(self);
@@ -97,7 +100,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is always done first.
+    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is
+    /// always done first.
     fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
         let leaves = self.pass.outcome.has_done_something() && self.pass.slice.is_over();
         if leaves {
@@ -176,8 +180,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly affects the
-    /// others.
+    /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly
+    /// affects the others.
     fn transaction(&mut self, changes: &[netfilter::Operation]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
@@ -201,16 +205,18 @@ impl Executor<'_, '_> {
                 for change in refused {
                     self.fail(&change.into(), FailureKind::Refused, cause.clone());
                 }
-                // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
+                // Even if the kernel refuses the clients that an address lets in, the address must be
+                // restricted.
                 self.transaction(&still);
             }
-            // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does not
-            // help.
+            // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does
+            // not help.
             Err(error) => self.give_up(&changes, &error),
         }
     }
 
-    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put off.
+    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
+    /// off.
     fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
         if self.pass.failed.is_empty() {
             return Cow::Borrowed(batch);
@@ -296,9 +302,9 @@ impl Executor<'_, '_> {
     }
 }
 
-/// Whether a virtual server is missing (ESRCH) that should be there: the image has it, or it was just added, and another
-/// program has removed it. Behind an addition that the kernel refuses, the real servers are refused too, and the image is
-/// right.
+/// Whether a virtual server is missing (ESRCH) that should be there: the image has it, or it was just added,
+/// and another program has removed it. Behind an addition that the kernel refuses, the real servers are
+/// refused too, and the image is right.
 fn contradicts_image(commands: &[Command], failed: &[FailedRequest]) -> bool {
     let command = |failure: &FailedRequest| commands.get(failure.index);
     let is_addition = |command: &&Command| matches!(command, Command::AddVirtualServer(_));

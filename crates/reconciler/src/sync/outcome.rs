@@ -25,7 +25,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The first operations that were carried out, as text.
     pub(crate) first_done: Vec<String>,
-    /// The operations that failed or were put off, each with its cause as text. There can be very many, with few causes.
+    /// The operations that failed or were put off, each with its cause as text. There can be very many, with
+    /// few causes.
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
     /// How many operations and readings failed, by kind.
     pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
@@ -50,8 +51,8 @@ pub(crate) struct PlanOutcome {
 }
 
 impl PlanOutcome {
-    /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are named, one
-    /// namespace cannot hide the others.
+    /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are
+    /// named, one namespace cannot hide the others.
     pub(crate) fn name_in_turn(&mut self, state: &State) {
         let namespace = |(operation, _): &(Operation, Arc<str>)| {
             let at = match operation.key()? {
@@ -64,7 +65,8 @@ impl PlanOutcome {
         self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
     }
 
-    /// The keys that must be compared again: those of the operations that failed, and those that were not reached.
+    /// The keys that must be compared again: those of the operations that failed, and those that were not
+    /// reached.
     pub(crate) fn dirty(&self) -> Dirty {
         let mut dirty = self.left.clone();
         dirty.extend(self.failures.iter().filter_map(|(operation, _)| operation.key()));
@@ -102,7 +104,8 @@ impl PlanOutcome {
 #[derive(Debug, Default)]
 pub(crate) struct Failed {
     parts: HashSet<Part>,
-    /// Whether a new table takes no flows from the rules of other programs while an addition to its family fails.
+    /// Whether a new table takes no flows from the rules of other programs while an addition to its family
+    /// fails.
     defers_rules: bool,
 }
 
@@ -115,11 +118,11 @@ enum Part {
     DirectReturn(Family),
     /// All that is to be added to a family.
     Additions(Family),
-    /// The elements of a virtual server. With a wrong one it would let in clients that must stay out, or leave flows
-    /// without masquerade.
+    /// The elements of a virtual server. With a wrong one it would let in clients that must stay out, or
+    /// leave flows without masquerade.
     Elements(ServiceAddress),
-    /// The elements of an address. With a wrong one it would lead to a virtual server whose elements are wrong, or to this
-    /// node's own programs.
+    /// The elements of an address. With a wrong one it would lead to a virtual server whose elements are
+    /// wrong, or to this node's own programs.
     ElementsOfVip(IpAddr),
     /// A virtual server that is to be added.
     NewServer(ServiceAddress),
@@ -132,8 +135,8 @@ enum Part {
 }
 
 impl Failed {
-    /// Starts a sync. With `defers_rules` a new table takes no flows from the rules of other programs while an addition
-    /// to its family fails.
+    /// Starts a sync. With `defers_rules` a new table takes no flows from the rules of other programs while
+    /// an addition to its family fails.
     pub(crate) fn new(defers_rules: bool) -> Self {
         Self { defers_rules, ..Self::default() }
     }
@@ -161,8 +164,8 @@ impl Failed {
     }
 }
 
-/// The parts that an operation makes right. Without the others, what is already there goes on serving, or the rules of
-/// another program do.
+/// The parts that an operation makes right. Without the others, what is already there goes on serving, or the
+/// rules of another program do.
 fn gives(operation: &Operation, observed: &Observed) -> Vec<Part> {
     match operation {
         Operation::Netfilter(PrepareTable(family)) => vec![Part::Table(*family)],
@@ -237,8 +240,8 @@ fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
             }
             (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Some(of)) => {
                 let missing = (Part::NewServer(of), "put off: its virtual server is missing");
-                // It may be on another node, and would answer its clients past this one; and it may be meant for
-                // other clients.
+                // It may be on another node, and would answer its clients past this one; and it may be meant
+                // for other clients.
                 let cause = "put off: an element of its virtual server in our tables is wrong";
                 let takes_connections = server.weight != 0;
                 [missing]

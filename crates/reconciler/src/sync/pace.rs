@@ -1,12 +1,13 @@
-//! How long a sync goes on before it lets others in, and how many operations one exchange with the kernel has.
+//! How long a sync goes on before it lets others in, and how many operations one exchange with the kernel
+//! has.
 
 use std::{
     cell::Cell,
     time::{Duration, Instant},
 };
 
-/// How long a sync carries out operations before it checks the inbox, and how long it goes on while the inbox is empty: then
-/// it ends, so that what it has done so far is reported.
+/// How long a sync carries out operations before it checks the inbox, and how long it goes on while the inbox
+/// is empty: then it ends, so that what it has done so far is reported.
 const SLICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
 /// The time that a sync may take before others are served.
@@ -90,7 +91,8 @@ impl Pace {
         }
     }
 
-    /// How many of these operations the next exchange has, and the work that limits it: that of which an exchange has least.
+    /// How many of these operations the next exchange has, and the work that limits it: that of which an
+    /// exchange has least.
     pub(crate) fn next_exchange<T>(self, operations: &[T], work: impl Fn(&T) -> Work) -> (usize, Work) {
         let (mut most, mut counts) = (usize::MAX, Work::Others);
         for (before, operation) in operations.iter().enumerate() {

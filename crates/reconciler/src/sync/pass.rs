@@ -92,7 +92,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether the rest must wait: because it has taken long enough, or because what others rest on is not known.
+    /// Whether the rest must wait: because it has taken long enough, or because what others rest on is not
+    /// known.
     pub(super) fn is_over(&self) -> bool {
         let Self { outcome, slice, .. } = self;
         outcome.unread.is_some()
@@ -119,14 +120,15 @@ impl<'a> Pass<'a> {
         let mut undone: BTreeSet<_> = failed.filter_map(|key| virtual_server(&key)).collect();
         undone.extend(&outcome.left.virtual_servers);
         self.removed_foreign.extend(&(&plan.foreign - &undone).iter().collect());
-        // What failed is left out: what was put off must wait for what it depends on. So is what was not reached.
+        // What failed is left out: what was put off must wait for what it depends on. So is what was not
+        // reached.
         if !self.is_recheck {
             self.rechecks.extend(&needs_recheck(plan, self.full) - &undone);
         }
     }
 
-    /// Begins to compare virtual servers once more, in portions. The changes of schedulers that belong to this sync have been
-    /// made, or refused.
+    /// Begins to compare virtual servers once more, in portions. The changes of schedulers that belong to
+    /// this sync have been made, or refused.
     pub(super) fn begin_rechecks(&mut self, most: usize) -> Vec<Portion> {
         (self.is_recheck, self.scheduler_changes_left) = (true, 0);
         rechecks(mem::take(&mut self.rechecks), &self.image, most)
@@ -154,9 +156,9 @@ fn virtual_server(key: &Key) -> Option<ServiceAddress> {
     if let Key::VirtualServer(at) = key { Some(*at) } else { None }
 }
 
-/// The virtual servers that must be compared once more after a plan. Real servers that just got weight 0 may have no
-/// connections. And unless everything was read just before, an edited virtual server may have been missing: then the edit
-/// has created it without its real servers.
+/// The virtual servers that must be compared once more after a plan. Real servers that just got weight 0 may
+/// have no connections. And unless everything was read just before, an edited virtual server may have been
+/// missing: then the edit has created it without its real servers.
 fn needs_recheck(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
     let is_in_doubt = |command: &&Command| match command {
         Command::EditRealServer(_, server) => server.weight == 0,
@@ -174,8 +176,8 @@ impl Reconciler {
         pass.note(plan, failures_before);
     }
 
-    /// Reads real servers again: in a recheck those of all these virtual servers, otherwise those of the virtual servers that
-    /// one leaves, because only the kernel knows whether it has connections.
+    /// Reads real servers again: in a recheck those of all these virtual servers, otherwise those of the
+    /// virtual servers that one leaves, because only the kernel knows whether it has connections.
     pub(super) fn read_real_servers(
         &mut self,
         of: &BTreeSet<ServiceAddress>,
@@ -190,7 +192,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Probes the schedulers that a plan asks for, and returns whether one is missing. Then the desired state has changed.
+    /// Probes the schedulers that a plan asks for, and returns whether one is missing. Then the desired state
+    /// has changed.
     pub(super) fn probe_schedulers_of(&mut self, plan: &Plan, pass: &mut Pass<'_>) -> bool {
         let default = self.state.options().scheduler;
         let probe = self.schedulers.probe_new(plan, &pass.image, default, &mut *self.kernel.ipvs);
@@ -284,7 +287,8 @@ impl Reconciler {
         all.filter_map(|at| self.state.owner(at)).cloned().collect()
     }
 
-    /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their rules.
+    /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their
+    /// rules.
     fn learn_from(&mut self, outcome: &PlanOutcome) {
         if self.schedulers.record_refused(&outcome.lacking, self.state.options().scheduler) {
             // What failed is tried again, then with the default scheduler.
@@ -313,8 +317,8 @@ impl Reconciler {
         !deferred.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
     }
 
-    /// What is left because it takes long. What could not be read, or is in doubt, or where nothing could be done, is tried
-    /// again after a pause.
+    /// What is left because it takes long. What could not be read, or is in doubt, or where nothing could be
+    /// done, is tried again after a pause.
     fn busy(&self, costliest: Option<&Group>, outcome: &PlanOutcome) -> Option<Busy> {
         let is_stuck = outcome.unread.is_some() || outcome.doubtful || !outcome.has_done_something();
         if is_stuck || outcome.left.is_empty() {

@@ -1,5 +1,5 @@
-//! In which portions, and in which order, a sync compares keys and carries out what differs: so that no Service waits long
-//! for the many operations of another.
+//! In which portions, and in which order, a sync compares keys and carries out what differs: so that no
+//! Service waits long for the many operations of another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,26 +13,28 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use service::{AddressKind, Dirty, Key, ObjectName, State};
 use watcher::{Observed, PendingChanges, pending_changes};
 
-/// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on a kernel
-/// without anything in its way. On a slower one a portion has fewer ([`Pace::portion`](super::pace::Pace::portion)).
+/// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on
+/// a kernel without anything in its way. On a slower one a portion has fewer
+/// ([`Pace::portion`](super::pace::Pace::portion)).
 pub(crate) const PORTION: usize = 2_000;
 
-/// How many operations an allowed source range counts for. In the kernel's set of ranges each insertion and removal costs
-/// as much as there are ranges (net/netfilter/nft_set_pipapo.c).
+/// How many operations an allowed source range counts for. In the kernel's set of ranges each insertion and
+/// removal costs as much as there are ranges (net/netfilter/nft_set_pipapo.c).
 const COST_OF_SOURCE_RANGE: usize = 8;
 
-/// So many operations of a Service of which something only goes are done in their turn. More make what is added afterwards
-/// slow, and come last.
+/// So many operations of a Service of which something only goes are done in their turn. More make what is
+/// added afterwards slow, and come last.
 const FEW: usize = 100;
 
-/// After so many syncs in which they were put off, the keys of no address come before the groups that take more than a
-/// portion. The first sync of a large cluster takes fewer.
+/// After so many syncs in which they were put off, the keys of no address come before the groups that take
+/// more than a portion. So many, because at a start the rules should come after everything else.
 const MOST_TURNS_OF_OTHERS: u32 = 64;
 
 /// What belongs together: it is carried out in the order of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
-    /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first goes.
+    /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first
+    /// goes.
     Vip(IpAddr),
     /// A virtual server at an address that is not bound: a NodePort.
     VirtualServer(ServiceAddress),
@@ -77,16 +79,17 @@ impl Waiting {
         self.0.get(group).copied().unwrap_or_default()
     }
 
-    /// The cost of a group that counts in its turn: half as much with each sync that it has waited, so that every one comes
-    /// first in the end.
+    /// The cost of a group that counts in its turn: half as much with each sync that it has waited, so that
+    /// every one comes first in the end.
     fn counted_cost(&self, group: &Group, cost: usize) -> usize {
         cost.checked_shr(self.turns(group)).unwrap_or_default()
     }
 }
 
-/// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent Services; the
-/// others, those with few operations first, each with its ClusterIP first; those of which much only goes; and last the
-/// rules that take over the traffic of other programs, and what no Service needs any more.
+/// Divides keys into portions, in the order in which they are carried out: what all others rest on; urgent
+/// Services; the others, those with few operations first, each with its ClusterIP first; those of which much
+/// only goes; and last the rules that take over the traffic of other programs, and what no Service needs any
+/// more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
 pub(super) fn portions(
@@ -279,8 +282,9 @@ impl Portion {
         self.groups.extend(other.groups);
     }
 
-    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it, and those come
-    /// last from which something only goes. The address is bound after all, and unbound before.
+    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it,
+    /// and those come last from which something only goes. The address is bound after all, and unbound
+    /// before.
     fn split(self, group: Group, state: &State, most: usize) -> Vec<Self> {
         if self.cost() <= most {
             return vec![self];

@@ -21,8 +21,9 @@ pub(super) struct Reading {
 }
 
 impl Reconciler {
-    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a change. The
-    /// node's addresses are an input of the desired state; the keys that they change are added to `dirty`.
+    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a
+    /// change. The node's addresses are an input of the desired state; the keys that they change are added to
+    /// `dirty`.
     ///
     /// If anything fails there is no image any more, so that the next sync reads everything.
     pub(super) fn read(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
@@ -54,8 +55,8 @@ impl Reconciler {
         // Mostly a lease was renewed, and no address has changed.
         dirty.merge(self.update_node_addresses(&image));
         self.verify_adopted(&mut image, dirty)?;
-        // After a verification a comparison of everything can find only a fault in what is kept here, which would
-        // last for ever otherwise.
+        // After a verification a comparison of everything can find only a fault in what is kept here, which
+        // would last for ever otherwise.
         let drift = if self.deep_verify.is_first() {
             let mut drift = self.differing(&mut image);
             drift.virtual_servers.extend(found.virtual_servers);
@@ -93,8 +94,8 @@ impl Reconciler {
         differing(&self.state, image, &self.ownership)
     }
 
-    /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the start has missed
-    /// does not look like a change of another program.
+    /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the
+    /// start has missed does not look like a change of another program.
     fn verify_adopted(&mut self, image: &mut Observed, dirty: &mut Dirty) -> Result<(), ReadError> {
         for of in self.adopted.take_some() {
             image.refresh_real_servers(&mut self.kernel, of)?;
@@ -118,8 +119,8 @@ impl Reconciler {
         let adopted = if as_text { self.adopt()? } else { None };
         let is_summary = adopted.is_some();
         let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
-        // The virtual servers of NodePorts, and which of their real servers leave, are known only with the node's
-        // addresses.
+        // The virtual servers of NodePorts, and which of their real servers leave, are known only with the
+        // node's addresses.
         dirty.merge(self.update_node_addresses(&image));
         if is_summary {
             let all: Vec<_> = image.virtual_servers.keys().copied().collect();
@@ -153,8 +154,9 @@ impl Reconciler {
             || image.virtual_servers.get(address).is_some_and(VirtualServerImage::has_tunnels)
     }
 
-    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which tunnels are in
-    /// use and which gateways there are, in the desired state. The same as before touches nothing.
+    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which
+    /// tunnels are in use and which gateways there are, in the desired state. The same as before touches
+    /// nothing.
     fn update_node_addresses(&mut self, image: &Observed) -> Dirty {
         let now = Instant::now();
         let links = &image.dummy_interface;
@@ -171,13 +173,13 @@ impl Reconciler {
     }
 }
 
-/// How many periodic syncs it takes until each virtual server was verified in every detail: an hour, with the default
-/// period of 30 seconds.
+/// How many periodic syncs it takes until each virtual server was verified in every detail: an hour, with the
+/// default period of 30 seconds.
 ///
-/// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet scheduling
-/// for IPv6, and a real server that is bypassed and not masqueraded: these are changed only on purpose, and an operator
-/// can ask for a comparison of everything (`kube-ipvs diff`, `kube-ipvs resync`). One part costs little beside the rest of
-/// the sync; all at once would block the writer.
+/// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
+/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: these are changed only on
+/// purpose, and an operator can ask for a comparison of everything (`kube-ipvs diff`, `kube-ipvs resync`).
+/// One part costs little beside the rest of the sync; all at once would block the writer.
 const PARTS: u64 = 120;
 
 /// How many adopted virtual servers one sync verifies. With five real servers each they take 30 ms
@@ -208,8 +210,8 @@ impl DeepVerify {
     }
 }
 
-/// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier daemon, or
-/// an operator meanwhile, may have left in them what a summary does not show.
+/// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
+/// daemon, or an operator meanwhile, may have left in them what a summary does not show.
 #[derive(Debug, Default)]
 pub(crate) struct Adopted(Vec<ServiceAddress>);
 

@@ -1,6 +1,6 @@
-//! Whichever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes everything as
-//! desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that read everything. So it is where
-//! a sync ends early, because others wait.
+//! Whichever call to the kernel fails in a sync that trusts the image, and in whatever way: the retry makes
+//! everything as desired, and the image is right again. `tests/unit/faults.rs` has the same for syncs that
+//! read everything. So it is where a sync ends early, because others wait.
 
 use std::collections::BTreeSet;
 
@@ -83,8 +83,9 @@ fn damage_without_notification(kernel: &FakeKernel) {
     }
 }
 
-/// Plays the change on a kernel that `disturb` changes just before, beside what another program has changed where the
-/// sync looks for that. Afterwards the change is taken back: what the daemon believes of the kernel must be right.
+/// Plays the change on a kernel that `disturb` changes just before, beside what another program has changed
+/// where the sync looks for that. Afterwards the change is taken back: what the daemon believes of the kernel
+/// must be right.
 fn play(story: &Story, trigger: Trigger, disturb: &dyn Fn(&FakeKernel)) -> Ending {
     let (kernel, mut reconciler) = serving(&story.before);
     story.connect(&kernel);
@@ -111,8 +112,8 @@ fn survives(story: &Story, trigger: Trigger, fault: Fault) -> usize {
     story.survives(fault, |inputs| serving(inputs).0, |disturb| play(story, trigger, disturb))
 }
 
-/// Syncs in the smallest parts until no work is left, and returns the number of parts. Checks the guards of every VIP and
-/// virtual server after each part.
+/// Syncs in the smallest parts until no work is left, and returns the number of parts. Checks the guards of
+/// every VIP and virtual server after each part.
 fn sync_in_parts(kernel: &FakeKernel, reconciler: &mut Reconciler, trigger: Trigger) -> usize {
     (reconciler.portion, reconciler.pace) = (3, Pace::default());
     let mut trigger = trigger;

@@ -1,8 +1,9 @@
 //! Which changes of our tables go into one transaction.
 //!
-//! The kernel holds a lock for all of nf_tables during a transaction, and each allowed source range that is removed from a
-//! set of thousands takes it 30 ms (`nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c). So many ranges are changed in
-//! several transactions, in an order in which no client is let in that should not be, and none kept out that should.
+//! The kernel holds a lock for all of nf_tables during a transaction, and each allowed source range that is
+//! removed from a set of thousands takes it 30 ms (`nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c). So
+//! many ranges are changed in several transactions, in an order in which no client is let in that should not
+//! be, and none kept out that should.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,12 +28,12 @@ pub(super) struct Transaction {
     pub(super) work: Work,
 }
 
-/// Source ranges that overlap, of one virtual server: they cannot be there at the same time, and what is removed and added
-/// among them may be meant for the same clients.
+/// Source ranges that overlap, of one virtual server: they cannot be there at the same time, and what is
+/// removed and added among them may be meant for the same clients.
 type Overlapping = Vec<Operation>;
 
-/// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become restricted, and
-/// ranges that go.
+/// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become
+/// restricted, and ranges that go.
 pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transaction, Vec<Operation>) {
     let sources = changes.iter().filter(|change| source(change).is_some()).count();
     if sources <= FEW {
@@ -113,8 +114,8 @@ fn adds(change: &Operation) -> bool {
     matches!(change, AddElement(_))
 }
 
-/// The key of the changes that must stay in one transaction: the elements of one virtual server. Some of them without the
-/// others would let in clients that must stay out, or keep out clients that must be let in.
+/// The key of the changes that must stay in one transaction: the elements of one virtual server. Some of them
+/// without the others would let in clients that must stay out, or keep out clients that must be let in.
 fn unit(change: &Operation) -> Option<Key> {
     let of = match change {
         AddElement(element) | DeleteElement(element) => element.virtual_server(),
