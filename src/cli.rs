@@ -28,7 +28,6 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use service::one_line;
 
 pub use crate::config::Flags;
-
 use crate::{config::Error, logging::Level, serve::control};
 use output::{Format, say};
 use question::Question;

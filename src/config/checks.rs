@@ -242,7 +242,7 @@ pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin)
 }
 
 /// The ranges of the pods of all nodes. They are checked only where pods are recognised by them, as in upstream:
-/// elsewhere what is no range is left out.
+/// elsewhere what is not a range is left out.
 pub(super) fn pod_ranges(
     configuration: &KubeProxyConfiguration,
     origin: Origin,

@@ -55,7 +55,7 @@ impl Converted {
     }
 }
 
-/// Why there is no configuration.
+/// An input that cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The input is not YAML or JSON. Names input, line and column.

@@ -79,7 +79,7 @@ fn check_kind(path: &Path, tree: &Value) -> Result<(), Error> {
     Err(Error::Kind { path: path.to_owned(), api_version, kind })
 }
 
-/// Collects the paths of the fields that are in the file and not in what was read from it, which has them all.
+/// Collects the paths of the fields that are in the file but not in the configuration read from it, which has all fields.
 fn collect_unknown(file: &Value, read: &Value, parent: &str, unknown: &mut Vec<String>) {
     let (Value::Object(file), Value::Object(read)) = (file, read) else { return };
     for (name, value) in file {

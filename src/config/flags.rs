@@ -44,7 +44,7 @@ pub struct Flags {
     pub(super) vip_binding: VipBinding,
 
     /// How traffic to load balancers' addresses and external IPs reaches endpoints: masqueraded, or through tunnels
-    /// between nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method says;
+    /// between nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method asks;
     /// with `tunnel` the annotation may ask for masquerading *
     #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = choice(&[
         ("masq", ExternalForwarding::Masquerade),

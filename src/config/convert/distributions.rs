@@ -96,9 +96,10 @@ struct Proxy {
 /// documents of their own.
 pub(super) fn is_talos(documents: &[Value]) -> bool {
     let is_one = |document: &Value| {
-        let says = |field| document.get(field).and_then(Value::as_str) == Some("v1alpha1");
-        let is_main = says("version") && (document.get("machine").or(document.get("cluster"))).is_some();
-        is_main || says("apiVersion") && [PROXY, NETWORK].contains(&kind(document))
+        let has_version = |field| document.get(field).and_then(Value::as_str) == Some("v1alpha1");
+        let is_main =
+            has_version("version") && (document.get("machine").or(document.get("cluster"))).is_some();
+        is_main || has_version("apiVersion") && [PROXY, NETWORK].contains(&kind(document))
     };
     documents.iter().any(is_one)
 }

@@ -29,8 +29,8 @@ impl Mode {
         }
     }
 
-    /// Writes the configuration for our mode. Returns what has changed, one line each; what has moved has its usual value
-    /// where it was.
+    /// Writes the configuration for our mode. Returns the changes, one line each; a value that moves leaves the usual one
+    /// behind.
     pub(super) fn becomes_ours(
         self,
         configuration: &mut KubeProxyConfiguration,
