@@ -1,8 +1,8 @@
 //! The configuration of the daemon: flags and configuration file, checked, as one value.
 //!
-//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone is used, except
-//! for the few flags that override it. `options.rs` has a row for each option of kube-proxy, [`Flags`] the
-//! flags that only kube-ipvs has.
+//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone is
+//! used, except for the few flags that override it. `options.rs` has a row for each option of kube-proxy,
+//! [`Flags`] the flags that only kube-ipvs has.
 
 mod checks;
 pub mod convert;
@@ -79,7 +79,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the command line, or the configuration file that it names, cannot be used: not the machine's fault.
+    /// Whether the command line, or the configuration file that it names, cannot be used: not the machine's
+    /// fault.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Invalid { .. }

@@ -1,8 +1,8 @@
 //! The configuration of a kube-proxy that is replaced, as the file of our own DaemonSet.
 //!
-//! The inputs (`input`, `distributions`) have kube-proxy's file, its command line, or both. Together they are the
-//! configuration in force (`present`), which is written for our mode (`mode`) and for all nodes. What gets lost on the way
-//! is named in a note.
+//! The inputs (`input`, `distributions`) have kube-proxy's file, its command line, or both. Together they are
+//! the configuration in force (`present`), which is written for our mode (`mode`) and for all nodes. What
+//! gets lost on the way is named in a note.
 
 mod distributions;
 mod input;

@@ -1,7 +1,7 @@
 //! The options that kube-proxy has too: one row for each field of the configuration file.
 //!
-//! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields in
-//! docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
+//! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields
+//! in docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
 
 use std::{fmt, net::IpAddr};
 
@@ -20,7 +20,8 @@ pub(super) struct Opt {
     pub(super) field: &'static str,
     /// The flag that sets the field.
     pub(super) flag: Option<Flag>,
-    /// Why the option has no effect, if that is so. A drop-in replacement accepts the present command line and file.
+    /// Why the option has no effect, if that is so. A drop-in replacement accepts the present command line
+    /// and file.
     pub(super) ignored: Option<&'static str>,
     /// Its value in the configuration.
     pub(super) place: &'static dyn Place,
@@ -378,8 +379,8 @@ impl KubeProxyConfiguration {
         configuration
     }
 
-    /// What no flag at all means. kube-proxy has taken the iptables mode's least time between two syncs by the time it
-    /// reads the mode.
+    /// What no flag at all means. kube-proxy has taken the iptables mode's least time between two syncs by
+    /// the time it reads the mode.
     pub(super) fn of_no_flags() -> Self {
         let mut configuration = Self::of_empty_file();
         configuration.ipvs.min_sync_period = configuration.iptables.min_sync_period;

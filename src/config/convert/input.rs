@@ -1,5 +1,5 @@
-//! Recognises an input by its content, and reads from it the part of kube-proxy's configuration that it contains: of a
-//! ConfigMap the file, of a DaemonSet, a Pod or a static pod's file the command line.
+//! Recognises an input by its content, and reads from it the part of kube-proxy's configuration that it
+//! contains: of a ConfigMap the file, of a DaemonSet, a Pod or a static pod's file the command line.
 
 use std::{
     collections::BTreeMap,
@@ -94,7 +94,8 @@ struct ConfigMap {
     data: Option<BTreeMap<String, String>>,
 }
 
-/// Reads the file of a ConfigMap, as kubeadm makes it; a note names the API server of the kubeconfig beside it.
+/// Reads the file of a ConfigMap, as kubeadm makes it; a note names the API server of the kubeconfig beside
+/// it.
 fn read_config_map(name: &str, object: Value, present: &mut Inputs) -> Result<bool, Error> {
     let ConfigMap { data } = self::object(name, "ConfigMap", object)?;
     let mut is_something = false;
@@ -178,8 +179,8 @@ fn read_pods(
     Ok(true)
 }
 
-/// The arguments of kube-proxy; without a command the image starts it. The error is the program that is started instead,
-/// which may be a shell.
+/// The arguments of kube-proxy; without a command the image starts it. The error is the program that is
+/// started instead, which may be a shell.
 fn arguments(command: Vec<String>, args: Vec<String>) -> Result<Vec<String>, String> {
     let Some(program) = command.first().cloned() else { return Ok(args) };
     let is_kube_proxy = |word: &String| {

@@ -1,5 +1,5 @@
-//! The present configuration of kube-proxy: its file and its command line, of which a file of ours can have the flags with
-//! a field.
+//! The present configuration of kube-proxy: its file and its command line, of which a file of ours can have
+//! the flags with a field.
 
 use std::{
     ffi::OsString,
@@ -94,7 +94,8 @@ impl Inputs {
         }
     }
 
-    /// The configuration that kube-proxy has with this file and this command line, which ends with the typed flags.
+    /// The configuration that kube-proxy has with this file and this command line, which ends with the typed
+    /// flags.
     pub(super) fn effective(self, typed: &[OsString]) -> Result<Effective, Error> {
         let Self { file, command_line, cluster_cidr, mut notes } = self;
         let Read { flags, config } = read(command_line.as_ref(), typed, &mut notes)?;
