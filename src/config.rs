@@ -1,8 +1,8 @@
 //! The configuration of the daemon: flags and configuration file, checked, as one value.
 //!
-//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone is used, except
-//! for the few flags that override it. [`OPTIONS`](options::OPTIONS) has a row for each option of kube-proxy, [`Flags`] the
-//! flags that only kube-ipvs has.
+//! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone is
+//! used, except for the few flags that override it. `options.rs` has a row for each option of kube-proxy,
+//! [`Flags`] the flags that only kube-ipvs has.
 
 mod checks;
 pub mod convert;
@@ -23,7 +23,7 @@ pub use settings::{ConntrackSettings, Excluded, LocalMode, ServiceMetrics, Setti
 pub use v1alpha1::KubeProxyConfiguration;
 pub use values::{FeatureGates, GoDuration, InvalidDuration, InvalidGates};
 
-/// Why there are no settings.
+/// A configuration that cannot be used, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A value cannot be used: the operator's mistake.
@@ -79,7 +79,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the command line, or the configuration file that it names, cannot be used: not the machine's fault.
+    /// Whether the command line, or the configuration file that it names, cannot be used: not the machine's
+    /// fault.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Invalid { .. }

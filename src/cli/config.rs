@@ -37,8 +37,9 @@ pub(super) fn config(asked: &Config) -> anyhow::Result<ExitCode> {
 /// The configuration of kube-proxy.
 #[derive(clap::Args, Debug)]
 pub(super) struct Convert {
-    /// kube-proxy's ConfigMap, DaemonSet or Pod as printed by kubectl, or its static pod's file; a KubeProxyConfiguration;
-    /// a machine configuration of Talos; the config.yaml of k3s or RKE2. Without a file, or for `-`, standard input is read
+    /// kube-proxy's ConfigMap, DaemonSet or Pod as printed by kubectl, or its static pod's file; a
+    /// KubeProxyConfiguration; a machine configuration of Talos; the config.yaml of k3s or RKE2. Without a
+    /// file, or for `-`, standard input is read
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]

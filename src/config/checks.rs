@@ -133,8 +133,8 @@ pub(super) fn rate(rate: f32) -> Result<(), Problem> {
     if rate.is_finite() { Ok(()) } else { Err(Problem::Rate(rate.to_string())) }
 }
 
-/// A version of Kubernetes, or none. kube-proxy takes only the version before its own, but this is not a version of
-/// Kubernetes.
+/// A version of Kubernetes, or none. kube-proxy takes only the version before its own, but this is not a
+/// version of Kubernetes.
 pub(super) fn version(version: &str) -> Result<(), Problem> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match version.split_once('.') {
@@ -177,8 +177,8 @@ pub(super) fn cidrs(texts: &[String]) -> Result<Vec<IpNet>, Problem> {
         .collect()
 }
 
-/// Ranges and keywords, in any mixture. But for `primary`, whose addresses may change, keywords become ranges as with
-/// upstream (`expandNodePortAddressKeywords` in cmd/kube-proxy/app/server.go).
+/// Ranges and keywords, in any mixture. But for `primary`, whose addresses may change, keywords become ranges
+/// as with upstream (`expandNodePortAddressKeywords` in cmd/kube-proxy/app/server.go).
 pub(super) fn node_port_addresses(texts: &[String]) -> Result<NodePortAddresses, Problem> {
     let mut keywords = BTreeSet::new();
     let mut ranges = Vec::new();
@@ -241,8 +241,8 @@ pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin)
     Ok(LocalMode::Fixed(traffic))
 }
 
-/// The ranges of the pods of all nodes. They are checked only where pods are recognised by them, as in upstream:
-/// elsewhere what is no range is left out.
+/// The ranges of the pods of all nodes. They are checked only where pods are recognised by them, as in
+/// upstream: elsewhere what is not a range is left out.
 pub(super) fn pod_ranges(
     configuration: &KubeProxyConfiguration,
     origin: Origin,
@@ -284,7 +284,8 @@ pub(super) fn node_name(name: &str) -> Result<String, Problem> {
     if trimmed.is_empty() { Err(Problem::NodeName(name.to_owned())) } else { Ok(trimmed) }
 }
 
-/// A URL, or a host with or without a port but no path, as in client-go (`DefaultServerURL` in rest/url_utils.go).
+/// A URL, or a host with or without a port but no path, as in client-go (`DefaultServerURL` in
+/// rest/url_utils.go).
 pub(super) fn server(text: &str) -> Result<(), Problem> {
     let url = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = Some(text.strip_suffix('/').unwrap_or(text)).filter(|host| !host.contains('/'));

@@ -1,8 +1,8 @@
 //! The configuration of a kube-proxy that is replaced, as the file of our own DaemonSet.
 //!
-//! The inputs (`input`, `distributions`) have kube-proxy's file, its command line, or both. Together they are the
-//! configuration in force (`present`), which is written for our mode (`mode`) and for all nodes. What gets lost on the way
-//! is named in a note.
+//! The inputs (`input`, `distributions`) have kube-proxy's file, its command line, or both. Together they are
+//! the configuration in force (`present`), which is written for our mode (`mode`) and for all nodes. What
+//! gets lost on the way is named in a note.
 
 mod distributions;
 mod input;
@@ -55,7 +55,7 @@ impl Converted {
     }
 }
 
-/// Why there is no configuration.
+/// An input that cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The input is not YAML or JSON. Names input, line and column.

@@ -57,8 +57,8 @@ pub(super) fn decode_as_given(path: &Path, text: &str) -> Result<File, Error> {
     Ok(File { configuration, warnings })
 }
 
-/// The first document that is not empty, and whether something follows it, which does not count. kube-proxy decodes
-/// the first one alone too, but refuses a file in which that one is empty.
+/// The first document that is not empty, and whether something follows it, which does not count. kube-proxy
+/// decodes the first one alone too, but refuses a file in which that one is empty.
 fn first_document<T: DeserializeOwned + Default>(
     text: &str,
     duplicate_keys: DuplicateKeyPolicy,
@@ -79,7 +79,8 @@ fn check_kind(path: &Path, tree: &Value) -> Result<(), Error> {
     Err(Error::Kind { path: path.to_owned(), api_version, kind })
 }
 
-/// Collects the paths of the fields that are in the file and not in what was read from it, which has them all.
+/// Collects the paths of the fields that are in the file but not in the configuration read from it, which has
+/// all fields.
 fn collect_unknown(file: &Value, read: &Value, parent: &str, unknown: &mut Vec<String>) {
     let (Value::Object(file), Value::Object(read)) = (file, read) else { return };
     for (name, value) in file {
@@ -111,7 +112,8 @@ impl KubeProxyConfiguration {
         }
     }
 
-    /// The fields that differ from the default, and those of every file: a file of them reads back as the same.
+    /// The fields that differ from the default, and those of every file: a file of them reads back as the
+    /// same.
     pub(super) fn differences(&self) -> Value {
         // Where health and metrics are by default depends on the bind address.
         let mut usual = Self { bind_address: self.bind_address.clone(), ..Self::default() };
@@ -151,7 +153,8 @@ fn differing(tree: &Value, other: &Value) -> Value {
     }
 }
 
-/// Describes the fault of a YAML file in one line, `FILE:LINE:COLUMN: what is wrong`: the parser draws the lines around it.
+/// Describes the fault of a YAML file in one line, `FILE:LINE:COLUMN: what is wrong`: the parser draws the
+/// lines around it.
 pub(crate) fn fault(file: &Path, error: &serde_saphyr::Error) -> String {
     let message = error.without_snippet().to_string();
     let message = message.lines().next().unwrap_or_default();

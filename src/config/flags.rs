@@ -43,9 +43,9 @@ pub struct Flags {
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub(super) vip_binding: VipBinding,
 
-    /// How traffic to load balancers' addresses and external IPs reaches endpoints: masqueraded, or through tunnels
-    /// between nodes, which keep the client's address, or as a Service's annotation kube-ipvs.io/forwarding-method says;
-    /// with `tunnel` the annotation may ask for masquerading *
+    /// How traffic to load balancers' addresses and external IPs reaches endpoints: masqueraded, or through
+    /// tunnels between nodes, which keep the client's address, or as a Service's annotation
+    /// kube-ipvs.io/forwarding-method asks; with `tunnel` the annotation may ask for masquerading *
     #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = choice(&[
         ("masq", ExternalForwarding::Masquerade),
         ("by-annotation", ExternalForwarding::ByAnnotation),
@@ -53,14 +53,14 @@ pub struct Flags {
     ]))]
     pub(super) external_forwarding_method: ExternalForwarding,
 
-    /// Encapsulation of packets in tunnels: IP in IP, or generic UDP encapsulation (port 6080) for networks that let only
-    /// TCP and UDP pass *
+    /// Encapsulation of packets in tunnels: IP in IP, or generic UDP encapsulation (port 6080) for networks
+    /// that let only TCP and UDP pass *
     #[arg(long, value_name = "KIND", default_value = "ipip",
           value_parser = choice(&[("ipip", TunnelKind::Ipip), ("gue", TunnelKind::Gue)]))]
     pub(super) tunnel: TunnelKind,
 
-    /// Address ranges of the external IPs that are served, whatever owns them; without, all are served but those of
-    /// nodes, the API server, gateways, pods and other namespaces *
+    /// Address ranges of the external IPs that are served, whatever owns them; without, all are served but
+    /// those of nodes, the API server, gateways, pods and other namespaces *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub(super) external_ip_policy: Vec<String>,
 
@@ -68,8 +68,8 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     pub(super) drain_timeout: GoDuration,
 
-    /// What is accepted where the host's own firewall drops: what kube-proxy accepts, nothing but with a warning, or all
-    /// Service traffic *
+    /// What is accepted where the host's own firewall drops: what kube-proxy accepts, nothing but with a
+    /// warning, or all Service traffic *
     #[arg(long, value_name = "HOW", default_value = "as-kube-proxy", value_parser = choice(&[
         ("as-kube-proxy", HostFirewall::AsKubeProxy),
         ("warn", HostFirewall::Warn),
@@ -90,7 +90,8 @@ pub struct Flags {
     #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
     pub control_socket: PathBuf,
 
-    /// Set the kernel parameters that need full privileges, and exit; after that the daemon needs CAP_NET_ADMIN alone *
+    /// Set the kernel parameters that need full privileges, and exit; after that the daemon needs
+    /// CAP_NET_ADMIN alone *
     #[arg(long, value_name = "BOOL", value_parser = switch, num_args = 0..=1, require_equals = true,
           action = ArgAction::Set, default_value = "false", default_missing_value = "true", hide_default_value = true)]
     pub init_only: bool,
@@ -136,7 +137,8 @@ impl Flags {
     /// The configuration without a file. A zero means zero, since every flag has its default already.
     pub(super) fn configuration(&self) -> KubeProxyConfiguration {
         let mut configuration = self.of_file.configuration.clone();
-        // As with kube-proxy, a port of its own counts only for an address without one, which the defaults are not.
+        // As with kube-proxy, a port of its own counts only for an address without one, which the defaults
+        // are not.
         for (address, port, usual) in [
             (&mut configuration.healthz_bind_address, self.healthz_port, HEALTHZ_PORT),
             (&mut configuration.metrics_bind_address, self.metrics_port, METRICS_PORT),
@@ -318,7 +320,8 @@ impl Value for ListenAddress {
     }
 }
 
-/// A list with commas, or a flag for each element. A list that is given as empty has no element, and not an empty one.
+/// A list with commas, or a flag for each element. A list that is given as empty has no element, and not an
+/// empty one.
 impl Value for Vec<String> {
     fn define(flag: Arg) -> Arg {
         flag.value_delimiter(',').action(ArgAction::Append)

@@ -1,7 +1,7 @@
 //! The options that kube-proxy has too: one row for each field of the configuration file.
 //!
-//! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields in
-//! docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
+//! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields
+//! in docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
 
 use std::{fmt, net::IpAddr};
 
@@ -20,7 +20,8 @@ pub(super) struct Opt {
     pub(super) field: &'static str,
     /// The flag that sets the field.
     pub(super) flag: Option<Flag>,
-    /// Why the option has no effect, if that is so. A drop-in replacement accepts the present command line and file.
+    /// Why the option has no effect, if that is so. A drop-in replacement accepts the present command line
+    /// and file.
     pub(super) ignored: Option<&'static str>,
     /// Its value in the configuration.
     pub(super) place: &'static dyn Place,
@@ -165,8 +166,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new(
         "conntrack.tcpEstablishedTimeout",
         at!(conntrack.tcp_established_timeout = Some(seconds(24 * 3_600))),
-    )
-        .flag("conntrack-tcp-timeout-established", "DURATION",
+    ).flag("conntrack-tcp-timeout-established", "DURATION",
             "Time after which conntrack forgets an idle established TCP connection; 0s keeps the kernel's"),
     Opt::new("conntrack.tcpCloseWaitTimeout", at!(conntrack.tcp_close_wait_timeout = Some(seconds(3_600))))
         .flag("conntrack-tcp-timeout-close-wait", "DURATION",
@@ -221,20 +221,17 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new(
         "clientConnection.burst",
         at!(client_connection.burst = 10; |burst| checks::at_least_zero(*burst).map(drop)),
-    )
-        .hidden_flag("kube-api-burst").ignored(BURST),
+    ).hidden_flag("kube-api-burst").ignored(BURST),
     Opt::new(
         "clientConnection.contentType",
         at!(client_connection.content_type = "application/vnd.kubernetes.protobuf".to_owned()),
-    )
-        .hidden_flag("kube-api-content-type").ignored(ENCODING),
+    ).hidden_flag("kube-api-content-type").ignored(ENCODING),
     Opt::new("clientConnection.qps", at!(client_connection.qps = 5.0; |rate| checks::rate(*rate)))
         .hidden_flag("kube-api-qps").ignored(BURST),
     Opt::new(
         "configSyncPeriod",
         at!(config_sync_period = seconds(15 * 60); |period| checks::period(*period).map(drop)),
-    )
-        .hidden_flag("config-sync-period").ignored("there is no cache that could be wrong"),
+    ).hidden_flag("config-sync-period").ignored("there is no cache that could be wrong"),
     Opt::new("enableProfiling", at!(enable_profiling))
         .hidden_flag("profiling").ignored("profiles are of Go's runtime"),
     Opt::new("iptables.localhostNodePorts", at!(iptables.localhost_node_ports = Some(true)))
@@ -245,9 +242,8 @@ pub(super) static OPTIONS: &[Opt] = &[
         .hidden_flag("iptables-sync-period").ignored(OTHER_MODE),
     Opt::new(
         "logging.flushFrequency",
-        at!(logging.flush_frequency = FlushFrequency(seconds(5)); |frequency| checks::period(frequency.0).map(drop)),
-    )
-        .hidden_flag("log-flush-frequency").overrides_file().ignored(LOG),
+        at!(logging.flush_frequency = FlushFrequency(seconds(5)); |every| checks::period(every.0).map(drop)),
+    ).hidden_flag("log-flush-frequency").overrides_file().ignored(LOG),
     Opt::new("logging.options.json.infoBufferSize", at!(logging.options.json.info_buffer_size))
         .hidden_flag("log-json-info-buffer-size").overrides_file().ignored(LOG),
     Opt::new("logging.options.json.splitStream", at!(logging.options.json.split_stream))
@@ -269,8 +265,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new(
         "showHiddenMetricsForVersion",
         at!(show_hidden_metrics_for_version; |version| checks::version(version)),
-    )
-        .hidden_flag("show-hidden-metrics-for-version").ignored("no metric is hidden"),
+    ).hidden_flag("show-hidden-metrics-for-version").ignored("no metric is hidden"),
     Opt::new("windowsRunAsService", at!(windows_run_as_service)).ignored(WINDOWS),
     Opt::new("winkernel.enableDSR", at!(winkernel.enable_dsr)).ignored(WINDOWS),
     Opt::new("winkernel.forwardHealthCheckVip", at!(winkernel.forward_health_check_vip)).ignored(WINDOWS),
@@ -384,8 +379,8 @@ impl KubeProxyConfiguration {
         configuration
     }
 
-    /// What no flag at all means. kube-proxy has taken the iptables mode's least time between two syncs by the time it
-    /// reads the mode.
+    /// What no flag at all means. kube-proxy has taken the iptables mode's least time between two syncs by
+    /// the time it reads the mode.
     pub(super) fn of_no_flags() -> Self {
         let mut configuration = Self::of_empty_file();
         configuration.ipvs.min_sync_period = configuration.iptables.min_sync_period;

@@ -387,7 +387,8 @@ impl Settings {
         }
     }
 
-    /// The port at which other nodes can ask this one about its health, and with the same configuration it can ask them.
+    /// The port at which other nodes can ask this one about its health, and with the same configuration it
+    /// can ask them.
     pub(crate) fn port_for_peers(&self) -> Option<u16> {
         self.healthz_bind_address.filter(|address| !address.ip().is_loopback()).map(|address| address.port())
     }
@@ -400,8 +401,8 @@ impl Settings {
         }
     }
 
-    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that it has, and
-    /// it is not known yet which those are.
+    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that
+    /// it has, and it is not known yet which those are.
     pub(crate) fn knows_pods(&self) -> BTreeSet<Family> {
         let is_known = |family: &Family| match &self.local_mode {
             LocalMode::Fixed(local_traffic) => local_traffic.is_known(*family),

@@ -1,14 +1,14 @@
 //! `KubeProxyConfiguration`, version `kubeproxy.config.k8s.io/v1alpha1`: the shape of the file.
 //!
-//! The fields are in the order of their names, as kube-proxy and kubeadm write them. What each does, and what its
-//! zero means, is in its row of [`OPTIONS`](super::options::OPTIONS).
+//! The fields are in the order of their names, as kube-proxy and kubeadm write them. What each does, and what
+//! its zero means, is in its row of [`OPTIONS`](super::options::OPTIONS).
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{FeatureGates, FlushFrequency, GoDuration, ListenAddress, Quantity};
 
-/// Defines objects of the file. A field that is absent or null has its type's zero value; it is an `Option` where a zero
-/// in the file has a meaning of its own.
+/// Defines objects of the file. A field that is absent or null has its type's zero value; it is an `Option`
+/// where a zero in the file has a meaning of its own.
 macro_rules! objects {
     ($(
         $(#[$object:meta])*
@@ -34,7 +34,8 @@ fn or_zero<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserialize
 objects! {
     /// The configuration of kube-proxy: what its file contains, or would contain instead of the flags.
     ///
-    /// It serialises to the file's own form. As part of the [`Settings`](super::Settings) every default is filled in.
+    /// It serialises to the file's own form. As part of the [`Settings`](super::Settings) every default is
+    /// filled in.
     pub struct KubeProxyConfiguration {
         api_version: ApiVersion,
         bind_address: String,

@@ -173,9 +173,9 @@ const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 /// Features that are switched on and off by name: the flag `--feature-gates`, the field `featureGates`.
 ///
-/// Gates come and go with every release of Kubernetes and most do not concern this program, so there is no list of
-/// those that exist: any other gate is named in a warning, whereas kube-proxy refuses it unless that very release
-/// knows it.
+/// Gates come and go with every release of Kubernetes and most do not concern this program, so there is no
+/// list of those that exist: any other gate is named in a warning, whereas kube-proxy refuses it unless that
+/// very release knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeatureGates(BTreeMap<String, bool>);
@@ -251,14 +251,15 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// An address with a port at which health or metrics are served. An empty one means that they are not served, which only
-/// a flag can ask for: in a file it is the default.
+/// An address with a port at which health or metrics are served. An empty one means that they are not served,
+/// which only a flag can ask for: in a file it is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ListenAddress(pub(super) String);
 
 impl ListenAddress {
-    /// The address with this port, if it has none. What is not an address stays as it is, to be refused later.
+    /// The address with this port, if it has none. What is not an address stays as it is, to be refused
+    /// later.
     pub(super) fn with_port(&self, port: u16) -> Self {
         Self(match self.0.parse::<IpAddr>() {
             Ok(address) => SocketAddr::new(address, port).to_string(),
@@ -293,7 +294,8 @@ impl<'de> Deserialize<'de> for FlushFrequency {
     }
 }
 
-/// A size such as `64Ki`, or a number. Nothing here has a buffer of that size, so it is kept as it is written.
+/// A size such as `64Ki`, or a number. Nothing here has a buffer of that size, so it is kept as it is
+/// written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Quantity(pub(super) String);

@@ -11,8 +11,8 @@ use super::{
     present::{ClusterCidr, CommandLine, Inputs},
 };
 
-/// What k3s passes to kube-proxy unless `kube-proxy-arg` overrides it, but for what differs from node to node and for the
-/// pods' ranges: `kubeProxyArgs` in pkg/daemons/agent/agent_linux.go, k3s 1.36.
+/// What k3s passes to kube-proxy unless `kube-proxy-arg` overrides it, but for what differs from node to node
+/// and for the pods' ranges: `kubeProxyArgs` in pkg/daemons/agent/agent_linux.go, k3s 1.36.
 const OF_K3S: [&str; 5] = [
     "--proxy-mode=iptables",
     "--healthz-bind-address=127.0.0.1",
@@ -21,8 +21,8 @@ const OF_K3S: [&str; 5] = [
     "--conntrack-tcp-timeout-close-wait=0s",
 ];
 
-/// Reads kube-proxy's arguments and the pods' ranges from the configuration file of k3s, or of RKE2, whose agent is that of
-/// k3s.
+/// Reads kube-proxy's arguments and the pods' ranges from the configuration file of k3s, or of RKE2, whose
+/// agent is that of k3s.
 pub(super) fn read_k3s(name: &str, file: &Value, present: &mut Inputs) -> Result<bool, Error> {
     let Value::Object(options) = file else { return Ok(false) };
     let of = ["kube-proxy-arg", "cluster-cidr", "disable-kube-proxy"].map(|option| given(options, option));
@@ -92,13 +92,14 @@ struct Proxy {
     config: Option<Map<String, Value>>,
 }
 
-/// Whether one of these documents is of a machine configuration of Talos: its `cluster` section, or from Talos 1.14 on
-/// documents of their own.
+/// Whether one of these documents is of a machine configuration of Talos: its `cluster` section, or from
+/// Talos 1.14 on documents of their own.
 pub(super) fn is_talos(documents: &[Value]) -> bool {
     let is_one = |document: &Value| {
-        let says = |field| document.get(field).and_then(Value::as_str) == Some("v1alpha1");
-        let is_main = says("version") && (document.get("machine").or(document.get("cluster"))).is_some();
-        is_main || says("apiVersion") && [PROXY, NETWORK].contains(&kind(document))
+        let has_version = |field| document.get(field).and_then(Value::as_str) == Some("v1alpha1");
+        let is_main =
+            has_version("version") && (document.get("machine").or(document.get("cluster"))).is_some();
+        is_main || has_version("apiVersion") && [PROXY, NETWORK].contains(&kind(document))
     };
     documents.iter().any(is_one)
 }
@@ -124,7 +125,8 @@ pub(super) fn read_talos(name: &str, documents: Vec<Value>, present: &mut Inputs
     Ok(true)
 }
 
-/// `manageProxyConfigArgs` in internal/app/machined/pkg/controllers/k8s/control_plane.go has the flags that Talos adds.
+/// `manageProxyConfigArgs` in internal/app/machined/pkg/controllers/k8s/control_plane.go has the flags that
+/// Talos adds.
 fn by_flags(name: &str, proxy: Proxy, present: &mut Inputs) -> Result<(), Error> {
     let mode = proxy.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or(MODE);
     let added = [format!("--proxy-mode={mode}"), "--conntrack-max-per-core=0".to_owned()];

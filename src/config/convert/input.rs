@@ -1,5 +1,5 @@
-//! Recognises an input by its content, and reads from it the part of kube-proxy's configuration that it contains: of a
-//! ConfigMap the file, of a DaemonSet, a Pod or a static pod's file the command line.
+//! Recognises an input by its content, and reads from it the part of kube-proxy's configuration that it
+//! contains: of a ConfigMap the file, of a DaemonSet, a Pod or a static pod's file the command line.
 
 use std::{
     collections::BTreeMap,
@@ -52,8 +52,8 @@ fn objects(name: &str, objects: Vec<Value>, present: &mut Inputs) -> Result<bool
                 _ => false,
             },
             "ConfigMap" => read_config_map(name, object, present)?,
-            "DaemonSet" => read_daemon_set(name, object, present)?,
-            "Pod" => read_pod(name, object, present)?,
+            "DaemonSet" => read_pods(name, "DaemonSet", object.pointer_mut("/spec/template/spec"), present)?,
+            "Pod" => read_pods(name, "Pod", object.pointer_mut("/spec"), present)?,
             "" => distributions::read_k3s(name, &object, present)?,
             _ => false,
         };
@@ -94,27 +94,8 @@ struct ConfigMap {
     data: Option<BTreeMap<String, String>>,
 }
 
-/// The part of a kubeconfig that is read.
-#[derive(Deserialize)]
-struct Kubeconfig {
-    kind: Option<String>,
-    #[serde(default)]
-    clusters: Vec<NamedCluster>,
-}
-
-/// A cluster in a kubeconfig.
-#[derive(Deserialize)]
-struct NamedCluster {
-    cluster: Cluster,
-}
-
-/// Its API server.
-#[derive(Deserialize)]
-struct Cluster {
-    server: String,
-}
-
-/// Reads the file of a ConfigMap, as kubeadm makes it; a note names the API server of the kubeconfig beside it.
+/// Reads the file of a ConfigMap, as kubeadm makes it; a note names the API server of the kubeconfig beside
+/// it.
 fn read_config_map(name: &str, object: Value, present: &mut Inputs) -> Result<bool, Error> {
     let ConfigMap { data } = self::object(name, "ConfigMap", object)?;
     let mut is_something = false;
@@ -133,33 +114,15 @@ fn read_config_map(name: &str, object: Value, present: &mut Inputs) -> Result<bo
 
 /// The API server, if the text is a kubeconfig.
 fn api_server(text: &str) -> Option<String> {
-    let Kubeconfig { kind, clusters } = serde_saphyr::from_str(text).ok()?;
-    let first = clusters.into_iter().next()?;
-    (kind.as_deref() == Some("Config")).then_some(first.cluster.server)
+    let kubeconfig: Value = serde_saphyr::from_str(text).ok()?;
+    let server = kubeconfig.pointer("/clusters/0/cluster/server")?.as_str()?;
+    (kind(&kubeconfig) == "Config").then(|| server.to_owned())
 }
 
 /// The name of the container and of the program.
 const KUBE_PROXY: &str = "kube-proxy";
 
-/// The part of a DaemonSet that is read.
-#[derive(Deserialize)]
-struct DaemonSet {
-    spec: DaemonSetSpec,
-}
-
-/// Its pods.
-#[derive(Deserialize)]
-struct DaemonSetSpec {
-    template: Pod,
-}
-
 /// The part of a Pod that is read.
-#[derive(Deserialize)]
-struct Pod {
-    spec: PodSpec,
-}
-
-/// Its containers.
 #[derive(Deserialize)]
 struct PodSpec {
     containers: Vec<Container>,
@@ -198,19 +161,14 @@ struct ConfigMapVolume {
     name: String,
 }
 
-/// Reads the command line in a DaemonSet.
-fn read_daemon_set(name: &str, value: Value, present: &mut Inputs) -> Result<bool, Error> {
-    let DaemonSet { spec } = object(name, "DaemonSet", value)?;
-    read_container(name, spec.template.spec, present)
-}
-
-/// Reads the command line in a Pod.
-fn read_pod(name: &str, value: Value, present: &mut Inputs) -> Result<bool, Error> {
-    let Pod { spec } = object(name, "Pod", value)?;
-    read_container(name, spec, present)
-}
-
-fn read_container(name: &str, pod: PodSpec, present: &mut Inputs) -> Result<bool, Error> {
+/// Reads the command line in the specification of an object's pods.
+fn read_pods(
+    name: &str,
+    kind: &'static str,
+    pods: Option<&mut Value>,
+    present: &mut Inputs,
+) -> Result<bool, Error> {
+    let pod: PodSpec = object(name, kind, pods.map(Value::take).unwrap_or_default())?;
     let Some(container) = pod.containers.into_iter().find(|container| container.name == KUBE_PROXY) else {
         return Ok(false);
     };
@@ -221,8 +179,8 @@ fn read_container(name: &str, pod: PodSpec, present: &mut Inputs) -> Result<bool
     Ok(true)
 }
 
-/// The arguments of kube-proxy; without a command the image starts it. The error is the program that is started instead,
-/// which may be a shell.
+/// The arguments of kube-proxy; without a command the image starts it. The error is the program that is
+/// started instead, which may be a shell.
 fn arguments(command: Vec<String>, args: Vec<String>) -> Result<Vec<String>, String> {
     let Some(program) = command.first().cloned() else { return Ok(args) };
     let is_kube_proxy = |word: &String| {

@@ -29,8 +29,8 @@ impl Mode {
         }
     }
 
-    /// Writes the configuration for our mode. Returns what has changed, one line each; what has moved has its usual value
-    /// where it was.
+    /// Writes the configuration for our mode. Returns the changes, one line each; a value that moves leaves
+    /// the usual one behind.
     pub(super) fn becomes_ours(
         self,
         configuration: &mut KubeProxyConfiguration,
@@ -86,8 +86,8 @@ impl Change<'_> {
         let KubeProxyConfiguration { iptables, nftables, .. } = &mut *self.configuration;
         let bit = mem::replace(&mut nftables.masquerade_bit, self.usual.nftables.masquerade_bit);
         let another_bit = mem::replace(&mut iptables.masquerade_bit, bit) != bit;
-        // The flags for iptables mode count in nftables mode too, but for that of the bit: conversion.go beside
-        // KubeProxyConfiguration, `processV1Alpha1Flags` in cmd/kube-proxy/app/options.go.
+        // The flags for iptables mode count in nftables mode too, but for that of the bit: conversion.go
+        // beside KubeProxyConfiguration, `processV1Alpha1Flags` in cmd/kube-proxy/app/options.go.
         let masquerades_all = match self.origin {
             Origin::Flags => iptables.masquerade_all,
             Origin::File(_) => mem::take(&mut nftables.masquerade_all),
@@ -119,7 +119,8 @@ impl Change<'_> {
         self.periods("nftables", |of| [&mut of.nftables.sync_period, &mut of.nftables.min_sync_period]);
     }
 
-    /// Moves the periods of another mode that are not the usual ones to ours, unless ours have been set as well.
+    /// Moves the periods of another mode that are not the usual ones to ours, unless ours have been set as
+    /// well.
     fn periods(&mut self, part: &str, of: fn(&mut KubeProxyConfiguration) -> [&mut GoDuration; 2]) {
         let ours = |of: &KubeProxyConfiguration| (of.ipvs.sync_period, of.ipvs.min_sync_period);
         if ours(self.configuration) != ours(self.usual) {

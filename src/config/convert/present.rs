@@ -1,5 +1,5 @@
-//! The present configuration of kube-proxy: its file and its command line, of which a file of ours can have the flags with
-//! a field.
+//! The present configuration of kube-proxy: its file and its command line, of which a file of ours can have
+//! the flags with a field.
 
 use std::{
     ffi::OsString,
@@ -94,7 +94,8 @@ impl Inputs {
         }
     }
 
-    /// The configuration that kube-proxy has with this file and this command line, which ends with the typed flags.
+    /// The configuration that kube-proxy has with this file and this command line, which ends with the typed
+    /// flags.
     pub(super) fn effective(self, typed: &[OsString]) -> Result<Effective, Error> {
         let Self { file, command_line, cluster_cidr, mut notes } = self;
         let Read { flags, config } = read(command_line.as_ref(), typed, &mut notes)?;
@@ -140,7 +141,7 @@ impl CommandLine {
 }
 
 impl ClusterCidr {
-    /// Fills in the ranges where only the distribution has them; a note says if it is not known what they are.
+    /// Fills in the ranges where only the distribution has them; a note asks for them if they are unknown.
     pub(super) fn fill(self, configuration: &mut KubeProxyConfiguration) -> Option<String> {
         match self {
             Self::Own => None,
@@ -180,8 +181,8 @@ impl Given {
         self.value.as_ref().is_some_and(|value| value.contains("$("))
     }
 
-    /// Whether our DaemonSet has the same.
-    fn is_the_daemon_set_s(&self) -> bool {
+    /// Whether our DaemonSet has the flag too.
+    fn is_in_our_daemon_set(&self) -> bool {
         self.name == "hostname-override" && self.is_of_one_node()
     }
 }
@@ -216,7 +217,7 @@ fn read(of_input: Option<&CommandLine>, typed: &[OsString], notes: &mut Vec<Stri
             }
             None => kept.push(flag.to_string()),
             Some(_) if long == "config" => config = flag.value.filter(|path| !path.is_empty()),
-            Some(_) if flag.is_the_daemon_set_s() => {}
+            Some(_) if flag.is_in_our_daemon_set() => {}
             Some(why) => notes.push(format!("--{long}: {why}")),
         }
     }
