@@ -25,8 +25,8 @@ use super::{
     question::Daemon,
 };
 use crate::node::requirements;
-pub(super) use filter::Part;
-use filter::{Filter, Owners};
+use filter::Filter;
+pub(super) use filter::{Owners, Part};
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub(super) struct List {
     /// Show the Service of each virtual server at the end of its line, as the daemon knows it; - if there is none
     #[arg(long, conflicts_with = "connections")]
     services: bool,
-    /// Print numbers, as ipvsadm does with it; here they are printed without it too
+    /// Accepted for compatibility with ipvsadm; no effect: numbers are always printed
     #[arg(short = 'n', long)]
     numeric: bool,
     #[command(flatten)]
@@ -149,7 +149,7 @@ impl Servers {
         Listing::new(self.info, &self.servers).columns(columns).labels(labels).to_string()
     }
 
-    /// The same for programs, which also hear whose each virtual server is.
+    /// The same for programs, with the Service of each virtual server.
     pub(super) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
         let foreign = |id| match id {
             VirtualServerId::Address(address) => !has_element(&address, our_tables),

@@ -34,7 +34,7 @@ impl Daemon {
         })
     }
 
-    /// Asks it without a word.
+    /// Asks it, and says nothing if that takes long.
     pub(super) fn silent_client(&self) -> Client {
         Client::new(&self.control_socket)
     }

@@ -3,8 +3,6 @@
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
 //! terminal or printed. The names of Services come from the daemon, if there is one.
 
-#[cfg(test)]
-mod made_up;
 mod meter;
 mod names;
 mod sample;
@@ -37,16 +35,16 @@ use sample::Sample;
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
 pub(super) struct Top {
-    /// Seconds from one look to the next; the kernel itself counts every two
+    /// Refresh interval in seconds; the kernel itself counts every two
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// Look so many times, print each look, then end
+    /// Print so many times, then end
     #[arg(short = 'n', long, value_name = "NUMBER")]
     iterations: Option<NonZero<usize>>,
-    /// Print each look, as it does without a terminal
+    /// Print each time, as it does without a terminal
     #[arg(short = 'b', long)]
     batch: bool,
-    /// What comes first: the most of this, or names in their order
+    /// Sort column: the most first, names in their order
     #[arg(long, value_name = "COLUMN", default_value = "bytes")]
     sort: Column,
     #[command(flatten)]
@@ -55,7 +53,7 @@ pub(super) struct Top {
     daemon: Daemon,
 }
 
-/// The shortest and the longest time between two looks, in seconds.
+/// The shortest and the longest refresh interval, in seconds.
 const DELAYS: (f64, f64) = (0.1, 3600.0);
 
 fn seconds(text: &str) -> Result<Duration, String> {

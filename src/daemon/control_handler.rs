@@ -1,6 +1,6 @@
 //! Answers the requests of the control socket.
 
-use std::{error::Error, net::IpAddr, path::PathBuf, sync::Arc, time::Instant};
+use std::{error::Error, net::IpAddr, sync::Arc, time::Instant};
 
 use kubernetes::api::Watches;
 use reconciler::{Handle, SyncStatus, VirtualServerOwner};
@@ -98,29 +98,27 @@ impl Control for ControlHandler {
     }
 }
 
-/// What is known about the daemon.
+/// The daemon's description of itself, for `kube-ipvs status`.
 #[derive(Clone)]
 pub(super) struct Identity {
-    node_name: String,
+    node: String,
     begin: Instant,
-    source: Kind,
+    source: control::SourceInfo,
+    /// The state of an API server as the source.
+    watches: Watches,
     kernel: Option<control::KernelInfo>,
-}
-
-#[derive(Clone)]
-enum Kind {
-    Api { address: String, watches: Watches },
-    Directory(PathBuf),
 }
 
 impl Identity {
     /// Describes a daemon that has been the node's proxy since `begin`. The state of its source is in `watches`.
-    pub(super) fn new(node_name: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
+    pub(super) fn new(node: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
         let source = match source {
-            Source::Api(server) => Kind::Api { address: server.address.clone(), watches: watches.clone() },
-            Source::Directory { path, .. } => Kind::Directory(path.clone()),
+            Source::Api(server) => {
+                control::SourceInfo::ApiServer { address: server.address.clone(), watches: Vec::new() }
+            }
+            Source::Directory { path, .. } => control::SourceInfo::Manifests { directory: path.clone() },
         };
-        Self { node_name: node_name.to_owned(), begin, source, kernel: None }
+        Self { node: node.to_owned(), begin, source, watches: watches.clone(), kernel: None }
     }
 
     /// This description with the kernel that the daemon writes to, once it has been prepared.
@@ -129,16 +127,14 @@ impl Identity {
     }
 
     /// The description as of now.
-    pub(super) fn now(&self) -> control::DaemonInfo {
-        let source = match &self.source {
-            Kind::Api { address, watches } => {
-                control::SourceInfo::ApiServer { address: address.clone(), watches: watches.all() }
-            }
-            Kind::Directory(path) => control::SourceInfo::Manifests { directory: path.clone() },
-        };
+    fn now(&self) -> control::DaemonInfo {
+        let mut source = self.source.clone();
+        if let control::SourceInfo::ApiServer { watches, .. } = &mut source {
+            *watches = self.watches.all();
+        }
         control::DaemonInfo {
             version: VERSION.to_owned(),
-            node: self.node_name.clone(),
+            node: self.node.clone(),
             uptime: self.begin.elapsed(),
             source,
             kernel: self.kernel.clone(),

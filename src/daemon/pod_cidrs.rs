@@ -160,10 +160,10 @@ impl PodCidrGuard {
         let mut others = self.others.subscribe();
         match (self.in_use, others.wait_for(Option::is_some).await.map(|now| *now)) {
             (Some(in_use), Ok(Some(now))) => anyhow!(
-                "the Node's podCIDRs have changed from {in_use} to {now}, and detectLocalMode NodeCIDR goes by \
-                 them: start again"
+                "the Node's podCIDRs have changed from {in_use} to {now}, by which detectLocalMode \
+                 NodeCIDR recognises pods; exiting to be restarted"
             ),
-            // Nothing depends on them.
+            // They are not in use.
             _ => future::pending().await,
         }
     }
@@ -211,10 +211,10 @@ mod tests {
         assert_eq!(end(&[ours, ours, &[], ours]).await, None);
         assert_eq!(
             end(&[ours, &[], others]).await.unwrap(),
-            "the Node's podCIDRs have changed from 10.244.1.0/24,fd00::/64 to 10.244.9.0/24, and detectLocalMode \
-             NodeCIDR goes by them: start again"
+            "the Node's podCIDRs have changed from 10.244.1.0/24,fd00::/64 to 10.244.9.0/24, by which detectLocalMode \
+             NodeCIDR recognises pods; exiting to be restarted"
         );
-        assert_eq!(end(&[&[], others]).await, None, "nobody goes by them");
+        assert_eq!(end(&[&[], others]).await, None, "they are not in use");
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How often the node is checked again for a changed file: mending the node does not touch the file. Each check may
-/// make the kernel look for a module.
+/// make the kernel search for a module.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Returns the reason to exit when the file means something else than `settings` and `suits_node` accepts it.
@@ -43,7 +43,7 @@ pub(super) async fn configuration_changed(
     let reread = || reread().map(|read| Settings { warnings: settings.warnings.clone(), ..read });
     select! {
         () = other(path, settings, reread, suits_node, &unusable) => anyhow!(
-            "{path}: the configuration has changed; ending, to be started again with it",
+            "{path}: the configuration has changed; exiting to be restarted with it",
             path = path.display()
         ),
         never = unusable.tell(outbox.as_ref()) => match never {},
@@ -99,8 +99,7 @@ impl UnusableFile {
             cause: Cause::ConfigurationFile,
             subject: path.display().to_string(),
             what: format!("{cause}; going on with what was read before"),
-            remedy: "put it right before anything starts the daemon anew, which would end with this"
-                .to_owned(),
+            remedy: "fix it before the next restart: the daemon would not start".to_owned(),
         };
         if self.advice().as_ref() != Some(&advice) {
             advice.log_begin();
@@ -169,7 +168,7 @@ impl Credentials {
             match api_server::server(kubeconfig.as_deref(), master.as_deref()).await {
                 Ok(_) => {
                     return anyhow!(
-                        "{path}: what the API server is asked with has changed; ending, to be started again with it"
+                        "{path}: the way to the API server has changed; exiting to be restarted with it"
                     );
                 }
                 Err(error) if is_new => {
@@ -204,7 +203,7 @@ impl WatchedFile {
         Self { path, seen: Ok(Vec::new()), looks: 0 }
     }
 
-    /// A file whose current text is no change.
+    /// A file whose current text does not count as a change.
     fn known(path: PathBuf) -> Self {
         Self { seen: read(&path), path, looks: FAILED_LOOKS }
     }

@@ -7,7 +7,7 @@ use super::{
     node_table::{Finding, first_lines, table},
 };
 
-/// How many operations of a node are shown. A table that somebody has cleared is ten thousands.
+/// How many operations of a node are shown. A table that was cleared is ten thousands.
 const MOST_OPERATIONS: usize = 10;
 
 /// What is read of `kube-ipvs diff -o json`.
@@ -48,7 +48,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{
-        super::canned::{Canned, answers},
+        super::tests::canned::{Canned, answers},
         *,
     };
 

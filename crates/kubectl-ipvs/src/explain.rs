@@ -89,7 +89,7 @@ fn words(answer: &Answer) -> Vec<String> {
 /// Removes what each node has of its own.
 fn without_node(mut answer: Answer) -> Answer {
     answer.explanation.health_check = None;
-    // What another node has is no address of that node itself.
+    // The owner of an address depends on the node.
     let addresses = answer.explanation.parts.iter_mut().flat_map(|part| &mut part.addresses);
     addresses.for_each(|at| at.owner = None);
     let node_ports: Vec<_> = answer.explanation.parts.iter_mut().flat_map(node_ports_anywhere).collect();

@@ -68,8 +68,8 @@ pub(super) enum NoAnswer {
     /// kubectl, or `kube-ipvs` in the pod, has said why.
     #[error("{0}")]
     Failed(String),
-    /// The answer makes no sense: `kube-ipvs` there is of another version, perhaps.
-    #[error("its answer makes no sense")]
+    /// The answer cannot be read: `kube-ipvs` there is perhaps of another version.
+    #[error("its answer cannot be read, perhaps of another version")]
     Malformed(#[source] serde_json::Error),
 }
 

@@ -7,8 +7,6 @@
 //!
 //! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
 
-#[cfg(test)]
-mod canned;
 mod diff;
 mod explain;
 mod fleet;
@@ -127,19 +125,4 @@ impl Nodes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_plugin_is_known_by_the_name_of_its_file() {
-        for (program, expected) in [
-            ("kubectl-ipvs", true),
-            ("/usr/local/bin/kubectl-ipvs", true),
-            ("/usr/local/bin/kube-ipvs", false),
-            ("/opt/kubectl-ipvs/kube-proxy", false),
-            ("", false),
-        ] {
-            assert_eq!(is_called(OsStr::new(program)), expected, "{program}");
-        }
-    }
-}
+mod tests;

@@ -30,7 +30,7 @@ impl Pod {
     }
 }
 
-/// The names of the daemon's container. Somebody may have added another one to the pod.
+/// The names of the daemon's container. Another one may have been added to the pod.
 const CONTAINERS: [&str; 2] = ["kube-ipvs", "kube-proxy"];
 
 impl From<Item> for Pod {

@@ -42,7 +42,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{
-        super::canned::{Canned, answers},
+        super::tests::canned::{Canned, answers},
         *,
     };
 

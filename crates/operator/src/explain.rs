@@ -110,8 +110,8 @@ impl Answer {
         if let Some(owner) = &at.owner {
             let _ = write!(words, ", not bound: it is {owner}");
         }
-        if let Some(holder) = &at.held_by {
-            let _ = write!(words, ", but {holder} has it: its claim comes first");
+        if let Some(owner) = &at.held_by {
+            let _ = write!(words, ", but {owner} has it: its claim comes first");
         }
         if let Some(sources) = &at.allowed_sources {
             let _ = write!(words, ", {}", Sources(sources));

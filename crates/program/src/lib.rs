@@ -54,7 +54,7 @@ fn communicate(
     Bounds { time, output }: Bounds,
     deadline: Instant,
 ) -> Result<Output, Error> {
-    // What it has started itself may hold the pipes for longer than it lives: nobody waits for the threads.
+    // What it has started itself may hold the pipes for longer than it lives: the threads are not waited for.
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends before it has read everything prints the reason itself.
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;

@@ -1,4 +1,4 @@
-//! What the daemon tells.
+//! The daemon's part of a bug report.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What the kernel has: IPVS, kube-ipvs0, nf_tables.
+//! The kernel's part of a bug report: IPVS, kube-ipvs0, nf_tables.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -41,7 +41,7 @@ pub(super) fn items(daemon: &Daemon) -> Vec<Item> {
     items
 }
 
-/// How many connections are in which state. Whose they are is nobody else's business.
+/// How many connections are in which state. Whose they are is private.
 fn connections() -> anyhow::Result<String> {
     let text = File::open(list::CONNECTIONS).with_context(|| format!("cannot read {}", list::CONNECTIONS))?;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

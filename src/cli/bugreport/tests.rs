@@ -13,7 +13,7 @@ use service::{AddressExplanation, Explanation, ObjectName};
 use tokio::runtime::Runtime;
 
 use super::{
-    super::{parse, status::sample},
+    super::{parse, status::tests::sample},
     *,
 };
 use crate::{

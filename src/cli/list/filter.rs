@@ -8,6 +8,7 @@ use std::{
 };
 
 use ipvs::{ServiceAddress, VirtualServerId};
+use reconciler::VirtualServerOwner;
 use service::ObjectName;
 
 use super::super::question::Daemon;
@@ -122,8 +123,7 @@ pub(in crate::cli) struct Owners(HashMap<ServiceAddress, ObjectName>);
 impl Owners {
     /// Asks the daemon, for no more than two seconds.
     pub(in crate::cli) fn ask(daemon: &Daemon) -> Result<Self, AskError> {
-        let owners = daemon.silent_client().owners()?;
-        Ok(owners.into_iter().map(|owner| (owner.address, owner.service)).collect())
+        Ok(daemon.silent_client().owners()?.into())
     }
 
     /// The Service that owns a virtual server; `None` if no known Service does.
@@ -132,6 +132,12 @@ impl Owners {
             VirtualServerId::Address(address) => self.0.get(&address),
             VirtualServerId::Mark { .. } => None,
         }
+    }
+}
+
+impl From<Vec<VirtualServerOwner>> for Owners {
+    fn from(owners: Vec<VirtualServerOwner>) -> Self {
+        owners.into_iter().map(|owner| (owner.address, owner.service)).collect()
     }
 }
 

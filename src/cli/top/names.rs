@@ -1,17 +1,19 @@
 //! The Services that own addresses, as the daemon knows.
 
 use std::{
-    collections::HashMap,
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
 
-use ipvs::{ServiceAddress, VirtualServerId};
+use ipvs::VirtualServerId;
 use reconciler::VirtualServerOwner;
 use service::{ObjectName, one_line};
 
-use super::{super::output::Time, sample::Sample};
+use super::{
+    super::{list::Owners, output::Time},
+    sample::Sample,
+};
 use crate::serve::control::{AskError, Client, Control as _};
 
 /// The shortest time between two requests. The daemon reads no kernel to answer, but its writer can do nothing else
@@ -27,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct Names {
     daemon: Client,
-    known: HashMap<ServiceAddress, ObjectName>,
+    known: Owners,
     /// When the daemon answered last.
     learnt: Option<Instant>,
     /// When the last request ended.
@@ -44,9 +46,9 @@ impl Names {
         Self { daemon, ..Self::default() }
     }
 
-    /// The Service that owns an address, if known.
-    pub(super) fn owner(&self, address: &ServiceAddress) -> Option<&ObjectName> {
-        self.known.get(address)
+    /// The Service that owns a virtual server, if known.
+    pub(super) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
+        self.known.of(virtual_server)
     }
 
     /// The line with the age of the names, if the last request had no answer.
@@ -73,7 +75,8 @@ impl Names {
     }
 
     fn is_due(&self, sample: &Sample, now: Instant) -> bool {
-        let all_known = || sample.servers.iter().all(|(server, _)| self.knows(&server.config.id));
+        let is_known = |id| matches!(id, VirtualServerId::Mark { .. }) || self.owner(id).is_some();
+        let all_known = || sample.servers.iter().all(|(server, _)| is_known(server.config.id));
         self.asked.is_none_or(|asked| {
             let past = now.saturating_duration_since(asked);
             past >= MAX_AGE || (past >= MIN_INTERVAL && !all_known())
@@ -104,16 +107,9 @@ impl Names {
     }
 
     pub(super) fn learn(&mut self, owners: Vec<VirtualServerOwner>, now: Instant) {
-        self.known = owners.into_iter().map(|owner| (owner.address, owner.service)).collect();
+        self.known = owners.into();
         self.learnt = Some(now);
         self.missing = None;
-    }
-
-    fn knows(&self, id: &VirtualServerId) -> bool {
-        match id {
-            VirtualServerId::Address(address) => self.known.contains_key(address),
-            VirtualServerId::Mark { .. } => true,
-        }
     }
 }
 

@@ -99,7 +99,7 @@ impl SynRecv {
 mod tests {
     use ipvs::Family;
 
-    use super::{super::made_up::vip, *};
+    use super::{super::tests::made_up::vip, *};
 
     const CONNECTIONS: &str = "\
 Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData

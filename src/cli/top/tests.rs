@@ -1,13 +1,12 @@
+pub(in crate::cli::top) mod made_up;
+
 use operator::{
     output::{Format, one_of_many},
     top::text,
 };
 
-use super::{
-    super::documented::assert_documented,
-    made_up::{frame, server, traffic, vip},
-    *,
-};
+use super::{super::documented::assert_documented, *};
+use made_up::{frame, server, traffic, vip};
 
 #[test]
 fn a_frame_is_a_table_of_services_with_their_real_servers() {

@@ -12,7 +12,7 @@ use crate::node::advice::Recheck;
 
 /// Signals that the first sync has ended, with any result.
 ///
-/// Nobody subscribes to nf_tables or VIPs before. The first sync reads everything anyway, and a subscriber is sent a message
+/// Changes of nf_tables and VIPs are not subscribed to before. The first sync reads everything anyway, and a subscriber is sent a message
 /// for each of the tens of thousands of elements and VIPs written: to make it (for elements only then,
 /// `nfnetlink_has_listeners` in net/netfilter/nfnetlink.c) and to wake the reader takes longer than writing them. No change
 /// of others is lost: a new subscriber begins by reading everything.
@@ -51,13 +51,16 @@ pub(super) async fn resubscribing<M, E: Error + 'static, T>(
                 Ok(end) => return end,
                 Err(error) => {
                     warn!(
-                        "no longer told of changes to {what}, subscribing again: {}",
+                        "notifications of {what} were lost, subscribing again: {}",
                         one_line(error.as_ref())
                     );
                 }
             },
             Err(error) => {
-                warn!("not told of changes to {what}, the periodic sync sees them: {}", one_line(&error));
+                warn!(
+                    "cannot subscribe to changes of {what}, the periodic sync finds them: {}",
+                    one_line(&error)
+                );
             }
         }
         sleep(PAUSE).await;

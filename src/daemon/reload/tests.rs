@@ -57,9 +57,7 @@ async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
 async fn a_config_map_that_is_swapped_ends_the_daemon() {
     let volume = volume("ipvs: {scheduler: rr}\n");
     let ended = ending(&volume, || publish(&volume, "..2", "ipvs: {scheduler: lc}\n")).await.unwrap();
-    assert!(
-        ended.ends_with("config.conf: the configuration has changed; ending, to be started again with it")
-    );
+    assert!(ended.ends_with("config.conf: the configuration has changed; exiting to be restarted with it"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -195,10 +195,13 @@ fn read_answer(stream: impl Read, most: u64) -> io::Result<String> {
     let mut answer = String::new();
     let length = BufReader::new(stream).take(most).read_line(&mut answer)?;
     if u64::try_from(length).is_ok_and(|length| length == most) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
     }
     if answer.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up without an answer"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the daemon closed the connection without an answer",
+        ));
     }
     Ok(answer)
 }
@@ -210,6 +213,6 @@ mod tests {
     #[test]
     fn an_answer_without_an_end_is_given_up() {
         let refused = read_answer(io::repeat(b' '), 1 << 20).unwrap_err();
-        assert_eq!(refused.to_string(), "its answer has no end");
+        assert_eq!(refused.to_string(), "the answer is too long");
     }
 }

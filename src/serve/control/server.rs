@@ -250,7 +250,7 @@ async fn gone(stream: &UnixStream) -> io::Error {
 }
 
 /// Whether the peer is root or our own user. The modes of the socket and its directory keep others out already,
-/// unless somebody changed them.
+/// unless they were changed.
 fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
     let uid = stream.peer_cred()?.uid();
     Ok(uid == 0 || uid == geteuid().as_raw())

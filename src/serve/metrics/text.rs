@@ -41,6 +41,11 @@ impl Display for Kind {
 pub(crate) struct Page(String);
 
 impl Page {
+    /// An empty page, with room for so many bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(String::with_capacity(bytes))
+    }
+
     /// Begins a metric, whose samples follow.
     pub(crate) fn head(&mut self, name: &str, kind: Kind, help: &str) {
         _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::canned::{Canned, answers},
+    super::tests::canned::{Canned, answers},
     *,
 };
 

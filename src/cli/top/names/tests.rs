@@ -5,8 +5,8 @@ use std::{
 
 use super::{
     super::{
-        made_up::{server, vip},
         sample::{Sample, SynRecv},
+        tests::made_up::{server, vip},
     },
     *,
 };
@@ -62,13 +62,13 @@ fn names_stay_when_the_daemon_has_gone_and_how_old_they_are_is_said() {
     names.refresh(&sample(), Instant::now());
     answer(&daemon, vec![web()]);
     names.wait();
-    assert_eq!((names.owner(&vip(10, 80)), names.doubt(Instant::now())), (Some(&web().service), None));
+    assert_eq!((names.owner(vip(10, 80).into()), names.doubt(Instant::now())), (Some(&web().service), None));
 
     drop(daemon);
     let learnt = names.learnt.unwrap();
     names.refresh(&sample(), learnt + MAX_AGE);
     names.wait();
-    assert_eq!(names.owner(&vip(10, 80)), Some(&web().service));
+    assert_eq!(names.owner(vip(10, 80).into()), Some(&web().service));
     let doubt = names.doubt(learnt + Duration::from_secs(62)).unwrap();
     assert!(doubt.starts_with("names as of 62 s ago: no daemon answers at "), "{doubt}");
 }

@@ -15,7 +15,7 @@ use super::{
 };
 
 const HELP: &str = "\
-What goes through each Service, from one look to the next.
+The traffic of each Service since the last refresh.
 
   q, Ctrl-C      quit
   n              sort by name

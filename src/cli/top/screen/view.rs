@@ -1,11 +1,11 @@
-//! What is looked at, and what keys change of it. Knows no terminal.
+//! The part of the table that is shown, and how keys change it. Independent of the terminal.
 
 use std::time::Duration;
 
 use operator::top::{self, Cells, Column, Frame};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The part of the table that is looked at, and its order.
+/// The part of the table that is shown, and its order.
 pub(super) struct View {
     frame: Option<Frame>,
     /// The length of the longest name in it, without real servers and with them.
@@ -168,7 +168,7 @@ impl View {
         if self.real_servers { all } else { services }
     }
 
-    /// The time from one look to the next.
+    /// The refresh interval.
     pub(super) fn delay(&self) -> Duration {
         self.delay
     }

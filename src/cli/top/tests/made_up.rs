@@ -9,7 +9,7 @@ use ipvs::{
 
 use reconciler::VirtualServerOwner;
 
-use super::{
+use super::super::{
     Frame,
     meter::Meter,
     names::Names,
@@ -17,12 +17,12 @@ use super::{
 };
 
 /// `TCP 10.96.0.LAST:PORT`.
-pub(super) fn vip(last: u8, port: u16) -> ServiceAddress {
+pub(in crate::cli::top) fn vip(last: u8, port: u16) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, last].into(), port }
 }
 
 /// So many packets both ways, of a hundred bytes in and a thousand out; a connection for each ten.
-pub(super) fn stats(packets: u64) -> Stats {
+pub(in crate::cli::top) fn stats(packets: u64) -> Stats {
     let mut stats = Stats::default();
     stats.connections = packets / 10;
     (stats.packets_in, stats.packets_out) = (packets, packets);
@@ -32,7 +32,7 @@ pub(super) fn stats(packets: u64) -> Stats {
 
 /// With the packets of the virtual server, and of its real servers 10.244.0.LAST:8080 each the packets, which are its
 /// active connections too.
-pub(super) fn server(
+pub(in crate::cli::top) fn server(
     id: impl Into<VirtualServerId>,
     packets: u64,
     real_servers: &[(u8, u32)],
@@ -47,7 +47,7 @@ pub(super) fn server(
 }
 
 /// Two addresses are of default/web, one of default/dns.
-pub(super) fn names() -> Names {
+pub(in crate::cli::top) fn names() -> Names {
     let owner = |address, service: &str| VirtualServerOwner {
         address,
         service: service.parse().unwrap(),
@@ -65,7 +65,7 @@ pub(super) fn names() -> Names {
 
 /// What two samples, two seconds apart, make. There are 30 connections in SYN_RECV, at 10.96.0.10:80 ->
 /// 10.244.0.1:8080.
-pub(super) fn frame(
+pub(in crate::cli::top) fn frame(
     before: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
     now: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
 ) -> Frame {
@@ -78,8 +78,8 @@ pub(super) fn frame(
     meter.frame(&later, &names).unwrap()
 }
 
-/// The traffic of three Services, and of one that nobody knows.
-pub(super) fn traffic() -> Frame {
+/// The traffic of three Services, and of a firewall mark.
+pub(in crate::cli::top) fn traffic() -> Frame {
     let mark = VirtualServerId::Mark { family: ipvs::Family::V4, mark: 7 };
     frame(
         vec![

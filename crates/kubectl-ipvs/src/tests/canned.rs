@@ -8,14 +8,14 @@ use std::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{
+use super::super::{
     fleet::{Answered, NoAnswer, ask},
     pod::Pod,
 };
 
 /// What happens when a node is asked.
 #[derive(Clone, Debug)]
-pub(super) enum Canned {
+pub(crate) enum Canned {
     Answers {
         code: i32,
         stdout: String,
@@ -28,12 +28,12 @@ pub(super) enum Canned {
 
 impl Canned {
     /// An answer, and the exit code.
-    pub(super) fn answer(code: i32, json: &Value) -> Self {
+    pub(crate) fn answer(code: i32, json: &Value) -> Self {
         Self::Answers { code, stdout: json.to_string(), stderr: String::new() }
     }
 
     /// The same, with words on standard error.
-    pub(super) fn saying(self, words: &str) -> Self {
+    pub(crate) fn saying(self, words: &str) -> Self {
         match self {
             Self::Answers { code, stdout, stderr } => {
                 Self::Answers { code, stdout, stderr: format!("{stderr}{words}\n") }
@@ -57,13 +57,13 @@ impl Canned {
 }
 
 /// The pod of a node.
-pub(super) fn pod(node: &str, phase: &str) -> Pod {
+pub(crate) fn pod(node: &str, phase: &str) -> Pod {
     let [node, phase] = [node, phase].map(str::to_owned);
     Pod { name: format!("kube-ipvs-{node}"), node, container: "kube-ipvs".to_owned(), phase }
 }
 
 /// What these nodes answer.
-pub(super) fn answers<T: DeserializeOwned + Send>(nodes: &[(&str, Canned)]) -> Vec<Answered<T>> {
+pub(crate) fn answers<T: DeserializeOwned + Send>(nodes: &[(&str, Canned)]) -> Vec<Answered<T>> {
     let pods = nodes.iter().map(|(node, canned)| pod(node, canned.phase())).collect();
     let canned = |of: &Pod| nodes.iter().find(|(node, _)| of.node == *node).unwrap().1.output();
     ask(pods, &[], canned)
