@@ -45,6 +45,7 @@ impl Counters {
 
     /// The counters' growth since `before`. A counter that is less than before was set to zero in between
     /// (`ipvsadm -Z`), or is that of a server which was deleted and added again.
+    #[must_use]
     pub fn since(self, before: Self) -> Self {
         let since = |now: u64, before| now.checked_sub(before).unwrap_or(now);
         Self {
