@@ -63,7 +63,7 @@ fn bash_completes_services_where_one_is_expected() {
 }
 
 #[test]
-fn the_other_shells_have_a_script_too_and_ask_for_services() {
+fn scripts_for_zsh_and_fish_are_printed_and_name_the_command_for_services() {
     for (shell, start, asks) in [
         ("zsh", "#compdef kube-ipvs", ":_kube_ipvs_services'"),
         ("fish", "complete -c kube-ipvs", "explain list"),
