@@ -45,7 +45,7 @@ fn the_version_is_asked_for_and_told() {
 }
 
 #[test]
-fn the_command_version_succeeds_without_a_daemon_and_says_why_there_is_no_other_version() {
+fn version_succeeds_without_a_daemon_and_says_why_there_is_no_other_version() {
     let output = kube_ipvs(&["version", "--control-socket=/nonexistent/control.sock"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -200,8 +200,8 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
     }
 }
 
-/// With more and more address space, up to where there is room for the threads. With very little there is no room for
-/// the program itself, of which nobody but the system can tell.
+/// With the least address space in which the program comes as far as its own code, found by bisection: there is no room for the
+/// threads. With less there is no room for the program itself, which only the system can report.
 #[test]
 fn threads_that_cannot_be_started_are_one_line_and_no_panic() {
     let server = "clusters: [{name: c, cluster: {server: 'http://nowhere.invalid:6443'}}]\n\
@@ -209,23 +209,31 @@ fn threads_that_cannot_be_started_are_one_line_and_no_panic() {
     let (_directory, kubeconfig) = file("kubeconfig", server);
     let without_daemon = format!("explain a/b -- --kubeconfig={}", kubeconfig.display());
     for arguments in ["--kubeconfig=/nonexistent", &without_daemon] {
-        let refused = (20_000..2_000_000).step_by(500).find_map(|kilobytes| {
-            let limited = format!("ulimit -v {kilobytes}; exec timeout 5 \"$0\" {arguments}");
-            let program = env!("CARGO_BIN_EXE_kube-ipvs");
-            let output = Command::new("bash").args(["-c", &limited, program]).output().unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            // Rust's library itself panics before `main` where it has no room for its handler of overflows, and aborts.
-            let before_main = output.status.code().is_none()
-                && said.contains("failed to allocate an alternative stack")
-                && said.contains("fatal runtime error: initialization or cleanup bug");
-            assert!(before_main || !said.contains("panicked"), "{arguments}, {kilobytes} kB: {said}");
-            // Before, the loader or the allocator gives up, by a signal.
-            matches!(output.status.code(), Some(1 | 124)).then_some(said)
-        });
-        let refused = refused.unwrap_or_default();
+        let (mut too_little, mut enough) = (20_000, 2_000_000);
+        let mut refused = String::new();
+        while enough - too_little > 500 {
+            let kilobytes = u32::midpoint(too_little, enough);
+            match with_address_space(kilobytes, arguments) {
+                Some(said) => (enough, refused) = (kilobytes, said),
+                None => too_little = kilobytes,
+            }
+        }
         let threads = "kube-ipvs: cannot start the threads of the runtime: Resource temporarily unavailable (os error 11)";
         assert_eq!(refused.lines().last(), Some(threads), "{arguments}: {refused}");
     }
+}
+
+/// What the program says within this much address space, if it comes as far as its own code. Before that the loader or the
+/// allocator ends it by a signal, or Rust's library panics, which has no room for its handler of overflows.
+fn with_address_space(kilobytes: u32, arguments: &str) -> Option<String> {
+    let limited = format!("ulimit -v {kilobytes}; exec timeout 5 \"$0\" {arguments}");
+    let output =
+        Command::new("bash").args(["-c", &limited, env!("CARGO_BIN_EXE_kube-ipvs")]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let before_main =
+        output.status.code().is_none() && said.contains("failed to allocate an alternative stack");
+    assert!(before_main || !said.contains("panicked"), "{arguments}, {kilobytes} kB: {said}");
+    matches!(output.status.code(), Some(1 | 124)).then_some(said)
 }
 
 #[test]

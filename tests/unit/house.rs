@@ -11,8 +11,7 @@ use crate::support::documents;
 const FIGURES: &str = "tests/house.toml";
 
 /// Folders with code that does not ship.
-const TOOLS: [&str; 8] = [
-    "benches/",
+const TOOLS: [&str; 7] = [
     "crates/cluster/",
     "crates/fuzz-targets/",
     "crates/guest/",

@@ -46,7 +46,7 @@ fn bash_completes_commands_flags_and_values() {
 }
 
 #[test]
-fn the_other_shells_have_a_script_too() {
+fn scripts_for_zsh_and_fish_are_printed() {
     for (shell, start) in [("zsh", "#compdef kube-ipvs"), ("fish", "complete -c kube-ipvs")] {
         let script = kube_ipvs(&["completion", shell]);
         assert!(script.lines().any(|line| line.starts_with(start)), "{shell}:\n{script}");

@@ -88,7 +88,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         let name = image.rsplit('/').next().and_then(|last| last.split(':').next()).unwrap_or_default();
         let (program, place) = match name {
             "pause" => {
-                images.add(&image, &[&pause_layer], &Call::of(&["/pause"]))?;
+                images.add(&image, &[&pause_layer], &Call::to(&["/pause"]))?;
                 continue;
             }
             "coredns" => (coredns.clone(), "coredns".to_owned()),
@@ -100,7 +100,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         };
         let layer = images.layer(|root| copy(&program, &root.join(&place)))?;
         // CoreDNS' manifest gives arguments alone; the others are called by name.
-        let call = if name == "coredns" { Call::of(&["/coredns"]) } else { Call::default() };
+        let call = if name == "coredns" { Call::to(&["/coredns"]) } else { Call::default() };
         images.add(&image, &[&tools_layer, &layer], &call)?;
     }
 
@@ -110,7 +110,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         images.add(&format!("{TESTS}/agnhost:{tag}"), &with_agnhost, &call)?;
     }
     for tag in ["1.27.0-2", "1.28.0-2"] {
-        let call = Call::of(&["/agnhost", "netexec", "--http-port=80"]);
+        let call = Call::to(&["/agnhost", "netexec", "--http-port=80"]);
         images.add(&format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
     }
     let shell = Call { entrypoint: &[], command: &["sh"] };
@@ -120,7 +120,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
     images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.9", &[&tools_layer], &shell)?;
     let regression = "regression-issue-74839";
     let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
-    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
+    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::to(&["/regression-issue-74839"]))?;
     let flannel = FLANNEL.built()?;
     let plugin = images.layer(|root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
     let daemon = images.layer(|root| {
@@ -150,7 +150,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn of(entrypoint: &'a [&'a str]) -> Self {
+    fn to(entrypoint: &'a [&'a str]) -> Self {
         Self { entrypoint, command: &[] }
     }
 }

@@ -115,14 +115,14 @@ fn kubectl(arguments: &[OsString]) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
 
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
     #[test]
     fn every_cluster_command_that_a_document_shows_parses() {
         let mut seen = 0;
-        for Shown { page, mut words } in documents::commands().unwrap() {
+        for Shown { page, mut words } in workspace::shown_commands().unwrap() {
             match words.first().map(String::as_str) {
                 Some("cluster") => drop(words.remove(0)),
                 Some("e2e") => {}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::process;
+use guest::programs;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -249,7 +249,7 @@ impl NodeProcess {
         let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inside);
         // One may have ended meanwhile.
         let stats = processes.filter_map(|process| fs::read_to_string(process.join("stat")).ok());
-        Ok(stats.filter_map(|stat| process::processor_times(&stat)).flatten().sum())
+        Ok(stats.filter_map(|stat| programs::processor_times(&stat)).flatten().sum())
     }
 
     fn pid(&self) -> Option<Pid> {

@@ -21,13 +21,10 @@
 pub mod api_server;
 pub mod archive;
 pub mod cache;
-pub mod documents;
 pub mod go;
-pub mod image_program;
 pub mod needs;
 pub mod oci;
 pub mod platform;
-pub mod process;
 pub mod programs;
 pub mod source;
 pub mod workspace;
@@ -36,7 +33,6 @@ mod debian;
 mod kernel;
 mod qemu;
 mod relay;
-mod script;
 mod uml;
 
 use std::{
@@ -50,8 +46,7 @@ use std::{
 use anyhow::Context as _;
 pub use debian::root as debian_root;
 pub use kernel::{Kernel, KernelArgs};
-pub use relay::{EndedEarly, Tap};
-pub use script::quoted;
+pub use relay::{EndedEarly, Tap, quoted};
 pub use uml::{binary as user_mode_linux, processor};
 
 /// The exit code of a command that was killed because it took too long, as `timeout(1)` has it.

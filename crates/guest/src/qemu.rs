@@ -29,7 +29,7 @@ use crate::{
     platform::Platform,
     programs,
     relay::{self, Tap},
-    script, supervised,
+    supervised,
 };
 
 const INIT: &str = include_str!("qemu/init.sh");
@@ -162,7 +162,7 @@ fn tree(
         // What testkit's `patience` looks at.
         environment.push(("KUBE_IPVS_EMULATED".into(), "1".into()));
     }
-    tree.text("/xtask/command", 0o644, script::command(&environment, &directory, command))?;
+    tree.text("/xtask/command", 0o644, relay::script_for(&environment, &directory, command))?;
     Ok(tree)
 }
 
@@ -228,11 +228,11 @@ fn settings(guest: &Guest) -> anyhow::Result<OsString> {
         let path = if guest.kernel.platform().is_here() { here()? } else { elsewhere.into() };
         settings.push(name);
         settings.push("=");
-        settings.push(script::quoted(path.as_os_str()));
+        settings.push(relay::quoted(path.as_os_str()));
         settings.push("\n");
     }
     settings.push("share=");
-    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
     settings.push("\naddress=");
     settings.push(if guest.forward.is_some() { ADDRESS } else { "" });
     settings.push("\n");

@@ -1,4 +1,4 @@
-//! Which sources these are, as git has them.
+//! Which sources these are, as git has them, and the program of the version before.
 
 use std::{fs, path::PathBuf, process::Command};
 

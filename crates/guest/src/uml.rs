@@ -22,7 +22,7 @@ use nix::{
 use crate::{
     Guest, TIMED_OUT, job_directory, programs,
     relay::{self, Tap},
-    script, supervised,
+    supervised,
 };
 
 const INIT: &str = include_str!("uml/init.sh");
@@ -48,7 +48,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     fs::write(file("settings"), settings(guest)?.as_encoded_bytes())?;
     fs::write(
         file("command"),
-        script::command(&guest.environment(), &directory, command).as_encoded_bytes(),
+        relay::script_for(&guest.environment(), &directory, command).as_encoded_bytes(),
     )?;
     for output in ["stdout", "stderr"] {
         fs::write(file(output), "")?;
@@ -91,9 +91,9 @@ pub fn processor(lane: usize) -> anyhow::Result<usize> {
 fn settings(guest: &Guest) -> anyhow::Result<OsString> {
     let busybox = programs::find("busybox").context("busybox is missing")?;
     let mut settings = OsString::from("busybox=");
-    settings.push(script::quoted(busybox.as_os_str()));
+    settings.push(relay::quoted(busybox.as_os_str()));
     settings.push("\nshare=");
-    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
     settings.push("\n");
     Ok(settings)
 }

@@ -35,7 +35,10 @@ use data_plane::processor_clock::{self, Answering};
 pub(crate) use figures::Percentiles;
 use figures::{Figures, Measured};
 use guest::{
-    Guest, Kernel, KernelArgs, TIMED_OUT, go::control_plane, image_program, platform::Platform, workspace,
+    Guest, Kernel, KernelArgs, TIMED_OUT,
+    go::control_plane,
+    platform::{self, Platform},
+    workspace,
 };
 use report::{Machine, Report};
 use tempfile::TempDir;
@@ -115,7 +118,7 @@ fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
         myself: workspace::release_lab()?,
-        kube_ipvs: image_program::build(Platform::HERE)?,
+        kube_ipvs: platform::build_program(Platform::HERE)?,
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
     };

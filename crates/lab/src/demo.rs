@@ -14,7 +14,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use guest::{Guest, KernelArgs, image_program, platform::Platform, workspace};
+use guest::{
+    Guest, KernelArgs,
+    platform::{self, Platform},
+    workspace,
+};
 use testkit::{control_plane::ControlPlane, daemon::Daemon, lab::Host};
 
 /// The command line of `cargo xtask demo`.
@@ -67,7 +71,7 @@ fn programs(platform: Platform) -> anyhow::Result<(PathBuf, PathBuf)> {
         return Ok((workspace::daemon()?, workspace::myself()?));
     }
     // Emulated, the optimised one is worth the wait for it.
-    Ok((image_program::build(platform)?, platform.program("kube-ipvs-lab", "lab")?))
+    Ok((platform::build_program(platform)?, platform.program("kube-ipvs-lab", "lab")?))
 }
 
 /// The source of Services.

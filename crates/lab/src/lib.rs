@@ -63,7 +63,7 @@ pub fn run() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
@@ -71,7 +71,7 @@ mod tests {
     fn every_lab_command_that_a_document_shows_parses() {
         let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures"];
         let mut seen = 0;
-        for Shown { page, mut words } in documents::commands().unwrap() {
+        for Shown { page, mut words } in workspace::shown_commands().unwrap() {
             if !ours.contains(&words[0].as_str()) {
                 continue;
             }

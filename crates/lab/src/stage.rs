@@ -17,7 +17,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use guest::{Guest, Kernel, TIMED_OUT, api_server, image_program, platform::Platform, workspace};
+use guest::{
+    Guest, Kernel, TIMED_OUT, api_server,
+    platform::{self, Platform},
+    workspace,
+};
 use kernel_state::KernelState;
 use objects::Write;
 use serde::Serialize;
@@ -49,7 +53,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// kube-ipvs as it is in the container image.
     pub(crate) fn new() -> Result<Self> {
-        let kube_ipvs = image_program::build(Platform::HERE)?;
+        let kube_ipvs = platform::build_program(Platform::HERE)?;
         let kube_proxy = guest::go::control_plane::kube_proxy()?;
         Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy })
     }

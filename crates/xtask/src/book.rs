@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let (root, book) = (workspace::root(), workspace::root().join("target/book"));
     files::make_anew(&book)?;
     let pages = book.join("pages");
-    let contents = contents::of(&root)?;
+    let contents = contents::read(&root)?;
     for page in contents.pages() {
         let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
         files::write(&pages.join(page), links::to_the_site(page, &text, &contents)?.as_bytes())?;

@@ -16,9 +16,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use guest::{
-    image_program,
     oci::{Compression, Descriptor, Document, Labels, Layer, Layout},
-    platform::Platform,
+    platform::{self, Platform},
     source::Source,
     workspace,
 };
@@ -57,8 +56,8 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
     let notices = notices::text()?;
     let (mut images, mut documents, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for &platform in platforms {
-        let program = image_program::build(platform)?;
-        let sbom = image_program::sbom(&program)?;
+        let program = platform::build_program(platform)?;
+        let sbom = platform::sbom(&program)?;
         let file = directory.join(format!("kube-ipvs-{VERSION}-{}.cdx.json", platform.architecture()));
         fs::write(&file, &sbom).with_context(|| file.display().to_string())?;
         files.push(file);

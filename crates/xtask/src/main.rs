@@ -109,14 +109,14 @@ fn with(task: Task, run: impl FnOnce() -> Result<ExitCode>) -> Result<ExitCode> 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
     /// What `bench` and the other commands of `lab` are given is tried there.
     #[test]
     fn every_command_that_a_document_shows_is_one_of_ours() {
-        let shown = documents::commands().unwrap();
+        let shown = workspace::shown_commands().unwrap();
         assert!(shown.len() > 30, "{}", shown.len());
         for Shown { page, mut words } in shown {
             words.insert(0, "cargo xtask".to_owned());

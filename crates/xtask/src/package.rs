@@ -7,7 +7,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use guest::{go::NFPM, image_program, platform::Platform, programs, source::Source, workspace};
+use guest::{
+    go::NFPM,
+    platform::{self, Platform},
+    programs,
+    source::Source,
+    workspace,
+};
 
 use crate::{files, image::Platforms, usr_share};
 
@@ -23,7 +29,7 @@ pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     let release = format!("0.{}", source.time.replace(|letter: char| !letter.is_ascii_digit(), ""));
     let version = Version { version: VERSION, release: &release };
     for &platform in platforms.chosen() {
-        image_program::build(platform)?;
+        platform::build_program(platform)?;
         write(version, platform, &source, usr_share.path(), &directory)?;
     }
     for file in files::list(&directory)? {
@@ -65,7 +71,7 @@ pub(crate) fn write(
             .env("VERSION", version.version)
             .env("RELEASE", version.release)
             .env("ARCHITECTURE", platform.architecture())
-            .env("PROGRAM", image_program::built(platform))
+            .env("PROGRAM", platform::built_program(platform))
             .env("USR_SHARE", usr_share)
             .env("SOURCE_DATE_EPOCH", source.seconds.to_string());
         programs::run(&mut command)?;

@@ -81,7 +81,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn tests_that_were_not_selected_are_not_counted_and_those_that_skip_themselves_say_why() {
+    fn tests_not_selected_are_not_counted_and_those_that_skip_themselves_say_why() {
         let report = r#"<testsuites><testsuite>
             <testcase name="[BeforeSuite]" status="passed" time="1"></testcase>
             <testcase name="[It] a passes" status="passed" time="2.5"></testcase>

@@ -223,7 +223,7 @@ fn measure(application: &Application<'_>) -> Result<()> {
                 costs.push(cost_of_one(application, kind)?);
             }
         }
-        let (masqueraded, direct) = (Spread::of(masqueraded)?, Spread::of(direct)?);
+        let (masqueraded, direct) = (Spread::over(masqueraded)?, Spread::over(direct)?);
         println!("{}: {masqueraded} masqueraded, {direct} with direct return", kind.name());
         ensure!(direct.median < masqueraded.median, "{}: direct return costs the entrance more", kind.name());
     }
@@ -260,7 +260,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(mut costs: Vec<f64>) -> Result<Self> {
+    fn over(mut costs: Vec<f64>) -> Result<Self> {
         costs.sort_by(f64::total_cmp);
         let [least, .., most] = costs[..] else { anyhow::bail!("measured too seldom") };
         let median = costs.get(costs.len() / 2).copied().unwrap_or(most);

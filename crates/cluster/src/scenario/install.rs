@@ -10,7 +10,10 @@ pub(super) mod mishaps;
 use std::{fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::{image_program, platform::Platform, workspace};
+use guest::{
+    platform::{self, Platform},
+    workspace,
+};
 use serde_json::Value;
 
 use super::clients::{Clients, RATE};
@@ -192,7 +195,7 @@ fn plugins() -> Result<PathBuf> {
     let plugins = state::directory().join("plugins");
     let plugin = plugins.join("kubectl-ipvs");
     fs::create_dir_all(&plugins).with_context(named(&plugins))?;
-    match symlink(image_program::built(Platform::HERE), &plugin) {
+    match symlink(platform::built_program(Platform::HERE), &plugin) {
         // It leads to the same place each time.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made.with_context(named(&plugin)),

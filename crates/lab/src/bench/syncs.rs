@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::process::processor_times;
+use guest::programs::processor_times;
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::{
     daemon::eventually_within,

@@ -151,6 +151,6 @@ impl Screen {
     fn picture(self, bytes: &[u8]) -> String {
         let mut parser = Parser::new(self.height, self.width, 0);
         parser.process(bytes);
-        svg::of(parser.screen())
+        svg::draw(parser.screen())
     }
 }

@@ -4,7 +4,7 @@ use std::{fs, ops::Sub};
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use guest::{go::control_plane, process::processor_times, workspace};
+use guest::{go::control_plane, programs::processor_times, workspace};
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
 use kube::{
     Api, Client,

@@ -41,7 +41,7 @@ const FOR_DEVELOPERS: [&str; 9] = [
 ];
 
 /// Reads it.
-pub(super) fn of(root: &Path) -> Result<Contents> {
+pub(super) fn read(root: &Path) -> Result<Contents> {
     let page = |path: &str| -> Result<Page> {
         let text = fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?;
         let title = text.lines().find_map(|line| line.strip_prefix("# "));

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn links_to_pages_stay_and_others_lead_to_the_repository() {
-        let contents = contents::of(&workspace::root()).unwrap();
+        let contents = contents::read(&workspace::root()).unwrap();
         let text = "[a](faq.md#x) [b](../Cargo.toml) [c](#here) [d](https://example.com) ![e](pictures/a.png)\n\
                     ```text\n[f](../Cargo.toml)\n```\n[g](../LICENSE)";
         let expected = text

@@ -9,7 +9,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use guest::{
-    archive, archive::sha256, go::CLIENTS, image_program, platform::Platform, programs::run, workspace,
+    archive,
+    archive::sha256,
+    go::CLIENTS,
+    platform::{self, Platform},
+    programs::run,
+    workspace,
 };
 
 use crate::files;
@@ -27,7 +32,7 @@ pub(super) fn write_program(
     let programs = top.join("bin");
     fs::create_dir_all(&programs).context("making a directory for programs")?;
     let program = programs.join("kube-ipvs");
-    fs::copy(image_program::built(platform), &program).context("copying kube-ipvs")?;
+    fs::copy(platform::built_program(platform), &program).context("copying kube-ipvs")?;
     // kubectl finds its plugin under this name.
     symlink("kube-ipvs", programs.join("kubectl-ipvs")).context("linking kubectl-ipvs")?;
     run(Command::new("cp").arg("-r").arg(usr_share).arg(top.join("share")))?;

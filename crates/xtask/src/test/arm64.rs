@@ -6,7 +6,11 @@
 use std::{ffi::OsString, path::Path, process::Command, sync::Mutex, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{Guest, KernelArgs, image_program, platform::Platform, quoted, workspace};
+use guest::{
+    Guest, KernelArgs,
+    platform::{self, Platform},
+    quoted, workspace,
+};
 
 use super::summary::Report;
 
@@ -47,7 +51,7 @@ fn tests(kernel: &KernelArgs) -> Result<Report> {
     let crates = Platform::Arm64.executables(&[&of_crates[..], &packages].concat())?;
     let of_program = ["test", "--no-run", "--package", "kube-ipvs", "--test", "kernel"];
     let program = Platform::Arm64.executables(&[&of_program[..]].concat())?;
-    let daemon = image_program::build(Platform::Arm64)?;
+    let daemon = platform::build_program(Platform::Arm64)?;
 
     let mut lines = Vec::new();
     for (name, path) in &crates {
