@@ -195,7 +195,7 @@ impl Daemon<'_> {
         let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
         oom::adjust(self.settings.oom_score_adj);
         self.announce(&opened);
-        self.work(opened, guard, shown).await
+        Box::pin(self.work(opened, guard, shown)).await
     }
 
     fn announce(&self, OpenedKernel { binding, families, .. }: &OpenedKernel) {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     daemon::WithoutDaemon,
-    serve::control::{Control as _, Difference},
+    serve::control::{Control, Difference},
 };
 
 /// The exit code if something differs, as of diff.
@@ -34,7 +34,7 @@ pub(super) fn diff(question: &Question) -> anyhow::Result<ExitCode> {
 fn compare(question: &Question) -> anyhow::Result<Plan> {
     let look =
         |node: &mut WithoutDaemon<'_>| Ok(Difference { plan: node.compare()?, troubles: node.doubts() });
-    let Difference { plan, troubles } = question.answer(|daemon| daemon.diff(), look)?;
+    let Difference { plan, troubles } = question.answer(Control::diff, look)?;
     doubt(&troubles);
     print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;
     Ok(plan)

@@ -83,10 +83,10 @@ impl Args {
         let mut decisive = Vec::new();
         while let Some(word) = words.next() {
             let name = word.to_string_lossy();
-            let is_decisive = |option: &&str| {
+            let is_decisive = |option: &str| {
                 name.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
             };
-            if ["--kernel", "--kernel-package", "--arch"].iter().any(|option| is_decisive(&option)) {
+            if ["--kernel", "--kernel-package", "--arch"].iter().any(|option| is_decisive(option)) {
                 decisive.push(word);
                 if !name.contains('=') {
                     decisive.extend(words.next());

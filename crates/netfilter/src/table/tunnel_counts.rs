@@ -62,7 +62,7 @@ mod tests {
         const NFTA_COUNTER_PACKETS: u16 = 2;
         let expressions = |list: &mut Encoder<'_>| {
             encode::expression(list, "counter", |data| {
-                data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes())
+                data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
             });
             if drops {
                 Statement::Drop.encode(Family::V4, list);

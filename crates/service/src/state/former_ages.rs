@@ -63,27 +63,27 @@ fn has_external_addresses(service: &Service) -> bool {
 mod tests {
     use super::*;
 
-    fn service(namespace: &str, name: String, created: i64) -> Service {
+    fn service(namespace: &str, name: &str, created: i64) -> Service {
         Service {
             external_ips: vec![[192, 0, 2, 1].into()],
             created: Some(created),
-            ..Service::new(ObjectName::new(namespace, &name))
+            ..Service::new(ObjectName::new(namespace, name))
         }
     }
 
     #[test]
     fn a_namespace_that_deletes_many_services_pushes_out_no_others() {
         let mut ages = FormerAges::default();
-        ages.remember(&service("a", "web".into(), 1));
+        ages.remember(&service("a", "web", 1));
         for index in 0..2 * MAX {
-            ages.remember(&service("b", format!("web-{index}"), 1));
+            ages.remember(&service("b", &format!("web-{index}"), 1));
         }
         assert_eq!(ages.deleted.len(), 1 + MAX_PER_NAMESPACE);
-        let mut again = service("a", "web".into(), 9);
+        let mut again = service("a", "web", 9);
         ages.apply(&mut again, None);
         assert_eq!(again.created, Some(1));
         for index in 0..2 * MAX {
-            ages.remember(&service(&format!("namespace-{index}"), "web".into(), 1));
+            ages.remember(&service(&format!("namespace-{index}"), "web", 1));
         }
         assert_eq!(ages.deleted.len(), MAX);
     }

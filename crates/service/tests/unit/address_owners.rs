@@ -125,13 +125,17 @@ fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
 fn a_service_that_is_created_again_has_its_external_ip_back_from_one_that_waited() {
     let victim = |created| asking("a/victim", "10.96.0.1", TAKEN, created);
     let mut state = state_of(&[victim(1), asking("b/waiting", "10.96.0.66", TAKEN, 2)], &[]);
-    let relisted =
-        |created| Change::Services(Event::Replace(vec![victim(created), asking("b/waiting", "10.96.0.66", TAKEN, 2)]));
+    let relisted = |created| {
+        Change::Services(Event::Replace(vec![victim(created), asking("b/waiting", "10.96.0.66", TAKEN, 2)]))
+    };
     let again = [
         vec![Change::Services(Event::Delete(name("a/victim"))), Change::Services(Event::Apply(victim(3)))],
         // Both happened while the watch was away.
         vec![relisted(4)],
-        vec![Change::Services(Event::Replace(vec![asking("b/waiting", "10.96.0.66", TAKEN, 2)])), relisted(5)],
+        vec![
+            Change::Services(Event::Replace(vec![asking("b/waiting", "10.96.0.66", TAKEN, 2)])),
+            relisted(5),
+        ],
     ];
     for changes in again {
         for change in changes {
@@ -144,7 +148,9 @@ fn a_service_that_is_created_again_has_its_external_ip_back_from_one_that_waited
     let slices = [slice("waiting-1", "b/waiting", &[ready(TAKEN)])];
     let waiting = Service { created: Some(2), ..service("b/waiting", "10.96.0.66") };
     let mut state = state_of(&[victim(1), waiting], &slices);
-    for change in [Change::Services(Event::Delete(name("a/victim"))), Change::Services(Event::Apply(victim(3)))] {
+    for change in
+        [Change::Services(Event::Delete(name("a/victim"))), Change::Services(Event::Apply(victim(3)))]
+    {
         state.apply(change);
     }
     assert_eq!(refusals(&state, "a/victim"), []);
