@@ -7,8 +7,7 @@ use anyhow::{Result, bail};
 use crate::{
     Kernel,
     go::{
-        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, api_servers,
-        control_plane,
+        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, control_plane,
     },
     platform::Platform,
     programs::{self, Program},
@@ -178,11 +177,11 @@ const TABLE: &[Row] = &[
             &CLIENTS,
             &PROMTOOL,
             &PROM2JSON,
-            &api_servers::ALL[0].0,
-            &api_servers::ALL[1].0,
-            &api_servers::ALL[2].0,
-            &api_servers::ALL[3].0,
-            &api_servers::ALL[4].0,
+            &control_plane::ALL[0].0,
+            &control_plane::ALL[1].0,
+            &control_plane::ALL[2].0,
+            &control_plane::ALL[3].0,
+            &control_plane::ALL[4].0,
         ],
         ..NOTHING
     },

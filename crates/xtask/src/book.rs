@@ -5,7 +5,6 @@
 
 mod contents;
 mod links;
-mod site;
 
 use std::{
     fs,
@@ -39,7 +38,7 @@ pub(crate) fn run() -> Result<ExitCode> {
             .with_context(|| format!("copying docs/{file}"))?;
     }
     run_program(Command::new(MDBOOK.installed()?).arg("build").arg(&book))?;
-    let links = site::check(&book.join("html"))?;
+    let links = links::check(&book.join("html"))?;
     println!("{} pages, {links} links: {}", contents.pages().count(), book.join("html/index.html").display());
     Ok(ExitCode::SUCCESS)
 }
