@@ -241,7 +241,7 @@ impl Row {
         let mut wanted = self.programs.concat();
         match (self.kernel, kernel) {
             (TestKernel::Chosen, Some(kernel)) => wanted.extend(kernel.programs()?),
-            (TestKernel::UserModeLinux, _) => wanted.extend(uml::build::tools()?),
+            (TestKernel::UserModeLinux, _) => wanted.extend(uml::tools()?),
             _ => {}
         }
         let platforms: &[Platform] = match self.image {
@@ -271,7 +271,7 @@ mod tests {
         let row = TABLE.iter().find(|row| row.task == Task::ClusterUp).unwrap();
         let names: Vec<&str> = row.programs(None).unwrap().iter().map(|program| program.name).collect();
         assert!(names.contains(&"mmdebstrap") && names.contains(&"mkfs.ext4"), "{names:?}");
-        let builds = uml::build::tools().unwrap();
+        let builds = uml::tools().unwrap();
         assert!(builds.iter().all(|tool| names.contains(&tool.name)), "{names:?}");
     }
 

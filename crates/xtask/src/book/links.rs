@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::contents::Contents;
+use super::Contents;
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
@@ -130,11 +130,11 @@ fn leads_somewhere(page: &Path, link: &str, anchors: &Anchors) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use super::{super::contents, *};
+    use super::{super::read_contents, *};
 
     #[test]
     fn links_to_pages_stay_and_others_lead_to_the_repository() {
-        let contents = contents::read(&workspace::root()).unwrap();
+        let contents = read_contents(&workspace::root()).unwrap();
         let text = "[a](faq.md#x) [b](../Cargo.toml) [c](#here) [d](https://example.com) ![e](pictures/a.png)\n\
                     ```text\n[f](../Cargo.toml)\n```\n[g](../LICENSE)";
         let expected = text
