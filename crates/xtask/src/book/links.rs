@@ -130,7 +130,8 @@ fn leads_somewhere(page: &Path, link: &str, anchors: &Anchors) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use super::{super::read_contents, *};
+    use super::*;
+    use crate::book::read_contents;
 
     #[test]
     fn links_to_pages_stay_and_others_lead_to_the_repository() {
