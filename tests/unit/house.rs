@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
@@ -168,7 +169,7 @@ fn measured(sources: &[Source], words: &[String]) -> BTreeMap<&'static str, (usi
         let counts = count_words(&source.text, words);
         if !counts.is_empty() {
             unwanted += counts.values().sum::<usize>();
-            places.push_str(&format!("\n    {}: {counts:?}", source.path));
+            write!(places, "\n    {}: {counts:?}", source.path).unwrap();
         }
     }
     BTreeMap::from([

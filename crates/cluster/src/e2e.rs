@@ -3,8 +3,7 @@
 //! A test that fails is repeated once, alone: on two processors, what has a fixed time for something may fail beside
 //! others. What passes then counts as a flake.
 
-mod junit;
-mod table;
+mod results;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +18,7 @@ use guest::{
     go::{CLIENTS, CLUSTER},
     workspace,
 };
-use junit::Outcome;
+use results::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -71,7 +70,7 @@ struct Test {
 /// Runs the tests and prints what came of them. Fails if one does.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.table {
-        print!("{}", table::table(&directory())?);
+        print!("{}", results::table(&directory())?);
         return Ok(());
     }
     let cluster = Cluster::open()?;
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     results.seconds = started.elapsed().as_secs_f64();
     write(&results)?;
-    print!("{}", table::summary(&results));
+    print!("{}", results::summary(&results));
     judge(&results)?;
     proxy::check(&cluster)
 }
@@ -131,7 +130,7 @@ pub(crate) fn round(cluster: &Cluster, name: &str, focus: Option<&str>) -> Resul
     let started = Instant::now();
     let tests = ginkgo(cluster, &place, PROCS, &selection)?;
     let results = Results { tests, seconds: started.elapsed().as_secs_f64() };
-    print!("{}", table::summary(&results));
+    print!("{}", results::summary(&results));
     some_ran(&results)?;
     Ok(unexpected_failures(&results))
 }
@@ -202,7 +201,7 @@ fn ginkgo(
         .stderr(log);
     let status = ginkgo.status().context("starting ginkgo")?;
     let log = || place.join("log").display().to_string();
-    let tests = junit::read(place).with_context(log)?;
+    let tests = results::read(place).with_context(log)?;
     // Which tests failed is in the report. A suite that is cut short has no word for those that it left.
     let has_failures = tests.values().any(|test| test.outcome == Outcome::Failed);
     ensure!(status.success() || has_failures, "the suite failed, and no test of it did; see {}", log());

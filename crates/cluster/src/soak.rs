@@ -4,7 +4,6 @@
 //! A test may fail while somebody empties its node's tables; it must pass afterwards. What counts is what the daemons
 //! are at the end: no larger than after a fresh start and the same crowd, and with nothing else in the kernel.
 
-mod daemon;
 mod faults;
 
 use std::{
@@ -15,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use daemon::{KernelState, Restarts, Size};
+use faults::{KernelState, Restarts, Size};
 
 use crate::{
     crowd, e2e,
@@ -185,7 +184,7 @@ fn compare(cluster: &Cluster) -> Result<Vec<String>> {
     thread::sleep(SETTLES);
     let nodes = cluster.nodes.iter().map(|node| Measured::now(cluster, node)).collect::<Result<Vec<_>>>()?;
     for node in &cluster.nodes {
-        daemon::start_afresh(cluster, node)?;
+        faults::start_afresh(cluster, node)?;
     }
     crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name))?;
     crowd::delete_all()?;
@@ -208,7 +207,7 @@ struct Measured<'a> {
 
 impl<'a> Measured<'a> {
     fn now(cluster: &Cluster, node: &'a Node) -> Result<Self> {
-        let (size, kernel) = (Size::of_daemon(cluster, node)?, daemon::kernel_state(cluster, node)?);
+        let (size, kernel) = (Size::of_daemon(cluster, node)?, faults::kernel_state(cluster, node)?);
         Ok(Self { node, size, kernel })
     }
 

@@ -5,7 +5,6 @@
 //! once, pinned by a `go.mod` and a `go.sum` in `tests/`, and kept in the user's cache. It is linked
 //! statically, so that it runs in any guest.
 
-pub mod api_servers;
 pub mod control_plane;
 mod modules;
 
@@ -309,7 +308,7 @@ mod tests {
             PROM2JSON,
         ]
         .iter()
-        .chain(api_servers::ALL.iter().map(|server| &server.0))
+        .chain(control_plane::ALL.iter().map(|server| &server.0))
         {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {

@@ -67,7 +67,7 @@ impl Kernel {
             Self::Uml(linux) => {
                 programs.extend(programs::GUEST_TOOLS);
                 if linux.is_none() {
-                    programs.extend(uml::build::tools()?);
+                    programs.extend(uml::tools()?);
                 }
             }
         }

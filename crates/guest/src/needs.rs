@@ -7,8 +7,7 @@ use anyhow::{Result, bail};
 use crate::{
     Kernel,
     go::{
-        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, api_servers,
-        control_plane,
+        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, control_plane,
     },
     platform::Platform,
     programs::{self, Program},
@@ -178,11 +177,11 @@ const TABLE: &[Row] = &[
             &CLIENTS,
             &PROMTOOL,
             &PROM2JSON,
-            &api_servers::ALL[0].0,
-            &api_servers::ALL[1].0,
-            &api_servers::ALL[2].0,
-            &api_servers::ALL[3].0,
-            &api_servers::ALL[4].0,
+            &control_plane::ALL[0].0,
+            &control_plane::ALL[1].0,
+            &control_plane::ALL[2].0,
+            &control_plane::ALL[3].0,
+            &control_plane::ALL[4].0,
         ],
         ..NOTHING
     },
@@ -242,7 +241,7 @@ impl Row {
         let mut wanted = self.programs.concat();
         match (self.kernel, kernel) {
             (TestKernel::Chosen, Some(kernel)) => wanted.extend(kernel.programs()?),
-            (TestKernel::UserModeLinux, _) => wanted.extend(uml::build::tools()?),
+            (TestKernel::UserModeLinux, _) => wanted.extend(uml::tools()?),
             _ => {}
         }
         let platforms: &[Platform] = match self.image {
@@ -272,7 +271,7 @@ mod tests {
         let row = TABLE.iter().find(|row| row.task == Task::ClusterUp).unwrap();
         let names: Vec<&str> = row.programs(None).unwrap().iter().map(|program| program.name).collect();
         assert!(names.contains(&"mmdebstrap") && names.contains(&"mkfs.ext4"), "{names:?}");
-        let builds = uml::build::tools().unwrap();
+        let builds = uml::tools().unwrap();
         assert!(builds.iter().all(|tool| names.contains(&tool.name)), "{names:?}");
     }
 

@@ -13,7 +13,6 @@ pub mod data_plane;
 mod endpoint_change;
 pub mod figures;
 pub mod instructions;
-mod memory;
 mod node;
 pub mod plan;
 mod report;
@@ -229,7 +228,7 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::EndpointChange(program, times) => endpoint_change::measure(size, program, times),
         Subject::Reconcile(binding, times) => syncs::reconcile(size, binding, times),
         Subject::Restart(binding) => syncs::restart(size, binding),
-        Subject::Memory(program) => memory::measure(size, program),
+        Subject::Memory(program) => syncs::memory(size, program),
         Subject::FirstVip(binding) => syncs::first_vip(size, binding),
         Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
         Subject::Growth(binding) => syncs::growth(size, binding),

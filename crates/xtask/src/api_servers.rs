@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 use guest::{
     KernelArgs,
-    go::api_servers::{ALL, ApiServer},
+    go::control_plane::{ALL, ApiServer},
     needs::{self, Task},
 };
 

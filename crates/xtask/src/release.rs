@@ -5,12 +5,11 @@
 
 mod artifacts;
 mod readiness;
-mod signature;
 
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -55,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ensure!(Source::here().as_ref() == Some(&source), "the sources changed while the release was made");
     write_provenance(version, &source, &directory)?;
     let checksums = artifacts::write_checksums(&directory)?;
-    signature::write(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
+    write_signatures(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
     for file in files::list(&directory)? {
         println!("{}", file.display());
     }
@@ -73,4 +72,37 @@ fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<
     let statement = provenance::statement(source, &command, &Platform::ALL, &subjects)?;
     let file = directory.join(format!("kube-ipvs-{version}.provenance.json"));
     files::write(&file, (statement + "\n").as_bytes())
+}
+
+/// Signs the file with the keys that were named.
+fn write_signatures(checksums: &Path, cosign_key: Option<&str>, minisign_key: Option<&Path>) -> Result<()> {
+    if let Some(key) = cosign_key {
+        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. Instead of these flags cosign
+        // 3.1 wants a configuration that names no log; with one it asks the network for the public authority's keys.
+        let mut cosign = Command::new("cosign");
+        cosign.args([
+            "sign-blob",
+            "--yes",
+            "--key",
+            key,
+            "--use-signing-config=false",
+            "--tlog-upload=false",
+        ]);
+        cosign.arg("--bundle").arg(checksums.with_extension("cosign.bundle"));
+        sign(&mut cosign, checksums)?;
+    }
+    if let Some(key) = minisign_key {
+        // SHA256SUMS.minisig.
+        let mut minisign = Command::new("minisign");
+        minisign.args(["-S", "-t", "kube-ipvs", "-s"]).arg(key).arg("-m");
+        sign(&mut minisign, checksums)?;
+    }
+    Ok(())
+}
+
+fn sign(program: &mut Command, file: &Path) -> Result<()> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    let status = program.arg(file).status().with_context(|| format!("starting {name}"))?;
+    ensure!(status.success(), "{name} signed nothing ({status})");
+    Ok(())
 }

@@ -6,12 +6,11 @@
 //! One variant is measured right after the other, round by round; so whatever else the machine does meets all of them.
 
 mod by_hand;
-mod client;
 mod cluster;
 pub mod figures;
 pub mod processor_clock;
 mod scene;
-mod server;
+mod traffic;
 mod way;
 
 use std::{thread, time::Duration};

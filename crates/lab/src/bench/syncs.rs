@@ -20,7 +20,6 @@ use super::{
     case::{Binding, Program},
     endpoint_change::{AT_ONCE, changes},
     figures::{ColdSync, Figures, Phases},
-    memory::{self, REST},
     node::{Node, PATIENCE, Process, Running, Syncs, between},
 };
 
@@ -134,7 +133,7 @@ pub(super) fn growth(size: Size, binding: Binding) -> Result<Figures> {
     let running = node.start(program, &[AT_ONCE])?;
     let cold_sync = wait(&node, &running)?;
     thread::sleep(REST);
-    let memory = memory::read(running.id())?;
+    let memory = resident_memory(running.id())?;
 
     let daemon = running.kube_ipvs()?;
     let begun = Instant::now();
@@ -165,4 +164,35 @@ pub(super) fn kernel_baseline(size: Size, binding: Binding) -> Result<Figures> {
         read_ipvs_as_text: reading.ipvs_as_text.as_secs_f64(),
         read_rest: reading.rest.as_secs_f64(),
     })
+}
+
+/// The time in which memory that only the sync needed is given back, if ever.
+pub(super) const REST: Duration = Duration::from_secs(10);
+
+/// Resident memory: at rest after the first sync, and the peak until then.
+pub(super) fn memory(size: Size, program: Program) -> Result<Figures> {
+    let node = Node::new(size)?;
+    let running = node.start(program, &[])?;
+    node.synced(&running)?;
+    thread::sleep(REST);
+    let Memory { steady, peak } = resident_memory(running.id())?;
+    Ok(Figures::Memory { steady, peak })
+}
+
+/// What a process has, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    pub(super) steady: u64,
+    pub(super) peak: u64,
+}
+
+/// Reads it from /proc.
+pub(super) fn resident_memory(process: u32) -> Result<Memory> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kibibytes.map(|kibibytes| kibibytes * 1024).with_context(|| format!("no {name} in {status}"))
+    };
+    Ok(Memory { steady: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
 }

@@ -1,8 +1,6 @@
 //! The figures as tables, each beside its goal.
 
 mod data_plane;
-mod growth;
-mod peers;
 mod table;
 
 use std::fmt::Write as _;
@@ -32,8 +30,8 @@ pub(super) fn all(report: &Report) -> String {
         change(report),
         rolling_update(report),
         memory(report),
-        growth::table(report),
-        peers::table(report),
+        table::growth(report),
+        table::peers(report),
         data_plane::tables(report),
         missing(report),
     ] {

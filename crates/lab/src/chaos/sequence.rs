@@ -121,7 +121,8 @@ fn first_logged(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::catalogue, *};
+    use super::*;
+    use crate::chaos::catalogue;
 
     fn plan(seed: u64) -> Plan {
         Plan { seed, rounds: 2, most: 50, others: 0, names: Vec::new() }

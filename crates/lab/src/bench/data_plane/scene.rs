@@ -16,11 +16,11 @@ use testkit::{
 };
 
 use super::{
-    Effort, by_hand, client,
+    Effort, by_hand,
     cluster::{self, Cluster},
     figures::Variant,
     processor_clock::ProcessorClock,
-    server,
+    traffic,
     way::{Traffic, Way},
 };
 use crate::bench::{
@@ -51,7 +51,7 @@ impl Scene {
         let scene = Self { variant, lab };
         // In all namespaces together they would be most of what is measured.
         scene.estimate(false);
-        server::start(scene.server()?)?;
+        traffic::start(scene.server()?)?;
         match variant {
             Variant::Straight => Ok(scene),
             Variant::ByHand | Variant::ByHandWithoutConntrack => {
@@ -101,7 +101,7 @@ impl Scene {
         for (way, is_v6) in Way::ALL.into_iter().flat_map(|way| [(way, false), (way, true)]) {
             let to = self.destination(way, is_v6)?;
             eventually(&format!("{way}: {to} answers"), || {
-                self.origin(way)?.inside(move || client::try_out(to))?
+                self.origin(way)?.inside(move || traffic::try_out(to))?
             })?;
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Scene {
         clock: &ProcessorClock,
     ) -> Result<f64> {
         let (to, clock) = (self.destination(way, is_v6)?, clock.clone());
-        self.origin(way)?.inside(move || client::run(traffic, to, operations, &clock))?
+        self.origin(way)?.inside(move || traffic::run(traffic, to, operations, &clock))?
     }
 
     /// The part of the processor that is used while nothing happens.
@@ -170,7 +170,7 @@ impl Scene {
         let family = if is_v6 { Family::V6 } else { Family::V4 };
         if self.variant == Variant::Straight {
             let [v4, v6] = addresses(self.server()?);
-            return Ok(SocketAddr::new(if is_v6 { v6 } else { v4 }, server::PORT));
+            return Ok(SocketAddr::new(if is_v6 { v6 } else { v4 }, traffic::PORT));
         }
         let [v4, v6] = addresses(&self.lab.node);
         Ok(match way {
