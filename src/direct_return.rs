@@ -10,7 +10,7 @@ mod tunnels;
 
 use std::{collections::BTreeMap, convert::Infallible, future, net::IpAddr, sync::Arc};
 
-use reconciler::{ChangeEvent, Observer, SyncEvent, Trigger};
+use reconciler::{Observer, SyncEvent, Trigger};
 use service::{Change, UnpackingPeers};
 use tokio::{select, sync::watch};
 
@@ -77,8 +77,6 @@ impl PeersObserver {
 }
 
 impl Observer for PeersObserver {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let direct_return = !sync.state.unpacking().is_empty();
         let peers = sync.state.peers_with_endpoints();

@@ -8,7 +8,7 @@ use watcher::Observed;
 
 use crate::{
     checks::{self, BeforeStart, FirstSync, KernelRead, Modules, missing_features},
-    config::{self, Settings, file::defaults::MASQUERADE_BIT},
+    config::{self, MASQUERADE_BIT, Settings},
     daemon::WithoutDaemon,
     finding::{Finding, Severity},
     node::{families, requirements},

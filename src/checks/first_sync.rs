@@ -136,7 +136,7 @@ fn refused<'a>(refused: impl Iterator<Item = (&'a ObjectName, &'a [RefusedAddres
 mod tests {
     use dummy_interface::Operation::EnsureDevice;
     use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
-    use service::{Change, Options, Service, ServicePort};
+    use service::{Change, Event, Options, Service, ServicePort};
 
     use super::*;
     use crate::finding::Severity;
@@ -213,8 +213,8 @@ mod tests {
         web.cluster_ips = vec![IpAddr::from([10, 96, 0, 10])];
         web.ports = vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }];
         web.external_ips = vec![IpAddr::from([127, 0, 0, 1])];
-        state.apply(Change::ReplaceSlices(Vec::new()));
-        state.apply(Change::ReplaceServices(vec![web]));
+        state.apply(Change::Slices(Event::Replace(Vec::new())));
+        state.apply(Change::Services(Event::Replace(vec![web])));
         let findings = refused(state.refused());
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(

@@ -9,7 +9,7 @@ use super::BeforeStart;
 use crate::{
     config::Settings,
     finding::Finding,
-    serve::control::{self, Request, Response},
+    serve::control::{Client, Control as _, SOCKET},
     takeover::{
         instance_lock,
         leftovers::{NodeRules, RuleSource as _},
@@ -55,15 +55,12 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
 }
 
 fn socket(settings: Option<&Settings>) -> &Path {
-    settings.map_or(Path::new(control::SOCKET), |settings| &settings.control_socket)
+    settings.map_or(Path::new(SOCKET), |settings| &settings.control_socket)
 }
 
 /// The version of the kube-ipvs that answers at its control socket, if one does.
 fn kube_ipvs(socket: &Path) -> Option<String> {
-    match control::ask(socket, &Request::Status).ok()? {
-        Response::Status(status) => Some(status.daemon.version),
-        _ => None,
-    }
+    Some(Client::new(socket).status().ok()?.daemon.version)
 }
 
 fn found(proxies: &Proxies) -> Vec<Finding> {

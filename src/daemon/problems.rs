@@ -3,7 +3,7 @@
 
 use kubernetes::{api::Watches, directory};
 
-use super::exit::config_file::UnusableFile;
+use super::reload::UnusableFile;
 use crate::{
     checks::CurrentFindings, finding::Finding, serve::http::endpoint::UnboundEndpoints,
     source::known_node::KnownNode,

@@ -17,7 +17,7 @@ use tokio::{
 use tracing::debug;
 use watcher::{Kernel, Observed, Ownership, Plan, VirtualServerImages, diff_everything};
 
-use super::{control_socket::put_first, pod_cidrs::PodCidrs};
+use super::{control_handler::put_first, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
     node::{
@@ -217,9 +217,9 @@ impl SourceState {
         is_enough: impl Fn(&State, bool) -> bool,
     ) {
         while let Some(change) = changes.recv().await {
-            self.node |= matches!(change, Change::ApplyNode(_));
+            self.node |= matches!(change, Change::Node(Some(_)));
             self.pod_cidrs = PodCidrs::from_change(&change).or(self.pod_cidrs);
-            let ends_peers = matches!(change, Change::ReplacePeers(_) | Change::InitDonePeers(_));
+            let ends_peers = matches!(&change, Change::Peers(event) if event.completes_the_list());
             self.state.apply(change);
             if is_enough(&self.state, ends_peers) {
                 return;

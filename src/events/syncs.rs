@@ -1,7 +1,7 @@
 //! Events about what syncs found of other programs: repairs of what they had changed, and virtual servers of
 //! others that were removed.
 
-use reconciler::{ChangeEvent, Observer, SyncEvent, SyncReport};
+use reconciler::{Observer, SyncEvent, SyncReport};
 
 use super::{Cause, Outbox};
 
@@ -10,8 +10,6 @@ use super::{Cause, Outbox};
 pub struct SyncEvents(pub Outbox);
 
 impl Observer for SyncEvents {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if let Some(text) = repaired(sync.report) {
             self.0.post_about_node(Cause::FOREIGN_CHANGE, text);

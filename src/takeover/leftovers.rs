@@ -17,7 +17,7 @@ use host_rules::{
 };
 use ipvs::Family;
 use netfilter::Policy;
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
@@ -52,8 +52,6 @@ impl RulesInPlace {
 }
 
 impl Observer for RulesInPlace {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if sync.report.full && sync.complete {
             self.syncs += 1;

@@ -377,7 +377,7 @@ const DNS_CACHE: &str = "
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_dns_cache_at_the_cluster_ip_is_reported_and_the_node_gets_no_answer_there_until_it_has_gone() {
+fn a_dns_cache_at_the_cluster_ip_is_reported_and_cuts_the_node_off_until_it_goes() {
     let cluster = Cluster::start(2, &[OFTEN]);
     let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[1]);
     let ports = json!([{ "port": 53, "protocol": "UDP" }]);

@@ -56,10 +56,7 @@ use crate::LegacyError;
 use chain::BaseChain;
 use netfilter::{
     ACCEPT_MARK_PRIORITIES, Policy,
-    nft::{
-        kernel,
-        message::{self, Message, Nfproto},
-    },
+    nft::message::{self, Message, Nfproto},
 };
 use our_rules::{Accepted, wanted};
 use rule::Rule;
@@ -176,7 +173,7 @@ impl HostChains {
     fn attempt(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
         let operation = if wanted.is_empty() { "remove our rules from" } else { "put our rules into" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
-        let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let generation = message::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
         if our_rules::is_settled(&rules, wanted) {
             return Ok(false);
@@ -199,9 +196,9 @@ impl HostChains {
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {
-            let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+            let before = message::generation(&mut self.socket).map_err(cannot)?;
             let found = self.read_once();
-            if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+            if message::generation(&mut self.socket).map_err(cannot)? == before {
                 return found;
             }
         }
@@ -211,7 +208,7 @@ impl HostChains {
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
         let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = kernel::dump(&mut self.socket, request, chain::decode_chain)
+        let chains = message::dump(&mut self.socket, request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
         for base in chains {
@@ -226,7 +223,7 @@ impl HostChains {
 
     fn tables(&mut self) -> Result<Vec<ListedTable>, Error> {
         let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        kernel::dump(&mut self.socket, request, listing::decode_table)
+        message::dump(&mut self.socket, request, listing::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
     }
 
@@ -234,7 +231,7 @@ impl HostChains {
     pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
         let mut tables = self.tables()?;
         let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = kernel::dump(&mut self.socket, request, listing::decode_chain)
+        let chains = message::dump(&mut self.socket, request, listing::decode_chain)
             .map_err(|source| Error::new("list all chains".to_owned(), source))?;
         for chain in chains {
             if let Some(table) = tables.iter_mut().find(|table| table.lists(&chain)) {
@@ -249,7 +246,7 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        kernel::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        message::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

@@ -27,7 +27,7 @@ use found::name_of;
 pub use found::{Error, Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
-use netfilter::nft::kernel;
+use netfilter::nft::message;
 pub use nf_tables::{Translation, has_written};
 
 /// What is removed in addition to ipsets and rules of iptables.
@@ -197,8 +197,8 @@ impl Leftovers {
 
     fn nftables_table(&mut self, mode: Mode, family: Family, outcome: &mut Outcome) {
         let worked = match mode {
-            Mode::Find => kernel::has_table(&mut self.socket, family, NFTABLES_TABLE),
-            Mode::Remove => kernel::delete_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Find => message::has_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Remove => message::delete_table(&mut self.socket, family, NFTABLES_TABLE),
         };
         match worked {
             Ok(true) => outcome.leftovers.push(Leftover::NftablesTable(family)),

@@ -6,8 +6,7 @@
 use std::{fs, io, process::Command, time::Duration};
 
 use ipvs::Family;
-
-use crate::program::{self, Bounds};
+use program::Bounds;
 
 /// The most that a program may take: `iptables-save` of kube-proxy's 30 rules for each of 10,000 Services
 /// prints 30 MB.

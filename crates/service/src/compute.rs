@@ -23,7 +23,6 @@ mod external_addresses;
 mod frontend;
 mod health_check;
 mod limits;
-mod masquerade_set;
 mod not_served;
 mod port_group;
 mod source_ranges;
@@ -40,7 +39,6 @@ pub use limits::{
     MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
 };
-pub use masquerade_set::MasqueradeSet;
 pub use not_served::NotServed;
 pub use traffic::Traffic;
 pub use urgency::Urgency;

@@ -20,13 +20,13 @@ mod service_inputs;
 mod this_node;
 
 pub use balancing::{Balancing, Weight, Weights};
-pub use change::{Absence, Change};
+pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use forwarding_method::{ExternalForwarding, ForwardingMethod};
 pub use node::Node;
 pub use object_name::{InvalidName, ObjectName};
 pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use peers::{Peer, Unpacking, UnpackingPeers};
+pub use peers::{Unpacking, UnpackingPeers};
 pub use problem::Problem;
 pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
 

@@ -45,7 +45,7 @@ pub use compute::{
     AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts,
     EndpointScope, EndpointSelection, Entrance, HealthCheck, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
     MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
-    MasqueradeSet, NotServed, RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
+    NotServed, RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
 };
 pub use explain::{
     AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,
@@ -53,9 +53,9 @@ pub use explain::{
 };
 pub use fair::{fair_shares, in_turn};
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, ExternalIps,
-    ForwardingMethod, InvalidName, Node, NodePortAddresses, ObjectName, Options, Peer, Problem, Service,
-    ServiceKind, ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalForwarding,
+    ExternalIps, ForwardingMethod, InvalidName, Named, Node, NodePortAddresses, ObjectName, Options, Problem,
+    Service, ServiceKind, ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
 };
 pub use one_line::one_line;
 pub use printable::{printable, printable_json, printable_line};

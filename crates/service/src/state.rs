@@ -3,6 +3,7 @@
 mod claims;
 mod conflict_index;
 mod dirty;
+mod former_ages;
 mod inputs;
 mod reports;
 mod service_entry;
@@ -15,6 +16,7 @@ pub use dirty::{Dirty, Key};
 
 pub(crate) use claims::{Claim, Claims};
 pub(crate) use conflict_index::ConflictIndex;
+pub(crate) use former_ages::FormerAges;
 pub(crate) use inputs::Inputs;
 pub(crate) use reports::Reports;
 pub(crate) use service_entry::{Computed, ServiceEntry};

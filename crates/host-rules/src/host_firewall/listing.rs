@@ -3,12 +3,11 @@
 use std::fmt;
 
 use netfilter::nft::{
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
-    },
     decode,
-    message::{self, Nfproto},
+    message::{
+        self, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, Nfproto,
+    },
 };
 use netlink::{Error, Reply};
 

@@ -6,11 +6,11 @@ use std::fmt;
 use netfilter::{
     HostFirewall, Policy,
     nft::{
-        attribute::{
-            NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
-        },
         encode,
-        message::{self, CREATE, Message},
+        message::{
+            self, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
+            NFTA_RULE_USERDATA,
+        },
     },
 };
 use netlink::{Batch, Encoder};

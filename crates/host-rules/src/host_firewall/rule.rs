@@ -4,12 +4,11 @@ use netlink::{Batch, Error, Reply, attributes, find};
 
 use super::{chain::HostChain, our_rules::Accepted, xt};
 use netfilter::nft::{
-    attribute::{
-        NFTA_DATA_VALUE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE,
-        NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
-    },
     decode::{self, Verdict},
-    message::{self, Message, Nfproto},
+    message::{
+        self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
+        NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
+    },
 };
 
 const NF_DROP: i32 = 0;

@@ -11,10 +11,7 @@ use super::{
 use crate::Backend;
 use netfilter::{
     HostFirewall, LocalTraffic,
-    nft::{
-        attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
-        message::{CREATE, Nfproto},
-    },
+    nft::message::{CREATE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, Nfproto},
 };
 
 const MARK: u32 = 0x1000;

@@ -13,13 +13,11 @@ use super::{
     names::{NFTABLES_SERVICES, NFTABLES_TABLE, POSTROUTING},
 };
 use netfilter::nft::{
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
-        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
-    },
     decode::{self, Verdict},
-    kernel,
-    message::{self, Message, Nfproto},
+    message::{
+        self, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
+        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, Nfproto,
+    },
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
@@ -75,7 +73,7 @@ fn attempt(
     spared: Option<&str>,
     checked: bool,
 ) -> Result<Attempt, Error> {
-    let generation = kernel::generation(socket)?;
+    let generation = message::generation(socket)?;
     let plan = read(socket, family, name)?.plan(name, held, spared);
     if plan.is_empty() {
         return Ok(Attempt::Done(plan));
@@ -106,7 +104,7 @@ fn is_stale(error: &Error) -> bool {
 fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
     let request = message::request(Message::GetChain, family, |_| {});
-    for (chain, is_base) in kernel::dump(socket, request, |reply| decode_chain(reply, family, name))? {
+    for (chain, is_base) in message::dump(socket, request, |reply| decode_chain(reply, family, name))? {
         if is_base {
             table.built_in.push(chain);
         } else {
@@ -116,7 +114,7 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
     if table.is_concerned(name) {
         let request =
             message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
-        table.rules = kernel::dump(socket, request, |reply| decode_rule(reply, family, name))?;
+        table.rules = message::dump(socket, request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
 }

@@ -3,11 +3,11 @@
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
-use netfilter::{AllowedSource, ClusterIpFor, Element, MaxSegmentSize, TunnelExit};
+use netfilter::{AllowedSource, ClusterIpFor, Element, MasqueradeSet, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{AddressKind, DirectReturnParts, MasqueradeSet, RefusedAddress, Traffic};
+use super::{AddressKind, DirectReturnParts, RefusedAddress, Traffic};
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
 /// Service costs. Of other Services it depends only on their addresses: ClusterIPs and, for external addresses, who

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use ipvs::{Family, Protocol, ServiceAddress};
+use netfilter::MasqueradeSet;
 
-use super::{AddressKind, DirectReturn, ExternalAddresses, MasqueradeSet, Quota, SourceRanges, Traffic};
+use super::{AddressKind, DirectReturn, ExternalAddresses, Quota, SourceRanges, Traffic};
 use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
 
 /// An address at which a port is served.

@@ -9,20 +9,7 @@ use std::{
 use ipnet::IpNet;
 use ipvs::{Family, Tunnel, TunnelKind};
 
-/// Another node of the cluster, as far as tunnels depend on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its node IPs, at which it is asked and from which it may send into tunnels.
-    pub ips: Vec<IpAddr>,
-    /// The addresses that it may have in an overlay, from which it may send too.
-    pub overlay_ips: Vec<IpAddr>,
-    /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
-    pub pod_cidrs: Vec<IpNet>,
-    /// What was wrong with its Node, in words, each naming the field; the rest of it is used.
-    pub problems: Vec<String>,
-}
+use super::Node;
 
 /// What a node has said that it unpacks, of what is sent to its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,21 +49,16 @@ struct Addresses {
 }
 
 impl Peers {
-    /// These nodes and no others.
-    pub(crate) fn replaced(&self, peers: Vec<Peer>) -> Self {
-        self.all_listed(|_| false).with(peers)
-    }
-
     /// The same without the nodes whose name is none of these: these are all.
     pub(crate) fn all_listed(&self, is_there: impl Fn(&str) -> bool) -> Self {
         Self { listed: true, ..self.only(is_there) }
     }
 
     /// With nodes that are new or different.
-    pub(crate) fn with(&self, peers: impl IntoIterator<Item = Peer>) -> Self {
+    pub(crate) fn with(&self, nodes: impl IntoIterator<Item = Node>) -> Self {
         let mut all = self.clone();
-        all.by_name.extend(peers.into_iter().map(|peer| {
-            let Peer { name, ips, overlay_ips, pod_cidrs, problems: _ } = peer;
+        all.by_name.extend(nodes.into_iter().map(|node| {
+            let Node { name, ips, overlay_ips, pod_cidrs, .. } = node;
             (name, Addresses { ips, overlay_ips, pod_cidrs })
         }));
         all.with_all_ips()
@@ -90,12 +72,12 @@ impl Peers {
     }
 
     /// Whether nothing is new about a node.
-    pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
-        let known = self.by_name.get(&peer.name);
+    pub(crate) fn has_exactly(&self, node: &Node) -> bool {
+        let known = self.by_name.get(&node.name);
         known.is_some_and(|known| {
-            known.ips == peer.ips
-                && known.overlay_ips == peer.overlay_ips
-                && known.pod_cidrs == peer.pod_cidrs
+            known.ips == node.ips
+                && known.overlay_ips == node.overlay_ips
+                && known.pod_cidrs == node.pod_cidrs
         })
     }
 

@@ -52,8 +52,8 @@ impl ThisNode {
         if node.ips.is_empty() {
             node.ips.clone_from(&self.node.ips);
         }
-        // No Service depends on it.
-        node.leaving = false;
+        // No Service depends on these.
+        (node.leaving, node.overlay_ips) = (false, Vec::new());
         Self { node, ..self.clone() }.with_node_ports_placed(options)
     }
 

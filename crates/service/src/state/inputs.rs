@@ -4,16 +4,17 @@ use std::{
     collections::BTreeSet,
     mem,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Computed, ServiceEntry};
+use super::{Computed, FormerAges, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
     input::{
-        AddressBook, Change, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
-        Service, ServiceInputs, ThisNode,
+        AddressBook, Change, CompactSlice, EndpointSlice, Event, Interners, Named, Node, ObjectName, Options,
+        Peers, Problem, Service, ServiceInputs, ThisNode,
     },
 };
 
@@ -28,6 +29,7 @@ pub(crate) struct Inputs {
     services: FxHashMap<ObjectName, Box<ServiceEntry>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
+    former_ages: FormerAges,
     node: ThisNode,
     addresses: AddressBook,
     services_listed: bool,
@@ -44,6 +46,7 @@ impl Inputs {
             options,
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
+            former_ages: FormerAges::default(),
             node: ThisNode::default(),
             addresses: AddressBook::default(),
             services_listed: false,
@@ -57,35 +60,18 @@ impl Inputs {
 /// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
-        let is_about_node = matches!(change, Change::ApplyNode(_) | Change::NodeAddresses { .. });
+        let is_about_node = matches!(change, Change::Node(Some(_)) | Change::NodeAddresses { .. });
         let mut changed = match change {
-            Change::ReplaceServices(services) => self.replace_services(services),
-            Change::InitApplyServices(services) => self.put_services(services),
-            Change::InitDoneServices(names) => self.keep_services(&names),
-            Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
-            Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
-            Change::ReplaceSlices(slices) => self.replace_slices(slices),
-            Change::InitApplySlices(slices) => self.put_slices(slices),
-            Change::InitDoneSlices(names) => self.keep_slices(&names),
-            Change::ApplySlice(slice) => self.put_slice(slice),
-            Change::DeleteSlice(name) => self.remove_slice(&name),
-            Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
-            Change::DeleteNode => BTreeSet::new(),
+            Change::Services(event) => self.take(event),
+            Change::Slices(event) => self.take(event),
+            Change::Peers(event) => self.take(event),
+            Change::ForgetPeers => self.put_peers(Peers::default()),
+            Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
+            Change::Node(Some(node)) => self.put_node(self.node.described(node, &self.options)),
+            Change::Node(None) => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
                 self.put_node(self.node.with_addresses(here, lost, &self.options))
             }
-            Change::ReplacePeers(peers) => self.put_peers(self.node.peers().replaced(peers)),
-            Change::InitApplyPeers(peers) => self.put_peers(self.node.peers().with(peers)),
-            Change::InitDonePeers(names) => {
-                let is_there = |name: &str| names.contains(&ObjectName::new("", name));
-                self.put_peers(self.node.peers().all_listed(is_there))
-            }
-            // Each node reports to its Node every few minutes.
-            Change::ApplyPeer(peer) if self.node.peers().has_exactly(&peer) => BTreeSet::new(),
-            Change::ApplyPeer(peer) => self.put_peers(self.node.peers().with([peer])),
-            Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name())),
-            Change::ForgetPeers => self.put_peers(Peers::default()),
-            Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
             Change::ApiServer(addresses) => self.put_node(self.node.with_api_server(addresses)),
             Change::Gateways(gateways) => self.put_node(self.node.with_gateways(gateways)),
             Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
@@ -118,15 +104,20 @@ impl Inputs {
         changed
     }
 
-    fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        let names = services.iter().map(|service| service.name.clone()).collect();
-        let mut changed = self.keep_services(&names);
-        changed.append(&mut self.put_services(services));
-        changed
-    }
-
-    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        services.into_iter().filter_map(|service| self.put_service(service)).collect()
+    /// Applies an event of any kind of object.
+    fn take<T: Kept>(&mut self, event: Event<T>) -> BTreeSet<ObjectName> {
+        match event {
+            Event::Replace(objects) => {
+                let names = objects.iter().map(T::object_name).collect();
+                let mut changed = T::keep(self, &names);
+                changed.append(&mut T::put(self, objects));
+                changed
+            }
+            Event::InitApply(objects) => T::put(self, objects),
+            Event::InitDone(names) => T::keep(self, &names),
+            Event::Apply(object) => T::put(self, [object]),
+            Event::Delete(name) => T::remove(self, &name),
+        }
     }
 
     fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -148,6 +139,7 @@ impl Inputs {
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let entry = self.services.entry(name.clone()).or_default();
+        self.former_ages.apply(&mut service, entry.service.as_ref());
         if entry.service.as_ref() == Some(&service) {
             return None;
         }
@@ -164,18 +156,8 @@ impl Inputs {
         let service = entry.service.take()?;
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         self.addresses.replace(Some(&service), None);
+        self.former_ages.remember(&service);
         Some(service.name)
-    }
-
-    fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        let names = slices.iter().map(|slice| slice.name.clone()).collect();
-        let mut changed = self.keep_slices(&names);
-        changed.append(&mut self.put_slices(slices));
-        changed
-    }
-
-    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
     }
 
     fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -259,6 +241,65 @@ impl Inputs {
     /// The copy of a name that is kept already, or else the name itself.
     fn kept_name(&self, name: ObjectName) -> ObjectName {
         self.services.get_key_value(&name).map_or(name, |(kept, _)| kept.clone())
+    }
+}
+
+/// A kind of object of which the latest is kept, by name. Each method returns the Services whose inputs have changed.
+trait Kept: Named + Sized {
+    /// Keeps objects that are new or different.
+    fn put(inputs: &mut Inputs, objects: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName>;
+
+    /// Removes all objects but those of these names, which are all that there are.
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName>;
+
+    /// Removes an object.
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName>;
+}
+
+impl Kept for Service {
+    fn put(inputs: &mut Inputs, services: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| inputs.put_service(service)).collect()
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        inputs.keep_services(names)
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.remove_service(name).into_iter().collect()
+    }
+}
+
+impl Kept for EndpointSlice {
+    fn put(inputs: &mut Inputs, slices: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| inputs.put_slice(slice)).collect()
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        inputs.keep_slices(names)
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.remove_slice(name)
+    }
+}
+
+/// The other nodes.
+impl Kept for Node {
+    fn put(inputs: &mut Inputs, nodes: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        // Each node reports to its Node every few minutes, which changes nothing here.
+        let peers = Arc::clone(inputs.node.peers());
+        let mut different = nodes.into_iter().filter(|node| !peers.has_exactly(node)).peekable();
+        if different.peek().is_none() { BTreeSet::new() } else { inputs.put_peers(peers.with(different)) }
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        let is_there = |name: &str| names.contains(&ObjectName::new("", name));
+        inputs.put_peers(inputs.node.peers().all_listed(is_there))
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.put_peers(inputs.node.peers().only(|other| *other != *name.name()))
     }
 }
 
@@ -372,7 +413,7 @@ mod tests {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
         let mut inputs = Inputs::new(Options::new("node-a"));
         for change in [
-            Change::ApplySlice(EndpointSlice {
+            Change::Slices(Event::Apply(EndpointSlice {
                 name: slice.clone(),
                 service: service.clone(),
                 family: ipvs::Family::V4,
@@ -381,8 +422,8 @@ mod tests {
                 weight: None,
                 triggered_at: None,
                 problems: Vec::new(),
-            }),
-            Change::DeleteSlice(slice),
+            })),
+            Change::Slices(Event::Delete(slice)),
         ] {
             assert_eq!(inputs.apply(change), BTreeSet::from([service.clone()]));
             inputs.set_computed(&service, None);
