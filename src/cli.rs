@@ -147,7 +147,7 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         return cleanup::by_flag(flags);
     }
     let settings = Settings::resolve(flags)?;
-    let log = Log::start(settings.log, &settings.node_name);
+    let log = Log::start(settings.log);
     for warning in &settings.warnings {
         warn!("{warning}");
     }

@@ -1,9 +1,7 @@
 //! The daemon: connects the source, the writer thread, what it serves and the checks of the node.
 
 mod control_handler;
-mod held_advice;
 mod kernel;
-mod node_checks;
 mod observers;
 mod pod_cidrs;
 mod problems;
@@ -29,15 +27,13 @@ use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
 use crate::{
+    checks::{self, FoundElsewhere},
     config::{self, Settings},
-    conntrack::cleanup,
-    direct_return::DirectReturn,
+    conntrack,
+    direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{
-        advice::{FilteredTunnels, FoundElsewhere},
-        families, limits, oom, requirements,
-    },
+    node::{families, limits, requirements},
     serve::{
         control,
         http::{
@@ -49,18 +45,14 @@ use crate::{
     signals::TerminationSignals,
     source::nodes::OtherNodes,
     source::{Source, known_node::KnownNode},
-    takeover::{
-        another_proxy::AnotherProxy,
-        leftovers::{self, NodeRules},
-    },
+    takeover::leftovers::{self, AnotherProxy, NodeRules},
     version::VERSION,
 };
 use control_handler::{ControlHandler, Identity};
-use held_advice::HeldAdvice;
 use kernel::OpenedKernel;
 use observers::{Reported, Shown, observers};
 use pod_cidrs::PodCidrGuard;
-use problems::Problems;
+use problems::{HeldAdvice, Problems};
 use reload::Credentials;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
@@ -193,7 +185,7 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let (local_traffic, guard) = pod_cidrs::local_traffic(self, &shown.pages).await?;
         let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
-        oom::adjust(self.settings.oom_score_adj);
+        limits::adjust_oom_score(self.settings.oom_score_adj);
         self.announce(&opened);
         Box::pin(self.work(opened, guard, shown)).await
     }
@@ -241,7 +233,7 @@ impl Daemon<'_> {
             settings.timing(tcp_timeout),
             Callbacks {
                 notices: notices(outbox.cloned()),
-                stale_flows: cleanup::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
+                stale_flows: conntrack::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
                     .context("cannot start the conntrack thread")?,
                 observers,
             },
@@ -253,7 +245,7 @@ impl Daemon<'_> {
 
         let another_proxy = AnotherProxy::default();
         let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
-        let (recheck, our_rules_applied) = node_checks::start(
+        let (recheck, our_rules_applied) = checks::start(
             settings,
             policy.clone(),
             handle.clone(),

@@ -16,8 +16,7 @@ use watcher::OperationKind;
 use super::output;
 use crate::{
     config::VipBinding,
-    node::advice::{Cause, Severity},
-    preflight::Verdict,
+    finding::{Cause, Severity},
 };
 
 /// Holds the example of a command to what the command prints of a value, as JSON and as YAML.
@@ -59,7 +58,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("state", word::<WatchState>()),
         ("kernel", word::<VipBinding>()),
         ("standing", word::<SyncState>()),
-        ("advice", word::<Severity>()),
+        ("advice", Severity::WHILE_RUNNING.map(|severity| severity.name().to_owned()).to_vec()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),
         ("choice", words::<EndpointSelection>(|word| json!({ "use": word, "reach": "local" }))),
@@ -68,7 +67,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
         ("verdict", word::<EndpointReason>()),
-        ("verdict", word::<Verdict>()),
+        ("verdict", word::<Severity>()),
         ("refused", word::<AddressRefusal>()),
         ("refused", word::<SpecialAddress>()),
     ];

@@ -6,7 +6,7 @@ use kubernetes::api::Watches;
 use reconciler::{Handle, SyncStatus, VirtualServerOwner};
 use service::{AddressExplanation, Explanation, ObjectName, one_line};
 
-use super::{held_advice::HeldAdvice, problems::Problems};
+use super::problems::{HeldAdvice, Problems};
 use crate::{
     logging::{Level, LogLevelHandle},
     serve::{

@@ -18,8 +18,8 @@ use watcher::Kernel;
 use crate::{
     config::Settings,
     node::{
+        families::vip_binding,
         init::{self, Prepared},
-        vip_binding::vip_binding,
     },
     serve::control,
 };

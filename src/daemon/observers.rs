@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    events::{ForeignEvents, RepairEvents},
+    events::SyncEvents,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
@@ -94,8 +94,7 @@ pub(super) fn observers(
     ];
     observers.extend(metrics.observers());
     if let Some(outbox) = *outbox {
-        observers.push(Box::new(RepairEvents(outbox.clone())));
-        observers.push(Box::new(ForeignEvents(outbox.clone())));
+        observers.push(Box::new(SyncEvents(outbox.clone())));
     }
     let reported = Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed };
     (observers, reported)

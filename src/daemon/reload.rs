@@ -20,7 +20,7 @@ use crate::{
     config::{self, Settings, Source},
     events::Outbox,
     files,
-    node::advice::{Advice, Cause, Severity},
+    finding::{Cause, Finding},
     source::api_server,
 };
 
@@ -83,45 +83,44 @@ async fn other(
     }
 }
 
-/// The advice that the file is unusable, for `kube-ipvs status`. Clones share it.
+/// The finding that the file is unusable, for `kube-ipvs status`. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnusableFile(watch::Sender<Option<Advice>>);
+pub(super) struct UnusableFile(watch::Sender<Option<Finding>>);
 
 impl UnusableFile {
-    /// The advice, while the file is unusable.
-    pub(super) fn advice(&self) -> Option<Advice> {
+    /// The finding, while the file is unusable.
+    pub(super) fn finding(&self) -> Option<Finding> {
         self.0.borrow().clone()
     }
 
     fn begin(&self, path: &Path, cause: &str) {
-        let advice = Advice {
-            severity: Severity::Warning,
-            cause: Cause::ConfigurationFile,
-            subject: path.display().to_string(),
-            what: format!("{cause}; going on with what was read before"),
-            remedy: "fix it before the next restart: the daemon would not start".to_owned(),
-        };
-        if self.advice().as_ref() != Some(&advice) {
-            advice.log_begin();
-            self.0.send_replace(Some(advice));
+        let what = format!("{cause}; going on with what was read before");
+        let finding = Finding::warning(path.display(), what)
+            .cause(Cause::ConfigurationFile)
+            .remedy("fix it before the next restart: the daemon would not start");
+        if self.finding().as_ref() != Some(&finding) {
+            finding.log_begin();
+            self.0.send_replace(Some(finding));
         }
     }
 
     fn end(&self) {
-        if let Some(advice) = self.0.send_replace(None) {
-            advice.log_end();
+        if let Some(finding) = self.0.send_replace(None) {
+            finding.log_end();
         }
     }
 
-    /// Repeats the advice in Events while the file is unusable.
+    /// Repeats the finding in Events while the file is unusable.
     async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
         let mut held = self.0.subscribe();
         loop {
-            let advice = held.borrow_and_update().clone();
+            let finding = held.borrow_and_update().clone();
             let say = async {
-                match advice {
-                    Some(advice) => outbox.remind(advice.cause.into(), &advice.to_string()).await,
+                match finding {
+                    Some(finding) => {
+                        outbox.remind(Cause::ConfigurationFile.into(), &finding.to_string()).await
+                    }
                     None => future::pending().await,
                 }
             };

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use ipvs::{Family, Ipvs};
+use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
 use service::{AddressExplanation, Change, Explanation, ObjectName, State};
@@ -20,7 +20,10 @@ use watcher::{Kernel, Observed, Ownership, Plan, VirtualServerImages, diff_every
 use super::{control_handler::put_first, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    node::{families, limits, requirements, vip_binding::vip_binding},
+    node::{
+        families::{self, vip_binding},
+        limits, requirements,
+    },
     source::{Source, known_node::no_node},
 };
 
@@ -75,11 +78,6 @@ impl<'a> WithoutDaemon<'a> {
     /// The desired state.
     pub(crate) fn state(&self) -> &State {
         &self.source_state.state
-    }
-
-    /// The families in which other nodes would tunnel to this one.
-    pub(crate) fn unpacks(&self) -> BTreeSet<Family> {
-        self.source_state.state.unpacking()
     }
 
     /// The part of the kernel that is ours.

@@ -17,12 +17,10 @@ use service::{AddressExplanation, Explanation, ObjectName};
 
 use crate::{logging::Level, version::Build};
 
+pub use crate::takeover::instance_lock::SOCKET;
 pub use answers::{BugReport, DaemonInfo, DaemonStatus, Difference, KernelInfo, Resynced, SourceInfo};
 pub use client::{AskError, Client};
 pub use server::{ControlServer, NoSocket, RequestHandler};
-
-/// The path of the socket unless the command line gives another one.
-pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// The requests to the daemon and their answers. A method may block.
 pub trait Control {

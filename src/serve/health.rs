@@ -8,6 +8,7 @@
 
 mod answer;
 mod progress;
+mod received;
 
 use std::{
     collections::BTreeSet,
@@ -29,10 +30,10 @@ use super::{
     http::{Page, Pages, not_found, page},
     metrics::HealthAnswers,
 };
-use crate::direct_return::received;
 pub(crate) use answer::DirectReturnAnswer;
 use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
 use progress::Progress;
+use received::received;
 
 /// The health of the proxy. Clones share it.
 #[derive(Clone, Debug)]

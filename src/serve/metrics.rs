@@ -27,11 +27,7 @@ use kubernetes::api::Watches;
 use netfilter::TunnelCounts;
 use reconciler::Observer;
 
-use crate::{
-    logging::LineLimit,
-    node::{advice::Advice, sysctl::Sysctl},
-    serve::health::Health,
-};
+use crate::{finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health};
 pub use answers::{CleanupMetrics, HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
 use outcomes::OutcomeMetrics;
@@ -86,7 +82,7 @@ impl Metrics {
 
     /// Shows this advice too.
     #[must_use]
-    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
+    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Finding> + Send + Sync + 'static) -> Self {
         self.registry.read_for_each_page(move |page| read::advice(page, &advice()));
         self
     }

@@ -33,8 +33,8 @@ pub enum Error {
 
 /// How long a program that was killed may take to end. One that hangs in the kernel is left behind.
 const LAST: Duration = Duration::from_secs(1);
-/// How often it is looked whether it has ended: it does so as soon as its output ends, as a rule.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often its status is polled: as a rule it ends as soon as its output ends.
+const POLL: Duration = Duration::from_millis(5);
 
 /// Runs a program with this input, and takes what it prints.
 pub fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> Result<Output, Error> {
@@ -92,7 +92,7 @@ fn ended(child: &mut Child, by: Instant) -> io::Result<Option<ExitStatus>> {
         if status.is_some() || Instant::now() >= by {
             return Ok(status);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
 }
 

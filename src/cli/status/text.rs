@@ -10,7 +10,7 @@ use service::printable_line;
 use super::super::{output::Time, requests::summary};
 use crate::{
     config::VipBinding,
-    node::advice::{Advice, Severity},
+    finding::Finding,
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
@@ -210,7 +210,7 @@ impl Lines {
         }
     }
 
-    fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Advice]) {
+    fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Finding]) {
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }
@@ -218,11 +218,7 @@ impl Lines {
             self.line("problem", problem);
         }
         for advice in advice {
-            let about = match advice.severity {
-                Severity::Warning => "warning",
-                Severity::Note => "note",
-            };
-            self.line(about, &advice.to_string());
+            self.line(advice.severity.name(), &advice.to_string());
         }
     }
 }

@@ -9,7 +9,7 @@ use reconciler::Handle;
 use tokio::{select, sync::watch, task::spawn_blocking};
 
 use super::notifications::resubscribing;
-use crate::node::{families::families as families_here, vip_binding::outward};
+use crate::node::families::{families as families_here, outward};
 
 /// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix reads the names once, at
 /// its own start.

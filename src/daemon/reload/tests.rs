@@ -101,7 +101,7 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
-    let what = unusable.advice().unwrap().what;
+    let what = unusable.finding().unwrap().what;
     assert!(
         what.ends_with(
             "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
@@ -127,7 +127,7 @@ async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
-    assert!(unusable.advice().is_some());
+    assert!(unusable.finding().is_some());
     assert_eq!(server.events().len(), 1, "an unchanged cause is not reported again");
     loaded.set(true);
     assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
@@ -153,7 +153,7 @@ async fn unusable_file_is_a_warning_while_it_lasts_and_an_event_with_the_cause()
             sleep(Duration::from_mins(1)).await;
             publish(&volume, &format!("..{}", step + 2), fields);
             sleep(Duration::from_mins(1)).await;
-            said.push(unusable.advice().map(|advice| advice.what));
+            said.push(unusable.finding().map(|finding| finding.what));
         }
         said
     };
@@ -184,7 +184,7 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
     let volume = volume("mode: ipvs\n");
     let file = volume.path().join("..1/config.conf");
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let what = || unusable.advice().map(|advice| advice.what);
+    let what = || unusable.finding().map(|finding| finding.what);
     let story = async {
         let bad = "ipvs: [\n";
         fs::write(&file, format!("{HEAD}{bad}")).unwrap();

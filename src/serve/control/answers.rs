@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use service::{one_line, seconds};
 use watcher::Plan;
 
-use crate::{config::VipBinding, node::advice::Advice, serve::metrics::MetricsPages};
+use crate::{config::VipBinding, finding::Finding, serve::metrics::MetricsPages};
 
 /// The difference between the kernel and the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub struct DaemonStatus {
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
     /// What hurts traffic on this node. It keeps nothing from being programmed.
-    pub advice: Vec<Advice>,
+    pub advice: Vec<Finding>,
 }
 
 /// The daemon: its version, its source and its kernel.

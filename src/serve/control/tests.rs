@@ -21,7 +21,7 @@ use tokio::{
 use watcher::Plan;
 
 use super::*;
-use crate::node::advice::{Advice, Cause, Severity};
+use crate::finding::{Cause, Finding};
 
 /// Answers without a daemon behind it.
 struct Fixed {
@@ -47,13 +47,7 @@ fn status() -> DaemonStatus {
         vips: 1,
         ..Default::default()
     };
-    let advice = Advice {
-        severity: Severity::Warning,
-        cause: Cause::Bridge,
-        subject: "cni0".to_owned(),
-        what: "it is off".to_owned(),
-        remedy: "switch it on".to_owned(),
-    };
+    let advice = Finding::warning("cni0", "it is off").cause(Cause::Bridge).remedy("switch it on");
     let about = DaemonInfo {
         version: "0.1.0".to_owned(),
         node: "node".to_owned(),

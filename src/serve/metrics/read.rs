@@ -14,10 +14,8 @@ use netfilter::TunnelCounts;
 
 use super::text::{Kind, Page, Real, Registry, labels};
 use crate::{
-    node::{
-        advice::{Advice, Cause, Severity},
-        sysctl::Sysctl,
-    },
+    finding::{Cause, Finding, Severity},
+    node::sysctl::Sysctl,
     serve::health::Health,
     version::Build,
 };
@@ -84,12 +82,12 @@ pub(super) fn ipvs_table(page: &mut Page, sysctl: &Sysctl) {
 }
 
 /// How many pieces of advice there are of each kind. There are a few of them at most.
-pub(super) fn advice(page: &mut Page, all: &[Advice]) {
+pub(super) fn advice(page: &mut Page, all: &[Finding]) {
     let name = "kube_ipvs_advice";
     page.head(name, Kind::Gauge, "What on this node hurts traffic to Services, or may");
-    for severity in Severity::ALL {
+    for severity in Severity::WHILE_RUNNING {
         for cause in Cause::ALL {
-            let held = all.iter().filter(|advice| (advice.severity, advice.cause) == (severity, cause));
+            let held = all.iter().filter(|it| (it.severity, it.cause) == (severity, Some(cause)));
             let labels = labels([("severity", severity.name()), ("cause", cause.name())]);
             page.sample(name, &labels, held.count());
         }
@@ -126,15 +124,11 @@ mod tests {
         page.into()
     }
 
-    fn a_piece(severity: Severity, cause: Cause) -> Advice {
-        let [subject, what, remedy] = ["it", "it is bad", "mend it"].map(str::to_owned);
-        Advice { severity, cause, subject, what, remedy }
-    }
-
     #[test]
     fn advice_is_counted_by_severity_and_cause_and_what_does_not_hold_is_0() {
-        let held = [Severity::Warning, Severity::Warning, Severity::Note]
-            .map(|severity| a_piece(severity, Cause::HostFirewall));
+        let chain = |name| Finding::warning(name, "it drops");
+        let held = [chain("input"), chain("forward"), Finding::note("nft", "not read")]
+            .map(|finding| finding.cause(Cause::HostFirewall));
         let page = written(|page| advice(page, &held));
         for line in [
             r#"kube_ipvs_advice{severity="warning",cause="host-firewall"} 2"#,

@@ -73,7 +73,7 @@ impl SchedulerProbes {
             }
             Ok(SchedulerSupport::NotLoaded) => {
                 warn!(
-                    "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
+                    "{scheduler} is not loaded, and loading it on demand can hang IPVS: Services that ask for it get \
                      {default}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
                 result.changed |= self.mark_unusable(scheduler, Absence::NotLoaded);

@@ -118,6 +118,6 @@ pub enum Change {
 pub enum Absence {
     /// The kernel was asked, and lacks it.
     Lacking,
-    /// Its module is not loaded, and the kernel was not asked: to load it on demand can hang IPVS.
+    /// Its module is not loaded, and the kernel was not asked: loading it on demand can hang IPVS.
     NotLoaded,
 }

@@ -9,7 +9,7 @@ use watcher::OperationKind;
 
 use crate::{
     config::VipBinding,
-    node::advice::{Advice, Cause, Severity},
+    finding::{Cause, Finding},
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
@@ -113,16 +113,8 @@ fn others(port: u16) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port }
 }
 
-fn advice() -> Vec<Advice> {
-    let advice = |severity, cause, subject: &str, what: &str, remedy: &str| Advice {
-        severity,
-        cause,
-        subject: subject.to_owned(),
-        what: what.to_owned(),
-        remedy: remedy.to_owned(),
-    };
-    vec![
-        advice(Severity::Warning, Cause::HostFirewall, "ip filter INPUT", "it drops", "open it"),
-        advice(Severity::Note, Cause::Timeouts, "tcp", "IPVS forgets idle connections", "keepalives"),
-    ]
+fn advice() -> Vec<Finding> {
+    let chain = Finding::warning("ip filter INPUT", "it drops").remedy("open it");
+    let timeouts = Finding::note("tcp", "IPVS forgets idle connections").remedy("keepalives");
+    vec![chain.cause(Cause::HostFirewall), timeouts.cause(Cause::Timeouts)]
 }
