@@ -78,47 +78,6 @@ fn child<'a, 'input>(case: Node<'a, 'input>, tag: &str) -> Option<Node<'a, 'inpu
     case.children().find(|node| node.has_tag_name(tag))
 }
 
-#[cfg(test)]
-mod unit {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
-
-    use super::*;
-
-    #[test]
-    fn tests_not_selected_are_not_counted_and_those_that_skip_themselves_say_why() {
-        let report = r#"<testsuites><testsuite>
-            <testcase name="[BeforeSuite]" status="passed" time="1"></testcase>
-            <testcase name="[It] a passes" status="passed" time="2.5"></testcase>
-            <testcase name="[It] b fails" status="failed" time="3"><failure message="" type="failed">[FAILED] no answer
-                In [It] at: service.go:1</failure></testcase>
-            <testcase name="[It] c was not selected" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
-            <testcase name="[It] d skips itself" status="skipped" time="0.1"><skipped message="skipped - no GPU"></skipped></testcase>
-        </testsuite></testsuites>"#;
-        let found: Vec<_> = tests(report)
-            .unwrap()
-            .into_iter()
-            .map(|(name, test)| (name, test.outcome, test.reason))
-            .collect();
-        let expected = [
-            ("a passes", Outcome::Passed, ""),
-            ("b fails", Outcome::Failed, "[FAILED] no answer"),
-            ("d skips itself", Outcome::Skipped, "skipped - no GPU"),
-        ];
-        assert_eq!(
-            found,
-            expected.map(|(name, outcome, reason)| (name.to_owned(), outcome, reason.to_owned()))
-        );
-    }
-
-    #[test]
-    fn a_suite_that_could_not_begin_is_no_report_of_tests() {
-        let report = r#"<testsuites><testsuite>
-            <testcase name="[SynchronizedBeforeSuite]" status="failed" time="1"><failure>no nodes</failure></testcase>
-        </testsuite></testsuites>"#;
-        assert_eq!(tests(report).unwrap_err().to_string(), "[SynchronizedBeforeSuite]: no nodes");
-    }
-}
-
 /// How many there are of each outcome, and which did not just pass.
 pub(super) fn summary(results: &Results) -> String {
     let mut lines = Vec::new();
@@ -211,5 +170,46 @@ impl Columns {
 
     fn names(&self) -> BTreeSet<&String> {
         self.0.iter().flat_map(|(_, results)| results.tests.keys()).collect()
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use super::*;
+
+    #[test]
+    fn tests_not_selected_are_not_counted_and_those_that_skip_themselves_say_why() {
+        let report = r#"<testsuites><testsuite>
+            <testcase name="[BeforeSuite]" status="passed" time="1"></testcase>
+            <testcase name="[It] a passes" status="passed" time="2.5"></testcase>
+            <testcase name="[It] b fails" status="failed" time="3"><failure message="" type="failed">[FAILED] no answer
+                In [It] at: service.go:1</failure></testcase>
+            <testcase name="[It] c was not selected" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
+            <testcase name="[It] d skips itself" status="skipped" time="0.1"><skipped message="skipped - no GPU"></skipped></testcase>
+        </testsuite></testsuites>"#;
+        let found: Vec<_> = tests(report)
+            .unwrap()
+            .into_iter()
+            .map(|(name, test)| (name, test.outcome, test.reason))
+            .collect();
+        let expected = [
+            ("a passes", Outcome::Passed, ""),
+            ("b fails", Outcome::Failed, "[FAILED] no answer"),
+            ("d skips itself", Outcome::Skipped, "skipped - no GPU"),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(name, outcome, reason)| (name.to_owned(), outcome, reason.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_suite_that_could_not_begin_is_no_report_of_tests() {
+        let report = r#"<testsuites><testsuite>
+            <testcase name="[SynchronizedBeforeSuite]" status="failed" time="1"><failure>no nodes</failure></testcase>
+        </testsuite></testsuites>"#;
+        assert_eq!(tests(report).unwrap_err().to_string(), "[SynchronizedBeforeSuite]: no nodes");
     }
 }
