@@ -79,7 +79,7 @@ mod tests {
 
     use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
     use service::{
-        AddressKind, AddressRefusal, Change, EndpointReason, EndpointScope, EndpointSelection, EndpointWay,
+        AddressKind, AddressRefusal, Change, EndpointPath, EndpointReason, EndpointScope, EndpointSelection,
         ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
         Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
     };
@@ -139,7 +139,7 @@ mod tests {
                 slice: slice.clone(),
                 reason: EndpointReason::NotReady,
                 weight: NonZero::<u16>::MIN,
-                way: Some(EndpointWay::Tunnel),
+                way: Some(EndpointPath::Tunnel),
             }],
             slices_without_port: vec![slice.clone()],
         };

@@ -247,7 +247,7 @@ impl<'a> Look<'a> {
         let kept = node.ours().kept(state, observed).collect();
         let bound = &observed.dummy_interface.bound;
         self.findings.extend(plan::check(&node.compare_with(observed), wanted, &kept, bound));
-        self.findings.extend(refused::check(state.refused()));
+        self.findings.extend(refused::check(state.reports().refused()));
     }
 
     /// Reports the parameters that the start would set, and returns them.
@@ -317,7 +317,7 @@ impl<'a> Look<'a> {
         let configured = configured.into_iter().filter_map(|(what, address)| {
             Some(WantedPort { what: what.to_owned(), address: address?, hard_fail })
         });
-        let of_services = node.into_iter().flat_map(|node| node.state().health_checks());
+        let of_services = node.into_iter().flat_map(|node| node.state().reports().health_checks());
         let of_services = of_services.map(|(service, health_check)| WantedPort {
             what: format!("health checks of {service}"),
             address: SocketAddr::from(([0; 4], health_check.port.get())),

@@ -36,7 +36,7 @@ mod tests {
         web.external_ips = vec![IpAddr::from([127, 0, 0, 1])];
         state.apply(Change::ReplaceSlices(Vec::new()));
         state.apply(Change::ReplaceServices(vec![web]));
-        let findings = check(state.refused());
+        let findings = check(state.reports().refused());
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(
             (finding.subject.as_str(), finding.what.as_str()),

@@ -233,7 +233,7 @@ impl Writer {
         );
         self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
         if read != ReadScope::Nothing {
-            self.sync_log.log_node_ports(self.reconciler.state().node_ports_are_nowhere());
+            self.sync_log.log_node_ports(self.reconciler.state().has_unserved_node_ports());
         }
         let next_check = self.reconciler.next_check();
         let (failed, interrupted) = (report.failed > 0, busy.is_some());

@@ -8,7 +8,8 @@ use std::{
 use ipvs::{Family, Scheduler, Tunnel};
 use rustc_hash::FxHashSet;
 
-use super::{EndpointSlice, Node, ObjectName, Peer, Service, UnpackingPeers};
+use super::{EndpointSlice, Node, ObjectName, Peer, Service};
+use crate::direct_return::UnpackingPeers;
 
 /// A change of the inputs.
 ///

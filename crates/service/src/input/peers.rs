@@ -7,34 +7,22 @@ use std::{
 };
 
 use ipnet::IpNet;
-use ipvs::{Family, Tunnel, TunnelKind};
+use ipvs::Family;
 
-/// Another node of the cluster, as far as tunnels depend on it.
+/// Another node of the cluster, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name.
     pub name: Arc<str>,
-    /// Its node IPs, at which it is asked and from which it may send into tunnels.
+    /// Its node IPs: it answers requests there, and may send into tunnels from there.
     pub ips: Vec<IpAddr>,
-    /// The addresses that it may have in an overlay, from which it may send too.
+    /// Its possible addresses in an overlay. It may send into tunnels from these too.
     pub overlay_ips: Vec<IpAddr>,
     /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
     pub pod_cidrs: Vec<IpNet>,
-    /// What was wrong with its Node, in words, each naming the field; the rest of it is used.
+    /// What was wrong with its Node, each problem naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }
-
-/// What a node has said that it unpacks, of what is sent to its pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unpacking {
-    /// The families, as IP in IP.
-    pub families: BTreeSet<Family>,
-    /// Whether the same by generic UDP encapsulation.
-    pub gue: bool,
-}
-
-/// The nodes that have said so, by name. Only to their pods packets are tunnelled.
-pub type UnpackingPeers = BTreeMap<Arc<str>, Unpacking>;
 
 /// The other nodes, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,10 +35,7 @@ pub(crate) struct Peers {
     /// Whether all of them were listed.
     listed: bool,
     /// They cannot be listed, and nothing waits for them any more.
-    unavailable: bool,
-    unpacking: UnpackingPeers,
-    /// The endpoints to which an earlier daemon has tunnelled.
-    tunnelled_before: BTreeMap<IpAddr, Tunnel>,
+    pub(crate) unavailable: bool,
 }
 
 /// The addresses of a node.
@@ -62,34 +47,46 @@ struct Addresses {
 }
 
 impl Peers {
-    /// These nodes and no others.
-    pub(crate) fn replaced(&self, peers: Vec<Peer>) -> Self {
-        self.all_listed(|_| false).with(peers)
+    /// Replaces all nodes.
+    pub(crate) fn replace(&mut self, peers: Vec<Peer>) {
+        self.by_name.clear();
+        self.listed = true;
+        self.add(peers);
     }
 
-    /// The same without the nodes whose name is none of these: these are all.
-    pub(crate) fn all_listed(&self, is_there: impl Fn(&str) -> bool) -> Self {
-        Self { listed: true, ..self.only(is_there) }
+    /// Ends a list: the nodes of these names are all.
+    pub(crate) fn end_list(&mut self, is_listed: impl Fn(&str) -> bool) {
+        self.listed = true;
+        self.retain(is_listed);
     }
 
-    /// With nodes that are new or different.
-    pub(crate) fn with(&self, peers: impl IntoIterator<Item = Peer>) -> Self {
-        let mut all = self.clone();
-        all.by_name.extend(peers.into_iter().map(|peer| {
+    /// Adds nodes that are new or different.
+    pub(crate) fn add(&mut self, peers: impl IntoIterator<Item = Peer>) {
+        self.by_name.extend(peers.into_iter().map(|peer| {
             let Peer { name, ips, overlay_ips, pod_cidrs, problems: _ } = peer;
             (name, Addresses { ips, overlay_ips, pod_cidrs })
         }));
-        all.with_all_ips()
+        self.index();
     }
 
-    /// Without the nodes whose name is none of these.
-    pub(crate) fn only(&self, is_there: impl Fn(&str) -> bool) -> Self {
-        let mut all = self.clone();
-        all.by_name.retain(|name, _| is_there(name));
-        all.with_all_ips()
+    /// Removes the nodes of other names than these.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.by_name.retain(|name, _| is_kept(name));
+        self.index();
     }
 
-    /// Whether nothing is new about a node.
+    fn index(&mut self) {
+        let nodes = || self.by_name.values();
+        let mut ranges: Vec<_> = nodes().flat_map(|it| &it.pod_cidrs).map(IpNet::trunc).collect();
+        ranges.sort_unstable();
+        // Of two ranges that overlap one contains the other, and comes before it.
+        ranges.dedup_by(|range, outer| outer.contains(&*range));
+        self.ips = nodes().flat_map(|it| &it.ips).copied().collect();
+        self.overlay_ips = nodes().flat_map(|it| &it.overlay_ips).copied().collect();
+        self.pod_cidrs = ranges.into_iter().map(|range| (range.network(), range)).collect();
+    }
+
+    /// Whether a node is known and has these addresses.
     pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
         let known = self.by_name.get(&peer.name);
         known.is_some_and(|known| {
@@ -99,56 +96,14 @@ impl Peers {
         })
     }
 
-    /// Whether all endpoints are reached as with the other.
-    pub(crate) fn tunnel_like(&self, other: &Self) -> bool {
-        self.unpacking == other.unpacking && self.tunnelled_before == other.tunnelled_before
-    }
-
-    /// With these among them that have answered, and no others.
-    pub(crate) fn unpacking(&self, unpacking: UnpackingPeers) -> Self {
-        Self { unpacking, ..self.clone() }
-    }
-
-    /// With these endpoints to which an earlier daemon has tunnelled.
-    pub(crate) fn tunnelled_before(&self, tunnelled_before: BTreeMap<IpAddr, Tunnel>) -> Self {
-        Self { tunnelled_before, ..self.clone() }
-    }
-
-    fn with_all_ips(mut self) -> Self {
-        self.ips = self.by_name.values().flat_map(|it| &it.ips).copied().collect();
-        self.overlay_ips = self.by_name.values().flat_map(|it| &it.overlay_ips).copied().collect();
-        let mut ranges: Vec<_> =
-            self.by_name.values().flat_map(|it| &it.pod_cidrs).map(IpNet::trunc).collect();
-        ranges.sort_unstable();
-        // Of two ranges that overlap one contains the other, and comes before it.
-        ranges.dedup_by(|range, outer| outer.contains(&*range));
-        self.pod_cidrs = ranges.into_iter().map(|range| (range.network(), range)).collect();
-        self
-    }
-
-    /// How packets are tunnelled to an endpoint of a node, if that unpacks: as is wanted, if it understands that.
-    pub(crate) fn tunnel_to(&self, node: &str, endpoint: IpAddr, wanted: Tunnel) -> Option<Tunnel> {
-        let Some(unpacking) = self.unpacking.get(node) else {
-            return self.tunnelled_before.get(&endpoint).copied();
-        };
-        let understood = wanted.kind != TunnelKind::Gue || unpacking.gue;
-        let tunnel = if understood { wanted } else { Tunnel::default() };
-        unpacking.families.contains(&Family::from(endpoint)).then_some(tunnel)
-    }
-
     /// The addresses of a node.
     pub(crate) fn ips_of(&self, node: &str) -> Option<&[IpAddr]> {
         self.by_name.get(node).map(|known| &*known.ips)
     }
 
-    /// Whether all of them were listed. Before, it is not known who may send.
+    /// Whether all of them were listed. Until then it is not known which nodes may send.
     pub(crate) fn are_listed(&self) -> bool {
         self.listed
-    }
-
-    /// With no hope that they will be listed soon.
-    pub(crate) fn unavailable(&self) -> Self {
-        Self { unavailable: true, ..self.clone() }
     }
 
     /// Whether their addresses are known, or nothing waits for them any more.
@@ -167,8 +122,8 @@ impl Peers {
         self.ips.contains(ip)
     }
 
-    /// Whether they have the same addresses as the others, and their pods the same ranges.
-    pub(crate) fn have_ips_like(&self, other: &Self) -> bool {
+    /// Whether the nodes have the same addresses as with the other, and their pods the same ranges.
+    pub(crate) fn have_same_addresses(&self, other: &Self) -> bool {
         self.ips == other.ips && self.pod_cidrs == other.pod_cidrs
     }
 

@@ -1,16 +1,13 @@
 //! The latest inputs of all Services.
 
-use std::{
-    collections::BTreeSet,
-    mem,
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::BTreeSet, mem, net::SocketAddr, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Computed, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
+    direct_return::Tunnels,
     input::{
         AddressBook, Change, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
         Service, ServiceInputs, ThisNode,
@@ -57,7 +54,6 @@ impl Inputs {
 /// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
-        let is_about_node = matches!(change, Change::ApplyNode(_) | Change::NodeAddresses { .. });
         let mut changed = match change {
             Change::ReplaceServices(services) => self.replace_services(services),
             Change::InitApplyServices(services) => self.put_services(services),
@@ -69,33 +65,35 @@ impl Inputs {
             Change::InitDoneSlices(names) => self.keep_slices(&names),
             Change::ApplySlice(slice) => self.put_slice(slice),
             Change::DeleteSlice(name) => self.remove_slice(&name),
-            Change::ApplyNode(node) => self.put_node(self.node.described(node, &self.options)),
+            Change::ApplyNode(described) => self.change_node(|node| node.describe(described)),
             Change::DeleteNode => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
-                self.put_node(self.node.with_addresses(here, lost, &self.options))
+                self.change_node(|node| (node.addresses, node.lost) = (here, lost))
             }
-            Change::ReplacePeers(peers) => self.put_peers(self.node.peers().replaced(peers)),
-            Change::InitApplyPeers(peers) => self.put_peers(self.node.peers().with(peers)),
-            Change::InitDonePeers(names) => {
-                let is_there = |name: &str| names.contains(&ObjectName::new("", name));
-                self.put_peers(self.node.peers().all_listed(is_there))
-            }
+            Change::ReplacePeers(all) => self.change_peers(|peers| peers.replace(all)),
+            Change::InitApplyPeers(more) => self.change_peers(|peers| peers.add(more)),
+            Change::InitDonePeers(names) => self.change_peers(|peers| {
+                peers.end_list(|name| names.contains(&ObjectName::new("", name)));
+            }),
             // Each node reports to its Node every few minutes.
             Change::ApplyPeer(peer) if self.node.peers().has_exactly(&peer) => BTreeSet::new(),
-            Change::ApplyPeer(peer) => self.put_peers(self.node.peers().with([peer])),
-            Change::DeletePeer(gone) => self.put_peers(self.node.peers().only(|name| *name != *gone.name())),
-            Change::ForgetPeers => self.put_peers(Peers::default()),
-            Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
-            Change::ApiServer(addresses) => self.put_node(self.node.with_api_server(addresses)),
-            Change::Gateways(gateways) => self.put_node(self.node.with_gateways(gateways)),
-            Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
-            Change::TunnelledBefore(endpoints) => {
-                self.put_peers(self.node.peers().tunnelled_before(endpoints))
-            }
-            Change::LinkMtu(mtu) => self.put_node(self.node.with_link_mtu(mtu)),
-            Change::MissingTunnels(families) => self.put_node(self.node.without_tunnels(families)),
-            Change::TunnelsInUse(families) => self.put_node(self.node.with_tunnels_in_use(families)),
-            Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
+            Change::ApplyPeer(peer) => self.change_peers(|peers| peers.add([peer])),
+            Change::DeletePeer(gone) => self.change_peers(|peers| peers.retain(|name| *name != *gone.name())),
+            Change::ForgetPeers => self.change_node(|node| {
+                node.peers = Arc::default();
+                let tunnels = Arc::make_mut(&mut node.tunnels);
+                tunnels.unpacking.clear();
+                tunnels.before.clear();
+            }),
+            Change::PeersUnavailable => self.change_peers(|peers| peers.unavailable = true),
+            Change::ApiServer(addresses) => self.change_node(|node| node.api_server = addresses),
+            Change::Gateways(gateways) => self.change_node(|node| node.gateways = gateways),
+            Change::UnpackingPeers(peers) => self.change_tunnels(|tunnels| tunnels.unpacking = peers),
+            Change::TunnelledBefore(before) => self.change_tunnels(|tunnels| tunnels.before = before),
+            Change::LinkMtu(mtu) => self.change_tunnels(|tunnels| tunnels.link_mtu = Some(mtu)),
+            Change::MissingTunnels(missing) => self.change_tunnels(|tunnels| tunnels.missing = missing),
+            Change::TunnelsInUse(in_use) => self.change_tunnels(|tunnels| tunnels.in_use = in_use),
+            Change::MissingSchedulers(missing) => self.change_node(|node| node.missing_schedulers = missing),
         };
         let uncounted = self.addresses.uncounted();
         if !uncounted.is_empty() {
@@ -107,11 +105,8 @@ impl Inputs {
             self.addresses.count_new(&uncounted, all);
         }
         changed.extend(self.addresses.affected());
-        if is_about_node || self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
-            let is_cluster_ip = |ip: &IpAddr| self.addresses.is_cluster_ip(ip);
-            if let Some(node) = self.node.with_foreign_vips(is_cluster_ip, &self.options) {
-                changed.extend(self.put_node(node));
-            }
+        if self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
+            changed.extend(self.change_node(|_| ()));
         }
         let needs_nodes = self.addresses.has_external_addresses();
         self.complete |= self.listed() && (!needs_nodes || self.node.knows_nodes(&self.options));
@@ -239,11 +234,15 @@ impl Inputs {
             let ports = slice.ports.iter().map(|port| port.port);
             ports.flat_map(|port| slice.endpoints.iter().map(move |it| SocketAddr::new(it.address, port)))
         });
-        self.put_node(self.node.with_api_endpoints(endpoints.collect()))
+        let endpoints = endpoints.collect();
+        self.change_node(|node| node.api_endpoints = endpoints)
     }
 
-    fn put_node(&mut self, node: ThisNode) -> BTreeSet<ObjectName> {
-        let before = mem::replace(&mut self.node, node);
+    /// Changes facts of this node, and what follows from them and from the ClusterIPs.
+    fn change_node(&mut self, change: impl FnOnce(&mut ThisNode)) -> BTreeSet<ObjectName> {
+        let before = self.node.clone();
+        change(&mut self.node);
+        self.node.derive(|ip| self.addresses.is_cluster_ip(ip), &self.options);
         if self.node == before {
             return BTreeSet::new();
         }
@@ -252,8 +251,12 @@ impl Inputs {
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
-    fn put_peers(&mut self, peers: Peers) -> BTreeSet<ObjectName> {
-        self.put_node(self.node.among(peers))
+    fn change_peers(&mut self, change: impl FnOnce(&mut Peers)) -> BTreeSet<ObjectName> {
+        self.change_node(|node| change(Arc::make_mut(&mut node.peers)))
+    }
+
+    fn change_tunnels(&mut self, change: impl FnOnce(&mut Tunnels)) -> BTreeSet<ObjectName> {
+        self.change_node(|node| change(Arc::make_mut(&mut node.tunnels)))
     }
 
     /// The copy of a name that is kept already, or else the name itself.
