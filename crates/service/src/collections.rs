@@ -1,4 +1,5 @@
-//! Small collections: keys with the number of Services that want each, and one copy of each value that many objects repeat.
+//! Small collections: keys with the number of Services that want each, and one copy of each value that many objects
+//! repeat.
 
 use std::{hash::Hash, sync::Arc};
 

@@ -96,10 +96,10 @@ impl Frontend<'_> {
     /// The address, if it must be made local to this node.
     ///
     /// A VIP takes whatever is sent to its address, at any port. So an address of another node, of the API server, of a
-    /// gateway or of a pod is never bound: it is served by the node that has it, and here for what this node sends itself, which IPVS
-    /// takes in output (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c). An address that an interface of this node
-    /// has is bound already. A NodePort's never needs it: an interface has it, or had it a moment ago and another node may
-    /// have it by now.
+    /// gateway or of a pod is never bound: it is served by the node that has it, and here for what this node sends itself,
+    /// which IPVS takes in output (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c). An address that an interface of
+    /// this node has is bound already. A NodePort's never needs it: an interface has it, or had it a moment ago and
+    /// another node may have it by now.
     pub(crate) fn bound_ip(&self, inputs: ServiceInputs<'_>) -> Option<IpAddr> {
         let ServiceInputs { node, options, addresses, .. } = inputs;
         if self.kind == AddressKind::NodePort {

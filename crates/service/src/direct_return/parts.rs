@@ -97,9 +97,9 @@ fn obstacle(
 /// What direct return needs beside a virtual server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DirectReturnParts {
-    /// The endpoints of this node to which others may tunnel, sorted. They include endpoints that are not ready, and do not
-    /// depend on what the Service asks for, since nodes learn of changes at different moments. They exist only while this node
-    /// [unpacks](crate::State::unpacks).
+    /// The endpoints of this node to which others may tunnel, sorted. They include endpoints that are not ready, and do
+    /// not depend on what the Service asks for, since nodes learn of changes at different moments. They exist only while
+    /// this node [unpacks](crate::State::unpacks).
     pub exits: Arc<[RealServerAddress]>,
     /// What this node needs to let clients in here itself, if it does.
     pub entrance: Option<Entrance>,

@@ -59,6 +59,7 @@ pub(crate) struct ThisNode {
 
 /// What is known of an address on this node, Services and endpoints aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct AddressFacts {
     /// An interface of this node has it.
     pub(crate) is_here: bool,
