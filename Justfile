@@ -6,7 +6,7 @@ set positional-arguments
 default:
     @just --list
 
-# The main job, seen: a Service, two pods, IPVS between them.
+# Show the main job: a Service, two pods, IPVS between them.
 demo *args:
     cargo xtask demo "$@"
 
@@ -14,23 +14,23 @@ demo *args:
 test *args:
     cargo xtask test "$@"
 
-# kube-ipvs beside the kernel's own limit and the real kube-proxy, measured: target/bench/report.json.
+# Measure kube-ipvs beside the kernel's own limit and kube-proxy: target/bench/report.json.
 bench *args:
     cargo xtask bench "$@"
 
-# What many nodes cost the API server.
+# Measure what many nodes cost the API server.
 scale *args:
     cargo xtask scale "$@"
 
-# Every decoder with bytes that nobody has thought of: `just fuzz --seconds 60 ipvs`.
+# Fuzz every decoder: `just fuzz --seconds 60 ipvs`.
 fuzz *args:
     cargo xtask fuzz "$@"
 
-# What can go wrong, made to happen on a real kernel with a real API server: `just chaos --seed 7 ipvsadm`.
+# Inject faults on a real kernel with a real API server: `just chaos --seed 7 ipvsadm`.
 chaos *args:
     cargo xtask chaos "$@"
 
-# An hour of churn under load, in which nothing may be lost and nothing may grow: `just soak --minutes 5`.
+# Run an hour of churn under load; fails if anything is lost or grows: `just soak --minutes 5`.
 soak *args:
     cargo xtask soak "$@"
 
@@ -65,4 +65,5 @@ release *args:
 # Format and lints, as the unit tier checks them.
 check:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- --deny warnings
+    cargo clippy --workspace --all-targets --all-features -- --deny warnings
+    cargo clippy --package kube-ipvs --no-default-features -- --deny warnings

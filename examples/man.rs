@@ -15,6 +15,6 @@ fn main() -> anyhow::Result<()> {
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory)?;
     clap_mangen::generate_to(kube_ipvs::cli::command(), directory)?;
-    clap_mangen::generate_to(kube_ipvs::cli::kubectl_ipvs::command(), directory)?;
+    clap_mangen::generate_to(kubectl_ipvs::command(), directory)?;
     Ok(())
 }

@@ -1,41 +1,36 @@
 //! The command line.
 
-mod ago;
 mod bugreport;
 mod cleanup;
-mod completion;
 mod config;
 mod diff;
 #[cfg(test)]
 mod documented;
 mod explain;
-mod flags;
-pub mod kubectl_ipvs;
 mod list;
-mod log_level;
-mod output;
-mod owners;
 mod preflight;
 mod question;
-mod resync;
-mod run;
+mod requests;
 mod status;
 mod top;
-mod version;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::aot::{Generator, Shell};
+use operator::output::{self, Format, USAGE, print_script, refuse, say};
 use service::one_line;
+use tracing::warn;
 
-pub use flags::{Flags, IgnoredFlags, KernelFlags, ListenFlags};
+pub use crate::config::Flags;
 
-use crate::{config::Error, logging::Level, serve::control};
-use output::{Format, say};
-use question::Question;
-
-/// The exit code for a command line, or a configuration file, that cannot be used: `EX_USAGE` of sysexits.h.
-pub const USAGE: u8 = 64;
+use crate::{
+    config::{Error, Settings},
+    daemon,
+    logging::{Level, Log},
+    node::{init, limits},
+};
+use question::{Ask, Question};
 
 /// The IPVS-mode node proxy for Kubernetes.
 ///
@@ -81,7 +76,11 @@ enum Command {
     /// Show what goes through each Service and real server, as top does
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
-    Completion(completion::Completion),
+    Completion {
+        /// The shell. To load it: `source <(kube-ipvs completion bash)`, `source <(kube-ipvs completion zsh)` below
+        /// `compinit`, `kube-ipvs completion fish | source`
+        shell: Shell,
+    },
     /// Print what the daemon logs, or have it log something else until it ends
     LogLevel {
         /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), one part's level
@@ -102,20 +101,11 @@ enum Command {
     Version(Ask),
 }
 
-/// A question to the daemon.
-#[derive(Args, Debug)]
-struct Ask {
-    #[command(flatten)]
-    output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
-}
-
 /// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those of
 /// each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
+    // In the image, packages and releases the plugin of kubectl is this program by its other name.
     if arguments.peek().is_some_and(|program| kubectl_ipvs::is_called(program)) {
         return kubectl_ipvs::main(arguments);
     }
@@ -129,28 +119,60 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         _ => 1,
     };
     let result = match command_line.command {
-        None => run::run(&command_line.flags),
-        Some(Command::Run(flags)) => run::run(&flags),
+        None => run(&command_line.flags),
+        Some(Command::Run(flags)) => run(&flags),
         Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
-        Some(Command::Resync(ask)) => resync::resync(&ask.control_socket, ask.output.format),
+        Some(Command::Resync(ask)) => requests::resync(&ask),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Top(asked)) => top::top(asked),
-        Some(Command::Completion(asked)) => completion::completion(&asked),
-        Some(Command::LogLevel { set, ask }) => {
-            log_level::log_level(&ask.control_socket, set, ask.output.format)
-        }
+        Some(Command::Completion { shell }) => completion(shell),
+        Some(Command::LogLevel { set, ask }) => requests::log_level(set, &ask),
         Some(Command::Bugreport(asked)) => bugreport::bugreport(&asked),
         Some(Command::Config(asked)) => config::config(&asked),
         Some(Command::Cleanup(asked)) => cleanup::cleanup(asked),
-        Some(Command::Version(asked)) => version::version(&asked),
+        Some(Command::Version(asked)) => requests::version(&asked),
     };
     result.unwrap_or_else(|error| {
         complain(&error);
         ExitCode::from(failure(&error, of_command))
     })
+}
+
+/// Runs the daemon until a signal ends it, or carries out the flag that asks for something else.
+fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    if flags.cleanup && flags.write_config_to.is_empty() {
+        return cleanup::by_flag(flags);
+    }
+    let settings = Settings::resolve(flags)?;
+    let log = Log::start(settings.log);
+    for warning in &settings.warnings {
+        warn!("{warning}");
+    }
+    if !flags.write_config_to.is_empty() {
+        settings.effective.write_to(flags.write_config_to.as_ref())?;
+    } else if flags.init_only {
+        init::kernel_parameters(&settings)?;
+    } else {
+        limits::raise_open_files();
+        daemon::run(&settings, log.level_handle(), || Settings::resolve(flags))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the script of a shell.
+fn completion(shell: Shell) -> anyhow::Result<ExitCode> {
+    let mut command = command();
+    command.set_bin_name("kube-ipvs");
+    command.build();
+    let mut script = Vec::new();
+    shell.try_generate(&command, &mut script)?;
+    // clap_complete up to 4.6.11 spells the hyphen in bash's script in two ways, and no command is completed then:
+    // https://github.com/clap-rs/clap/issues/6421. The other scripts have neither.
+    print_script(&String::from_utf8(script)?.replace("kube__subcmd__ipvs", "kube__ipvs"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing was
@@ -201,14 +223,4 @@ fn hyphenated(argument: OsString) -> OsString {
         },
         _ => argument,
     }
-}
-
-/// Prints help or the version, or what is wrong with the command line of this program.
-fn refuse(program: &str, error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
-    let text = error.render().to_string();
-    output::say_lines(&format!("{program}: {}", text.strip_prefix("error: ").unwrap_or(&text)));
-    ExitCode::from(USAGE)
 }

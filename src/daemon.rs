@@ -1,21 +1,18 @@
 //! The daemon: connects the source, the writer thread, what it serves and the checks of the node.
 
-mod control_socket;
-mod exit;
-mod held_advice;
-mod identity;
+mod control_handler;
 mod kernel;
-mod node_checks;
 mod observers;
 mod pod_cidrs;
 mod problems;
+mod reload;
 mod without_daemon;
 mod writer;
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
-    future,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -23,23 +20,22 @@ use std::{
 use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
-use reconciler::Handle;
+use netfilter::conntrack::KernelConntrack;
+use reconciler::{Callbacks, Handle, NoticeCallback};
 use service::{State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
 use crate::{
+    checks::{self, FoundElsewhere},
     config::{self, Settings},
-    direct_return::DirectReturn,
+    conntrack,
+    direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{
-        advice::{FilteredTunnels, FoundElsewhere},
-        families, limits, oom, requirements,
-    },
+    node::{families, limits, requirements},
     serve::{
         control,
-        health::Health,
         http::{
             Pages,
             endpoint::{self, HttpEndpoint, UnboundEndpoints},
@@ -49,19 +45,15 @@ use crate::{
     signals::TerminationSignals,
     source::nodes::OtherNodes,
     source::{Source, known_node::KnownNode},
-    takeover::{
-        another_proxy::AnotherProxy,
-        leftovers::{self, NodeRules},
-    },
+    takeover::leftovers::{self, AnotherProxy, NodeRules},
+    version::VERSION,
 };
-use control_socket::ControlHandler;
-use exit::credentials::Credentials;
-use held_advice::HeldAdvice;
-use identity::Identity;
+use control_handler::{ControlHandler, Identity};
 use kernel::OpenedKernel;
-use observers::Observers;
+use observers::{Reported, Shown, observers};
 use pod_cidrs::PodCidrGuard;
-use problems::Problems;
+use problems::{HeldAdvice, Problems};
+use reload::Credentials;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
 
@@ -104,10 +96,11 @@ async fn take_turn(
     let outbox = source.outbox(&settings.node_name);
     let advice = HeldAdvice::default();
     let writer = OnceLock::new();
-    let suits = async |other: &Settings| families::suits(other, writer.get()).await;
+    let suits = async |other: &Settings| families::suits(other, writer.get().map(WriterThread::handle)).await;
+    let unusable = advice.config_file.clone();
     let mut end = pin!(async {
         select! {
-            error = exit::config_file::changed(settings, reread, suits, advice.config_file.clone(), outbox.clone()) => Err(error),
+            error = reload::configuration_changed(settings, reread, suits, unusable, outbox.clone()) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = signals.received() => Ok(()),
         }
@@ -131,7 +124,19 @@ async fn take_turn(
     let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
     let writer = &writer;
     let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
-    daemon.serve(ipvs, end).await
+
+    // Boxed because it is large, so that it is moved once.
+    let mut served = Box::pin(daemon.serve(ipvs));
+    let end = select! {
+        end = end => end,
+        end = &mut served => end,
+    };
+    // Whatever the end, the writer thread must not be left behind. `served` is not dropped before: health checks are
+    // answered until the last sync has ended.
+    let Some(writer) = writer.get() else { return end };
+    let stopped = writer.stop().await;
+    info!("kube-ipvs ends; the kernel keeps what was programmed");
+    end.and(stopped)
 }
 
 /// The only proxy of this node.
@@ -144,56 +149,45 @@ struct Daemon<'a> {
     identity: Identity,
     control: control::ControlServer,
     log_level: LogLevelHandle,
-    /// The handle of the writer thread, once it has started.
-    writer: &'a OnceLock<Handle>,
+    /// The writer thread, once it has started.
+    writer: &'a OnceLock<WriterThread>,
 }
 
 impl Daemon<'_> {
-    /// Prepares everything and works until `end` or an error.
-    async fn serve(
-        &self,
-        mut ipvs: KernelIpvs,
-        end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-    ) -> anyhow::Result<()> {
+    /// Serves health checks and metrics, and programs the kernel. Returns on an error.
+    async fn serve(&self, mut ipvs: KernelIpvs) -> anyhow::Result<()> {
         let settings = self.settings;
         requirements::scheduler(&mut ipvs, settings.scheduler)?;
         kernel::way_to_api_server::clear(&mut ipvs, &self.source.api_server_addresses().await);
         let families = families::families();
         families::serves(&families, settings.effective.bind_address())?;
-        let health = Health::new(families.clone(), settings.sync_period, self.source.unknown_node());
-        let api_server = self.source.api_server(&self.problems.watches);
-        let (listeners, pages) = Observers::new(
-            settings,
-            &families,
-            &health,
-            self.outbox,
-            api_server,
-            self.advice,
-            self.log_level.limit(),
-        )?;
+        let shown = Shown::new(self, &families)?;
         // Health checks and metrics are answered even while the daemon waits for its pod CIDRs.
-        let mut end = pin!(async {
-            select! {
-                end = end => end,
-                error = self.show(HttpEndpoint::health_checks(settings), Arc::new(health.clone())) => Err(error),
-                error = self.show(HttpEndpoint::metrics(settings), Arc::clone(&pages)) => Err(error),
-            }
-        });
-        let (local_traffic, guard) = select! {
-            known = pod_cidrs::local_traffic(self, &pages) => known?,
-            end = &mut end => return end,
-        };
-
-        let opened = kernel::open(settings, ipvs, settings.policy(local_traffic), families)?;
-        oom::adjust(settings.oom_score_adj);
-        self.announce(&opened);
-        // Boxed because it is large, so that it is moved once.
-        Box::pin(self.work(opened, listeners, Arc::clone(&pages), guard, &health, end)).await
+        select! {
+            biased;
+            error = self.show(HttpEndpoint::health_checks(settings), Arc::new(shown.health.clone())) => Err(error),
+            error = self.show(HttpEndpoint::metrics(settings), Arc::clone(&shown.pages)) => Err(error),
+            end = self.program(ipvs, families, &shown) => end,
+        }
     }
 
     async fn show(&self, place: HttpEndpoint, pages: Arc<impl Pages>) -> anyhow::Error {
         let (hard_fail, unbound) = (self.settings.bind_address_hard_fail, &self.problems.unbound);
-        endpoint::serve(place, hard_fail, pages, unbound, self.outbox).await
+        endpoint::serve_endpoint(place, hard_fail, pages, unbound, self.outbox).await
+    }
+
+    /// Opens the kernel once it is known how pods are recognised, and works.
+    async fn program(
+        &self,
+        ipvs: KernelIpvs,
+        families: BTreeSet<Family>,
+        shown: &Shown,
+    ) -> anyhow::Result<()> {
+        let (local_traffic, guard) = pod_cidrs::local_traffic(self, &shown.pages).await?;
+        let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
+        limits::adjust_oom_score(self.settings.oom_score_adj);
+        self.announce(&opened);
+        Box::pin(self.work(opened, guard, shown)).await
     }
 
     fn announce(&self, OpenedKernel { binding, families, .. }: &OpenedKernel) {
@@ -201,55 +195,57 @@ impl Daemon<'_> {
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
         info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
         if let Some(outbox) = self.outbox {
-            outbox.post_about_node(
-                Cause::STARTING,
-                concat!("kube-ipvs ", env!("CARGO_PKG_VERSION")).to_owned(),
-            );
+            outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
+        }
+    }
+
+    /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the daemon
+    /// waits for.
+    fn control_handler(
+        &self,
+        pages: &Arc<MetricsPages>,
+        writer: Result<Handle, String>,
+        kernel: Option<control::KernelInfo>,
+    ) -> ControlHandler {
+        ControlHandler {
+            identity: self.identity.clone().with(kernel),
+            writer,
+            problems: self.problems.clone(),
+            advice: self.advice.clone(),
+            log_level: self.log_level.clone(),
+            pages: Arc::clone(pages),
         }
     }
 
     /// Starts the writer thread and everything connected to it, and follows the source and the kernel.
-    async fn work(
-        &self,
-        opened: OpenedKernel,
-        listeners: Observers,
-        pages: Arc<MetricsPages>,
-        guard: PodCidrGuard,
-        health: &Health,
-        end: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-    ) -> anyhow::Result<()> {
-        let Self { settings, source, outbox, advice, problems, identity, control, log_level, .. } = self;
+    async fn work(&self, opened: OpenedKernel, guard: PodCidrGuard, shown: &Shown) -> anyhow::Result<()> {
+        let Self { settings, source, outbox, problems, control, .. } = self;
         let OpenedKernel { kernel, nf_tables_port, binding, families, policy, tcp_timeout, found } = opened;
-        let Observers {
-            all: observers,
-            health_ports,
-            kernel_calls,
-            traffic,
-            conntrack_cleanup,
-            rules_in_place,
-            first_sync_ended,
-            peers_to_ask,
-            nodes_needed,
-            tunnel_packets,
-        } = listeners;
-        let kernel = kernel_calls.counted(kernel);
-        let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
+        let (observers, reported) = observers(self, &families, shown);
+        let Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed } =
+            reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
-        let (handle, mut writer) = WriterThread::start(
+        let kernel_calls = shown.metrics.kernel_calls();
+        let writer = WriterThread::start(
             State::new(settings.options(knows_pods)),
-            kernel,
+            kernel_calls.counted(kernel),
             settings.ownership(families.clone()),
             settings.timing(tcp_timeout),
-            *outbox,
-            observers,
-            conntrack_cleanup,
+            Callbacks {
+                notices: notices(outbox.cloned()),
+                stale_flows: conntrack::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
+                    .context("cannot start the conntrack thread")?,
+                observers,
+            },
         )?;
-        _ = self.writer.set(handle.clone());
-        // From here on an error must not leave the writer thread behind: it ends as `end` does.
-        let traffic_started = traffic.start(settings.service_metrics, counters, handle.clone());
+        let writer = self.writer.get_or_init(|| writer);
+        let handle = writer.handle();
+        let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
+        shown.traffic.start(settings.service_metrics, counters, handle.clone())?;
+
         let another_proxy = AnotherProxy::default();
         let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
-        let (recheck, our_rules_applied) = node_checks::start(
+        let (recheck, our_rules_applied) = checks::start(
             settings,
             policy.clone(),
             handle.clone(),
@@ -259,32 +255,24 @@ impl Daemon<'_> {
                 filtered_tunnels: filtered_tunnels.clone(),
             },
             outbox.cloned(),
-            advice.checks.clone(),
+            self.advice.checks.clone(),
         );
         let node = NodeRules::new(policy);
         let leftovers =
             leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
-        let handler = ControlHandler {
-            identity: identity.clone().with(found),
-            handle: handle.clone(),
-            problems: problems.clone(),
-            advice: HeldAdvice::clone(advice),
-            log_level: log_level.clone(),
-            pages,
-        };
+
         let on_change = |change| {
             nodes_needed.on_change(&change);
             guard.on_change(&change);
-            health.on_change(&change);
+            shown.health.on_change(&change);
             problems.node.on_change(&change);
             handle.change(change);
         };
-
         let direct_return = DirectReturn {
             node_name: &settings.node_name,
             health_port: settings.port_for_peers(),
             filtered: filtered_tunnels,
-            packets: tunnel_packets,
+            packets: shown.tunnel_packets.clone(),
             send: &on_change,
         };
         let nodes = OtherNodes {
@@ -294,31 +282,34 @@ impl Daemon<'_> {
             first_sync_ended: first_sync_ended.clone(),
             send: &on_change,
         };
-        let end = select! {
-            end = end => end,
+        select! {
             never = nodes.follow(nodes_needed.receiver()) => match never {},
             never = source.follow_api_server(&on_change) => match never {},
-            Err(error) = future::ready(traffic_started) => Err(error),
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
-            never = problems.node.tell(*outbox) => match never {},
-            error = kernel::kube_ipvs0::follow(binding, &families, &handle, first_sync_ended.clone()) => Err(error),
-            never = kernel::nf_tables::follow(nf_tables_port, &handle, &recheck, first_sync_ended) => match never {},
+            never = problems.node.report(*outbox) => match never {},
+            error = kernel::kube_ipvs0::follow(binding, &families, handle, first_sync_ended.clone()) => Err(error),
+            never = kernel::notifications::follow_nf_tables(nf_tables_port, handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
-            never = say_what_is_not_logged(log_level.limit()) => match never {},
+            never = log_dropped(self.log_level.limit()) => match never {},
             never = direct_return.follow(peers_to_ask) => match never {},
-            () = control.serve(handler) => Ok(()),
+            () = control.serve(self.control_handler(&shown.pages, Ok(handle.clone()), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
-        };
-        let stopped = writer.stop(&handle).await;
-        info!("kube-ipvs ends; the kernel keeps what was programmed");
-        end.and(stopped)
+        }
     }
 }
 
-/// Says how many lines were not logged, because there were too many like them.
-async fn say_what_is_not_logged(limit: &LineLimit) -> Infallible {
+/// Makes Events of notices, if there is an outbox.
+fn notices(outbox: Option<Outbox>) -> NoticeCallback {
+    match outbox {
+        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
+        None => Box::new(drop),
+    }
+}
+
+/// Logs how many lines were dropped, because there were too many like them.
+async fn log_dropped(limit: &LineLimit) -> Infallible {
     loop {
         sleep(SAID_EVERY).await;
         limit.say_dropped();

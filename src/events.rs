@@ -1,15 +1,13 @@
-//! Kubernetes Events: problems of a Service or of this node, shown where its owner looks, in `kubectl describe
-//! service` and `kubectl describe node`; and the start of the proxy.
+//! Kubernetes Events: problems of a Service or of this node, shown where its owner looks, in `kubectl
+//! describe service` and `kubectl describe node`; and the start of the proxy.
 //!
-//! Every node sees the same of a Service, and one Event is enough: its name is a digest of its text, so the API
-//! server refuses all but the first. This also holds for a proxy that starts again and again, as long as the API
-//! server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by the time, one
-//! for each node, and keeps the first text of those that it takes for repetitions.)
+//! Every node sees the same of a Service, and one Event is enough: its name is a digest of its text, so the
+//! API server refuses all but the first. This also holds for a proxy that starts again and again, as long as
+//! the API server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by
+//! the time, one for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
-mod foreign;
-mod rate_limit;
-mod repairs;
+mod syncs;
 mod topics;
 
 use std::{
@@ -37,20 +35,19 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use self::topics::{Topic, Topics};
-pub use self::{event::Cause, foreign::ForeignEvents, repairs::RepairEvents};
-use crate::node::advice::Advice;
-use rate_limit::RateLimit;
+use self::topics::{RateLimit, Topic, Topics};
+pub use self::{event::Cause, syncs::SyncEvents};
+use crate::finding::Finding;
 
 /// The texts that may wait while Events are sent.
 const QUEUE: usize = 10_000;
 /// Texts within this time are sent together: one Event for all that a sync found out about a Service.
 const GATHER: Duration = Duration::from_secs(1);
-/// All nodes find the same problem at the same time. Each waits for its part of this time, in milliseconds, so that
-/// one creates the Event, and not all of them ask at once.
+/// All nodes find the same problem at the same time. Each waits for its part of this time, in milliseconds,
+/// so that one creates the Event, and not all of them ask at once.
 const SPREAD: u64 = 30_000;
-/// The shortest time between two Events for the same reason about a Service or the node. Texts meanwhile are sent
-/// then.
+/// The shortest time between two Events for the same reason about a Service or the node. Texts meanwhile are
+/// sent then.
 const QUIET: Duration = Duration::from_secs(600);
 /// How often a lasting problem of the node is repeated: an Event does not stay for ever.
 pub(crate) const REMINDER: Duration = Duration::from_secs(30 * 60);
@@ -115,9 +112,11 @@ impl Outbox {
         self.post_about_service(service, Cause::for_notice(reason), text);
     }
 
-    /// Queues advice about this node.
-    pub fn post_advice(&self, advice: &Advice) {
-        self.post_about_node(advice.cause.into(), advice.to_string());
+    /// Queues a finding about this node, if it has a cause.
+    pub fn post_finding(&self, finding: &Finding) {
+        if let Some(cause) = finding.cause {
+            self.post_about_node(cause.into(), finding.to_string());
+        }
     }
 
     /// Queues a sentence about this node, or about the proxy, whose Events belong to its node.
@@ -203,8 +202,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes what is due at `then` and within the rate limit, until the API server fails: the rest would hardly
-    /// fare better.
+    /// Publishes what is due at `then` and within the rate limit, until the API server fails: the rest would
+    /// hardly fare better.
     async fn round(&mut self, then: Instant) {
         while let Some((topic, texts)) = self.topics.due(then, self.rate_limit.allows_one()) {
             let delivery = self.say(&topic, texts).await;
@@ -231,11 +230,11 @@ impl Publisher {
         match timeout(PATIENCE, self.publish(topic, texts)).await {
             Ok(Ok(())) => Delivery::Done,
             Ok(Err(error)) => {
-                debug!(about = ?topic, %error, "no Event");
+                debug!(about = ?topic, %error, "cannot create Event");
                 Delivery::after(&error)
             }
             Err(_) => {
-                debug!(about = ?topic, "no Event: the API server does not answer");
+                debug!(about = ?topic, "cannot create Event: the API server does not answer");
                 Delivery::Later
             }
         }
@@ -271,8 +270,8 @@ impl Publisher {
 /// The result of publishing an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// The Event exists; or it is refused, and would be again: while a namespace is being deleted, or its quota is
-    /// used up, it takes no Event. That must not delay the Events of others.
+    /// The Event exists; or it is refused, and would be again: while a namespace is being deleted, or its
+    /// quota is used up, it takes no Event. That must not delay the Events of others.
     Done,
     /// To be tried again: the API server is away, too busy, or does not know this client.
     Later,

@@ -3,8 +3,6 @@
 mod level;
 mod limit;
 mod line;
-#[cfg(feature = "otlp")]
-mod otlp;
 
 use std::{
     env,
@@ -73,12 +71,12 @@ const OURS: [&str; 10] = [
     "watcher",
 ];
 
-/// The parts whose lines at the level INFO every operator must see: the start and the end of the daemon, syncs that
-/// were asked for, what ends a warning, and what was changed of others.
+/// The parts whose lines at the level INFO every operator must see: the start and the end of the daemon,
+/// syncs that were asked for, what ends a warning, and what was changed of others.
 const ALWAYS: [&str; 8] = [
     "kube_ipvs::daemon",
     "kube_ipvs::direct_return",
-    "kube_ipvs::node::advice",
+    "kube_ipvs::finding",
     "kube_ipvs::node::host_firewall",
     "kube_ipvs::serve",
     "kube_ipvs::takeover",
@@ -108,37 +106,21 @@ impl Options {
 #[derive(Debug)]
 pub struct Log {
     level: LogLevelHandle,
-    #[cfg(feature = "otlp")]
-    _spans: Option<otlp::Exporter>,
 }
 
 impl Log {
-    /// Starts the log, on the node of this name. A second one logs nothing, and its handle changes nothing.
-    pub fn start(
-        options: Options,
-        #[cfg_attr(not(feature = "otlp"), expect(unused_variables, reason = "lines do not name the node"))]
-        node_name: &str,
-    ) -> Self {
+    /// Starts the log. A second one logs nothing, and its handle changes nothing.
+    pub fn start(options: Options) -> Self {
         let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
         let (filter, handle) = reload::Layer::new(filter);
         let limit = LineLimit::default();
         let lines = lines(options.format, io::stderr().is_terminal(), io::stderr, &limit);
-        let subscriber = registry().with(lines.with_filter(filter));
-        #[cfg(feature = "otlp")]
-        let (subscriber, spans) = {
-            let (layer, exporter) = otlp::Exporter::from_env(node_name).unzip();
-            (subscriber.with(layer), exporter)
-        };
         // A logger that is already there stays: a test's, say.
-        let _ = subscriber.try_init();
+        let _ = registry().with(lines.with_filter(filter)).try_init();
         if let Some(error) = unused {
             warn!("{} is not used, the level is that of -v: {}", EnvFilter::DEFAULT_ENV, one_line(&error));
         }
-        Self {
-            level: LogLevelHandle::new(handle, limit),
-            #[cfg(feature = "otlp")]
-            _spans: spans,
-        }
+        Self { level: LogLevelHandle::new(handle, limit) }
     }
 
     /// What changes the level while the daemon runs.

@@ -1,16 +1,13 @@
-//! The node itself: what is checked and set on it before anything is programmed, and what is checked from then on.
+//! The node itself: what is required of it and set on it before anything is programmed.
 //!
-//! [`requirements`] refuses a node that cannot be served, [`sysctl`] sets kernel parameters, [`init`] does both in the
-//! order that the kernel needs, [`advice`] looks for settings that hurt traffic, and [`host_firewall`] accepts traffic
-//! of Services in the host's own firewall.
+//! [`requirements`] refuses a node that cannot be served, [`sysctl`] sets kernel parameters, [`init`] does
+//! both in the order that the kernel needs, and [`host_firewall`] accepts traffic of Services in the host's
+//! own firewall. `checks` has what is checked before the start and from then on, when [`check_loop`] runs.
 
-pub mod advice;
+pub(crate) mod check_loop;
 pub(crate) mod families;
 pub(crate) mod host_firewall;
 pub mod init;
-pub(crate) mod ipvs_table_metrics;
 pub mod limits;
-pub(crate) mod oom;
 pub mod requirements;
 pub mod sysctl;
-pub(crate) mod vip_binding;

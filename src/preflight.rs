@@ -1,20 +1,183 @@
 //! The preflight: what would happen on this node if a daemon started, found out without changing anything.
-//!
-//! Each check is a function of plain values and has a file of its own; `read` and `look` gather the values. Nothing is
-//! tried: what only a write would show, or a question that makes the kernel load a module, is said to be not known.
 
-mod arp;
-mod finding;
-mod firewall;
-mod kernel;
-mod look;
-mod modules;
-mod parameters;
-mod plan;
-mod ports;
-mod proxy;
-mod read;
-mod refused;
+use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
+use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Policy};
+use serde::{Serialize, Serializer};
+use service::one_line;
+use watcher::Observed;
 
-pub use finding::{Finding, Verdict};
-pub use look::{Report, look};
+use crate::{
+    checks::{self, BeforeStart, FirstSync, KernelRead, Modules, missing_features},
+    config::{self, MASQUERADE_BIT, Settings},
+    daemon::WithoutDaemon,
+    finding::{Finding, Severity},
+    node::{families, requirements},
+};
+
+/// What was found, in the order of the checks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The name of the node, if the daemon's flags are known.
+    pub node: Option<String>,
+    /// The worst severity.
+    pub verdict: Severity,
+    /// The findings.
+    #[serde(serialize_with = "with_verdicts")]
+    pub findings: Vec<Finding>,
+}
+
+/// A finding as `preflight -o json` prints it.
+#[derive(Serialize)]
+struct Printed<'a> {
+    verdict: Severity,
+    subject: &'a str,
+    what: &'a str,
+    remedy: Option<&'a str>,
+}
+
+fn with_verdicts<S: Serializer>(findings: &[Finding], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(findings.iter().map(|Finding { severity, subject, what, remedy, .. }| Printed {
+        verdict: *severity,
+        subject,
+        what,
+        remedy: remedy.as_deref(),
+    }))
+}
+
+impl Report {
+    /// The report with these findings.
+    pub fn new(node: Option<String>, findings: Vec<Finding>) -> Self {
+        let verdict = findings.iter().map(|finding| finding.severity).max().unwrap_or_default();
+        Self { node, verdict, findings }
+    }
+
+    /// The report after the reason why a daemon would not start at all.
+    #[must_use]
+    pub fn after(self, error: &config::Error) -> Self {
+        let problem = Finding::problem("configuration", one_line(error));
+        Self::new(self.node, [problem].into_iter().chain(self.findings).collect())
+    }
+}
+
+/// Checks this node for a daemon with these settings. Without settings only what needs neither them nor an
+/// API server is checked.
+pub fn preflight(settings: Option<&Settings>) -> Report {
+    let mut preflight = Preflight { settings, findings: Vec::new() };
+    match requirements::net_admin() {
+        Ok(()) => preflight.check(),
+        // The kernel would refuse every request.
+        Err(error) => preflight.findings.push(Finding::problem("rights", one_line(&error))),
+    }
+    Report::new(settings.map(|settings| settings.node_name.clone()), preflight.findings)
+}
+
+struct Preflight<'a> {
+    settings: Option<&'a Settings>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Preflight<'a> {
+    /// Reads what the checks need, and runs them.
+    fn check(&mut self) {
+        let mut services = self.services();
+        let policy = self.policy(services.as_ref());
+        let binding = self.vip_binding(services.as_ref());
+        let kernel = self.kernel(&policy, binding);
+        if let Some(services) = &mut services {
+            services.adopt_tunnels(&kernel.observed.virtual_servers);
+        }
+        let state = services.as_ref().map(WithoutDaemon::state);
+        let first_sync = services.as_ref().map(|services| FirstSync {
+            plan: services.compare_with(&kernel.observed),
+            kept: services.ours().kept(services.state(), &kernel.observed).collect(),
+        });
+        let virtual_servers = kernel.observed.virtual_servers.len();
+        let mut node = BeforeStart::new(self.settings, state, first_sync, policy, kernel);
+        self.findings.extend(checks::before_start(&mut node));
+        if self.settings.is_none() {
+            self.unchecked(virtual_servers);
+        }
+    }
+
+    /// Keeps a value that could be read, and reports what could not.
+    fn kept<T>(&mut self, subject: &str, read: Result<T, impl Into<anyhow::Error>>) -> Option<T> {
+        match read {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.findings.push(Finding::problem(subject, one_line(error.into().as_ref())));
+                None
+            }
+        }
+    }
+
+    /// Lists the Services, if it is known where they come from.
+    fn services(&mut self) -> Option<WithoutDaemon<'a>> {
+        let settings = self.settings?;
+        self.findings.extend(settings.warnings.iter().map(|warning| Finding::note("configuration", warning)));
+        let serves = families::serves(&families::families(), settings.effective.bind_address());
+        self.kept("configuration", serves);
+        let services = self.kept("Services", WithoutDaemon::look(settings))?;
+        self.findings.extend(services.doubts().into_iter().map(|doubt| Finding::warning("Node", doubt)));
+        Some(services)
+    }
+
+    /// The policy of our tables; where it is not known, one with the same mark.
+    fn policy(&mut self, services: Option<&WithoutDaemon<'_>>) -> Policy {
+        let nothing_known = LocalTraffic::Source { ipv4: None, ipv6: None };
+        let policy = services.and_then(|services| self.kept("Node", services.policy()));
+        policy.unwrap_or_else(|| match self.settings {
+            Some(settings) => settings.policy(nothing_known),
+            None => Policy {
+                masquerade_all: false,
+                mark: 1 << MASQUERADE_BIT,
+                local_traffic: nothing_known,
+                host_firewall: HostFirewall::Warn,
+                gue: false,
+            },
+        })
+    }
+
+    fn vip_binding(&mut self, services: Option<&WithoutDaemon<'_>>) -> VipBinding {
+        services.and_then(|services| self.kept("kube-ipvs0", services.vip_binding())).unwrap_or_default()
+    }
+
+    /// Reads the kernel, as far as that loads no module.
+    fn kernel(&mut self, policy: &Policy, binding: VipBinding) -> KernelRead {
+        let release = KernelRead::release();
+        let modules = Modules::read("/".as_ref(), &release);
+        let open = || -> Result<_, requirements::Error> {
+            let mut ipvs = requirements::open_ipvs()?;
+            let info = ipvs.info()?;
+            Ok((ipvs, info))
+        };
+        let mut ipvs = KernelRead::has_ipvs().then(|| self.kept("IPVS", open())).flatten();
+        let virtual_servers = ipvs
+            .as_mut()
+            .and_then(|(ipvs, _)| self.kept("IPVS", Observed::virtual_servers(ipvs)))
+            .unwrap_or_default();
+        let missing = missing_features(&modules, &release);
+        let observe = || KernelNetfilter::open_unprobed(policy, missing)?.observe();
+        let netfilter = modules.ask_nf_tables(observe).and_then(|read| self.kept("nf_tables", read));
+        let observe = || KernelDummyInterface::open(binding)?.with_gue(policy.gue).observe();
+        let dummy_interface = self.kept("kube-ipvs0", observe()).unwrap_or_default();
+        let nf_tables = netfilter.is_some() && modules.may_ask_nf_tables();
+        let netfilter = netfilter.unwrap_or_default();
+        let observed = Observed { virtual_servers, dummy_interface, netfilter };
+        KernelRead { release, modules, ipvs, observed, nf_tables }
+    }
+
+    /// What needs the daemon's flags.
+    fn unchecked(&mut self, virtual_servers: usize) {
+        self.findings.push(Finding::note(
+            "virtual servers",
+            format!(
+                "{virtual_servers} in IPVS; which of them no Service made is not known without the daemon's flags"
+            ),
+        ));
+        self.findings.push(Finding::note(
+            "the rest",
+            "what would be removed and written, kernel parameters, ports and Services need the daemon's flags: \
+             kube-ipvs preflight -- FLAGS",
+        ));
+    }
+}

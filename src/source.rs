@@ -39,7 +39,7 @@ pub(crate) enum Source {
     /// A directory whose manifests parse.
     Directory {
         path: PathBuf,
-        /// What is wrong with them later.
+        /// Their problems.
         problems: directory::Problems,
     },
 }
@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// What is wrong with the manifests. Nothing is if the source is an API server.
+    /// The problems of the manifests. None if the source is an API server.
     pub(crate) fn manifest_problems(&self) -> directory::Problems {
         match self {
             Self::Api(_) => directory::Problems::default(),
@@ -122,7 +122,7 @@ impl Source {
         }
     }
 
-    /// The addresses at which the API server is asked now; none if its name cannot be resolved.
+    /// The addresses of the API server now; none if its name cannot be resolved.
     pub(crate) async fn api_server_addresses(&self) -> BTreeSet<SocketAddr> {
         match self {
             Self::Api(server) => server.addresses().await,

@@ -1,6 +1,5 @@
 //! Other proxies on this node: what kube-proxy left behind, one that runs beside us, and a second kube-ipvs.
 
-pub(crate) mod another_proxy;
 pub mod cleanup;
 pub mod hand_over;
 pub mod instance_lock;

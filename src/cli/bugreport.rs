@@ -1,26 +1,30 @@
 //! `kube-ipvs bugreport`: one archive with what a bug report needs.
 //!
 //! It has no secrets because nothing is read that has any: no kubeconfig, no token, no Secret, no environment. In the
-//! configuration, which the daemon tells, a kubeconfig is a path.
+//! configuration, which comes from the daemon, a kubeconfig is a path.
 
-mod archive;
 mod daemon;
 mod kernel;
 mod node;
 
 use std::{
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context, ensure};
+use flate2::{Compression, write::GzEncoder};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use service::one_line;
+use tar::{Builder, Header};
 
-use super::output::{self, print};
-use crate::{files, serve::control};
+use super::{
+    output::{self, print},
+    question,
+};
+use crate::files;
 use daemon::Daemon;
 
 /// Where to.
@@ -29,9 +33,8 @@ pub(super) struct BugReport {
     /// The archive, a .tar.gz that does not exist yet; `-` is standard output. Otherwise it gets a name of its own in the
     /// current directory
     file: Option<PathBuf>,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: question::Daemon,
 }
 
 /// A file of the archive: its content, or why there is none.
@@ -41,36 +44,36 @@ struct Item {
 }
 
 /// Writes the archive. What cannot be had is a file that says so.
-pub(super) fn bugreport(BugReport { file, control_socket }: &BugReport) -> anyhow::Result<ExitCode> {
-    let daemon = Daemon::ask(control_socket);
+pub(super) fn bugreport(BugReport { file, daemon: socket }: &BugReport) -> anyhow::Result<ExitCode> {
+    let daemon = Daemon::ask(socket);
     let now = Timestamp::now();
     let directory = format!("kube-ipvs-bugreport-{}-{}", daemon.node(), now.strftime("%Y%m%dT%H%M%SZ"));
     let path = file.clone().unwrap_or_else(|| format!("{directory}.tar.gz").into());
     if path == Path::new("-") {
         let out = io::stdout().lock();
         ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
-        archive::write(out, &directory, now, &items(&daemon, control_socket)).context("standard output")?;
+        write_archive(out, &directory, now, &items(&daemon, socket)).context("standard output")?;
     } else {
         let cannot = || format!("{} cannot be written; - is standard output", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
-        archive::write(out, &directory, now, &items(&daemon, control_socket)).with_context(cannot)?;
+        write_archive(out, &directory, now, &items(&daemon, socket)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn items(daemon: &Daemon, control_socket: &Path) -> Vec<Item> {
+fn items(daemon: &Daemon, socket: &question::Daemon) -> Vec<Item> {
     let version = Item { name: "version.txt", content: Ok(format!("{}\n", env!("CARGO_PKG_VERSION"))) };
     let mut items = vec![version];
     items.extend(daemon.items());
-    items.extend(kernel::items(control_socket));
+    items.extend(kernel::items(socket));
     items.extend(node::items(Path::new("/")));
     items
 }
 
-/// Says in words why there is none.
-fn known<T>(result: anyhow::Result<T>) -> Result<T, String> {
-    result.map_err(|error| one_line(error.as_ref()))
+/// The result, or in one line why there is none.
+fn known<T>(result: Result<T, impl Into<anyhow::Error>>) -> Result<T, String> {
+    result.map_err(|error| one_line(error.into().as_ref()))
 }
 
 /// Two forms of one thing: as text, and as JSON.
@@ -91,6 +94,27 @@ fn both<T>(
 /// As `-o json` prints it.
 fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(output::json(value)?)
+}
+
+/// Writes the items as files of one directory. In place of one that cannot be had there is `NAME.error.txt`.
+fn write_archive(out: impl Write, directory: &str, now: Timestamp, items: &[Item]) -> io::Result<()> {
+    let mut archive = Builder::new(GzEncoder::new(out, Compression::default()));
+    for Item { name, content } in items {
+        let added = match content {
+            Ok(text) => add(&mut archive, &format!("{directory}/{name}"), now, text),
+            Err(why) => add(&mut archive, &format!("{directory}/{name}.error.txt"), now, &format!("{why}\n")),
+        };
+        added?;
+    }
+    archive.into_inner()?.finish()?.flush()
+}
+
+fn add(archive: &mut Builder<impl Write>, path: &str, now: Timestamp, text: &str) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_mtime(now.as_second().try_into().unwrap_or_default());
+    header.set_size(text.len().try_into().unwrap_or(u64::MAX));
+    archive.append_data(&mut header, path, text.as_bytes())
 }
 
 #[cfg(test)]

@@ -2,11 +2,7 @@
 
 mod hand_over;
 
-use std::{
-    fmt::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fmt::Write, path::Path, process::ExitCode};
 
 use anyhow::bail;
 use service::printable_line;
@@ -14,11 +10,11 @@ use service::printable_line;
 use super::{
     Flags, Format,
     output::{self, print_as, say},
+    question::Daemon,
 };
 use crate::{
     config::Excluded,
     node::requirements,
-    serve::control::{self},
     takeover::{
         cleanup::{CleanupReport, CleanupScope, clean},
         instance_lock::{InstanceLock, InstanceLockError},
@@ -32,7 +28,7 @@ pub(super) struct Cleanup {
     /// A KubeProxyConfiguration file, the daemon's or kube-proxy's in any mode, for its ipvs.excludeCIDRs
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
-    /// Virtual servers in these ranges, and in those of the file, are somebody else's and stay
+    /// Never touch virtual servers in these ranges, nor in those of the file
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     ipvs_exclude_cidrs: Vec<String>,
     /// Leave virtual servers, kube-ipvs0 and kube-proxy's rules to a kube-proxy that runs again in ipvs mode
@@ -40,7 +36,7 @@ pub(super) struct Cleanup {
     keep_ipvs: bool,
     #[command(flatten)]
     hand_over: hand_over::HandOver,
-    /// Also beside a proxy that runs: what it serves is gone until it syncs again
+    /// Run even if a proxy is running: what it serves is gone until it syncs again
     #[arg(long)]
     force: bool,
     /// Remove the tables of kube-proxy's nftables mode too
@@ -48,45 +44,36 @@ pub(super) struct Cleanup {
     kube_proxy_nftables: bool,
     #[command(flatten)]
     output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// Removes what proxies left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     if asked.hand_over.is_asked {
-        return hand_over::run(asked.hand_over.wait, &asked.control_socket, asked.output.format);
+        return hand_over::run(asked.hand_over.wait, &asked.daemon.control_socket, asked.output.format);
     }
-    let Cleanup {
-        config,
-        ipvs_exclude_cidrs,
-        keep_ipvs,
-        force,
-        kube_proxy_nftables,
-        output,
-        control_socket,
-        ..
-    } = asked;
+    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, daemon, .. } =
+        asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
         CleanupScope { keep_ipvs, kube_proxy_nftables },
         force,
-        &control_socket,
+        &daemon.control_socket,
         output.format,
     )
 }
 
-/// Does the same for kube-proxy's flag `--cleanup`.
+/// The cleanup of kube-proxy's flag `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
-    let excluded = Excluded::read(flags.config.as_deref(), &flags.ipvs_exclude_cidrs)?;
+    let excluded = Excluded::read(flags.config.as_deref(), flags.exclude_cidrs())?;
     clean_up(&excluded, CleanupScope::default(), false, &flags.control_socket, Format::Text)
 }
 
 fn clean_up(
     excluded: &Excluded,
-    extent: CleanupScope,
+    scope: CleanupScope,
     force: bool,
     control_socket: &Path,
     format: Format,
@@ -97,9 +84,9 @@ fn clean_up(
     requirements::net_admin()?;
     let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
     if !force && let Some(proxy) = LiveProxy::find() {
-        beside(&proxy, extent)?;
+        beside(&proxy, scope)?;
     }
-    let cleaned = clean(excluded, extent);
+    let cleaned = clean(excluded, scope);
     drop(alone);
     print(format, &cleaned)
 }
@@ -110,8 +97,8 @@ fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses to take away what a proxy that runs needs, or what `--hand-over` has to know.
-fn beside(proxy: &LiveProxy, extent: CleanupScope) -> anyhow::Result<()> {
-    match (extent.keep_ipvs, proxy.mode()) {
+fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
+    match (scope.keep_ipvs, proxy.mode()) {
         (true, "ipvs") => Ok(()),
         (true, _) => bail!(
             "{proxy}, and needs no IPVS. `kube-ipvs cleanup --hand-over` leaves new connections to it, and removes \

@@ -1,8 +1,6 @@
 //! docs/json.md and the examples in docs/json keep their word: an example is what the command prints, the page
 //! explains each of its fields, and YAML has the same ones.
 
-use std::{collections::BTreeSet, fs, path::Path};
-
 use ipvs::{Forwarding, TunnelKind};
 use kubernetes::api::WatchState;
 use reconciler::{SyncState, Trigger};
@@ -12,16 +10,14 @@ use service::{
     AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored, NotServed,
     SpecialAddress, TrafficPolicy,
 };
+use testkit::documented::{DOCUMENT, assert_explained};
 use watcher::OperationKind;
 
 use super::output;
 use crate::{
     config::VipBinding,
-    node::advice::{Cause, Severity},
-    preflight::Verdict,
+    finding::{Cause, Severity},
 };
-
-const DOCUMENT: &str = include_str!("../../docs/json.md");
 
 /// Holds the example of a command to what the command prints of a value, as JSON and as YAML.
 pub(super) fn assert_documented(command: &str, value: &impl Serialize) {
@@ -37,43 +33,6 @@ pub(super) fn assert_printed(command: &str, printed: &str) {
         &command.replace(" -", "-").replace(' ', "-"),
         printed,
     );
-}
-
-/// The same for a section of the page by its heading, and an example by its name.
-pub(super) fn assert_explained(heading: &str, example: &str, printed: &str) {
-    let (section, file) = (below(heading), format!("json/{example}.json"));
-    assert!(section.contains(&format!("({file})")), "docs/json.md has no link to docs/{file}");
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(&file);
-    let example = fs::read_to_string(example).unwrap_or_default();
-    assert!(
-        example == printed,
-        "{heading} has another shape than docs/{file} shows. Where a field is new, explain it in \
-         docs/json.md, and show this:\n{printed}"
-    );
-    let mut fields = BTreeSet::new();
-    names(&serde_json::from_str(printed).unwrap(), &mut fields);
-    let explained = [section, below("What several have")].concat();
-    let unexplained: Vec<_> =
-        fields.iter().filter(|field| !explained.contains(&format!("`{field}`"))).collect();
-    assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of {heading}");
-}
-
-/// The text below a heading.
-fn below(heading: &str) -> &'static str {
-    let text = DOCUMENT.split_once(&format!("\n## {heading}\n")).map_or("", |(_, text)| text);
-    text.split_once("\n## ").map_or(text, |(section, _)| section)
-}
-
-/// All fields, at any depth.
-fn names(value: &Value, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-            found.insert(name.clone());
-            names(value, found);
-        }),
-        Value::Array(items) => items.iter().for_each(|item| names(item, found)),
-        _ => {}
-    }
 }
 
 /// The values of a field, as serde lists them when another one is given.
@@ -99,7 +58,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("state", word::<WatchState>()),
         ("kernel", word::<VipBinding>()),
         ("standing", word::<SyncState>()),
-        ("advice", word::<Severity>()),
+        ("advice", Severity::WHILE_RUNNING.map(|severity| severity.name().to_owned()).to_vec()),
         ("advice", word::<Cause>()),
         ("not_served", word::<NotServed>()),
         ("choice", words::<EndpointSelection>(|word| json!({ "use": word, "reach": "local" }))),
@@ -108,7 +67,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
         ("verdict", word::<EndpointReason>()),
-        ("verdict", word::<Verdict>()),
+        ("verdict", word::<Severity>()),
         ("refused", word::<AddressRefusal>()),
         ("refused", word::<SpecialAddress>()),
     ];

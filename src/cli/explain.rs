@@ -1,33 +1,27 @@
-//! `kube-ipvs explain`.
-
-mod address;
-mod in_kernel;
-mod text;
+//! `kube-ipvs explain`: where a Service is served, or whose an address is.
 
 use std::{
+    fmt,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     str::FromStr,
 };
 
-use serde::{Deserialize, Serialize};
-use service::{Explanation, InvalidName, NotServed, ObjectName, one_line};
+use ipvs::Ipvs as _;
+use operator::explain::{Answer, VirtualServer, kind};
+use serde::Serialize;
+use service::{
+    AddressExplanation, ExplainedAddress, Explanation, InvalidName, NotServed, ObjectName, one_line,
+};
 
-pub(super) use self::in_kernel::VirtualServer;
 use super::{
     output::{print_as, say},
     question::Question,
 };
-use crate::serve::control::{Request, Response};
-
-/// The answer: the desired state with its reasons, and what the kernel has.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Answer {
-    #[serde(flatten)]
-    pub(super) explanation: Explanation,
-    /// The virtual servers at the addresses of the Service, as the kernel has them; `None` if it cannot be asked.
-    pub(super) kernel: Option<Vec<VirtualServer>>,
-}
+use crate::{
+    node::requirements,
+    serve::control::{Client, Control as _},
+};
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -53,17 +47,15 @@ impl FromStr for Subject {
 pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<ExitCode> {
     match subject {
         Subject::Service(service) => explain_service(service, question),
-        Subject::Address(ip) => address::explain(*ip, question),
+        Subject::Address(ip) => explain_address(*ip, question),
     }
 }
 
 fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
-    let request = Request::Explain { service: service.clone() };
-    let expected = |response| if let Response::Explanation(it) = response { Some(*it) } else { None };
-    let explanation = question.answer(&request, expected, |node| Ok(node.explain(service)))?;
-    let kernel = in_kernel::read(&explanation).inspect_err(|error| {
+    let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
+    let kernel = in_kernel(&explanation).inspect_err(|error| {
         say(format_args!(
-            "kube-ipvs: the kernel cannot be read, and nothing is said of what it has: {}",
+            "kube-ipvs: the kernel cannot be read, so the answer leaves out what it has: {}",
             one_line(error.as_ref())
         ));
     });
@@ -73,113 +65,50 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-#[cfg(test)]
-mod tests {
-    use std::num::NonZero;
-
-    use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
-    use service::{
-        AddressKind, AddressRefusal, Change, EndpointPath, EndpointReason, EndpointScope, EndpointSelection,
-        ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck, HintsIgnored,
-        Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
+/// Reads the virtual servers at the addresses of a served Service. Without addresses the kernel is not asked.
+fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
+    let addresses: Vec<_> = explanation.parts.iter().flat_map(|part| &part.addresses).collect();
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut kernel = requirements::open_ipvs()?;
+    let read = |at: &ExplainedAddress| {
+        let found = kernel.virtual_server(at.address.into())?;
+        let real_servers = found.is_some().then(|| kernel.real_servers(at.address.into())).transpose()?;
+        let scheduler = found.map(|server| server.config.scheduler);
+        Ok(VirtualServer { address: at.address, scheduler, real_servers })
     };
+    addresses.into_iter().map(read).collect()
+}
 
-    use super::{super::documented::assert_documented, in_kernel::Found, *};
+/// The answer, as JSON and as text.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct AddressAnswer(AddressExplanation);
 
-    #[test]
-    fn its_json_is_documented() {
-        assert_documented("explain", &answer());
-    }
+/// Prints whose an address is on this node, and what is done with it.
+fn explain_address(ip: IpAddr, question: &Question) -> anyhow::Result<ExitCode> {
+    let ask = |daemon: &Client| daemon.explain_address(ip);
+    let answer = AddressAnswer(question.answer(ask, |node| Ok(node.explain_address(ip)))?);
+    print_as(question.ask.output.format, &answer, || answer.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
 
-    #[test]
-    fn what_others_have_said_forges_no_line() {
-        let text = |words: &str| {
-            let mut answer = answer();
-            answer.explanation.parts[0].port = words.to_owned();
-            answer.explanation.parts[0].zone = Some(words.to_owned());
-            answer.explanation.problems = vec![words.to_owned()];
-            answer.to_string()
-        };
-        let forged = text("a\u{1b}[2J\nrefused: all is well");
-        assert_eq!(forged.lines().count(), text("a").lines().count(), "{forged}");
-        assert!(forged.contains(r"problem: a\u{1b}[2J\nrefused: all is well"), "{forged}");
-    }
-
-    /// An answer in which every field has a value.
-    fn answer() -> Answer {
-        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
-        let real_server = RealServer::masquerade([10, 244, 1, 7].into(), 8080);
-        let slice: ObjectName = "default/web-abc".parse().unwrap();
-        let balancing = || ExplainedBalancing {
-            scheduler: Scheduler::MH,
-            scheduler_flags: vec!["mh-fallback".into()],
-            max_connections: Some(100),
-            resume_below: None,
-        };
-        let part = ExplainedPart {
-            port: "http".to_owned(),
-            protocol: Protocol::Tcp,
-            family: Family::V4,
-            selection: EndpointSelection::Ready(EndpointScope::Cluster),
-            stands_in: false,
-            direct_return: Some(balancing()),
-            zone: Some("zone-a".to_owned()),
-            hints_ignored: Some(HintsIgnored::NotOnEveryEndpoint),
-            addresses: vec![ExplainedAddress {
-                address,
-                kind: AddressKind::LoadBalancer,
-                policy: TrafficPolicy::Cluster,
-                vip: true,
-                owner: None,
-                held_by: Some("default/older".parse().unwrap()),
-                allowed_sources: Some(vec![([192, 0, 2, 0].into(), [192, 0, 2, 255].into())]),
-            }],
-            endpoints: vec![ExplainedEndpoint {
-                address: real_server.address,
-                slice: slice.clone(),
-                reason: EndpointReason::NotReady,
-                weight: NonZero::<u16>::MIN,
-                way: Some(EndpointPath::Tunnel),
-            }],
-            slices_without_port: vec![slice.clone()],
-        };
-        let why = AddressRefusal::Special(SpecialAddress::Loopback);
-        let explanation = Explanation {
-            service: "default/web".parse().unwrap(),
-            not_served: None,
-            balancing: Some(balancing()),
-            session_affinity: Some(60),
-            parts: vec![part],
-            unused_slices: vec![slice],
-            refused: vec![RefusedAddress { ip: [127, 0, 0, 1].into(), kind: AddressKind::ExternalIp, why }],
-            health_check: NonZero::new(32_000).map(|port| HealthCheck { port, ready_v4: 1, ready_v6: 0 }),
-            problems: vec!["spec.ports[1] is wrong".to_owned()],
-        };
-        let observed = ObservedRealServer::new(real_server).connections(2, 1);
-        let found = Found { scheduler: Scheduler::MH, real_servers: vec![observed] };
-        let server = VirtualServer { address, found: Some(found) };
-        Answer { explanation, kernel: Some(vec![server]) }
-    }
-
-    #[test]
-    fn an_affinity_that_ipvs_does_not_keep_so_short_is_explained_and_no_other() {
-        let text = |affinity: Option<u32>| {
-            let mut state = State::new(Options::new("node"));
-            state.apply(Change::ReplaceSlices(Vec::new()));
-            state.apply(Change::ApplyService(Service {
-                cluster_ips: vec![[10, 96, 0, 10].into()],
-                session_affinity: affinity,
-                ..Service::new(ObjectName::new("default", "web"))
-            }));
-            let explanation = state.explain(&ObjectName::new("default", "web"));
-            assert_eq!(explanation.session_affinity, affinity);
-            Answer { explanation, kernel: None }.to_string()
-        };
-        let said = "session affinity of 119 s: IPVS keeps a client of TCP at its endpoint for 120 s at least after \
-                    its last connection\n";
-        assert!(text(Some(119)).contains(said), "{}", text(Some(119)));
-        for other in [Some(120), Some(10_800), None] {
-            assert!(!text(other).contains("affinity"), "{}", text(other));
+impl fmt::Display for AddressAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AddressExplanation { ip, owner, vip, uses, refused } = &self.0;
+        let bound = if *vip { "bound to this node as a VIP" } else { "not bound as a VIP" };
+        writeln!(f, "{ip}: {owner}; {bound}")?;
+        let width = uses.iter().map(|it| it.address.to_string().len()).max().unwrap_or_default();
+        for it in uses {
+            writeln!(f, "  {:width$}  {} of {}", it.address.to_string(), kind(it.kind), it.service)?;
         }
+        for (service, refused) in refused {
+            writeln!(f, "refused: {service}: {refused}")?;
+        }
+        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,32 @@
-//! `kube-ipvs list`.
+//! `kube-ipvs list`: virtual servers with their real servers, or connections, as ipvsadm prints them.
 
-mod connections;
 mod filter;
-mod servers;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufReader, BufWriter, Write},
+    process::ExitCode,
+};
 
-use ipvs::text::Columns;
-use service::one_line;
+use anyhow::{Context, bail};
+use ipvs::{
+    Info, Ipvs, ObservedRealServer, ObservedVirtualServer, ServiceAddress, VirtualServerId,
+    proc_net::{CONNECTIONS_HEAD, Connection, for_each_connection},
+    text::{Columns, Listing},
+};
+use serde::Serialize;
+use service::{ObjectName, one_line};
+use watcher::has_element;
 
-use self::filter::Filter;
-use super::{Format, output, owners::Owners};
-use crate::serve::control;
-
-pub(super) use {connections::CONNECTIONS, filter::Part, servers::Servers, servers::our_tables};
+use super::{
+    Format,
+    output::{self, one_of_many, print_as},
+    question::Daemon,
+};
+use crate::node::requirements;
+use filter::Filter;
+pub(super) use filter::{Owners, Part};
 
 /// What is listed. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -44,12 +57,11 @@ pub(super) struct List {
     /// Show the Service of each virtual server at the end of its line, as the daemon knows it; - if there is none
     #[arg(long, conflicts_with = "connections")]
     services: bool,
-    /// Print numbers, as ipvsadm does with it; here they are printed without it too
+    /// Accepted for compatibility with ipvsadm; no effect: numbers are always printed
     #[arg(short = 'n', long)]
     numeric: bool,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// Prints all of IPVS in this network namespace, including virtual servers of others, or a part of it.
@@ -59,14 +71,14 @@ pub(super) fn list(asked: &List) -> anyhow::Result<ExitCode> {
     let part = Part { filter: filter.as_ref(), owners: owners.as_ref() };
     let columns = match what {
         What { connections: true, .. } => {
-            connections::list(output.format, part)?;
+            list_connections(output.format, part)?;
             return Ok(ExitCode::SUCCESS);
         }
         What { stats: true, .. } => Columns::Counters,
         What { rate: true, .. } => Columns::Rates,
         What { .. } => Columns::Configuration,
     };
-    servers::list(output.format, part, columns, *services && owners.is_some())?;
+    list_servers(output.format, part, columns, *services && owners.is_some())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -75,17 +87,142 @@ impl List {
     /// daemon; everything else is listed.
     fn owners(&self) -> anyhow::Result<Option<Owners>> {
         if self.filter.as_ref().is_some_and(Filter::is_by_name) {
-            return Owners::ask(&self.control_socket).map(Some);
+            return Ok(Some(Owners::ask(&self.daemon)?));
         }
         let for_programs = self.output.format != Format::Text && !self.what.connections;
         if !(self.services || for_programs) {
             return Ok(None);
         }
-        let owners = Owners::ask(&self.control_socket).inspect_err(|error| {
+        let owners = Owners::ask(&self.daemon).inspect_err(|error| {
             if self.services {
-                output::say(format_args!("kube-ipvs: Services are not shown: {}", one_line(error.as_ref())));
+                output::say(format_args!("kube-ipvs: Services are not shown: {}", one_line(error)));
             }
         });
         Ok(owners.ok())
     }
 }
+
+/// Prints a part of the table, with the Service of each virtual server if it is wanted.
+fn list_servers(format: Format, part: Part<'_>, columns: Columns, services: bool) -> anyhow::Result<()> {
+    let servers = Servers::read(part)?;
+    if let (Some(filter), true) = (part.filter, servers.servers.is_empty()) {
+        bail!("there is no virtual server {filter}");
+    }
+    // Text does not say what is foreign.
+    let our_tables = if format == Format::Text { netfilter::Observed::default() } else { our_tables()? };
+    let table = servers.table(part, &our_tables);
+    print_as(format, &table, || {
+        let labels = table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
+        servers.text(columns, &labels)
+    })?;
+    Ok(())
+}
+
+/// Our tables, as far as they say whose a virtual server is.
+pub(super) fn our_tables() -> anyhow::Result<netfilter::Observed> {
+    Ok(netfilter::Observed { elements: netfilter::elements()?, ..netfilter::Observed::default() })
+}
+
+/// Virtual servers with their real servers, as the kernel has them.
+pub(super) struct Servers {
+    info: Info,
+    servers: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+}
+
+impl Servers {
+    /// Reads those of a part.
+    pub(super) fn read(part: Part<'_>) -> anyhow::Result<Self> {
+        let mut kernel = requirements::open_ipvs()?;
+        let info = kernel.info()?;
+        let mut servers = Vec::new();
+        for virtual_server in kernel.virtual_servers()? {
+            let id = virtual_server.config.id;
+            if part.has(id) {
+                servers.push((virtual_server, kernel.real_servers(id)?));
+            }
+        }
+        Ok(Self { info, servers })
+    }
+
+    /// The text that ipvsadm prints, with something at the end of some lines.
+    pub(super) fn text(&self, columns: Columns, labels: &HashMap<VirtualServerId, String>) -> String {
+        Listing::new(self.info, &self.servers).columns(columns).labels(labels).to_string()
+    }
+
+    /// The same for programs, with the Service of each virtual server.
+    pub(super) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
+        let foreign = |id| match id {
+            VirtualServerId::Address(address) => !has_element(&address, our_tables),
+            VirtualServerId::Mark { .. } => true,
+        };
+        let row = |(virtual_server, real_servers): &'a (ObservedVirtualServer, Vec<_>)| Row {
+            service: part.owner(virtual_server.config.id),
+            virtual_server,
+            foreign: foreign(virtual_server.config.id),
+            real_servers,
+        };
+        Table { info: self.info, virtual_servers: self.servers.iter().map(row).collect() }
+    }
+}
+
+/// For programs.
+#[derive(Serialize)]
+pub(super) struct Table<'a> {
+    info: Info,
+    virtual_servers: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    service: Option<&'a ObjectName>,
+    #[serde(flatten)]
+    virtual_server: &'a ObservedVirtualServer,
+    foreign: bool,
+    real_servers: &'a [ObservedRealServer],
+}
+
+impl Row<'_> {
+    /// What is at the end of its line.
+    fn label(&self) -> (VirtualServerId, String) {
+        let service = self.service.map_or_else(|| "-".to_owned(), ToString::to_string);
+        (self.virtual_server.config.id, service)
+    }
+}
+
+/// The kernel's text of all connections.
+pub(super) const CONNECTIONS: &str = "/proc/net/ip_vs_conn";
+
+/// Prints each connection to a part of the table as it is read, since there can be a million.
+fn list_connections(format: Format, part: Part<'_>) -> anyhow::Result<()> {
+    // Opening makes the kernel load its module.
+    requirements::open_ipvs()?;
+    let text = File::open(CONNECTIONS).with_context(|| format!("cannot read {CONNECTIONS}"))?;
+    let text = BufReader::new(text);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let head = if format == Format::Text { CONNECTIONS_HEAD } else { "" };
+    let printed = out.write_all(head.as_bytes()).and_then(|()| {
+        for_each_connection(text, |connection| {
+            if !leads_to(part, connection) {
+                return Ok(());
+            }
+            out.write_all(one_of_many(format, connection, || format!("{connection}\n"))?.as_bytes())
+        })
+    });
+    match printed.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.with_context(|| format!("listing {CONNECTIONS}")),
+    }
+}
+
+/// Whether it is one to a virtual server in this part.
+fn leads_to(part: Part<'_>, connection: &Connection) -> bool {
+    let (ip, port) = (connection.virtual_server.ip(), connection.virtual_server.port());
+    part.filter.is_none()
+        || connection
+            .protocol
+            .parse()
+            .is_ok_and(|protocol| part.has(ServiceAddress { protocol, ip, port }.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! `kube-ipvs preflight`.
 
-mod text;
+use std::{ffi::OsString, fmt::Write as _, process::ExitCode};
 
-use std::{ffi::OsString, process::ExitCode};
+use service::printable_line;
 
 use super::{
     Flags,
@@ -11,79 +11,85 @@ use super::{
 };
 use crate::{
     config::Settings,
-    preflight::{Report, Verdict, look},
+    finding::Severity,
+    preflight::{Report, preflight as check},
 };
 
 /// The exit codes, for scripts.
 const WARNING: u8 = 1;
 const PROBLEM: u8 = 2;
 
-/// What is looked at.
+/// What is checked.
 #[derive(clap::Args, Debug)]
 pub(super) struct Preflight {
     #[command(flatten)]
     output: output::Args,
-    /// The flags that the daemon will have, all of them, as in `-- --config=FILE --hostname-override=NAME`. Without them
-    /// only the kernel, the firewall and other proxies are looked at
+    /// The flags that the daemon will have, all of them, as in `-- --config=FILE --hostname-override=NAME`.
+    /// Without them only the kernel, the firewall and other proxies are checked
     #[arg(last = true, value_name = "FLAGS")]
     daemon_flags: Vec<OsString>,
 }
 
-/// Looks at the node, and changes nothing.
+/// Checks the node, and changes nothing.
 pub(super) fn preflight(asked: &Preflight) -> anyhow::Result<ExitCode> {
     let report = match asked.daemon_flags.as_slice() {
-        [] => look(None),
+        [] => check(None),
         flags => of_daemon(&daemon_flags(flags)?),
     };
-    print_as(asked.output.format, &report, || text::text(&report))?;
+    print_as(asked.output.format, &report, || text(&report))?;
     Ok(exit_code(&report))
 }
 
-/// The report for a daemon with these flags. One whose configuration cannot be used does not start, which is the first of
-/// what there is to say.
+/// The report for a daemon with these flags. One whose configuration cannot be used does not start, which is
+/// the first finding.
 fn of_daemon(flags: &Flags) -> Report {
     match Settings::resolve(flags) {
-        Ok(settings) => look(Some(&settings)),
-        Err(error) => look(None).after(&error),
+        Ok(settings) => check(Some(&settings)),
+        Err(error) => check(None).after(&error),
     }
 }
 
 fn exit_code(report: &Report) -> ExitCode {
     match report.verdict {
-        Verdict::Ok | Verdict::Note => ExitCode::SUCCESS,
-        Verdict::Warning => ExitCode::from(WARNING),
-        Verdict::Problem => ExitCode::from(PROBLEM),
+        Severity::Ok | Severity::Note => ExitCode::SUCCESS,
+        Severity::Warning => ExitCode::from(WARNING),
+        Severity::Problem => ExitCode::from(PROBLEM),
     }
+}
+
+/// A line for each finding, its severity first, and a last line that counts.
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        let _ = writeln!(
+            text,
+            "{}",
+            printable_line(&format!("{:<8} {}: {finding}", finding.severity.name(), finding.subject))
+        );
+    }
+    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
+    let _ = writeln!(text, "problems: {problems}, warnings: {warnings}; nothing was changed");
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::documented::assert_documented, *};
-    use crate::preflight::Finding;
+    use crate::finding::Finding;
 
     /// A report with a finding of each verdict.
-    pub(super) fn report() -> Report {
-        let finding = |verdict, subject: &str, what: &str, remedy: Option<&str>| Finding {
-            verdict,
-            subject: subject.to_owned(),
-            what: what.to_owned(),
-            remedy: remedy.map(str::to_owned),
-        };
+    fn report() -> Report {
         let findings = vec![
-            finding(Verdict::Ok, "kernel", "Linux 6.12.0", None),
-            finding(Verdict::Note, "net.ipv4.ip_forward", "0, set to 1 at the start", None),
-            finding(
-                Verdict::Warning,
+            Finding::ok("kernel", "Linux 6.12.0"),
+            Finding::note("net.ipv4.ip_forward", "0, set to 1 at the start"),
+            Finding::warning(
                 "TCP 192.0.2.7:6443",
                 "no Service made this virtual server (foreign): the first sync removes it",
-                Some("--foreign-virtual-servers=keep"),
-            ),
-            finding(
-                Verdict::Problem,
-                "scheduler mh",
-                "the kernel has no module ip_vs_mh",
-                Some("install the package with the modules of this kernel"),
-            ),
+            )
+            .remedy("--foreign-virtual-servers=keep"),
+            Finding::problem("scheduler mh", "the kernel has no module ip_vs_mh")
+                .remedy("install the package with the modules of this kernel"),
         ];
         Report::new(Some("worker-1".to_owned()), findings)
     }
@@ -103,5 +109,17 @@ mod tests {
             report.findings.pop();
         }
         assert_eq!(codes, [2, 1, 0, 0].map(ExitCode::from));
+    }
+
+    #[test]
+    fn each_finding_is_a_line_that_begins_with_its_verdict_and_the_last_line_counts() {
+        let expected = "\
+ok       kernel: Linux 6.12.0
+note     net.ipv4.ip_forward: 0, set to 1 at the start
+warning  TCP 192.0.2.7:6443: no Service made this virtual server (foreign): the first sync removes it; remedy: --foreign-virtual-servers=keep
+problem  scheduler mh: the kernel has no module ip_vs_mh; remedy: install the package with the modules of this kernel
+problems: 1, warnings: 1; nothing was changed
+";
+        assert_eq!(text(&report()), expected);
     }
 }

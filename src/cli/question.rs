@@ -1,17 +1,55 @@
 //! Asks the daemon; with its flags after `--`, answers from the API server and the kernel instead.
 
-use std::{ffi::OsString, iter, path::Path};
+use std::{ffi::OsString, iter, path::PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::anyhow;
 
-use super::{Ask, Command, Flags, output::say, parse};
+use super::{
+    Command, Flags,
+    output::{self, say},
+    parse,
+};
 use crate::{
     config::Settings,
     daemon::WithoutDaemon,
-    serve::control::{self, AskError, Request, Response},
+    serve::control::{AskError, Client, SOCKET},
 };
 
-/// Whom to ask.
+/// The daemon of this node.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Daemon {
+    /// Where the daemon's control socket is
+    #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
+    pub(super) control_socket: PathBuf,
+}
+
+impl Daemon {
+    /// Asks it, and says so if that takes long: a hanging daemon looks like a busy one.
+    pub(super) fn client(&self) -> Client {
+        self.silent_client().on_wait(|patience| {
+            say(format_args!(
+                "kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s",
+                patience.as_secs()
+            ));
+        })
+    }
+
+    /// Asks it, and says nothing if that takes long.
+    pub(super) fn silent_client(&self) -> Client {
+        Client::new(&self.control_socket)
+    }
+}
+
+/// A question to the daemon, and the form of the answer.
+#[derive(clap::Args, Debug)]
+pub(super) struct Ask {
+    #[command(flatten)]
+    pub(super) output: output::Args,
+    #[command(flatten)]
+    pub(super) daemon: Daemon,
+}
+
+/// The same for a question that can be answered without a daemon.
 #[derive(clap::Args, Debug)]
 pub(super) struct Question {
     #[command(flatten)]
@@ -24,22 +62,11 @@ pub(super) struct Question {
 
 const WITHOUT: &str = "To do without it, give its own flags after --";
 
-/// Asks the daemon, and tells the user if that takes long: a hanging daemon looks like a busy one.
-pub(super) fn ask(socket: &Path, request: &Request) -> Result<Response, AskError> {
-    control::ask_aloud(socket, request, |patience| {
-        say(format_args!(
-            "kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s",
-            patience.as_secs()
-        ));
-    })
-}
-
 impl Question {
-    /// Returns the daemon's answer, or that of `look` without a daemon.
+    /// Returns the daemon's answer, or without a daemon that of `look`.
     pub(super) fn answer<T>(
         &self,
-        request: &Request,
-        expected: impl FnOnce(Response) -> Option<T>,
+        ask: impl FnOnce(&Client) -> Result<T, AskError>,
         look: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if !self.daemon_flags.is_empty() {
@@ -50,13 +77,12 @@ impl Question {
             say(format_args!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name));
             return look(&mut WithoutDaemon::look(&settings)?);
         }
-        match ask(&self.ask.control_socket, request) {
-            Ok(response) => expected(response).context("the daemon answered another question"),
+        ask(&self.ask.daemon.client()).map_err(|error| match error {
             // This error ends with a question mark.
-            Err(error @ AskError::NoDaemon { .. }) => bail!("{error} {WITHOUT}"),
-            Err(error @ AskError::TimedOut { .. }) => bail!("{error}. {WITHOUT}"),
-            Err(error) => Err(error.into()),
-        }
+            AskError::NoDaemon { .. } => anyhow!("{error} {WITHOUT}"),
+            AskError::TimedOut { .. } => anyhow!("{error}. {WITHOUT}"),
+            error => error.into(),
+        })
     }
 }
 

@@ -1,8 +1,5 @@
 //! `kube-ipvs status`.
 
-mod check;
-#[cfg(test)]
-pub(in crate::cli) mod sample;
 mod text;
 
 use std::{
@@ -12,12 +9,16 @@ use std::{
 };
 
 use anyhow::bail;
+use kubernetes::api::WatchState;
+use reconciler::SyncState;
 
-use super::{Ask, output::print_as, question::ask};
+use super::{Ask, output::print_as};
 use crate::{
     config::GoDuration,
-    serve::control::{AskError, DaemonStatus, Request, Response},
+    serve::control::{Control as _, DaemonStatus, SourceInfo},
 };
+use text::synced;
+pub(super) use text::text;
 
 /// The time between two questions while what is wanted is not programmed yet.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -47,40 +48,38 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let status = loop {
         let is_last = started.elapsed() >= patience;
-        match look(asked) {
-            Ok(status) if is_last || check::not_in_order(&status).is_none() => break status,
+        match asked.ask.daemon.client().status() {
+            Ok(status) if is_last || not_in_order(&status).is_none() => break status,
+            Err(error) if is_last => return Err(error.into()),
             // It may be about to start.
-            Err(error) if is_last || error.downcast_ref::<AskError>().is_none() => return Err(error),
             _ => thread::sleep(PAUSE),
         }
     };
     print_as(asked.ask.output.format, &status, || text(&status))?;
     if (asked.check || asked.wait.is_some())
-        && let Some(reason) = check::not_in_order(&status)
+        && let Some(reason) = not_in_order(&status)
     {
         bail!("not all is in order: {reason}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The status for people.
-pub(super) fn text(status: &DaemonStatus) -> String {
-    text::text(status)
-}
+/// How long a change may wait: Services may change all the time, and each change waits for a moment.
+const MOMENT: Duration = Duration::from_secs(10);
 
-fn look(asked: &Status) -> anyhow::Result<DaemonStatus> {
-    match ask(&asked.ask.control_socket, &Request::Status)? {
-        Response::Status(status) => Ok(*status),
-        _ => bail!("the daemon answered another question"),
+/// Why not all that is wanted is programmed, or why what is wanted is not known. What is wrong with an object or with the
+/// node is none of it: programming goes on.
+fn not_in_order(status: &DaemonStatus) -> Option<String> {
+    let DaemonStatus { daemon, programmed, .. } = status;
+    let waits_for_a_moment = programmed.sync_state == SyncState::Behind && programmed.sync_state_age < MOMENT;
+    if programmed.sync_state != SyncState::Synced && !waits_for_a_moment {
+        return Some(format!("synced: {}", synced(programmed, daemon)));
     }
+    let SourceInfo::ApiServer { watches, .. } = &daemon.source else { return None };
+    let failing = watches.iter().find(|watch| watch.state == WatchState::Failing)?;
+    let cause = failing.last_failure.as_ref().map(|failure| format!(": {}", failure.cause));
+    Some(format!("{} are not watched{}", failing.resource, cause.unwrap_or_default()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::documented::assert_documented, sample};
-
-    #[test]
-    fn its_json_is_documented() {
-        assert_documented("status", &sample::status());
-    }
-}
+pub(super) mod tests;

@@ -3,38 +3,31 @@
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
 //! terminal or printed. The names of Services come from the daemon, if there is one.
 
-pub(super) mod batch;
-pub(super) mod column;
-mod counters;
-pub(super) mod frame;
-#[cfg(test)]
-mod made_up;
 mod meter;
 mod names;
 mod sample;
 #[cfg(feature = "tui")]
 mod screen;
-mod syn_recv;
-mod table;
+#[cfg(test)]
+mod tests;
 
 use std::{
     io::{self, IsTerminal},
     num::NonZero,
-    path::PathBuf,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
 use ipvs::KernelIpvs;
+use operator::top::{self, Column, Frame};
 
 use super::{
     Format,
     output::{self, Readers},
+    question::Daemon,
 };
-use crate::{node::requirements, serve::control};
-use column::Column;
-use frame::Frame;
+use crate::node::requirements;
 use meter::Meter;
 use names::Names;
 use sample::Sample;
@@ -42,26 +35,25 @@ use sample::Sample;
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
 pub(super) struct Top {
-    /// Seconds from one look to the next; the kernel itself counts every two
+    /// Refresh interval in seconds; the kernel itself counts every two
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// Look so many times, print each look, then end
+    /// Print so many times, then end
     #[arg(short = 'n', long, value_name = "NUMBER")]
     iterations: Option<NonZero<usize>>,
-    /// Print each look, as it does without a terminal
+    /// Print each time, as it does without a terminal
     #[arg(short = 'b', long)]
     batch: bool,
-    /// What comes first: the most of this, or names in their order
+    /// Sort column: the most first, names in their order
     #[arg(long, value_name = "COLUMN", default_value = "bytes")]
     sort: Column,
     #[command(flatten)]
     output: output::Args,
-    /// Where the daemon's control socket is
-    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide = true)]
-    control_socket: PathBuf,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
-/// The shortest and the longest time between two looks, in seconds.
+/// The shortest and the longest refresh interval, in seconds.
 const DELAYS: (f64, f64) = (0.1, 3600.0);
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -74,9 +66,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Shows the table until it is stopped.
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
-    let Top { delay, iterations, batch, sort, output, control_socket } = top;
+    let Top { delay, iterations, batch, sort, output, daemon } = top;
     let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look = Look::open(control_socket, delay)?;
+    let mut look = Look::open(&daemon, delay)?;
     // The full-screen table is gone at the end, but a number of looks asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
@@ -88,9 +80,9 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
 }
 
 /// What goes through within the kernel's own two seconds, the most bytes first.
-pub(super) fn look_once(control_socket: PathBuf) -> anyhow::Result<Frame> {
+pub(super) fn look_once(daemon: &Daemon) -> anyhow::Result<Frame> {
     let delay = Duration::from_secs(2);
-    let mut look = Look::open(control_socket, delay)?;
+    let mut look = Look::open(daemon, delay)?;
     look.take()?;
     look.names.wait();
     thread::sleep(delay);
@@ -113,9 +105,9 @@ struct Look {
 }
 
 impl Look {
-    /// Opens IPVS; the daemon at this socket knows the names.
-    fn open(control_socket: PathBuf, delay: Duration) -> anyhow::Result<Self> {
-        let (names, meter) = (Names::from(control_socket), Meter::default());
+    /// Opens IPVS; the daemon knows the names.
+    fn open(daemon: &Daemon, delay: Duration) -> anyhow::Result<Self> {
+        let (names, meter) = (Names::from(daemon.silent_client()), Meter::default());
         Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience: delay / 10 })
     }
 
@@ -137,23 +129,10 @@ fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: F
         thread::sleep(delay);
         let Some(mut frame) = look.take()? else { continue };
         frame.sort(sort);
-        let text = output::one_of_many(format, &frame, || batch::text(&frame, number > 0))?;
+        let text = output::one_of_many(format, &frame, || top::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {
             break;
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delay_is_a_number_of_seconds_within_reason() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for odd in ["0", "-1", "nan", "inf", "1e9", "2s", ""] {
-            assert_eq!(seconds(odd), Err("from 0.1 to 3600".to_owned()), "{odd}");
-        }
-    }
 }

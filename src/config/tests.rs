@@ -4,12 +4,19 @@ mod file;
 mod refusals;
 mod round_trip;
 
-use std::{ffi::OsString, fs};
+use std::{ffi::OsString, fs, time::Duration};
 
+use ipvs::{Scheduler, Timeouts, TunnelKind};
+use netfilter::{HostFirewall, LocalTraffic};
+use serde_json::Value;
+use service::{ExternalForwarding, ExternalIps, NodePortAddresses};
 use watcher::Foreign;
 
-use super::{file::defaults, *};
-use crate::cli::{self, Flags};
+use super::{
+    options::{OPTIONS, Opt},
+    *,
+};
+use crate::{cli, logging};
 
 /// What a configuration file begins with.
 pub(super) const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -90,7 +97,7 @@ fn without_flags_upstream_s_defaults_hold() {
             config_file: None,
             effective: KubeProxyConfiguration {
                 hostname_override: "node".to_owned(),
-                ..defaults::of_flags()
+                ..KubeProxyConfiguration::of_no_flags()
             },
             warnings: vec![],
         }
@@ -236,8 +243,8 @@ fn the_flags_for_ports_alone_are_deprecated() {
     assert_eq!(
         settings(&["--healthz-port=10256", "--metrics-port=10249"]).warnings,
         [
-            "--healthz-port is deprecated and counts only where --healthz-bind-address has no port",
-            "--metrics-port is deprecated and counts only where --metrics-bind-address has no port"
+            "--healthz-port is deprecated, and ignored unless --healthz-bind-address has no port",
+            "--metrics-port is deprecated, and ignored unless --metrics-bind-address has no port"
         ]
     );
 }
@@ -492,28 +499,28 @@ fn of_a_flag_given_twice_the_last_counts() {
 fn flags_that_the_file_overrules_are_named_in_one_warning() {
     let with_flags = |flags: &[&str]| with_file("mode: ipvs", flags).unwrap().warnings;
     let overruled = [
-        "--bind-address=10.0.0.1",
-        "--bind-address-hard-fail",
-        "--kube-api-burst=11",
         "--kubeconfig=/k",
+        "--proxy-mode=iptables",
+        "--ipvs-scheduler=wrr",
+        "--ipvs-sync-period=1m",
+        "--ipvs-min-sync-period=0",
+        "--ipvs-exclude-cidrs=10.0.0.0/8",
+        "--ipvs-strict-arp",
+        "--nodeport-addresses=primary",
+        "--bind-address=10.0.0.1",
+        "--feature-gates=AllowServiceExternalIPs=false",
         "--cluster-cidr=10.0.0.0/8",
-        "--conntrack-min=1",
+        "--detect-local-mode=BridgeInterface",
         "--pod-bridge-interface=cbr0",
         "--pod-interface-name-prefix=veth",
-        "--detect-local-mode=BridgeInterface",
-        "--feature-gates=AllowServiceExternalIPs=false",
-        "--healthz-bind-address=",
-        "--masquerade-all",
         "--iptables-masquerade-bit=0",
-        "--ipvs-exclude-cidrs=10.0.0.0/8",
-        "--ipvs-min-sync-period=0",
-        "--ipvs-scheduler=wrr",
-        "--ipvs-strict-arp",
-        "--ipvs-sync-period=1m",
+        "--masquerade-all",
+        "--conntrack-min=1",
         "--ipvs-udp-timeout=1m",
-        "--proxy-mode=iptables",
-        "--nodeport-addresses=primary",
         "--oom-score-adj=0",
+        "--healthz-bind-address=",
+        "--bind-address-hard-fail",
+        "--kube-api-burst=11",
     ];
     let warnings = with_flags(&overruled);
     let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
@@ -532,13 +539,60 @@ fn flags_that_the_file_overrules_are_named_in_one_warning() {
     assert_eq!(with_flags(&others), [""; 0]);
 }
 
-#[test]
-fn every_option_has_a_flag_and_a_field_that_exist() {
-    let help = <cli::CommandLine as clap::CommandFactory>::command();
-    let flags: Vec<_> = help.get_arguments().filter_map(|argument| argument.get_long()).collect();
-    let tree = defaults::filled().tree();
-    for (field, flag) in names::all() {
-        assert!(flags.contains(&flag.trim_start_matches('-')), "{flag}");
-        assert!(field.split('.').try_fold(&tree, |tree, name| tree.get(name)).is_some(), "{field}");
+/// The paths of the values that two trees have and that differ, or of all if there is no other tree.
+fn leaves(path: &str, tree: &Value, other: Option<&Value>) -> Vec<String> {
+    let path_of = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match tree {
+        Value::Object(fields) if path != "featureGates" => fields
+            .iter()
+            .flat_map(|(name, value)| leaves(&path_of(name), value, other.map(|other| &other[name])))
+            .collect(),
+        _ if other == Some(tree) => Vec::new(),
+        _ => vec![path.to_owned()],
     }
+}
+
+#[test]
+fn every_field_has_one_row_and_the_row_has_its_value() {
+    let zero = KubeProxyConfiguration::default();
+    let mut fields = leaves("", &zero.tree(), None);
+    fields.retain(|field| !["apiVersion", "kind"].contains(&field.as_str()));
+    let mut rows: Vec<_> = OPTIONS.iter().map(|option| option.field).collect();
+    rows.sort_unstable();
+    fields.sort_unstable();
+    assert_eq!(rows, fields);
+    let whole = file::whole();
+    for option in OPTIONS {
+        let mut changed = whole.clone();
+        option.place.copy(&zero, &mut changed);
+        assert_eq!(leaves("", &changed.tree(), Some(&whole.tree())), [option.field]);
+    }
+}
+
+/// The table of fields in docs/flags.md, as the rows have it.
+#[test]
+fn the_page_of_flags_has_the_table_of_fields() {
+    let (file, flags) = (KubeProxyConfiguration::of_empty_file(), KubeProxyConfiguration::of_no_flags());
+    let quoted = |text: String| if text.is_empty() { "–".to_owned() } else { format!("`{text}`") };
+    let row = |option: &Opt| {
+        let default = option.text(&file.tree());
+        let flag = option.flag.as_ref().map(|flag| match flag.name {
+            "v" => "`-v`".to_owned(),
+            name => format!("`--{name}`"),
+        });
+        let of_flag = option.place.differs(&file, &flags).then(|| option.text(&flags.tree()));
+        let what = match (flag, option.ignored, of_flag) {
+            (Some(flag), None, None) => flag,
+            (Some(flag), None, Some(default)) => format!("{flag}, whose default is `{default}`"),
+            (Some(flag), Some(why), _) => format!("{flag}; no effect: {why}"),
+            (None, why, _) => format!("no effect: {}", why.unwrap()),
+        };
+        format!("| `{}` | {} | {what} |\n", option.field, quoted(default))
+    };
+    let mut options: Vec<_> = OPTIONS.iter().collect();
+    options.sort_unstable_by_key(|option| option.field);
+    let rows: String = options.into_iter().map(row).collect();
+    let table = format!("| field | default | flag |\n|---|---|---|\n{rows}");
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
+    assert!(page.ends_with(&format!("\n\n{table}")), "the end of docs/flags.md must be\n{table}");
 }

@@ -1,9 +1,7 @@
 //! Opens and prepares the kernel, and follows what others change in it.
 
-pub(super) mod first_sync;
 pub(super) mod kube_ipvs0;
-pub(super) mod nf_tables;
-pub(super) mod subscription;
+pub(super) mod notifications;
 pub(super) mod way_to_api_server;
 
 use std::{
@@ -20,8 +18,8 @@ use watcher::Kernel;
 use crate::{
     config::Settings,
     node::{
+        families::vip_binding,
         init::{self, Prepared},
-        vip_binding::vip_binding,
     },
     serve::control,
 };

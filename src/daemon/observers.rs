@@ -1,40 +1,61 @@
-//! Creates the observers of the writer thread: health, metrics, Events.
+//! What health checks and metrics show, and what the other parts of the daemon learn from each sync.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::SystemTime};
 
 use anyhow::Context;
 use ipvs::Family;
-use kubernetes::api::Watches;
 use reconciler::Observer;
 use tokio::sync::{oneshot, watch};
 
-use super::{held_advice::HeldAdvice, kernel::first_sync::FirstSyncEnd};
+use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
-    config::Settings,
-    conntrack::CleanupMetrics,
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    events::{ForeignEvents, Outbox, RepairEvents},
-    logging::LineLimit,
+    events::SyncEvents,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
-        metrics::{KernelCalls, Metrics, MetricsPages, TrafficMetrics},
+        metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
     source::nodes::NodesNeeded,
     takeover::leftovers::RulesInPlace,
 };
 
-/// The observers, and the other ends of what they report.
-pub(super) struct Observers {
-    /// What the writer thread reports its syncs to.
-    pub(super) all: Vec<Box<dyn Observer>>,
-    pub(super) health_ports: HealthCheckPorts,
-    /// Counts the writer thread's calls of the kernel.
-    pub(super) kernel_calls: KernelCalls,
-    /// Serves the traffic of Services, once started.
+/// What is shown by HTTP.
+pub(super) struct Shown {
+    pub(super) health: Health,
+    pub(super) metrics: Arc<Metrics>,
+    /// The traffic of Services, once started.
     pub(super) traffic: TrafficMetrics,
-    /// Metrics of the conntrack thread.
-    pub(super) conntrack_cleanup: CleanupMetrics,
+    /// What goes through tunnels.
+    pub(super) tunnel_packets: TunnelPackets,
+    /// The pages of all metrics.
+    pub(super) pages: Arc<MetricsPages>,
+}
+
+impl Shown {
+    /// A daemon that starts now, on a node with these families.
+    pub(super) fn new(daemon: &Daemon<'_>, families: &BTreeSet<Family>) -> anyhow::Result<Self> {
+        let Daemon { settings, source, advice, problems, log_level, .. } = daemon;
+        let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
+        let traffic = TrafficMetrics::default();
+        let tunnel_packets = TunnelPackets::default();
+        let gates = settings.effective.feature_gates();
+        let api_server = source.api_server(&problems.watches);
+        let (advice, packets) = ((*advice).clone(), tunnel_packets.clone());
+        let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
+            .with_advice(move || advice.all())
+            .with_log(log_level.limit().clone())
+            .with_tunnels(families.clone(), move |family| packets.of(family));
+        let metrics = Arc::new(metrics);
+        let pages = MetricsPages::new(Arc::clone(&metrics), traffic.clone(), &settings.effective)
+            .context("the configuration cannot be shown")?;
+        Ok(Self { health, metrics, traffic, tunnel_packets, pages: Arc::new(pages) })
+    }
+}
+
+/// What follows from the syncs.
+pub(super) struct Reported {
+    pub(super) health_ports: HealthCheckPorts,
     /// Receives when our rules are in place.
     pub(super) rules_in_place: oneshot::Receiver<()>,
     /// Whether the first sync has ended: then changes to nf_tables and VIPs are subscribed to.
@@ -43,62 +64,38 @@ pub(super) struct Observers {
     pub(super) peers_to_ask: watch::Receiver<PeersToAsk>,
     /// Whether anything depends on the addresses of the other nodes.
     pub(super) nodes_needed: NodesNeeded,
-    /// What goes through tunnels, for the metrics.
-    pub(super) tunnel_packets: TunnelPackets,
 }
 
-impl Observers {
-    /// Creates the observers, and the pages of the metrics.
-    pub(super) fn new(
-        settings: &Settings,
-        families: &BTreeSet<Family>,
-        health: &Health,
-        outbox: Option<&Outbox>,
-        api_server: Option<Watches>,
-        advice: &HeldAdvice,
-        unlogged: &LineLimit,
-    ) -> anyhow::Result<(Self, Arc<MetricsPages>)> {
-        let (health_ports, ports) = HealthCheckPorts::new(
-            &settings.node_name,
-            families.clone(),
-            &settings.node_port_addresses,
-            health.clone(),
-            outbox.cloned(),
-        );
-        let gates = settings.effective.feature_gates();
-        let (started, root) = (SystemTime::now(), Path::new("/"));
-        let advice = advice.clone();
-        let metrics = Metrics::new(families, started, health, gates, api_server, root);
-        let (peers, peers_to_ask) = PeersObserver::new();
-        let nodes_needed = NodesNeeded::default();
-        let tunnel_packets = TunnelPackets::default();
-        let metrics = metrics.with_advice(move || advice.all()).with_log(unlogged.clone());
-        let packets = tunnel_packets.clone();
-        let metrics = Arc::new(metrics.with_tunnels(families.clone(), move |family| packets.of(family)));
-        let (first, rules_in_place) = RulesInPlace::new();
-        let (write, first_sync_ended) = FirstSyncEnd::new();
-        let mut observers = vec![health.observer(), ports, Box::new(first), Box::new(write), Box::new(peers)];
-        observers.push(Box::new(nodes_needed.clone()));
-        observers.extend(metrics.observers());
-        if let Some(outbox) = outbox {
-            observers.push(Box::new(RepairEvents(outbox.clone())));
-            observers.push(Box::new(ForeignEvents(outbox.clone())));
-        }
-        let (kernel_calls, traffic, conntrack_cleanup) =
-            (metrics.kernel_calls(), TrafficMetrics::default(), metrics.conntrack_cleanup());
-        let pages = MetricsPages::new(metrics, traffic.clone(), &settings.effective);
-        let listeners = Self {
-            all: observers,
-            health_ports,
-            kernel_calls,
-            traffic,
-            conntrack_cleanup,
-            rules_in_place,
-            first_sync_ended,
-            peers_to_ask,
-            nodes_needed,
-            tunnel_packets,
-        };
-        Ok((listeners, Arc::new(pages.context("the configuration cannot be shown")?)))
+/// The observers of the writer thread, in the order in which they are called: health, metrics, Events. The other end of
+/// each is in [`Shown`] or [`Reported`].
+pub(super) fn observers(
+    Daemon { settings, outbox, .. }: &Daemon<'_>,
+    families: &BTreeSet<Family>,
+    Shown { health, metrics, .. }: &Shown,
+) -> (Vec<Box<dyn Observer>>, Reported) {
+    let (health_ports, port_answers) = HealthCheckPorts::new(
+        &settings.node_name,
+        families.clone(),
+        &settings.node_port_addresses,
+        health.clone(),
+        outbox.cloned(),
+    );
+    let (in_place, rules_in_place) = RulesInPlace::new();
+    let (first_sync, first_sync_ended) = FirstSyncEnd::new();
+    let (peers, peers_to_ask) = PeersObserver::new();
+    let nodes_needed = NodesNeeded::default();
+    let mut observers = vec![
+        health.observer(),
+        port_answers,
+        Box::new(in_place),
+        Box::new(first_sync),
+        Box::new(peers),
+        Box::new(nodes_needed.clone()),
+    ];
+    observers.extend(metrics.observers());
+    if let Some(outbox) = *outbox {
+        observers.push(Box::new(SyncEvents(outbox.clone())));
     }
+    let reported = Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed };
+    (observers, reported)
 }

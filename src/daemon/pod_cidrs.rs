@@ -12,19 +12,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    Daemon, Source, control_socket::log_level, held_advice::HeldAdvice, identity::Identity,
-    kernel::kube_ipvs0, problems::Problems,
-};
+use super::{Daemon, Source, kernel::kube_ipvs0, problems::Problems};
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
-    logging::LogLevelHandle,
-    serve::{
-        control::{BugReport, DaemonStatus, Request, RequestHandler, Response},
-        metrics::MetricsPages,
-    },
-    version::Build,
+    serve::metrics::MetricsPages,
 };
 
 /// A shorter wait is not logged: a Node mostly has its pod CIDRs before any pod runs on it.
@@ -57,7 +49,7 @@ impl PodCidrs {
     }
 
     pub(super) fn from_change(change: &Change) -> Option<Self> {
-        if let Change::ApplyNode(node) = change { Self::from_node(node) } else { None }
+        if let Change::Node(Some(node)) = change { Self::from_node(node) } else { None }
     }
 }
 
@@ -81,26 +73,24 @@ impl fmt::Display for PodCidrs {
 /// Returns how pods of this node are recognised, and a guard for later changes. Waits for the Node's pod CIDRs if
 /// needed, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
-    Daemon { settings, source, outbox, advice, problems, identity, control, log_level, .. }: &Daemon<'_>,
+    daemon: &Daemon<'_>,
     pages: &Arc<MetricsPages>,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
+    let Daemon { settings, source, outbox, problems, control, .. } = daemon;
     match &settings.local_mode {
         LocalMode::Fixed(local_traffic) => Ok((local_traffic.clone(), PodCidrGuard::new(None))),
         LocalMode::NodeCidr => {
             kube_ipvs0::make_device()?;
-            let waiting = WaitingHandler {
-                identity: identity.clone(),
-                node_name: settings.node_name.clone(),
-                problems: problems.clone(),
-                advice: HeldAdvice::clone(advice),
-                log_level: log_level.clone(),
-                pages: Arc::clone(pages),
-            };
-            let reason = waiting.reason();
+            let reason = format!(
+                "waiting for the podCIDRs of the Node {}, by which detectLocalMode NodeCIDR recognises its pods; \
+                 nothing is programmed before",
+                settings.node_name
+            );
+            let handler = daemon.control_handler(pages, Err(reason.clone()), None);
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, problems) => cidrs?,
                 never = remind(&reason, *outbox) => match never {},
-                () = control.serve(waiting) => future::pending().await,
+                () = control.serve(handler) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
             Ok((cidrs.into(), PodCidrGuard::new(Some(cidrs))))
@@ -146,50 +136,6 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     }
 }
 
-/// Handles requests of the control socket during the wait.
-struct WaitingHandler {
-    identity: Identity,
-    node_name: String,
-    problems: Problems,
-    advice: HeldAdvice,
-    log_level: LogLevelHandle,
-    pages: Arc<MetricsPages>,
-}
-
-impl WaitingHandler {
-    fn reason(&self) -> String {
-        format!(
-            "waiting for the podCIDRs of the Node {}, by which detectLocalMode NodeCIDR recognises its pods; \
-             nothing is programmed before",
-            self.node_name
-        )
-    }
-}
-
-impl RequestHandler for WaitingHandler {
-    fn handle(&self, request: Request) -> Response {
-        let problems: Vec<_> = [self.reason()].into_iter().chain(self.problems.all()).collect();
-        match request {
-            Request::BugReport => Response::BugReport(Box::new(BugReport::new(&self.pages))),
-            Request::LogLevel { set } => log_level(&self.log_level, set.as_ref()),
-            Request::Version => Response::Version(Build::this()),
-            Request::Diff
-            | Request::Explain { .. }
-            | Request::ExplainAddress { .. }
-            | Request::Holders
-            | Request::Resync => Response::Error(problems.join("; ")),
-            Request::Status => {
-                let daemon = self.identity.now();
-                let sync_state_age = daemon.uptime;
-                let programmed =
-                    reconciler::SyncStatus { sync_state_age, problems, ..reconciler::SyncStatus::default() };
-                let advice = self.advice.all();
-                Response::Status(Box::new(DaemonStatus { daemon, programmed, advice }))
-            }
-        }
-    }
-}
-
 /// Notices pod CIDRs other than those in use: masquerading would be wrong for every new pod.
 pub(super) struct PodCidrGuard {
     in_use: Option<PodCidrs>,
@@ -214,10 +160,10 @@ impl PodCidrGuard {
         let mut others = self.others.subscribe();
         match (self.in_use, others.wait_for(Option::is_some).await.map(|now| *now)) {
             (Some(in_use), Ok(Some(now))) => anyhow!(
-                "the Node's podCIDRs have changed from {in_use} to {now}, and detectLocalMode NodeCIDR goes by \
-                 them: start again"
+                "the Node's podCIDRs have changed from {in_use} to {now}, by which detectLocalMode \
+                 NodeCIDR recognises pods; exiting to be restarted"
             ),
-            // Nothing depends on them.
+            // They are not in use.
             _ => future::pending().await,
         }
     }
@@ -232,7 +178,7 @@ mod tests {
 
     fn node(cidrs: &[&str]) -> Change {
         let pod_cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-        Change::ApplyNode(Node { pod_cidrs, ..Node::default() })
+        Change::Node(Some(Node { pod_cidrs, ..Node::default() }))
     }
 
     fn cidrs_of_node(cidrs: &[&str]) -> Option<String> {
@@ -265,10 +211,10 @@ mod tests {
         assert_eq!(end(&[ours, ours, &[], ours]).await, None);
         assert_eq!(
             end(&[ours, &[], others]).await.unwrap(),
-            "the Node's podCIDRs have changed from 10.244.1.0/24,fd00::/64 to 10.244.9.0/24, and detectLocalMode \
-             NodeCIDR goes by them: start again"
+            "the Node's podCIDRs have changed from 10.244.1.0/24,fd00::/64 to 10.244.9.0/24, by which detectLocalMode \
+             NodeCIDR recognises pods; exiting to be restarted"
         );
-        assert_eq!(end(&[&[], others]).await, None, "nobody goes by them");
+        assert_eq!(end(&[&[], others]).await, None, "they are not in use");
     }
 
     #[tokio::test(start_paused = true)]

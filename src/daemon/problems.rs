@@ -1,9 +1,13 @@
-//! Problems outside the writer thread: the source cannot be watched or has bad files, the Node is missing, an address
-//! cannot be bound.
+//! What is wrong outside the writer thread: the source cannot be watched or has bad files, the Node is
+//! missing, an address cannot be bound; and the advice about this node.
 
 use kubernetes::{api::Watches, directory};
 
-use crate::{serve::http::endpoint::UnboundEndpoints, source::known_node::KnownNode};
+use super::reload::UnusableFile;
+use crate::{
+    checks::CurrentFindings, finding::Finding, serve::http::endpoint::UnboundEndpoints,
+    source::known_node::KnownNode,
+};
 
 /// The current problems. Clones share them.
 #[derive(Clone, Debug)]
@@ -25,5 +29,19 @@ impl Problems {
         let mut all = self.about_source();
         all.extend(self.unbound.troubles());
         all
+    }
+}
+
+/// The advice that holds now, by what finds it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldAdvice {
+    pub(super) config_file: UnusableFile,
+    pub(super) checks: CurrentFindings,
+}
+
+impl HeldAdvice {
+    /// All of it, that of the configuration file first.
+    pub(super) fn all(&self) -> Vec<Finding> {
+        self.config_file.finding().into_iter().chain(self.checks.all()).collect()
     }
 }

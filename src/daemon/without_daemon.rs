@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use ipvs::{Family, Ipvs};
+use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
 use service::{AddressExplanation, Change, Explanation, ObjectName, State};
@@ -17,10 +17,13 @@ use tokio::{
 use tracing::debug;
 use watcher::{Kernel, Observed, Ownership, Plan, VirtualServerImages, diff_everything};
 
-use super::{control_socket::put_first, pod_cidrs::PodCidrs};
+use super::{control_handler::put_first, pod_cidrs::PodCidrs};
 use crate::{
     config::{self, LocalMode, Settings},
-    node::{families, limits, requirements, vip_binding::vip_binding},
+    node::{
+        families::{self, vip_binding},
+        limits, requirements,
+    },
     source::{Source, known_node::no_node},
 };
 
@@ -75,11 +78,6 @@ impl<'a> WithoutDaemon<'a> {
     /// The desired state.
     pub(crate) fn state(&self) -> &State {
         &self.source_state.state
-    }
-
-    /// The families in which other nodes would tunnel to this one.
-    pub(crate) fn unpacks(&self) -> BTreeSet<Family> {
-        self.source_state.state.unpacking()
     }
 
     /// The part of the kernel that is ours.
@@ -219,9 +217,9 @@ impl SourceState {
         is_enough: impl Fn(&State, bool) -> bool,
     ) {
         while let Some(change) = changes.recv().await {
-            self.node |= matches!(change, Change::ApplyNode(_));
+            self.node |= matches!(change, Change::Node(Some(_)));
             self.pod_cidrs = PodCidrs::from_change(&change).or(self.pod_cidrs);
-            let ends_peers = matches!(change, Change::ReplacePeers(_) | Change::InitDonePeers(_));
+            let ends_peers = matches!(&change, Change::Peers(event) if event.completes_the_list());
             self.state.apply(change);
             if is_enough(&self.state, ends_peers) {
                 return;

@@ -1,59 +1,60 @@
-//! Starts the writer thread and the conntrack thread.
+//! The writer thread, as the daemon sees it.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use netfilter::conntrack::KernelConntrack;
-use reconciler::{Callbacks, Handle, NoticeCallback, Observer, Timing};
+use reconciler::{Callbacks, Handle, Timing};
 use service::State;
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::timeout,
-};
+use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 use watcher::{Kernel, Ownership};
-
-use crate::{
-    conntrack::{CleanupMetrics, cleanup},
-    events::Outbox,
-};
 
 /// How long the running sync may take when the daemon ends. The longest one that is known takes 14 s
 /// (docs/limits.md); one that the process breaks off is like one that it was killed in.
 const LAST_SYNC: Duration = Duration::from_secs(20);
 
 /// The running writer thread.
-pub(super) struct WriterThread(JoinHandle<()>);
+pub(super) struct WriterThread {
+    handle: Handle,
+    /// Its sender is dropped when the thread has ended.
+    running: watch::Receiver<()>,
+}
 
 impl WriterThread {
-    /// Starts the writer thread, and the conntrack thread that removes stale flows for it.
+    /// Starts it.
     pub(super) fn start(
         state: State,
         kernel: Kernel,
         ours: Ownership,
         timing: Timing,
-        outbox: Option<&Outbox>,
-        observers: Vec<Box<dyn Observer>>,
-        conntrack_cleanup: CleanupMetrics,
-    ) -> anyhow::Result<(Handle, Self)> {
-        let stale_flows = cleanup::start(KernelConntrack::open()?, conntrack_cleanup)
-            .context("cannot start the conntrack thread")?;
-        let callbacks = Callbacks { notices: notices(outbox.cloned()), stale_flows, observers };
+        callbacks: Callbacks,
+    ) -> anyhow::Result<Self> {
         let started = reconciler::start(state, kernel, ours, timing, callbacks);
         let (handle, thread) = started.context("cannot start the writer thread")?;
-        Ok((handle, Self(spawn_blocking(move || drop(thread.join())))))
+        let (runs, running) = watch::channel(());
+        spawn_blocking(move || {
+            // A panic ends it too.
+            drop(thread.join());
+            drop(runs);
+        });
+        Ok(Self { handle, running })
+    }
+
+    /// Sends it changes and questions.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// Waits until it has ended.
-    pub(super) async fn ended(&mut self) {
-        // A panic ends it too.
-        drop((&mut self.0).await);
+    pub(super) async fn ended(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
     }
 
     /// Stops the writer thread after the running sync. It is an error if that takes too long: the thread hangs in the
     /// kernel, and ends with the process.
-    pub(super) async fn stop(mut self, handle: &Handle) -> anyhow::Result<()> {
+    pub(super) async fn stop(&self) -> anyhow::Result<()> {
         // If the thread is gone there is nothing left to stop.
-        if handle.stop().is_ok() {
+        if self.handle.stop().is_ok() {
             let waited = timeout(LAST_SYNC, self.ended()).await;
             ensure!(
                 waited.is_ok(),
@@ -62,13 +63,5 @@ impl WriterThread {
             );
         }
         Ok(())
-    }
-}
-
-/// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> NoticeCallback {
-    match outbox {
-        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
-        None => Box::new(drop),
     }
 }

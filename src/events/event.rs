@@ -13,7 +13,7 @@ use k8s_openapi::{
 use reconciler::Reason;
 use service::ObjectName;
 
-use crate::node::advice;
+use crate::finding;
 
 /// The controller that Events name as their reporter.
 const CONTROLLER: &str = "kube-ipvs";
@@ -66,14 +66,14 @@ impl Cause {
     }
 }
 
-impl From<advice::Cause> for Cause {
-    fn from(found: advice::Cause) -> Self {
+impl From<finding::Cause> for Cause {
+    fn from(found: finding::Cause) -> Self {
         Self::warning(found.reason(), "LookAtNode")
     }
 }
 
-/// The Event with these texts about the Service with this uid. Its name depends on its content only, not on the node
-/// or the time.
+/// The Event with these texts about the Service with this uid. Its name depends on its content only, not on
+/// the node or the time.
 pub(super) fn about_service(
     service: &ObjectName,
     uid: &str,
@@ -92,8 +92,8 @@ pub(super) fn about_service(
     event(regarding, cause, texts, node_name)
 }
 
-/// The Event with these texts about the node. As in the kubelet, its uid is its name, by which `kubectl describe
-/// node` selects; an object without a namespace has its Events in `default`.
+/// The Event with these texts about the node. As in the kubelet, its uid is its name, by which `kubectl
+/// describe node` selects; an object without a namespace has its Events in `default`.
 pub(super) fn about_node(cause: Cause, texts: &BTreeSet<String>, node_name: &str) -> Event {
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -201,14 +201,14 @@ mod tests {
 
     #[test]
     fn an_event_of_the_node_is_where_kubectl_describe_looks_and_each_node_has_its_own() {
-        let event = about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), "node-1");
+        let event = about_node(finding::Cause::HostFirewall.into(), &texts(&["a"]), "node-1");
         let regarding = event.regarding.unwrap();
         assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
         assert_eq!((regarding.name.as_deref(), regarding.uid.as_deref()), (Some("node-1"), Some("node-1")));
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         let name = event.metadata.name.unwrap();
         assert!(name.starts_with("node-1.") && name.len() == "node-1.".len() + 16, "{name}");
-        let other = about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), "node-2");
+        let other = about_node(finding::Cause::HostFirewall.into(), &texts(&["a"]), "node-2");
         assert_ne!(other.metadata.name.unwrap().split('.').next_back(), name.split('.').next_back());
     }
 
@@ -216,7 +216,7 @@ mod tests {
     fn an_event_of_a_node_with_the_longest_name_has_a_name_that_is_short_enough() {
         let node = format!("{}.{}", "n".repeat(235), "o".repeat(17));
         let name =
-            about_node(advice::Cause::HostFirewall.into(), &texts(&["a"]), &node).metadata.name.unwrap();
+            about_node(finding::Cause::HostFirewall.into(), &texts(&["a"]), &node).metadata.name.unwrap();
         assert!(name.starts_with(&format!("{}.", "n".repeat(235))) && !name.contains(".."), "{name}");
         assert!(name.len() <= 253, "{}", name.len());
     }

@@ -12,7 +12,7 @@ use service::{Options, State};
 use tokio::time::sleep;
 
 use super::*;
-use crate::node::advice;
+use crate::finding;
 
 /// Tells an observer of a sync that did all it should.
 pub(crate) fn synced(observer: &mut impl Observer, report: &SyncReport) {
@@ -35,7 +35,8 @@ enum Mood {
     KeepsSilent,
 }
 
-/// The API server: all Services in the namespace shop but the one that is gone, and the Events that it was sent.
+/// The API server: all Services in the namespace shop but the one that is gone, and the Events that it was
+/// sent.
 #[derive(Clone)]
 pub(crate) struct Server {
     mood: Arc<Mutex<Mood>>,
@@ -182,9 +183,9 @@ async fn one_event_per_service_and_reason_in_ten_minutes_and_the_next_says_all_s
 #[tokio::test(start_paused = true)]
 async fn findings_about_the_node_are_one_event_per_reason_in_ten_minutes() {
     let (server, outbox) = published(Mood::Takes);
-    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
-    outbox.post_about_node(advice::Cause::Bridge.into(), "cni0 is off".to_owned());
-    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter FORWARD drops".to_owned());
+    outbox.post_about_node(finding::Cause::HostFirewall.into(), "ip filter INPUT drops".to_owned());
+    outbox.post_about_node(finding::Cause::Bridge.into(), "cni0 is off".to_owned());
+    outbox.post_about_node(finding::Cause::HostFirewall.into(), "ip filter FORWARD drops".to_owned());
     sleep(SOON).await;
     let sent = std::mem::take(&mut *server.sent.lock().unwrap());
     let reported: Vec<_> = sent.iter().map(|event| (&event["reason"], &event["note"])).collect();
@@ -199,7 +200,7 @@ async fn findings_about_the_node_are_one_event_per_reason_in_ten_minutes() {
         assert_eq!((&event["type"], &event["action"]), (&json!("Warning"), &json!("LookAtNode")));
     }
 
-    outbox.post_about_node(advice::Cause::HostFirewall.into(), "ip filter INPUT drops again".to_owned());
+    outbox.post_about_node(finding::Cause::HostFirewall.into(), "ip filter INPUT drops again".to_owned());
     sleep(QUIET.saturating_sub(SOON * 2)).await;
     assert_eq!(server.notes(), [""; 0]);
     sleep(SOON * 3).await;
@@ -263,12 +264,12 @@ async fn ten_of_a_thousand_services_have_events_in_five_minutes_and_the_node_at_
         outbox.post(notice(&format!("web-{number}"), "taken"));
     }
     sleep(SOON).await;
-    assert_eq!(server.notes().len(), rate_limit::MOST);
+    assert_eq!(server.notes().len(), topics::MOST);
     outbox.post_about_node(Cause::STARTING, "kube-ipvs 1".to_owned());
     sleep(SOON).await;
     assert_eq!(server.notes(), ["kube-ipvs 1"]);
-    sleep(rate_limit::WITHIN).await;
-    assert_eq!(server.notes().len(), rate_limit::MOST);
+    sleep(topics::WITHIN).await;
+    assert_eq!(server.notes().len(), topics::MOST);
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +285,7 @@ async fn each_node_speaks_of_other_services_first() {
     let sent = server.events();
     let spoken_of: BTreeSet<_> =
         sent.iter().map(|event| event["regarding"]["name"].as_str().unwrap()).collect();
-    assert_eq!(sent.len(), 20 * rate_limit::MOST);
+    assert_eq!(sent.len(), 20 * topics::MOST);
     assert!(spoken_of.len() > 100, "{spoken_of:?}");
 }
 
@@ -346,7 +347,7 @@ async fn a_namespace_with_a_thousand_services_does_not_silence_the_others() {
     }
     sleep(GATHER).await;
     let mut first = Vec::new();
-    for _ in 0..rate_limit::MOST {
+    for _ in 0..topics::MOST {
         let (topic, _) = topics.due(Instant::now(), true).unwrap();
         first.extend(topics::namespace(&topic).map(str::to_owned));
         topics.said(&topic);
@@ -362,7 +363,7 @@ async fn a_namespace_with_a_thousand_services_does_not_silence_the_others() {
 }
 
 #[tokio::test]
-async fn too_many_notices_are_dropped_and_counted_and_nobody_waits() {
+async fn too_many_notices_are_dropped_and_counted_without_waiting() {
     let (outbox, publisher) = Server::new(Mood::Takes).queue();
     for number in 0..QUEUE + 7 {
         outbox.post(notice("web", &number.to_string()));

@@ -1,7 +1,11 @@
-//! The texts to publish as Events, by topic, and when each is due. There is room for so many, and the API server is sent
-//! so many; the namespaces of Services share both fairly, so that one cannot silence the others.
+//! The texts to publish as Events, by topic, and when each is due. There is room for so many, and the API
+//! server is sent so many; the namespaces of Services share both fairly, so that one cannot silence the
+//! others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -23,8 +27,8 @@ pub(super) struct Topics {
 }
 
 struct Pending {
-    /// Orders due topics that have failed equally often. Each node has an order of its own, so that not all send the
-    /// same first.
+    /// Orders due topics that have failed equally often. Each node has an order of its own, so that not all
+    /// send the same first.
     turn: u64,
     /// The failed attempts.
     failed: u32,
@@ -40,8 +44,8 @@ impl Topics {
         Self { node_name: node_name.to_owned(), all: BTreeMap::new(), tried: BTreeMap::new() }
     }
 
-    /// Keeps a text until it is sent. Returns false if there are too many, so that a text was dropped: this one, or those
-    /// of a topic in a namespace that has more topics.
+    /// Keeps a text until it is sent. Returns false if there are too many, so that a text was dropped: this
+    /// one, or those of a topic in a namespace that has more topics.
     pub(super) fn keep(&mut self, EventText { topic, text }: EventText) -> bool {
         let now = Instant::now();
         let mut dropped = false;
@@ -69,8 +73,8 @@ impl Topics {
         has_room && !dropped
     }
 
-    /// A topic that gives way to another one in this namespace: the last in turn of the namespace with the most topics,
-    /// if that has more of them even then.
+    /// A topic that gives way to another one in this namespace: the last in turn of the namespace with the
+    /// most topics, if that has more of them even then.
     fn superfluous(&self, newcomer: &str) -> Option<Topic> {
         let mut counts = BTreeMap::<_, usize>::new();
         for namespace in self.all.keys().filter_map(namespace) {
@@ -138,5 +142,37 @@ pub(super) fn namespace((regarding, _): &Topic) -> Option<&str> {
     match regarding {
         Regarding::Service(service) => Some(service.namespace()),
         Regarding::Node => None,
+    }
+}
+
+/// How many Events about Services this node sends at most ...
+pub(super) const MOST: usize = 10;
+/// ... within this time.
+pub(super) const WITHIN: Duration = Duration::from_secs(300);
+
+/// Limits this node's Events about Services: otherwise anyone who may write Services could have every node
+/// send thousands. Nodes send in different orders, so that together they soon have sent all.
+///
+/// Keeps the times of the last Events.
+#[derive(Debug, Default)]
+pub(super) struct RateLimit(VecDeque<Instant>);
+
+impl RateLimit {
+    /// Records that one is sent now.
+    pub(super) fn record(&mut self) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Instant::now());
+    }
+
+    /// When the next one may be sent; `None` means now.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.front().filter(|_| self.0.len() == MOST).map(|sent| *sent + WITHIN)
+    }
+
+    /// Whether one may be sent now.
+    pub(super) fn allows_one(&self) -> bool {
+        self.next().is_none_or(|next| next <= Instant::now())
     }
 }

@@ -12,7 +12,8 @@ use tracing_subscriber::{
 
 use super::{Format, LineLimit, Options};
 
-/// Changes the level of the log, and knows what is not logged because there is too much. Clones change the same log.
+/// Changes the level of the log, and knows what is not logged because there is too much. Clones change the
+/// same log.
 #[derive(Clone, Debug)]
 pub struct LogLevelHandle {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -39,7 +40,7 @@ pub enum Level {
 pub enum LevelError {
     /// A part of the text has no level. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
-        "{0:?} is no level: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
+        "invalid level {0:?}: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
     )]
     Unknown(String),
     /// The text is not in `RUST_LOG`'s notation.
@@ -71,8 +72,8 @@ impl LogLevelHandle {
         Ok(self.filter.with_current(ToString::to_string)?)
     }
 
-    /// Sets the level until the daemon ends. Logs the change by the old level, or, where that logs no warnings, by the new
-    /// one.
+    /// Sets the level until the daemon ends. Logs the change by the old level, or, where that logs no
+    /// warnings, by the new one.
     pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
@@ -197,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_and_not_taken_for_the_only_thing_to_log() {
+    fn an_invalid_level_is_refused_and_not_read_as_the_only_target_to_log() {
         for text in ["verbose", "debgu", "", "reconciler", "reconciler=", "reconciler=loud"] {
             let error = text.parse::<Level>().unwrap_err();
-            assert!(error.to_string().starts_with(&format!("{text:?} is no level: ")), "{error}");
+            assert!(error.to_string().starts_with(&format!("invalid level {text:?}: ")), "{error}");
         }
         let error = "reconciler=debug,verbose".parse::<Level>().unwrap_err();
-        assert!(error.to_string().starts_with(r#""verbose" is no level: "#), "{error}");
+        assert!(error.to_string().starts_with(r#"invalid level "verbose": "#), "{error}");
         with_log("warn", |dial, lines| {
             assert!(dial.set(&Level::Directives("verbose".into())).is_err(), "the dial refuses it too");
             assert!(enabled!(Of::WARN), "as before");

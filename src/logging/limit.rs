@@ -1,11 +1,13 @@
-//! Bounds the lines that others can cause: a flood of one kind leaves room for the rest, and a namespace for the others.
+//! Bounds the lines that others can cause: a flood of one kind leaves room for the rest, and a namespace for
+//! the others.
 //!
-//! Each place in the code that logs is a kind. A tenant causes lines with ever new Services that have faults, or with one that
-//! changes all the time, and what keeps a node's logs keeps little of them: kubelet 50 MB of a container. Lines about an
-//! object say in the field `namespace` whose it is. A line is logged if its kind has room and its namespace has not had more
-//! than its part of what room there is: the more namespaces flood the smaller their parts (dynamic thresholds, Choudhury and
-//! Hahne 1998). The first line of one that was silent has a place of its own, so that it is heard however many flood. What is
-//! not logged is counted, and said once a minute. Lines below `INFO` are not bounded: who asks for them wants all.
+//! Each place in the code that logs is a kind. A tenant causes lines with ever new Services that have faults,
+//! or with one that changes all the time, and what keeps a node's logs keeps little of them: kubelet 50 MB of
+//! a container. Lines about an object say in the field `namespace` whose it is. A line is logged if its kind
+//! has room and its namespace has not had more than its part of what room there is: the more namespaces flood
+//! the smaller their parts (dynamic thresholds, Choudhury and Hahne 1998). The first line of one that was
+//! silent has a place of its own, so that it is logged however many flood. What is not logged is counted, and
+//! said once a minute. Lines below `INFO` are not bounded: who asks for them wants all.
 
 use std::{
     collections::HashMap,
@@ -36,7 +38,7 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// How many first lines of namespaces are logged at once whatever others do, and in a second.
 const FIRST_BURST: f64 = 50.0;
 const FIRST_PER_SECOND: f64 = 0.5;
-/// How many namespaces of a kind are told apart at a time. There is hardly room for the lines of more.
+/// How many namespaces of a kind are distinguished at a time. There is hardly room for the lines of more.
 const MOST_NAMESPACES: usize = 1_000;
 /// How often it is said how many lines were not logged.
 pub const SAID_EVERY: Duration = Duration::from_secs(60);
@@ -101,8 +103,8 @@ impl LineLimit {
     }
 }
 
-/// A layer whose lines are bounded. It is no filter of the layer: `Filter::event_enabled` of tracing-subscriber 0.3.23 leaves its
-/// answer behind for the next event where no other layer wants this one.
+/// A layer whose lines are bounded. It is not a filter of the layer: `Filter::event_enabled` of
+/// tracing-subscriber 0.3.23 leaves its answer behind for the next event where no other layer wants this one.
 pub(super) struct Limited<S: Subscriber> {
     pub(super) lines: Box<dyn Layer<S> + Send + Sync>,
     pub(super) limit: LineLimit,
@@ -154,7 +156,8 @@ struct Dropped {
 }
 
 impl Kind {
-    /// Whether a line is logged now: then it is counted. Without a namespace, which is empty, the kind alone counts.
+    /// Whether a line is logged now: then it is counted. Without a namespace, which is empty, the kind alone
+    /// counts.
     fn admits(&mut self, namespace: &str, now: Instant) -> bool {
         let room = BURST - self.logged.count(now, PER_SECOND);
         let admitted = match namespace {

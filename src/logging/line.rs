@@ -15,8 +15,8 @@ use tracing_subscriber::{
 
 use super::limit::NAMESPACE;
 
-/// Formats the fields of a line of text: what is said, then the others as `name=value`. The namespace is left out: what is said
-/// has it in the object's name.
+/// Formats the fields of a line of text: what is said, then the others as `name=value`. The namespace is left
+/// out: what is said has it in the object's name.
 #[derive(Debug, Default)]
 pub(super) struct Words;
 

@@ -28,8 +28,8 @@ pub struct Prepared {
     pub lacks: BTreeMap<Family, Vec<Feature>>,
 }
 
-/// Prepares IPVS again after the module was unloaded and loaded again: its parameters and timeouts were lost with it. What
-/// cannot be set is logged, and traffic goes on without.
+/// Prepares IPVS again after the module was unloaded and loaded again: its parameters and timeouts were lost
+/// with it. What cannot be set is logged, and traffic goes on without.
 pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) + Send + use<> {
     let timeouts = settings.ipvs_timeouts;
     let may_tunnel = settings.external_forwarding_method.may_tunnel();

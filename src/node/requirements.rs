@@ -21,8 +21,8 @@ pub enum Error {
     /// The kernel has no IPVS, or does not let this process use it.
     #[error(transparent)]
     Ipvs(#[from] ipvs::Error),
-    /// The kernel does not take the timeouts.
-    #[error("the kernel does not take the IPVS timeouts of {} s (TCP), {} s (TCP after FIN), {} s (UDP)", .0.tcp, .0.tcp_fin, .0.udp)]
+    /// The kernel refuses the timeouts.
+    #[error("the kernel refuses the IPVS timeouts of {} s (TCP), {} s (TCP after FIN), {} s (UDP)", .0.tcp, .0.tcp_fin, .0.udp)]
     Timeouts(Timeouts, #[source] ipvs::Error),
     /// nf_tables cannot hold our table.
     #[error("the kernel lacks {feature}, without which {family} cannot be served")]
@@ -32,7 +32,7 @@ pub enum Error {
         /// What is missing.
         feature: Feature,
     },
-    /// The kernel does not take the scheduler.
+    /// The kernel refuses the scheduler.
     #[error("the kernel does not take the scheduler {scheduler}: {}", .refusal.cause())]
     Scheduler {
         /// Its name.
@@ -41,7 +41,7 @@ pub enum Error {
         refusal: KernelError,
     },
     /// The scheduler's module must be loaded before it is used.
-    #[error("{0} is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_{0} at boot")]
+    #[error("{0} is not loaded, and loading it on demand can hang IPVS: load the module ip_vs_{0} at boot")]
     SchedulerNotLoaded(Scheduler),
 }
 
@@ -73,8 +73,8 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is asked
-/// afterwards ([`reconciler::Handle::probe_scheduler`]).
+/// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is
+/// asked afterwards ([`reconciler::Handle::probe_scheduler`]).
 pub fn scheduler(kernel: &mut impl Ipvs, scheduler: Scheduler) -> Result<(), Error> {
     let servers = kernel.virtual_servers()?;
     let in_use = servers.iter().map(|server| server.config.scheduler);
@@ -88,9 +88,7 @@ pub fn takes(scheduler: Scheduler, found: SchedulerSupport) -> Result<(), Error>
         SchedulerSupport::Refused(refusal) => Err(Error::Scheduler { scheduler, refusal }),
         SchedulerSupport::NotLoaded => Err(Error::SchedulerNotLoaded(scheduler)),
         SchedulerSupport::NotProbed => {
-            warn!(
-                "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
-            );
+            warn!("cannot probe the scheduler {scheduler} before it is used: {PROBE_ADDRESS} is in use");
             Ok(())
         }
     }
@@ -176,7 +174,7 @@ mod tests {
         let error = scheduler(&mut kernel, Scheduler::LBLC).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "lblc is not loaded, and to load it on demand can hang IPVS: load the module ip_vs_lblc at boot"
+            "lblc is not loaded, and loading it on demand can hang IPVS: load the module ip_vs_lblc at boot"
         );
         assert_eq!(kernel.writes(), "", "it was not asked for");
         kernel.state().dangerous_schedulers.clear();

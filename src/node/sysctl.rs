@@ -1,9 +1,9 @@
 //! The kernel parameters that IPVS mode needs, and those that it is asked to set.
 //!
-//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays. Only when ip_vs
-//! was unloaded and loaded again, which makes new ones, IPVS' own are set again.
+//! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
+//! Only when ip_vs was unloaded and loaded again, which makes new ones, IPVS' own are set again.
 
-mod cpus;
+mod conntrack;
 mod ipvs_table;
 
 use std::{
@@ -13,6 +13,8 @@ use std::{
 
 use service::one_line;
 use tracing::{info, warn};
+
+pub use conntrack::TableSize;
 
 /// The file trees in which the kernel shows its parameters, its processors and its memory.
 #[derive(Clone, Debug)]
@@ -26,9 +28,9 @@ pub struct Sysctl {
 /// A parameter could not be brought to its value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this
-    /// network namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack
-    /// is loaded.
+    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
+    /// namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack is
+    /// loaded.
     #[error("sysctl {key} cannot be read")]
     Read {
         /// Its name, with dots.
@@ -48,8 +50,8 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs to the
-    /// first network namespace. A pod's init container may, and runs once in the life of a pod.
+    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs
+    /// to the first network namespace. A pod's init container may, and runs once in the life of a pod.
     #[error(
         "sysctl {key} is {found} and cannot be set to {wanted} (if an init container sets it, delete the pod)"
     )]
@@ -184,11 +186,12 @@ impl Sysctl {
 
     /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set.
     ///
-    /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is enough.
+    /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is
+    /// enough.
     pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
         let kernel = self.kernel();
         if let Err(release) = &kernel {
-            warn!(release, "cannot tell the kernel's version: conn_reuse_mode stays as it is");
+            warn!(release, "cannot determine the kernel's version: conn_reuse_mode is not changed");
         }
         for Wanted { key, value, .. } in needed(kernel.ok()) {
             self.set(key, value)?;
@@ -199,28 +202,29 @@ impl Sysctl {
         Ok(())
     }
 
-    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was unloaded. What
-    /// an administrator has changed went too.
+    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was
+    /// unloaded. What an administrator has changed went too.
     pub(crate) fn prepare_ipvs_again(&self) {
         let of_ipvs = needed(self.kernel().ok()).filter(|it| it.key.starts_with("net.ipv4.vs."));
-        for Wanted { key, value, .. } in of_ipvs {
-            if let Err(error) = self.set(key, value) {
-                warn!("{}", one_line(&error));
-            }
-        }
+        self.set_as_far_as_possible(of_ipvs);
     }
 
-    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without them.
+    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without
+    /// them.
     pub(crate) fn prepare_direct_return(&self) {
-        for Wanted { key, value, .. } in DIRECT_RETURN {
+        self.set_as_far_as_possible(DIRECT_RETURN);
+    }
+
+    fn set_as_far_as_possible(&self, all: impl IntoIterator<Item = Wanted>) {
+        for Wanted { key, value, .. } in all {
             if let Err(error) = self.set(key, value) {
                 warn!("{}", one_line(&error));
             }
         }
     }
 
-    /// Those of the same parameters that have another value now: something has changed them since, or they could
-    /// not be set. One that cannot be read is not among them.
+    /// Those of the same parameters that have another value now: something has changed them since, or they
+    /// could not be set. One that cannot be read is not among them.
     pub fn differing(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
         let mut differing = self.to_set(strict_arp, direct_return);
         differing.extend(self.loose_conntrack().filter(|_| direct_return));
@@ -235,7 +239,7 @@ impl Sysctl {
         wanted.filter_map(|wanted| self.difference(wanted)).collect()
     }
 
-    /// The one that direct return needs and nobody sets.
+    /// The one that direct return needs and the daemon does not set.
     pub(crate) fn loose_conntrack(&self) -> Option<Differing> {
         self.difference(LOOSE_CONNTRACK)
     }
@@ -250,12 +254,12 @@ impl Sysctl {
         if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
     }
 
-    /// Sets a parameter that a node can do without: if nobody may write it, that is logged and its value stays. A
-    /// container without rights is restarted without its init container, which would have set it.
+    /// Sets a parameter that a node can do without: if writing is denied, that is logged and its value stays.
+    /// A container without rights is restarted without its init container, which would have set it.
     pub(crate) fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
             Err(Error::Denied { key, found, wanted, source }) => {
-                warn!("sysctl {key} stays {found} and not {wanted}: {source}");
+                warn!("sysctl {key} left at {found}, wanted {wanted}: {source}");
                 Ok(())
             }
             result => result,
@@ -271,6 +275,11 @@ impl Sysctl {
     pub(crate) fn read(&self, key: &'static str) -> Result<String, Error> {
         let text = fs::read_to_string(self.file(key)).map_err(|source| Error::Read { key, source })?;
         Ok(text.trim().to_owned())
+    }
+
+    /// A parameter that is a number; `None` if it cannot be read.
+    pub(crate) fn number(&self, key: &'static str) -> Option<u32> {
+        self.read(key).ok()?.parse().ok()
     }
 
     fn write(&self, key: &'static str, found: String, wanted: &str) -> Result<(), Error> {

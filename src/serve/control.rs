@@ -1,62 +1,90 @@
 //! The control socket of the running daemon: a unix socket, one line of JSON each way.
 //!
-//! Only root, or the user that the daemon runs as, gets an answer.
+//! [`Control`] has one method per request, which names the type of its answer. [`Client`] implements it by asking over
+//! the socket, the daemon by answering: the two ends cannot differ. Only root, or the user that the daemon runs as, gets
+//! an answer.
 
-mod bug_report;
+mod answers;
 mod client;
 mod server;
-mod status;
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use reconciler::{SyncReport, VirtualServerOwner};
+use reconciler::VirtualServerOwner;
 use service::{AddressExplanation, Explanation, ObjectName};
-use watcher::Plan;
 
 use crate::{logging::Level, version::Build};
 
-pub use bug_report::BugReport;
-pub use client::{AskError, ask, ask_aloud};
+pub use crate::takeover::instance_lock::SOCKET;
+pub use answers::{BugReport, DaemonInfo, DaemonStatus, Difference, KernelInfo, Resynced, SourceInfo};
+pub use client::{AskError, Client};
 pub use server::{ControlServer, NoSocket, RequestHandler};
-pub use status::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo};
 
-/// Where the socket is unless the command line says otherwise.
-pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
+/// The requests to the daemon and their answers. A method may block.
+pub trait Control {
+    /// Why a request has no answer.
+    type Error;
 
-/// A request to the daemon.
+    /// What belongs to a bug report and only the daemon has.
+    fn bug_report(&self) -> Result<BugReport, Self::Error>;
+
+    /// Reads everything, and returns the difference from the desired state.
+    fn diff(&self) -> Result<Difference, Self::Error>;
+
+    /// How a Service is served.
+    fn explain(&self, service: &ObjectName) -> Result<Explanation, Self::Error>;
+
+    /// Whose an address is.
+    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Self::Error>;
+
+    /// Sets the level of the log if one is given, and returns what is logged, in `RUST_LOG`'s notation.
+    fn log_level(&self, set: Option<Level>) -> Result<String, Self::Error>;
+
+    /// The owner of each virtual server, in no particular order.
+    fn owners(&self) -> Result<Vec<VirtualServerOwner>, Self::Error>;
+
+    /// Reads everything, repairs everything, and returns what was done.
+    fn resync(&self) -> Result<Resynced, Self::Error>;
+
+    /// The status of the daemon, of what is programmed, and of the node.
+    fn status(&self) -> Result<DaemonStatus, Self::Error>;
+
+    /// The daemon's build.
+    fn version(&self) -> Result<Build, Self::Error>;
+}
+
+/// A request as it is sent: each is a method of [`Control`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
+#[allow(missing_docs, reason = "Control documents them")]
 pub enum Request {
-    /// Return what belongs to a bug report and only the daemon has.
     BugReport,
-    /// Read everything, and return what differs.
     Diff,
-    /// Explain how a Service is served.
     Explain {
-        /// The Service.
         service: ObjectName,
     },
-    /// Explain whose an address is.
     ExplainAddress {
-        /// The address.
         ip: IpAddr,
     },
-    /// Return the level of the log, after changing it if a new one is given.
     LogLevel {
-        /// The new level.
         #[serde(default)]
         set: Option<Level>,
     },
-    /// Return the owner of each virtual server.
-    Holders,
-    /// Read everything, repair everything, and return what was done.
+    Owners,
     Resync,
-    /// Return the status.
     Status,
-    /// Return the version.
     Version,
+}
+
+/// The answer as it is sent.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Response<T> {
+    Answer(T),
+    /// The request was not understood or could not be carried out.
+    Error(String),
 }
 
 impl Request {
@@ -66,61 +94,43 @@ impl Request {
     }
 
     /// Whether the writer thread has to answer.
-    pub(crate) fn needs_writer(&self) -> bool {
+    fn needs_writer(&self) -> bool {
         !matches!(self, Self::BugReport | Self::LogLevel { .. } | Self::Version)
     }
-}
 
-/// The difference between the kernel and the desired state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Difference {
-    /// The plan that would remove it.
-    pub plan: Plan,
-    /// Why the desired state may be out of date: what cannot be watched.
-    pub troubles: Vec<String>,
-}
-
-/// The result of a requested sync.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resynced {
-    /// What the sync did.
-    #[serde(flatten)]
-    pub report: SyncReport,
-    /// Why the desired state may have been out of date: what cannot be watched.
-    pub troubles: Vec<String>,
-}
-
-/// A response of the daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Response {
-    /// To [`Request::BugReport`].
-    BugReport(Box<BugReport>),
-    /// To [`Request::Diff`].
-    Difference(Difference),
-    /// To [`Request::Explain`].
-    Explanation(Box<Explanation>),
-    /// To [`Request::ExplainAddress`].
-    AddressExplanation(Box<AddressExplanation>),
-    /// To [`Request::LogLevel`]: what is logged, in `RUST_LOG`'s notation.
-    LogLevel(String),
-    /// To [`Request::Holders`], in no particular order.
-    Holders(Vec<VirtualServerOwner>),
-    /// To [`Request::Resync`].
-    Resynced(Resynced),
-    /// To [`Request::Status`].
-    Status(Box<DaemonStatus>),
-    /// To [`Request::Version`].
-    Version(Build),
-    /// The request was not understood or could not be carried out.
-    Error(String),
-}
-
-impl Response {
-    /// Reads one line; its end may be missing.
-    pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
-        serde_json::from_slice(line)
+    /// Has it carried out, and returns the answer as one line.
+    fn answered_by(self, daemon: &impl RequestHandler) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Self::BugReport => encode_answer(daemon.bug_report()),
+            Self::Diff => encode_answer(daemon.diff()),
+            Self::Explain { service } => encode_answer(daemon.explain(&service)),
+            Self::ExplainAddress { ip } => encode_answer(daemon.explain_address(ip)),
+            Self::LogLevel { set } => encode_answer(daemon.log_level(set)),
+            Self::Owners => encode_answer(daemon.owners()),
+            Self::Resync => encode_answer(daemon.resync()),
+            Self::Status => encode_answer(daemon.status()),
+            Self::Version => encode_answer(daemon.version()),
+        }
     }
+}
+
+/// Writes an answer, or why there is none, as one line.
+pub fn encode_answer<T: Serialize>(answer: Result<T, String>) -> serde_json::Result<Vec<u8>> {
+    let response = match answer {
+        Ok(answer) => Response::Answer(answer),
+        Err(reason) => Response::Error(reason),
+    };
+    let mut line = serde_json::to_vec(&response)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads one line, whose end may be missing: an answer, or the daemon's reason for having none.
+pub fn decode_answer<T: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Result<T, String>> {
+    Ok(match serde_json::from_slice(line)? {
+        Response::Answer(answer) => Ok(answer),
+        Response::Error(reason) => Err(reason),
+    })
 }
 
 #[cfg(test)]

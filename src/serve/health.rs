@@ -8,6 +8,7 @@
 
 mod answer;
 mod progress;
+mod received;
 
 use std::{
     collections::BTreeSet,
@@ -29,10 +30,10 @@ use super::{
     http::{Page, Pages, not_found, page},
     metrics::HealthAnswers,
 };
-use crate::direct_return::received;
 pub(crate) use answer::DirectReturnAnswer;
 use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
 use progress::Progress;
+use received::received;
 
 /// The health of the proxy. Clones share it.
 #[derive(Clone, Debug)]
@@ -76,8 +77,8 @@ impl Health {
     pub fn on_change(&self, change: &Change) {
         self.progress().sent(Instant::now());
         match change {
-            Change::ApplyNode(node) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),
-            Change::DeleteNode => self.0.node_eligible.store(false, Ordering::Relaxed),
+            Change::Node(Some(node)) => self.0.node_eligible.store(!node.leaving, Ordering::Relaxed),
+            Change::Node(None) => self.0.node_eligible.store(false, Ordering::Relaxed),
             _ => {}
         }
     }
@@ -151,7 +152,7 @@ impl Observer for Health {
         if sync.state.unpacking().is_empty() && sync.stats.programmed.is_some() {
             *self.unpacking() = Some(Unpacking::default());
         } else if let Some(Programmed { unpacks, .. }) = &sync.stats.programmed
-            // While that is in doubt, what was said last holds; and as long as it is not known who may send, nobody may.
+            // While that is in doubt, the last answer holds; and as long as the possible senders are not known, none may.
             && sync.state.knows_peers()
         {
             let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;

@@ -3,7 +3,6 @@
 //!
 //! The writer thread leaves the wanted answers and goes on. A task of the runtime opens and closes the servers.
 
-mod answer;
 mod wanted;
 
 use std::{
@@ -17,18 +16,20 @@ use std::{
     },
 };
 
+use ::http::{HeaderValue, Method, StatusCode};
 use ipvs::Family;
 use reconciler::Observer;
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
 use service::{NodePortAddresses, ObjectName};
 use tokio::{select, sync::watch, task::JoinHandle, time::sleep};
 use tracing::{debug, info, warn};
 
 use super::{
     health::Health,
-    http::{ConnectionLimit, RETRY, listen_in_family, serve},
+    http::{ConnectionLimit, Page, Pages, RETRY, listen_in_family, page, serve},
 };
 use crate::events::{Cause, Outbox};
-use answer::PortAnswer;
 use wanted::{AnswerObserver, WantedAnswers};
 
 /// The connections at all ports together, which any client may open: with 12 kB for each that has begun to ask, 25 MB.
@@ -173,6 +174,56 @@ impl Drop for PortServer {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The header with this node's weight among the nodes.
+const WEIGHT: &str = "x-load-balancing-endpoint-weight";
+
+/// Answers for one Service in one family, for any path and method, as in kube-proxy.
+struct PortAnswer {
+    service: ObjectName,
+    ready: Arc<AtomicUsize>,
+    health: Health,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: Name<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct Name<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl Pages for PortAnswer {
+    /// The response at a Service's port. A leaving node does not count here: `/healthz` says that.
+    fn page(&self, _: &Method, _: &str) -> Page {
+        let local_endpoints = self.ready.load(Ordering::Relaxed);
+        let service_proxy_healthy = self.health.is_healthy();
+        let (namespace, name) = self.service.parts();
+        let service = Name { namespace, name };
+        let body = indented(&Body { service, local_endpoints, service_proxy_healthy });
+        let ok = local_endpoints > 0 && service_proxy_healthy;
+        let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let mut page = page(status, "application/json", body);
+        page.headers_mut().insert(WEIGHT, HeaderValue::from(local_endpoints));
+        page
+    }
+}
+
+/// The body as JSON, indented with tabs as kube-proxy has it.
+fn indented(body: &Body<'_>) -> String {
+    let mut text = Vec::new();
+    let mut serializer =
+        serde_json::Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
+    // Strings and numbers, into memory.
+    _ = body.serialize(&mut serializer);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]

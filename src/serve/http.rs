@@ -3,7 +3,6 @@
 //! Anyone who reaches the node can ask, so a client can neither stay long nor send much: the request's body is not
 //! read, its head must come soon, and the number of connections is limited. An idle client gives way to a new one.
 
-mod bind;
 mod connection_limit;
 pub(crate) mod endpoint;
 
@@ -32,10 +31,10 @@ use tokio::{
 };
 use tracing::debug;
 
-pub(crate) use bind::RETRY;
-pub use bind::{CannotListen, keep_listening};
 pub(crate) use connection_limit::ConnectionLimit;
 use connection_limit::{Connections, RequestReceived};
+pub(crate) use endpoint::RETRY;
+pub use endpoint::{CannotListen, keep_listening};
 
 /// The time limit for a request's head.
 const PATIENCE: Duration = Duration::from_secs(5);

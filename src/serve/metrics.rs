@@ -6,22 +6,15 @@
 //! Metrics are written by the threads that do the work, and read when the page is requested. The page is put together
 //! in memory: a slow client holds nothing up.
 
-mod advice;
-mod api_server;
-mod build;
-pub(crate) mod by_family;
-mod changes;
-mod health;
+mod answers;
 mod kernel_calls;
-mod log;
 mod outcomes;
 mod pages;
 mod process;
-mod programmed;
+mod read;
 mod syncs;
-pub(crate) mod text;
+mod text;
 mod traffic;
-mod tunnels;
 
 use std::{
     collections::BTreeSet,
@@ -32,28 +25,16 @@ use std::{
 use ipvs::Family;
 use kubernetes::api::Watches;
 use netfilter::TunnelCounts;
-use prometheus_client::registry::Registry;
 use reconciler::Observer;
 
-use crate::{
-    conntrack::{CleanupMetrics, ConntrackTable},
-    logging::LineLimit,
-    node::{advice::Advice, ipvs_table_metrics::IpvsTable, sysctl::Sysctl},
-    serve::health::Health,
-};
-use advice::AdviceMetrics;
-use api_server::ApiServerMetrics;
-use health::HealthyGauge;
-pub use health::{HealthAnswers, StatusCounts};
+use crate::{finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health};
+pub use answers::{CleanupMetrics, HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
-use log::LogMetrics;
 use outcomes::OutcomeMetrics;
 pub use pages::MetricsPages;
-use process::ProcessMetrics;
-use programmed::ProgrammedMetrics;
-use syncs::SyncMetrics;
+use syncs::{ProgrammedMetrics, SyncMetrics};
+use text::Registry;
 pub use traffic::TrafficMetrics;
-use tunnels::TunnelMetrics;
 
 /// All metrics.
 #[derive(Debug)]
@@ -86,28 +67,30 @@ impl Metrics {
         let calls = KernelCalls::register(&mut registry);
         let conntrack_cleanup = CleanupMetrics::register(families, &mut registry);
         health.answers().register(&mut registry);
-        registry.register_collector(Box::new(HealthyGauge(health.clone())));
-        build::register(gates, &mut registry);
+        read::register_build(gates, &mut registry);
+        let health = health.clone();
+        registry.read_for_each_page(move |page| read::healthy(page, &health));
         if let Some(watches) = api_server {
-            registry.register_collector(Box::new(ApiServerMetrics(watches)));
+            registry.read_for_each_page(move |page| read::api_server(page, &watches));
         }
-        registry.register_collector(Box::new(ConntrackTable::at(root)));
-        registry.register_collector(Box::new(IpvsTable(Sysctl::at(root))));
-        registry.register_collector(Box::new(ProcessMetrics));
+        let (files, sysctl) = (root.to_owned(), Sysctl::at(root));
+        registry.read_for_each_page(move |page| read::conntrack_table(page, &files));
+        registry.read_for_each_page(move |page| read::ipvs_table(page, &sysctl));
+        registry.read_for_each_page(process::write);
         Self { registry, syncs, outcomes, programmed, calls, conntrack_cleanup }
     }
 
     /// Shows this advice too.
     #[must_use]
-    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Advice> + Send + Sync + 'static) -> Self {
-        self.registry.register_collector(Box::new(AdviceMetrics(advice)));
+    pub fn with_advice(mut self, advice: impl Fn() -> Vec<Finding> + Send + Sync + 'static) -> Self {
+        self.registry.read_for_each_page(move |page| read::advice(page, &advice()));
         self
     }
 
     /// Shows what is not logged too.
     #[must_use]
     pub fn with_log(mut self, limit: LineLimit) -> Self {
-        self.registry.register_collector(Box::new(LogMetrics(limit)));
+        self.registry.read_for_each_page(move |page| read::log(page, limit.dropped()));
         self
     }
 
@@ -118,7 +101,7 @@ impl Metrics {
         families: BTreeSet<Family>,
         count: impl Fn(Family) -> TunnelCounts + Send + Sync + 'static,
     ) -> Self {
-        self.registry.register_collector(Box::new(TunnelMetrics { families, count }));
+        self.registry.read_for_each_page(move |page| read::tunnels(page, &families, &count));
         self
     }
 
@@ -139,6 +122,6 @@ impl Metrics {
 
     /// All metrics, in Prometheus' text format.
     pub fn text(&self) -> String {
-        text::encode(&self.registry)
+        self.registry.text()
     }
 }

@@ -17,9 +17,9 @@ use kube::{
 use tokio::{net::lookup_host, time::timeout};
 use tracing::debug;
 
-use crate::config::file::yaml;
+use crate::config::file;
 
-/// An API server, and the way to it.
+/// An API server and its client.
 pub struct Server {
     /// Its host and port.
     pub address: String,
@@ -29,27 +29,27 @@ pub struct Server {
     pub client: Client,
 }
 
-/// The API server that a kubeconfig names, or that of the cluster this pod runs in.
-/// `master`, a URL or a host, goes before the kubeconfig's server; alone it is used without credentials, as kube-proxy
-/// does. Must be called within a tokio runtime.
+/// The API server that a kubeconfig names, or that of the cluster this pod runs in. `master`, a URL or a host, takes
+/// precedence over the kubeconfig's server; alone it is used without credentials, as kube-proxy does. Must be called
+/// within a tokio runtime.
 pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::Result<Server> {
     let config = match (kubeconfig, master) {
         (Some(path), master) => directed(from_file(path).await?, master)?,
         (None, Some(master)) => Config::new(url(master, false)?),
         (None, None) => {
-            Config::incluster().context("this is no pod: give --kubeconfig, --master or --manifests")?
+            Config::incluster().context("not in a pod: give --kubeconfig, --master or --manifests")?
         }
     };
-    // Half a file is none: without a certificate nobody would be trusted.
+    // A file that is half written: without a certificate no server would be trusted.
     ensure!(
         config.root_cert.as_ref().is_none_or(|authority| !authority.is_empty()),
         "the certificate authority of the API server has no certificate"
     );
-    // Without a name and password that somebody may have put into the URL.
+    // Without a name and password that the URL may have.
     let host = config.cluster_url.host().unwrap_or_default();
     let port = config.cluster_url.port_u16();
     let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
-    let client = kubernetes::api::client(&config).context("the API server cannot be talked to")?;
+    let client = kubernetes::api::client(&config).context("cannot make a client of the API server")?;
     let is_plain = config.cluster_url.scheme_str() == Some("http");
     let port = port.unwrap_or(if is_plain { 80 } else { 443 });
     // An IPv6 address has brackets in a URL.
@@ -74,12 +74,12 @@ impl Server {
 /// For how long a start waits for the address of the API server's name.
 const RESOLVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A kubeconfig's, directed to the `master` if there is one.
+/// The configuration of a kubeconfig, directed to the `master` if there is one.
 fn directed(mut config: Config, master: Option<&str>) -> anyhow::Result<Config> {
     if let Some(master) = master {
         config.cluster_url = url(master, has_tls(&config))?;
     }
-    // Anybody on the way could read the credentials. client-go keeps them back too (`ClientConfig` in
+    // Without TLS the credentials could be read on the way. client-go keeps them back too (`ClientConfig` in
     // tools/clientcmd/client_config.go).
     if config.cluster_url.scheme_str() == Some("http") {
         config.auth_info = AuthInfo::default();
@@ -87,7 +87,7 @@ fn directed(mut config: Config, master: Option<&str>) -> anyhow::Result<Config> 
     Ok(config)
 }
 
-/// `--master` as a URL; what has no scheme is asked by HTTPS where there is `tls` for it, and by HTTP otherwise.
+/// `--master` as a URL. Without a scheme it is HTTPS if there is `tls` for it, and HTTP otherwise.
 fn url(master: &str, tls: bool) -> anyhow::Result<Uri> {
     let scheme = match (master.contains("://"), tls) {
         (true, _) => "",
@@ -104,7 +104,7 @@ fn has_tls(config: &Config) -> bool {
     config.root_cert.is_some() || has_certificate || config.accept_invalid_certs
 }
 
-/// The certificate authority that a pod is given.
+/// The certificate authority in a pod.
 const AUTHORITY_OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The files that a client is made of; one that cannot be read names no others.
@@ -123,7 +123,7 @@ pub fn files(kubeconfig: Option<&Path>, master: Option<&str>) -> Vec<PathBuf> {
 async fn from_file(path: &Path) -> anyhow::Result<Config> {
     let named = |error: anyhow::Error| error.context(format!("kubeconfig {}", path.display()));
     let fault = |error| match error {
-        KubeconfigError::Parse(error) => anyhow!("kubeconfig {}", yaml::fault(path, &error)),
+        KubeconfigError::Parse(error) => anyhow!("kubeconfig {}", file::fault(path, &error)),
         KubeconfigError::ReadConfig(source, _) => named(source.into()),
         error => named(error.into()),
     };

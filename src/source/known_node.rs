@@ -1,4 +1,4 @@
-//! Notices that the API server has no Node of our name: with a wrong name everything looks well, and load balancers
+//! Notices that the API server has no Node of this name: with a wrong name everything seems to work, and load balancers
 //! leave this node.
 
 use std::{convert::Infallible, future, time::Duration};
@@ -21,47 +21,47 @@ pub(crate) struct KnownNode {
     /// What a missing Node means for this source.
     unknown: UnknownNode,
     /// Whether the Node exists; `None` before the source has sent anything.
-    there: watch::Sender<Option<bool>>,
+    exists: watch::Sender<Option<bool>>,
 }
 
 impl KnownNode {
     pub(crate) fn new(name: &str, unknown: UnknownNode) -> Self {
-        Self { name: name.to_owned(), unknown, there: watch::Sender::new(None) }
+        Self { name: name.to_owned(), unknown, exists: watch::Sender::new(None) }
     }
 
     /// Takes note of a change from the source.
     pub(crate) fn on_change(&self, change: &Change) {
         match change {
-            Change::ApplyNode(_) => self.set(true),
+            Change::Node(Some(_)) => self.set(true),
             // Manifests need no Node.
-            Change::DeleteNode if self.unknown == UnknownNode::NotEligible => self.set(false),
+            Change::Node(None) if self.unknown == UnknownNode::NotEligible => self.set(false),
             _ => {}
         }
     }
 
-    fn set(&self, there: bool) {
-        self.there.send_replace(Some(there));
+    fn set(&self, exists: bool) {
+        self.exists.send_replace(Some(exists));
     }
 
     /// The problem if the Node is missing.
     pub(crate) fn trouble(&self) -> Option<String> {
-        (*self.there.borrow() == Some(false)).then(|| no_node(&self.name))
+        (*self.exists.borrow() == Some(false)).then(|| no_node(&self.name))
     }
 
-    /// Repeats the problem in Events while the Node is missing, except for a short time.
-    pub(crate) async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
+    /// Repeats the problem in Events while the Node is missing for longer than [`PATIENCE`].
+    pub(crate) async fn report(&self, outbox: Option<&Outbox>) -> Infallible {
         let Some(outbox) = outbox else { return future::pending().await };
-        let mut there = self.there.subscribe();
+        let mut exists = self.exists.subscribe();
         loop {
             // Fails only without a sender, which is ours.
-            _ = there.wait_for(|there| *there == Some(false)).await;
+            _ = exists.wait_for(|exists| *exists == Some(false)).await;
             let say = async {
                 sleep(PATIENCE).await;
                 outbox.remind(Cause::NO_SUCH_NODE, &no_node(&self.name)).await
             };
             select! {
                 never = say => match never {},
-                _ = there.wait_for(|there| *there == Some(true)) => {}
+                _ = exists.wait_for(|exists| *exists == Some(true)) => {}
             }
         }
     }
@@ -77,7 +77,7 @@ pub(crate) fn no_node(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use service::Node;
+    use service::{Event, Node};
 
     use super::*;
     use crate::events::tests::Server;
@@ -91,26 +91,26 @@ mod tests {
     }
 
     fn node() -> Change {
-        Change::ApplyNode(Node::default())
+        Change::Node(Some(Node::default()))
     }
 
     #[test]
     fn a_node_that_is_not_there_is_named_until_it_is() {
         let known = |changes: &[Change]| known(UnknownNode::NotEligible, changes);
         assert_eq!(known(&[]).trouble(), None, "nothing is known yet");
-        let other_change = Change::ReplaceServices(Vec::new());
-        let trouble = known(&[Change::DeleteNode, other_change]).trouble().unwrap();
+        let other_change = Change::Services(Event::Replace(Vec::new()));
+        let trouble = known(&[Change::Node(None), other_change]).trouble().unwrap();
         assert!(
             trouble.starts_with("there is no Node othername: is --hostname-override right?"),
             "{trouble}"
         );
-        assert_eq!(known(&[Change::DeleteNode, node()]).trouble(), None);
-        assert!(known(&[node(), Change::DeleteNode]).trouble().is_some());
+        assert_eq!(known(&[Change::Node(None), node()]).trouble(), None);
+        assert!(known(&[node(), Change::Node(None)]).trouble().is_some());
     }
 
     #[test]
     fn manifests_need_no_node() {
-        assert_eq!(known(UnknownNode::Eligible, &[Change::DeleteNode]).trouble(), None);
+        assert_eq!(known(UnknownNode::Eligible, &[Change::Node(None)]).trouble(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -118,18 +118,18 @@ mod tests {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let known = known(UnknownNode::NotEligible, &[Change::DeleteNode]);
+        let known = known(UnknownNode::NotEligible, &[Change::Node(None)]);
         let story = async {
             sleep(PATIENCE / 2).await;
             known.on_change(&node());
             sleep(PATIENCE * 4).await;
             assert_eq!(server.events(), [""; 0]);
-            known.on_change(&Change::DeleteNode);
+            known.on_change(&Change::Node(None));
             sleep(PATIENCE * 4).await;
         };
         tokio::select! {
             () = story => {}
-            never = known.tell(Some(&outbox)) => match never {},
+            never = known.report(Some(&outbox)) => match never {},
         }
         let [event] = &server.events()[..] else { panic!("not one Event") };
         assert_eq!((&event["reason"], &event["type"]), (&"NoSuchNode".into(), &"Warning".into()));

@@ -12,9 +12,9 @@ use std::{
 };
 
 use kubernetes::api::Watches;
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use rustc_hash::FxHasher;
-use service::{Change, Service};
+use service::{Change, Event, Service};
 use tokio::{
     select,
     sync::{Notify, watch},
@@ -33,21 +33,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether anything depends on the addresses of the other nodes.
 ///
-/// The desired state knows best, but tells only after a sync; and the first sync waits for the Nodes.
+/// The desired state knows, but is read only after a sync; and the first sync waits for the Nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodesNeeded(Arc<watch::Sender<bool>>);
 
 impl NodesNeeded {
-    /// Where it can be read.
+    /// A receiver of this fact.
     pub(crate) fn receiver(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }
 
-    /// Notes that a Service with an external address comes.
+    /// Notes a new Service with an external address.
     pub(crate) fn on_change(&self, change: &Change) {
         let needed = match change {
-            Change::ApplyService(service) => service.has_external_addresses(),
-            Change::InitApplyServices(services) | Change::ReplaceServices(services) => {
+            Change::Services(Event::Apply(service)) => service.has_external_addresses(),
+            Change::Services(Event::InitApply(services) | Event::Replace(services)) => {
                 services.iter().any(Service::has_external_addresses)
             }
             _ => false,
@@ -63,8 +63,6 @@ impl NodesNeeded {
 }
 
 impl Observer for NodesNeeded {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.set(sync.state.needs_nodes());
     }
@@ -76,7 +74,7 @@ pub(crate) struct OtherNodes<'a, F> {
     pub(crate) node_name: &'a str,
     pub(crate) watches: &'a Watches,
     pub(crate) first_sync_ended: watch::Receiver<bool>,
-    /// Takes the changes of what is known.
+    /// Receives the changes.
     pub(crate) send: F,
 }
 
@@ -105,7 +103,7 @@ impl<F: Fn(Change)> OtherNodes<'_, F> {
     async fn follow_or_give_up(&self) -> Infallible {
         let listed = Notify::new();
         let send = |change| {
-            if matches!(change, Change::InitDonePeers(_) | Change::ReplacePeers(_)) {
+            if matches!(&change, Change::Peers(event) if event.completes_the_list()) {
                 listed.notify_one();
             }
             (self.send)(change);

@@ -17,7 +17,8 @@ use crate::config::Excluded;
 /// What to keep, and what to remove beyond the usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupScope {
-    /// Virtual servers, kube-ipvs0 and kube-proxy's rules stay: a kube-proxy in ipvs mode has taken them over.
+    /// Virtual servers, kube-ipvs0 and kube-proxy's rules stay: a kube-proxy in ipvs mode has taken them
+    /// over.
     pub keep_ipvs: bool,
     /// The tables of kube-proxy's nftables mode go too.
     pub kube_proxy_nftables: bool,
@@ -36,8 +37,8 @@ pub struct CleanupReport {
     pub cut: Vec<String>,
 }
 
-/// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules last. A
-/// failure does not stop the rest.
+/// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules
+/// last. A failure does not stop the rest.
 pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     let mut cleaned = CleanupReport::default();
     if !extent.keep_ipvs {
@@ -56,9 +57,9 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     cleaned
 }
 
-/// Removes our virtual servers after new connections were [handed over](super::hand_over). With them IPVS forgets what
-/// is still open, and so does conntrack: the client's next packet goes to the other proxy, and is answered by a reset, as
-/// long as there are the VIPs from which the node itself has connected.
+/// Removes our virtual servers after new connections were [handed over](super::hand_over). With them IPVS
+/// forgets what is still open, and so does conntrack: the client's next packet goes to the other proxy, and
+/// is answered by a reset, as long as there are the VIPs from which the node itself has connected.
 pub fn cut(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport {
     let mut cleaned = CleanupReport::default();
     cleaned.cut.extend(open.by_virtual_server().map(|(address, count)| format!("{count} to {address}")));
@@ -67,7 +68,8 @@ pub fn cut(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport 
 }
 
 impl CleanupReport {
-    /// Removes what is left after that. As long as virtual servers are, our tables are too: they say whose those are.
+    /// Removes what is left after that. As long as virtual servers are, our tables are too: they say whose
+    /// those are.
     pub fn after_the_cut(&mut self) {
         self.routes();
         if self.is_complete() {

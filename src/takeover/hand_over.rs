@@ -1,7 +1,7 @@
 //! Handing a node to a kube-proxy that translates destinations itself, in iptables or nftables mode.
 //!
-//! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real servers,
-//! the VIPs, and what masquerades and accepts them.
+//! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real
+//! servers, the VIPs, and what masquerades and accepts them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use netfilter::{Element, ElementSet};
 use service::one_line;
 
 use super::live_proxy::LiveProxy;
-use crate::node::{families::outward_addresses, vip_binding::route_sources};
+use crate::node::families::{outward_addresses, route_sources};
 
-/// Why nobody takes the node over.
+/// Why no proxy takes the node over.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSuccessor {
-    /// Nobody answers where kube-proxy does.
+    /// No program answers where kube-proxy does.
     #[error("no kube-proxy answers at 127.0.0.1:10249/proxyMode")]
     None,
     /// It needs what would be taken away.
@@ -61,8 +61,8 @@ impl Served {
         self.addresses.is_empty()
     }
 
-    /// The families in which the node itself would not reach a ClusterIP without us: it has no default route, so that its
-    /// connections fail before another proxy's rules could send them elsewhere.
+    /// The families in which the node itself would not reach a ClusterIP without us: it has no default route,
+    /// so that its connections fail before another proxy's rules could send them elsewhere.
     pub fn families_without_a_route(&self) -> Vec<Family> {
         let (ipv4, ipv6) = outward_addresses();
         let outward = |family: &Family| match family {
@@ -104,10 +104,12 @@ impl From<ElementSet> for Served {
     }
 }
 
-/// Hands new connections over: VIPs become routes, so that what the node opens from now on does not come from one, and
-/// our tables no longer keep new flows from the other proxy. What it does not take is refused: a Service may be gone.
+/// Hands new connections over: VIPs become routes, so that what the node opens from now on does not come from
+/// one, and our tables no longer keep new flows from the other proxy. What it does not take is refused: a
+/// Service may be gone.
 ///
-/// Returns the connections that are open, and what was refused. Whatever of this was done before is not done again.
+/// Returns the connections that are open, and what was refused. Whatever of this was done before is not done
+/// again.
 pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>, Vec<String>)> {
     let (source_v4, source_v6) = route_sources()?;
     replace_device_by_routes(source_v4, source_v6)?;
@@ -127,14 +129,14 @@ pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>
 #[derive(Debug)]
 pub struct OpenConnections<K> {
     kernel: Option<K>,
-    /// Those of each virtual server at the last look. One that has none gets no more.
+    /// Those of each virtual server when last read. One that has none gets no more.
     at: BTreeMap<ServiceAddress, Count>,
-    /// What could not be read at the last look; it counts as it did before.
+    /// What could not be read last time; it counts as it did before.
     unread: Option<String>,
 }
 
-/// How many connections, as IPVS counts them: inactive are those of UDP, and of TCP those that are closing, or have been
-/// closed up to two minutes ago.
+/// How many connections, as IPVS counts them: inactive are those of UDP, and of TCP those that are closing,
+/// or have been closed up to two minutes ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     active: u64,
@@ -179,7 +181,7 @@ impl<K: Ipvs> OpenConnections<K> {
     }
 
     fn at(kernel: K, served: &Served) -> Self {
-        // Each counts until it was looked at.
+        // Each counts until it was read.
         let one = Count { active: 1, inactive: 0 };
         let at = served.addresses.iter().map(|address| (*address, one)).collect();
         Self { kernel: Some(kernel), at, unread: None }
@@ -200,8 +202,8 @@ impl<K: Ipvs> OpenConnections<K> {
         Ok(failed.filter_map(named).collect())
     }
 
-    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine can have
-    /// such an address, and the hostPorts of others apply to it.
+    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine
+    /// can have such an address, and the hostPorts of others apply to it.
     pub fn look(&mut self) -> Result<(), dummy_interface::Error> {
         self.count_again();
         remove_routes(&self.at.keys().map(|address| address.ip).collect()).map(drop)
@@ -229,7 +231,7 @@ impl<K: Ipvs> OpenConnections<K> {
         self.at.iter().map(|(address, count)| (address, *count))
     }
 
-    /// What could not be read at the last look.
+    /// What could not be read last time.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }

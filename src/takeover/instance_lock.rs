@@ -1,8 +1,8 @@
 //! Keeps a second kube-ipvs off the node.
 //!
-//! Who may open a file only to read it can hold a read lock of it (fcntl(2)), or lock it by flock(2) altogether. So the
-//! lock that counts is in a file that root alone can open; and in the host's file, which others may have opened, only a
-//! lock for writing says that another kube-ipvs runs.
+//! Who may open a file only to read it can hold a read lock of it (fcntl(2)), or lock it by flock(2)
+//! altogether. So the lock that counts is in a file that root alone can open; and in the host's file, which
+//! others may have opened, only a lock for writing says that another kube-ipvs runs.
 
 mod holder;
 
@@ -23,16 +23,18 @@ use nix::{
 };
 use tracing::{info, warn};
 
-use crate::{
-    node::advice::{Advice, Cause, Severity},
-    serve::control::SOCKET,
-};
+use crate::finding::Finding;
 
-/// A file of the host's that kubeadm's DaemonSet mounts, whatever else of /run is the container's own. Programs of
-/// iptables lock it as a whole by flock(2), which the locks of single bytes have nothing to do with.
+/// Where the control socket is unless the command line says otherwise. A lock file is beside it.
+pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
+
+/// A file of the host's that kubeadm's DaemonSet mounts, whatever else of /run is the container's own.
+/// Programs of iptables lock it as a whole by flock(2), which the locks of single bytes have nothing to do
+/// with.
 const OF_HOST: &str = "/run/xtables.lock";
 
-/// The mode of a file that root alone can open. The kubelet makes the host's with 0644, iptables itself with this one.
+/// The mode of a file that root alone can open. The kubelet makes the host's with 0644, iptables itself with
+/// this one.
 const ROOT_ALONE: u32 = 0o600;
 /// The bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
@@ -69,7 +71,7 @@ pub enum InstanceLockError {
 }
 
 impl InstanceLockError {
-    /// The same with the process that holds the lock. To find it may take as long as to look at all processes.
+    /// The same with the process that holds the lock. Finding it may take as long as reading all processes.
     #[must_use]
     pub fn named(self) -> Self {
         match self {
@@ -90,8 +92,8 @@ fn in_brackets(lock: &Path, byte: Option<u64>) -> String {
     holder::of(lock, byte).map_or_else(String::new, |holder| format!(" ({holder})"))
 }
 
-/// The right to be this node's proxy, as long as this lives. The locks end with the process, however it ends; the
-/// socket's file would stay.
+/// The right to be this node's proxy, as long as this lives. The locks end with the process, however it ends;
+/// the socket's file would stay.
 #[derive(Debug)]
 pub struct InstanceLock {
     in_network_namespace: Option<ByteOfHost>,
@@ -99,11 +101,12 @@ pub struct InstanceLock {
 }
 
 impl InstanceLock {
-    /// Takes two locks: the host's file, which processes with another /run see too, and a file beside the control
-    /// socket.
+    /// Takes two locks: the host's file, which processes with another /run see too, and a file beside the
+    /// control socket.
     ///
-    /// A socket elsewhere than usual skips the first: the administrator who configures it knows of the other proxy. The second is
-    /// optional if the first is there: where nothing can be written, traffic has to be forwarded all the same.
+    /// A socket elsewhere than usual skips the first: the administrator who configures it knows of the other
+    /// proxy. The second is optional if the first is there: where nothing can be written, traffic has to be
+    /// forwarded all the same.
     pub fn acquire(socket: &Path) -> Result<Self, InstanceLockError> {
         let beside_socket = beside(socket);
         // Called again and again while another proxy runs: the other lock is not mentioned meanwhile.
@@ -122,9 +125,9 @@ impl InstanceLock {
         Ok(Self { in_network_namespace, _beside_socket: beside_socket })
     }
 
-    /// Tries again to get the lock of the host's file, if that was not to be had: what keeps it away, if anything still
-    /// does.
-    pub(crate) fn advice(&self) -> Option<Advice> {
+    /// Tries again to get the lock of the host's file, if that was not to be had: what keeps it away, if
+    /// anything still does.
+    pub(crate) fn finding(&self) -> Option<Finding> {
         let byte = self.in_network_namespace.as_ref()?;
         let (what, remedy) = match byte.lock() {
             Ok(ByteLock::KeptAway) => (byte.kept_away(), "end that process"),
@@ -134,13 +137,7 @@ impl InstanceLock {
             }
             Ok(ByteLock::Held) | Err(_) => return None,
         };
-        Some(Advice {
-            severity: Severity::Warning,
-            cause: Cause::LockKept,
-            subject: byte.path.display().to_string(),
-            what,
-            remedy: remedy.to_owned(),
-        })
+        Some(Finding::warning(byte.path.display(), what).remedy(remedy))
     }
 }
 
@@ -154,8 +151,8 @@ pub fn held(socket: &Path) -> Vec<String> {
     beside.into_iter().chain(of_host).collect()
 }
 
-/// Makes a directory for the socket, with mode 0700, unless there is one. The usual one is ours, so its mode is set: the
-/// kubelet makes it with 0755.
+/// Makes a directory for the socket, with mode 0700, unless there is one. The usual one is ours, so its mode
+/// is set: the kubelet makes it with 0755.
 pub(crate) fn make_directory(of: &Path) -> io::Result<()> {
     let directory = of.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -181,11 +178,11 @@ fn beside(socket: &Path) -> Result<File, InstanceLockError> {
     }
 }
 
-/// Replaces a lock file that others can open, or may have opened before: an earlier version made it with 0644. An
-/// earlier version that holds it answers at the socket; anybody else has no right to it.
+/// Replaces a lock file that others can open, or may have opened before: an earlier version made it with
+/// 0644. An earlier version that holds it answers at the socket; no other program has a right to it.
 ///
-/// Two that replace it at once: who renames holds the lock of what is at the temporary name, and finds the old file still
-/// in place, so the other one has not renamed its own.
+/// Two that replace it at once: who renames holds the lock of what is at the temporary name, and finds the
+/// old file still in place, so the other one has not renamed its own.
 fn replaced(path: &Path, old: &File, is_held: bool, socket: &Path) -> Result<File, InstanceLockError> {
     if !is_held && UnixStream::connect(socket).is_ok() {
         return Err(InstanceLockError::another_runs(path));
@@ -306,8 +303,9 @@ impl ByteOfHost {
     }
 }
 
-/// Locks the byte of this file, [`OF_HOST`], that stands for this network namespace. None, with a warning, where there is
-/// no such file, or it cannot be written. Without the lock, with a warning, where only readers are in its way.
+/// Locks the byte of this file, [`OF_HOST`], that stands for this network namespace. None, with a warning,
+/// where there is no such file, or it cannot be written. Without the lock, with a warning, where only readers
+/// are in its way.
 fn in_network_namespace(path: &Path) -> Result<Option<ByteOfHost>, InstanceLockError> {
     let opened = File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(path);
     let byte = match opened.and_then(|file| ByteOfHost::new(file, path)) {
@@ -391,15 +389,15 @@ mod tests {
         let daemon = in_network_namespace(&path).unwrap().unwrap();
         assert_eq!(daemon.lock(), Ok(ByteLock::KeptAway));
         let lock = InstanceLock { in_network_namespace: Some(daemon), _beside_socket: None };
-        let advice = lock.advice().unwrap();
-        assert!(advice.what.contains(&format!("(process {}, ", std::process::id())), "{advice}");
+        let finding = lock.finding().unwrap();
+        assert!(finding.what.contains(&format!("(process {}, ", std::process::id())), "{finding}");
         drop(reader);
-        assert_eq!(lock.advice(), None, "it has the lock now");
+        assert_eq!(lock.finding(), None, "it has the lock now");
         another_runs(in_network_namespace(&path), &path);
     }
 
     #[test]
-    fn file_beside_the_socket_is_root_s_alone_and_one_that_is_not_is_replaced_whoever_holds_it() {
+    fn file_beside_the_socket_is_root_s_alone_and_replaced_if_it_is_not() {
         let run = tempfile::tempdir().unwrap();
         let (socket, path) = (run.path().join("control.sock"), run.path().join("control.lock"));
         let first = beside(&socket).unwrap();

@@ -1,9 +1,13 @@
-//! Removes what kube-proxy left behind, as soon as our own rules are in place and not before. Rules that a kube-proxy
-//! writes later are reported and stay.
+//! Removes what kube-proxy left behind, as soon as our own rules are in place and not before. Rules that a
+//! kube-proxy writes later are reported and stay.
 
 use std::{
     convert::Infallible,
     future::{self, Future},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -13,20 +17,20 @@ use host_rules::{
 };
 use ipvs::Family;
 use netfilter::Policy;
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
 
-use super::another_proxy::AnotherProxy;
-use crate::node::advice::CheckLoop;
+use crate::node::check_loop::CheckLoop;
 
-/// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own period,
-/// which is ours if both have the same configuration.
+/// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own
+/// period, which is ours if both have the same configuration.
 const PERIODS: u32 = 3;
 
-/// After so many full syncs, rules are removed even if some operations failed: more waiting would not help. Otherwise
-/// kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at the others.
+/// After so many full syncs, rules are removed even if some operations failed: more waiting would not help.
+/// Otherwise kube-proxy's rules would stay for one address that the kernel refuses, and reject what is new at
+/// the others.
 const SYNCS: u32 = 3;
 
 /// Signals once that everything is in place, or all that can be.
@@ -48,8 +52,6 @@ impl RulesInPlace {
 }
 
 impl Observer for RulesInPlace {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if sync.report.full && sync.complete {
             self.syncs += 1;
@@ -63,9 +65,25 @@ impl Observer for RulesInPlace {
             && (!self.failed || self.syncs >= SYNCS)
             && let Some(sender) = self.sender.take()
         {
-            // Nobody receives it while the daemon ends.
+            // It is not received while the daemon ends.
             _ = sender.send(());
         }
+    }
+}
+
+/// Whether the last check found kube-proxy's rules, though ours are in place. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct AnotherProxy(Arc<AtomicBool>);
+
+impl AnotherProxy {
+    /// Records the result of a check.
+    pub fn set_seen(&self, there: bool) {
+        self.0.store(there, Ordering::Relaxed);
+    }
+
+    /// Whether the last check found rules.
+    pub fn is_seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -77,11 +95,11 @@ pub trait RuleSource: Send + 'static {
     fn remove(&mut self) -> Result<Outcome, Error>;
 }
 
-/// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks periodically for
-/// later ones.
+/// Removes kube-proxy's rules once, when [`RulesInPlace`] has signalled. From then on only checks
+/// periodically for later ones.
 ///
-/// Waits for `our_rules_applied`, the end of the attempt to put our own rules into the host's firewall: with them
-/// KUBE-FORWARD can go.
+/// Waits for `our_rules_applied`, the end of the attempt to put our own rules into the host's firewall: with
+/// them KUBE-FORWARD can go.
 pub async fn remove(
     synced: oneshot::Receiver<()>,
     our_rules_applied: impl Future<Output = ()>,
@@ -112,7 +130,7 @@ fn remove_and_log(source: &mut impl RuleSource) {
     let outcome = match source.remove() {
         Ok(outcome) => outcome,
         Err(error) => {
-            warn!("not known whether kube-proxy has left anything: {}", one_line(&error));
+            warn!("cannot determine whether kube-proxy has left anything: {}", one_line(&error));
             return;
         }
     };
@@ -129,7 +147,7 @@ fn remove_and_log(source: &mut impl RuleSource) {
         if is_certain {
             warn!("kube-proxy's rules are most likely in {unknown}: {why}");
         } else {
-            info!("not looked into {unknown}: {why}");
+            info!("{unknown} not checked: {why}");
         }
     }
 }
@@ -137,7 +155,9 @@ fn remove_and_log(source: &mut impl RuleSource) {
 fn check(source: &mut impl RuleSource, another_proxy: &AnotherProxy) {
     match source.find() {
         Ok(outcome) => another_proxy.set_seen(outcome.shows_a_proxy()),
-        Err(error) => debug!("not known whether another proxy has written rules: {}", one_line(&error)),
+        Err(error) => {
+            debug!("cannot determine whether another proxy has written rules: {}", one_line(&error));
+        }
     }
 }
 
@@ -188,10 +208,7 @@ fn forwarding_needed_in(closed: &[ClosedChain]) -> Vec<Family> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::{Mutex, atomic::AtomicUsize};
 
     use host_rules::{
         Backend,
@@ -205,17 +222,17 @@ mod tests {
 
     use super::*;
 
-    /// A node on which this is found until something else is, and how often it was looked at.
+    /// A node on which this is found until something else is, and how often it was read.
     #[derive(Clone)]
     struct FakeRules {
         chains: Arc<Mutex<&'static [&'static str]>>,
         removals: Arc<AtomicUsize>,
-        looks: Arc<AtomicUsize>,
+        reads: Arc<AtomicUsize>,
     }
 
     impl FakeRules {
         fn new(chains: &'static [&'static str]) -> Self {
-            Self { chains: Arc::new(Mutex::new(chains)), removals: Arc::default(), looks: Arc::default() }
+            Self { chains: Arc::new(Mutex::new(chains)), removals: Arc::default(), reads: Arc::default() }
         }
 
         fn outcome(&self) -> Outcome {
@@ -226,15 +243,15 @@ mod tests {
             Outcome { leftovers, ..Outcome::default() }
         }
 
-        /// How often something was removed, and how often it was only looked.
+        /// How often something was removed, and how often rules were only read.
         fn seen(&self) -> [usize; 2] {
-            [&self.removals, &self.looks].map(|count| count.load(Ordering::SeqCst))
+            [&self.removals, &self.reads].map(|count| count.load(Ordering::SeqCst))
         }
     }
 
     impl RuleSource for FakeRules {
         fn find(&mut self) -> Result<Outcome, Error> {
-            self.looks.fetch_add(1, Ordering::SeqCst);
+            self.reads.fetch_add(1, Ordering::SeqCst);
             Ok(self.outcome())
         }
 
@@ -246,7 +263,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(30);
 
-    /// Lets the node be looked at for a time after the first sync.
+    /// Lets the node be checked for a time after the first sync.
     async fn after(time: Duration, fake: &FakeRules, synced: oneshot::Receiver<()>) {
         let work = remove(synced, future::ready(()), fake.clone(), PERIOD, AnotherProxy::default());
         tokio::select! {

@@ -370,7 +370,7 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
 
 #[test]
 #[ignore = "needs kube-apiserver, kubectl and helm: cargo xtask test --tier api"]
-fn an_image_by_its_digest_a_service_account_that_exists_and_updates_by_hand_are_accepted() {
+fn an_image_digest_an_existing_service_account_and_updates_by_hand_are_accepted() {
     let Some(cluster) = Cluster::new() else { return };
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     let image = format!("image.digest={digest}");

@@ -86,7 +86,7 @@ fn of_all_nodes() -> Service {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_load_balancer_with_the_addresses_of_all_nodes_takes_its_ports_there_and_nothing_else() {
+fn a_load_balancer_at_all_node_addresses_takes_its_ports_there_and_nothing_else() {
     let (mut cluster, other) = with_another_node(KUBELET);
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.write_manifest("other", &node("other", &OTHER));
@@ -118,7 +118,7 @@ fn a_load_balancer_with_the_addresses_of_all_nodes_takes_its_ports_there_and_not
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn an_address_that_becomes_another_node_s_is_unbound_and_bound_again_when_the_node_goes() {
+fn an_address_that_another_node_gets_is_unbound_and_bound_again_when_it_goes() {
     let (mut cluster, other) = with_another_node(KUBELET);
     // A gateway is never bound.
     let pod = &cluster.lab.pods[1];
@@ -142,7 +142,7 @@ fn an_address_that_becomes_another_node_s_is_unbound_and_bound_again_when_the_no
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port_of_it() {
+fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port() {
     let (mut cluster, other) = with_another_node(6443);
     let kubernetes =
         Service::new("kubernetes", &json!({ "clusterIPs": ["10.96.0.1"], "ports": [{ "port": 443 }] }));
@@ -214,7 +214,7 @@ fn a_gateway_is_no_external_ip_and_as_a_load_balancer_is_served_without_being_bo
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_vip_of_an_earlier_start_that_hides_the_api_server_is_unbound_before_anything_is_asked() {
+fn a_vip_left_over_that_hides_the_api_server_is_unbound_before_the_first_request() {
     let mut cluster = Cluster::without_daemon(1);
     let other = cluster.lab.add_pod_on_another_node("eth1", "other", 8080).unwrap();
     let node = &cluster.lab.node;
@@ -247,7 +247,7 @@ fn a_vip_of_an_earlier_start_that_hides_the_api_server_is_unbound_before_anythin
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_cluster_ip_that_is_the_node_s_own_address_takes_its_ports_there_and_nothing_else() {
+fn a_cluster_ip_that_is_a_node_address_takes_its_ports_there_and_nothing_else() {
     let cluster = Cluster::without_daemon(1);
     listen(&cluster.lab.node, KUBELET);
     cluster.write_manifest("node", &node("node", &NODE));

@@ -314,6 +314,28 @@ fn an_address_that_two_services_share_stays_until_the_last_of_them_is_gone() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_service_that_is_created_again_has_its_external_ip_back() {
+    const WANTED: &str = "203.0.113.21";
+    let cluster = Cluster::start(2, &[NO_PERIOD]);
+    let asking = |namespace: &str, vip: &str, year: u32, pod: usize| {
+        let metadata =
+            json!({ "namespace": namespace, "creationTimestamp": format!("{year}-01-01T00:00:00Z") });
+        let spec = json!({ "clusterIPs": [vip], "externalIPs": [WANTED], "ports": [{ "port": 80 }] });
+        Service::new(namespace, &spec).patch(&json!({ "metadata": metadata })).endpoints([pod])
+    };
+    let (shop, waiting) = (|year| asking("shop", V4, year, 1), asking("other", "10.96.0.66", 2025, 2));
+    cluster.apply(&shop(2024));
+    cluster.serves(tcp(WANTED, 80), &[1]);
+    cluster.apply(&waiting);
+    cluster.delete(&shop(2024));
+    cluster.serves(tcp(WANTED, 80), &[2]);
+    cluster.apply(&shop(2026));
+    cluster.serves(tcp(WANTED, 80), &[1]);
+    assert_eq!(cluster.lab.client.ask(at(WANTED, 80)).unwrap().from, "pod-1");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_older_of_two_services_has_a_claimed_address_and_then_the_other() {
     const CLAIMED: &str = "203.0.113.20";
     let cluster = Cluster::start(2, &[NO_PERIOD]);

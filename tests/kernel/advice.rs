@@ -31,7 +31,7 @@ const HOST_FIREWALL: &str = "
     }";
 
 /// What is in the log for each warning about the node.
-const WARNED: [&str; 2] = ["WARN", "kube_ipvs::node::advice"];
+const WARNED: [&str; 2] = ["WARN", "kube_ipvs::finding"];
 
 const NODE_PORT: u16 = 32_767;
 const HEALTH_CHECK_PORT: u16 = 32_000;
@@ -377,7 +377,7 @@ const DNS_CACHE: &str = "
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_dns_cache_at_the_cluster_ip_is_reported_and_the_node_gets_no_answer_there_until_it_has_gone() {
+fn a_dns_cache_at_the_cluster_ip_is_reported_and_cuts_the_node_off_until_it_goes() {
     let cluster = Cluster::start(2, &[OFTEN]);
     let (node, pod) = (&cluster.lab.node, &cluster.lab.pods[1]);
     let ports = json!([{ "port": 53, "protocol": "UDP" }]);
@@ -428,7 +428,7 @@ fn a_program_that_fights_ours_is_reported_and_repaired_once_a_period() {
 
     not_in_status(&cluster, &["warning:", "again and again"]);
     cluster.ipvsadm("it is as before", |table| table.contains("10.96.0.10:80 rr"));
-    assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::node::advice", "again and again"]), 1);
+    assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::finding", "again and again"]), 1);
     assert_eq!(logged(&cluster, &["INFO", "no longer so", "again and again"]), 1);
     connection.still_works().unwrap();
 }

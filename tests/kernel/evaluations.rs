@@ -222,7 +222,7 @@ fn socket(host: &Host, ip: IpAddr, port: u16) -> UdpSocket {
 /// All ways as text: the numbers, then each rule.
 fn text(cluster: &Cluster) -> String {
     let trace = Trace::on(&cluster.lab.node);
-    let rules = ["ip", "ip6"].map(|family| Rules::of(&cluster.lab.node, family));
+    let rules = ["ip", "ip6"].map(|family| Rules::read(&cluster.lab.node, family));
     let mut numbers = format!("{:<54}{:>7}{:>7}{:>7}\n", "rules evaluated for", "first", "later", "reply");
     let mut blocks = String::new();
     for (number, way) in ways(cluster).iter().enumerate() {
@@ -296,7 +296,7 @@ fn explained() -> BTreeSet<(String, String)> {
 fn the_reason_of_each_rule_is_given() {
     let cluster = cluster(&[]);
     for family in ["ip", "ip6"] {
-        let rules = Rules::of(&cluster.lab.node, family);
+        let rules = Rules::read(&cluster.lab.node, family);
         let installed: BTreeSet<_> =
             rules.all().map(|(chain, purpose)| (chain.to_owned(), purpose.to_owned())).collect();
         assert_eq!(installed, explained());

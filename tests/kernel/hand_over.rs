@@ -90,7 +90,7 @@ fn state(node: &Host) -> String {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn new_connections_go_to_the_other_proxy_and_all_of_ours_when_the_last_open_one_has_ended() {
+fn new_connections_go_to_the_other_proxy_and_all_when_our_last_open_one_has_ended() {
     let (cluster, open) = stopped();
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     let mut hand_over = HandOver::start(node, &[]);

@@ -87,7 +87,7 @@ fn after_the_init_container_the_daemon_needs_net_admin_and_no_more() {
     answered.unwrap();
     let status = status.unwrap();
     assert!(status.contains("synced:          yes"), "{status}");
-    assert!(said.contains("the OOM score adjustment stays"), "not confined:\n{said}");
+    assert!(said.contains("cannot set the OOM score adjustment"), "not confined:\n{said}");
     // CAP_NET_ADMIN is bit 12, in include/uapi/linux/capability.h.
     assert!(capabilities.unwrap().contains("CapEff:\t0000000000001000"));
 }

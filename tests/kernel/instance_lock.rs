@@ -243,7 +243,7 @@ fn user_without_rights_who_holds_both_locks_keeps_no_daemon_from_starting() {
     let modes =
         [&*run, &*beside, &*host].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
     assert_eq!(modes, [0o700, 0o600, 0o600]);
-    first.says("kube_ipvs::node::advice: /run/xtables.lock is locked by a process that may only read it");
+    first.says("kube_ipvs::finding: /run/xtables.lock is locked by a process that may only read it");
 
     let second = Daemon::start_in(SHARED_RUN, &lab.node, files.path(), "second");
     second.says("it holds /run/kube-ipvs/control.lock (process ");

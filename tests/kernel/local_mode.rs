@@ -177,7 +177,7 @@ fn nothing_is_programmed_before_the_pod_cidrs_and_other_ones_end_the_daemon() {
     let (code, log) = daemon.ended().unwrap();
     assert_eq!(code, Some(1), "{log}");
     let said = "podCIDRs have changed from 10.244.0.0/17,fd00:10:244::/56 to 10.244.128.0/17,";
-    assert!(log.contains(said) && log.contains("start again"), "{log}");
+    assert!(log.contains(said) && log.contains("exiting to be restarted"), "{log}");
     is_served(V4);
 }
 

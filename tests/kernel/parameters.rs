@@ -178,7 +178,10 @@ fn ipv6_that_is_switched_on_later_ends_the_daemon_to_be_started_again() {
     set("0");
     let (code, log) = daemon.ended().unwrap();
     assert_eq!(code, Some(1));
-    assert!(log.contains("this node has IPv6 now, and had not at the start: start again"), "{log}");
+    assert!(
+        log.contains("this node has IPv6 now, and had none at the start; exiting to be restarted"),
+        "{log}"
+    );
 }
 
 #[test]

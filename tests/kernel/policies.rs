@@ -90,7 +90,7 @@ fn external_policy_local_uses_local_endpoints_and_leaves_the_cluster_ip_alone() 
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn without_a_local_endpoint_external_policy_local_is_there_for_the_node_and_its_pods() {
+fn without_a_local_endpoint_external_policy_local_serves_the_node_and_its_pods() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     let web = exposed(&json!({ "externalTrafficPolicy": "Local" }));
     check(&cluster, &web, vec![here(1), elsewhere(2)], &[1, 2], &[1]);

@@ -104,7 +104,7 @@ fn what_a_start_would_do_is_named_and_nothing_is_changed() {
             .contains(&format!("{LOAD_BALANCER} (default/web)"))
     );
     assert!(line(&said, "warning  nodelocaldns: ").contains(&format!(": {V4}: pods bypass")));
-    assert!(line(&said, "warning  port 10256: ").contains("a program that is no proxy"));
+    assert!(line(&said, "warning  port 10256: ").contains("a program that is not a proxy"));
     assert!(said.ends_with("; nothing was changed\n"), "{said}");
 }
 

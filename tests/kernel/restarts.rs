@@ -355,7 +355,7 @@ fn a_scheduler_that_the_kernel_lacks_is_a_warning_until_the_file_names_another()
     })
     .unwrap();
     let (_, said) = second.ended().unwrap();
-    assert!(said.contains("the configuration has changed; ending"), "{said}");
+    assert!(said.contains("the configuration has changed; exiting"), "{said}");
 
     let _daemon = configured_anew(&cluster, daemon, config.path(), &configuration("lc", false));
 }

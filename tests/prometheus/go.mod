@@ -1,19 +1,14 @@
-// What reads metrics and alerts as Prometheus does, for tests/api/monitoring.rs, and what answers the panels of the
-// dashboard, for `cargo xtask dashboard`. There is no Go code here: the commands are the `tool` lines, and
-// crates/guest/src/go/prometheus.rs builds them. It is a module of its own, so that a new one does not make everybody build a
+// What reads metrics, alerts and the dashboard's expressions as Prometheus does, for tests/api/monitoring.rs. There is no Go
+// code here: the command is the `tool` line, and crates/guest/src/go/modules.rs builds it. It is a module of its own, so that a new one does not make everybody build a
 // new control plane.
 //
-// For another release: GOFLAGS=-tags=remove_all_sd go get -tool github.com/prometheus/prometheus/cmd/promtool@VERSION, and
-// the same with cmd/prometheus.
+// For another release: GOFLAGS=-tags=remove_all_sd go get -tool github.com/prometheus/prometheus/cmd/promtool@VERSION.
 // The tag leaves out what finds targets in a dozen clouds. Not `go mod tidy`, which wants the modules of all tags.
 module kube-ipvs/tests/prometheus
 
 go 1.26.0
 
-tool (
-	github.com/prometheus/prometheus/cmd/prometheus
-	github.com/prometheus/prometheus/cmd/promtool
-)
+tool github.com/prometheus/prometheus/cmd/promtool
 
 require (
 	cloud.google.com/go/auth v0.23.2 // indirect

@@ -131,14 +131,14 @@ fn an_input_that_cannot_be_used_is_refused_with_one_line() {
             "kube-ipvs: kubermatic.yaml: config.conf: a configuration file, and",
         ),
         (1, &["kubeadm.notes"], "kube-ipvs: kubeadm.notes:1:27: mapping values are not allowed"),
-        (1, &[], "kube-ipvs: standard input: nothing of kube-proxy's configuration is in it"),
+        (1, &[], "kube-ipvs: standard input: contains nothing of kube-proxy's configuration"),
         (
             1,
             &["--", "--config=/etc/kube-proxy.yaml"],
             "kube-ipvs: the command line: the configuration is in --config=",
         ),
-        (1, &["k3s.yaml", "--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is no CIDR"),
-        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is no CIDR"),
+        (1, &["k3s.yaml", "--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
+        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
     ] {
         let said = complaint(code, arguments);
         assert!(said.starts_with(expected) && said.lines().count() == 1, "{arguments:?}: {said}");

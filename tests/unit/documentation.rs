@@ -120,7 +120,7 @@ fn every_command_of_ours_that_is_named_anywhere_is_taken_by_the_program() {
             let taken = match words[..] {
                 ["kube-ipvs", ..] => cli::parse(words.iter().map(Into::into)).map(drop),
                 ["kubectl", "ipvs", _, ..] => {
-                    cli::kubectl_ipvs::command().try_get_matches_from(&words[1..]).map(drop)
+                    kubectl_ipvs::command().try_get_matches_from(&words[1..]).map(drop)
                 }
                 _ => continue,
             };

@@ -96,6 +96,21 @@ fn collect(path: &str, value: &Value, fields: &mut BTreeMap<String, String>) {
     }
 }
 
+/// `--config` explains the mark.
+#[test]
+fn the_page_marks_the_flags_that_the_help_marks() {
+    let document = documents::read("docs/flags.md");
+    let command = CommandLine::command();
+    let run = command.find_subcommand("run").unwrap();
+    for flag in run.get_arguments().filter(|flag| !flag.is_hide_set()) {
+        let (Some(long), Some(help)) = (flag.get_long(), flag.get_help()) else { continue };
+        let name = if long == "v" { "| `-v`".to_owned() } else { format!("| `--{long}`") };
+        let row = document.text.lines().find(|line| line.starts_with(&name)).unwrap_or_default();
+        let is_marked = long == "config" || help.to_string().ends_with('*');
+        assert_eq!(row.starts_with(&format!("{name} \\* |")), is_marked, "{row}: {help}");
+    }
+}
+
 /// Fails with what differs, line by line.
 fn compare(documented: &BTreeMap<String, String>, actual: &BTreeMap<String, String>) {
     let names = documented.keys().chain(actual.keys());

@@ -17,7 +17,7 @@ mod command_line;
 mod config_convert;
 mod documentation;
 mod flags;
-mod kubectl_ipvs;
+mod house;
 mod monitoring;
 mod parity;
 mod peer_scripts;

@@ -75,7 +75,7 @@ const RUNS: [(&str, &[&str]); 2] = [
     (
         "cargo xtask chaos",
         &[
-            "crates/lab/src/chaos/catalogue/api_server.rs",
+            "crates/lab/src/chaos/catalogue.rs",
             "crates/lab/src/chaos/catalogue/kernel.rs",
             "crates/lab/src/chaos/catalogue/process.rs",
         ],

@@ -2,18 +2,21 @@
 //!
 //! It is made once and kept in the user's cache. A node's own disk holds what differs from it.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::{clients, cluster, control_plane};
-use guest::programs::{self, Program, run};
-use guest::{cache, debian_root};
+use guest::{
+    cache, debian_root,
+    go::{CLIENTS, CLUSTER, COREDNS, FLANNEL, control_plane},
+    programs::run,
+};
 
-use crate::images;
-use crate::state::named;
+use crate::{images, state::named};
 
 /// What a node has beside the essential packages: what kubeadm asks for, and what an operator looks at it with.
 const PACKAGES: &[&str] = &[
@@ -42,17 +45,6 @@ const PACKAGES: &[&str] = &[
     "systemd-sysv",
     "tcpdump",
     "udev",
-];
-
-/// What this machine needs.
-const TOOLS: &[Program] = &[
-    Program { name: "curl", package: "curl" },
-    Program { name: "ip", package: "iproute2" },
-    Program { name: "mkfs.ext4", package: "e2fsprogs" },
-    Program { name: "ssh", package: "openssh-client" },
-    Program { name: "ssh-keygen", package: "openssh-client" },
-    Program { name: "gcc", package: "gcc" },
-    Program { name: "sysctl", package: "procps" },
 ];
 
 /// Its size, of which a fifth is used at first.
@@ -101,8 +93,6 @@ const NOT_STARTED: [&str; 7] = [
 
 /// The directory with the disk and the key that opens it, from the cache or made now.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    ensure!(programs::is_root(), "a cluster's network and disks need root");
-    programs::ensure(TOOLS)?;
     let cache = cache::directory("disk")?;
     let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
     lock.lock().context("waiting for another xtask's build of a disk")?;
@@ -123,13 +113,8 @@ pub(crate) fn ensure() -> Result<PathBuf> {
 
 /// A name for what goes into it, this program's own sources among it.
 fn fingerprint() -> Result<String> {
-    let built = [
-        clients::MODULE.built()?,
-        control_plane::ensure()?,
-        cluster::MODULE.built()?,
-        cluster::COREDNS.built()?,
-        cluster::FLANNEL.built()?,
-    ];
+    let built =
+        [CLIENTS.built()?, control_plane::ensure()?, CLUSTER.built()?, COREDNS.built()?, FLANNEL.built()?];
     let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs")];
     texts.extend(FILES.iter().map(|(_, text)| *text));
     texts.extend(built.iter().filter_map(|path| path.to_str()));
@@ -150,7 +135,7 @@ fn make(made: &Path, root: &Path) -> Result<()> {
         fs::write(&path, text.replace("PAUSE", &pause)).with_context(named(&path))?;
     }
     images::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
-    let (clients, programs) = (clients::MODULE.built()?, cluster::MODULE.built()?);
+    let (clients, programs) = (CLIENTS.built()?, CLUSTER.built()?);
     for program in [clients.join("kubeadm"), clients.join("kubectl"), programs.join("kubelet")] {
         images::copy(
             &program,

@@ -1,15 +1,14 @@
 //! The commands in docs/, run as they are written.
 
-use std::fs;
-use std::path::Path;
-use std::process::Stdio;
+use std::{fs, path::Path, process::Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::go::clients;
-use guest::workspace;
+use guest::{go::CLIENTS, workspace};
 
-use crate::network;
-use crate::state::{self, named};
+use crate::{
+    network,
+    state::{self, named},
+};
 
 /// The commands in one section of a page, in order, with these words replaced. Fails if none of them has such a word.
 pub(crate) fn commands(page: &str, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
@@ -53,7 +52,7 @@ pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
     shell
         .args(["-o", "pipefail", "-c", command])
         .current_dir(directory)
-        .env("PATH", format!("{}:{path}", clients::MODULE.built()?.display()))
+        .env("PATH", format!("{}:{path}", CLIENTS.built()?.display()))
         .env("KUBECONFIG", state::kubeconfig())
         .stdin(Stdio::null());
     let output = shell.output().context("starting bash")?;

@@ -3,26 +3,29 @@
 //! A test that fails is repeated once, alone: on two processors, what has a fixed time for something may fail beside
 //! others. What passes then counts as a flake.
 
-mod junit;
-mod selection;
-mod table;
+mod results;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Instant,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::{clients, cluster};
-use guest::workspace;
+use guest::{
+    go::{CLIENTS, CLUSTER},
+    workspace,
+};
+use results::Outcome;
 use serde::{Deserialize, Serialize};
 
-use crate::load_balancer::LoadBalancer;
-use crate::state::{self, Cluster, named};
-use crate::{network, proxy};
-use junit::Outcome;
-use selection::Selection;
+use crate::{
+    load_balancer::LoadBalancer,
+    network, proxy,
+    state::{self, Cluster, named},
+};
 
 /// How many tests run at a time: as many as two processors can have without most of them being late.
 const PROCS: u8 = 8;
@@ -67,7 +70,7 @@ struct Test {
 /// Runs the tests and prints what came of them. Fails if one does.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.table {
-        print!("{}", table::table(&directory())?);
+        print!("{}", results::table(&directory())?);
         return Ok(());
     }
     let cluster = Cluster::open()?;
@@ -76,9 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
     let mut results = Results::default();
-    for (name, labels, procs) in
-        [("all", selection::NOT_DISRUPTIVE, args.procs), ("disruptive", selection::DISRUPTIVE, 1)]
-    {
+    for (name, labels, procs) in [("all", NOT_DISRUPTIVE, args.procs), ("disruptive", DISRUPTIVE, 1)] {
         let selection = Selection::new(args.focus.as_deref(), labels)?;
         results.tests.extend(ginkgo(&cluster, &place.join(name), procs, &selection)?);
     }
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     results.seconds = started.elapsed().as_secs_f64();
     write(&results)?;
-    print!("{}", table::summary(&results));
+    print!("{}", results::summary(&results));
     judge(&results)?;
     proxy::check(&cluster)
 }
@@ -110,7 +111,7 @@ fn judge(results: &Results) -> Result<()> {
     for (name, test) in &results.tests {
         let has_passed = matches!(test.outcome, Outcome::Passed | Outcome::Flaked);
         ensure!(
-            !has_passed || selection::expected_to_fail(name).is_none(),
+            !has_passed || expected_to_fail(name).is_none(),
             "{name} passed: e2e/expected-failures.txt says that it cannot"
         );
     }
@@ -124,12 +125,12 @@ fn some_ran(results: &Results) -> Result<()> {
 
 /// Runs the tests that may run beside others; the names of those that failed, but for those of which it is expected.
 pub(crate) fn round(cluster: &Cluster, name: &str, focus: Option<&str>) -> Result<BTreeSet<String>> {
-    let selection = Selection::new(focus, selection::PARALLEL)?;
+    let selection = Selection::new(focus, PARALLEL)?;
     let place = directory().join(cluster.proxy.name()).join(name);
     let started = Instant::now();
     let tests = ginkgo(cluster, &place, PROCS, &selection)?;
     let results = Results { tests, seconds: started.elapsed().as_secs_f64() };
-    print!("{}", table::summary(&results));
+    print!("{}", results::summary(&results));
     some_ran(&results)?;
     Ok(unexpected_failures(&results))
 }
@@ -151,7 +152,7 @@ pub(crate) fn repeated(cluster: &Cluster, names: &BTreeSet<String>) -> Result<Ve
 
 fn unexpected_failures(results: &Results) -> BTreeSet<String> {
     let failed = results.tests.iter().filter(|(_, test)| test.outcome == Outcome::Failed);
-    let names = failed.map(|(name, _)| name).filter(|name| selection::expected_to_fail(name).is_none());
+    let names = failed.map(|(name, _)| name).filter(|name| expected_to_fail(name).is_none());
     names.cloned().collect()
 }
 
@@ -171,7 +172,7 @@ fn ginkgo(
         fs::remove_dir_all(place).with_context(named(place))?;
     }
     fs::create_dir_all(place).with_context(named(place))?;
-    let programs = cluster::MODULE.built()?;
+    let programs = CLUSTER.built()?;
     let log = fs::File::create(place.join("log")).context("creating a log")?;
     let mut ginkgo = network::outside(programs.join("ginkgo"));
     ginkgo
@@ -182,7 +183,7 @@ fn ginkgo(
     if !selection.skip.is_empty() {
         ginkgo.arg(format!("--skip={}", selection.skip));
     }
-    let kubectl = clients::MODULE.built()?.join("kubectl");
+    let kubectl = CLIENTS.program("kubectl")?;
     ginkgo
         .arg(programs.join("e2e.test"))
         .args(["--", "--provider=local", "--disable-log-dump", "--dump-logs-on-failure=false"])
@@ -200,7 +201,7 @@ fn ginkgo(
         .stderr(log);
     let status = ginkgo.status().context("starting ginkgo")?;
     let log = || place.join("log").display().to_string();
-    let tests = junit::read(place).with_context(log)?;
+    let tests = results::read(place).with_context(log)?;
     // Which tests failed is in the report. A suite that is cut short has no word for those that it left.
     let has_failures = tests.values().any(|test| test.outcome == Outcome::Failed);
     ensure!(status.success() || has_failures, "the suite failed, and no test of it did; see {}", log());
@@ -217,6 +218,81 @@ fn ginkgo(
 /// How many tests ginkgo says that it will run.
 fn selected(log: &str) -> Option<usize> {
     log.lines().find_map(|line| line.strip_prefix("Will run ")?.split(' ').next()?.parse().ok())
+}
+
+/// Tests outside of `[sig-network]` that go through a Service, a port of a node or a proxy of the API server.
+const MORE: &[&str] = &[
+    r"AdmissionWebhook .*\[Conformance\]",
+    r"CustomResourceConversionWebhook .*\[Conformance\]",
+    r"\[sig-auth\] ServiceAccounts ServiceAccountIssuerDiscovery",
+    r"\[sig-cli\] Kubectl client Kubectl expose",
+    r"\[sig-cli\] Kubectl client Proxy server",
+    r"\[sig-cli\] Kubectl Port forwarding",
+    r"\[sig-node\] Container Lifecycle Hook .*http hook .*\[Conformance\]",
+    r"\[sig-node\] Pods should contain environment variables for services",
+    r"\[sig-node\] Pods should support .* over websockets",
+    r"\[sig-node\] Probing container .*http.*\[Conformance\]",
+    r"\[sig-node\] KubeletManagedEtcHosts",
+    r"\[sig-scheduling\] SchedulerPredicates .*hostPort",
+    r"services are removed when a namespace is deleted",
+];
+
+/// What of them cannot pass in a cluster like this one: a part of its name, and why, a line each.
+const LEFT_OUT: &str = include_str!("e2e/left-out.txt");
+
+/// What is run all the same and fails with every proxy, likewise.
+const EXPECTED_FAILURES: &str = include_str!("e2e/expected-failures.txt");
+
+/// Regular expressions and labels, as ginkgo has them.
+struct Selection {
+    focus: String,
+    skip: String,
+    labels: &'static str,
+}
+
+/// Tests that harm the others, such as by a restart of the API server; ginkgo knows only that those called Serial
+/// cannot run beside others.
+const DISRUPTIVE: &str = "Disruptive";
+const NOT_DISRUPTIVE: &str = "!Disruptive";
+const PARALLEL: &str = "!Disruptive && !Serial";
+
+impl Selection {
+    /// What the user asked for, or all that the project answers for, if it has such labels.
+    fn new(focus: Option<&str>, labels: &'static str) -> Result<Self> {
+        if let Some(focus) = focus {
+            return Ok(Self { focus: focus.to_owned(), skip: String::new(), labels });
+        }
+        let focus = [r"\[sig-network\]"].iter().chain(MORE).copied().collect::<Vec<_>>().join("|");
+        let skip: Vec<String> = left_out().map(|(part, _)| quoted(part)).collect();
+        ensure!(!skip.is_empty(), "left-out.txt is empty");
+        Ok(Self { focus, skip: skip.join("|"), labels })
+    }
+
+    /// One test alone.
+    fn only(name: &str) -> Self {
+        Self { focus: quoted(name), skip: String::new(), labels: "" }
+    }
+}
+
+/// Parts of names, and the reasons.
+fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
+    with_reasons(LEFT_OUT)
+}
+
+/// Why a test is expected to fail, if it is.
+fn expected_to_fail(name: &str) -> Option<&'static str> {
+    with_reasons(EXPECTED_FAILURES).find_map(|(part, reason)| name.contains(part).then_some(reason))
+}
+
+fn with_reasons(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "))
+}
+
+/// A regular expression for this text itself.
+fn quoted(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| (!c.is_alphanumeric() && c != ' ').then_some('\\').into_iter().chain([c]))
+        .collect()
 }
 
 #[cfg(test)]

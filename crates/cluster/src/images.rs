@@ -3,22 +3,25 @@
 //! There is no registry: they are made of programs built from source, over a layer of the distribution's own packages.
 //! What a test asks for but does not look into, such as nginx, is agnhost under that name.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::debian_root;
-use guest::go::{clients, cluster, control_plane};
-use guest::oci::{Compression, Labels, Layer, Layout};
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{
+    debian_root,
+    go::{CLIENTS, CLUSTER, COREDNS, FLANNEL, control_plane},
+    oci::{Compression, Labels, Layer, Layout},
+    platform::Platform,
+    programs::run,
+};
 use serde_json::json;
 
-use crate::pod_network;
-use crate::state::named;
+use crate::{pod_network, state::named};
 
 /// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
 const TOOLS: &[&str] = &[
@@ -57,7 +60,7 @@ pub(crate) fn pause() -> Result<String> {
 
 /// The images that kubeadm asks for.
 fn kubeadm_images() -> Result<Vec<String>> {
-    let mut kubeadm = Command::new(clients::MODULE.built()?.join("kubeadm"));
+    let mut kubeadm = Command::new(CLIENTS.program("kubeadm")?);
     kubeadm.args(["config", "images", "list", "--kubernetes-version", &kubernetes_version()?]);
     let output = kubeadm.output().context("starting kubeadm")?;
     ensure!(output.status.success(), "kubeadm config images list failed");
@@ -66,7 +69,7 @@ fn kubeadm_images() -> Result<Vec<String>> {
 
 /// The images that Flannel's manifest asks for.
 fn flannel_images() -> Result<BTreeSet<String>> {
-    let manifest = pod_network::flannel::manifest()?;
+    let manifest = pod_network::flannel_manifest()?;
     let images = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: "));
     Ok(images.map(str::to_owned).collect())
 }
@@ -74,8 +77,8 @@ fn flannel_images() -> Result<BTreeSet<String>> {
 /// Writes all of them as one archive.
 pub(crate) fn write(archive: &Path) -> Result<()> {
     let mut images = Images::new()?;
-    let (servers, programs) = (control_plane::ensure()?, cluster::MODULE.built()?);
-    let (coredns, agnhost) = (cluster::COREDNS.built()?.join("coredns"), programs.join("agnhost"));
+    let (servers, programs) = (control_plane::ensure()?, CLUSTER.built()?);
+    let (coredns, agnhost) = (COREDNS.built()?.join("coredns"), programs.join("agnhost"));
     let tools = debian_root::ensure(TOOLS)?;
     let tools_layer = images.layout.layer(&tools, Compression::None)?;
     let agnhost_layer = images.layer(|root| agnhost_files(root, &agnhost, &coredns, &tools))?;
@@ -85,7 +88,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         let name = image.rsplit('/').next().and_then(|last| last.split(':').next()).unwrap_or_default();
         let (program, place) = match name {
             "pause" => {
-                images.add(&image, &[&pause_layer], &Call::of(&["/pause"]))?;
+                images.add(&image, &[&pause_layer], &Call::to(&["/pause"]))?;
                 continue;
             }
             "coredns" => (coredns.clone(), "coredns".to_owned()),
@@ -97,7 +100,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         };
         let layer = images.layer(|root| copy(&program, &root.join(&place)))?;
         // CoreDNS' manifest gives arguments alone; the others are called by name.
-        let call = if name == "coredns" { Call::of(&["/coredns"]) } else { Call::default() };
+        let call = if name == "coredns" { Call::to(&["/coredns"]) } else { Call::default() };
         images.add(&image, &[&tools_layer, &layer], &call)?;
     }
 
@@ -107,7 +110,7 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
         images.add(&format!("{TESTS}/agnhost:{tag}"), &with_agnhost, &call)?;
     }
     for tag in ["1.27.0-2", "1.28.0-2"] {
-        let call = Call::of(&["/agnhost", "netexec", "--http-port=80"]);
+        let call = Call::to(&["/agnhost", "netexec", "--http-port=80"]);
         images.add(&format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
     }
     let shell = Call { entrypoint: &[], command: &["sh"] };
@@ -117,8 +120,8 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
     images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.9", &[&tools_layer], &shell)?;
     let regression = "regression-issue-74839";
     let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
-    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::of(&["/regression-issue-74839"]))?;
-    let flannel = cluster::FLANNEL.built()?;
+    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::to(&["/regression-issue-74839"]))?;
+    let flannel = FLANNEL.built()?;
     let plugin = images.layer(|root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
     let daemon = images.layer(|root| {
         let programs = ["flanneld", "install-conf"];
@@ -147,7 +150,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn of(entrypoint: &'a [&'a str]) -> Self {
+    fn to(entrypoint: &'a [&'a str]) -> Self {
         Self { entrypoint, command: &[] }
     }
 }
@@ -183,7 +186,7 @@ fn agnhost_files(root: &Path, agnhost: &Path, coredns: &Path, tools: &Path) -> R
     copy(coredns, &root.join("coredns"))?;
     symlink("agnhost", root.join("agnhost-2")).context("linking agnhost")?;
     fs::create_dir(root.join("uploads")).context("making a directory for uploads")?;
-    let sources = cluster::MODULE.sources_of("k8s.io/kubernetes")?.join("test/images/agnhost/porter");
+    let sources = CLUSTER.sources_of("k8s.io/kubernetes")?.join("test/images/agnhost/porter");
     for name in ["localhost.crt", "localhost.key"] {
         copy(&sources.join(name), &root.join(name))?;
     }
@@ -198,7 +201,7 @@ fn agnhost_files(root: &Path, agnhost: &Path, coredns: &Path, tools: &Path) -> R
 
 /// Compiles Kubernetes' own.
 fn pause_program(destination: &Path) -> Result<()> {
-    let source = cluster::MODULE.sources_of("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
+    let source = CLUSTER.sources_of("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
     let mut compiler = Command::new("gcc");
     compiler.args(["-Os", "-Wall", "-static", "-DVERSION=kube-ipvs", "-o"]).arg(destination).arg(source);
     run(&mut compiler).context("compiling pause")

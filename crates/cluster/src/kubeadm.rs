@@ -3,10 +3,7 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::images;
-use crate::node::Node;
-use crate::proxy::Proxy;
-use crate::state::Cluster;
+use crate::{images, node::Node, proxy::Proxy, state::Cluster};
 
 /// The subnets of pods and of Services; kubeadm gives each node a part of the first.
 pub(crate) const POD_SUBNETS: &str = "10.244.0.0/16,fd00:10:244::/56";

@@ -1,20 +1,21 @@
 //! kubectl, as the cluster's administrator.
 
-use std::env;
-use std::ffi::OsStr;
-use std::io::BufWriter;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    env,
+    ffi::OsStr,
+    io::BufWriter,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::clients;
+use guest::go::CLIENTS;
 use serde_json::{Value, json};
 
-use crate::network;
-use crate::state;
+use crate::{network, state};
 
 /// kubectl, without arguments yet. It may take as long as it likes.
 pub(crate) fn command() -> Result<Command> {
@@ -36,7 +37,7 @@ fn program() -> Result<&'static Path> {
     if let Some(program) = PROGRAM.get() {
         return Ok(program);
     }
-    let built = clients::MODULE.built()?.join("kubectl");
+    let built = CLIENTS.program("kubectl")?;
     Ok(PROGRAM.get_or_init(|| built))
 }
 

@@ -13,7 +13,6 @@
 mod crowd;
 mod disk;
 mod documents;
-mod down;
 mod e2e;
 mod images;
 mod kubeadm;
@@ -23,18 +22,14 @@ mod load_balancer;
 mod network;
 mod node;
 mod pod_network;
-mod progress;
 mod proxy;
 mod scenario;
 mod soak;
 mod state;
-mod status;
 mod up;
 mod web;
 
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
-use std::process::ExitCode;
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -87,8 +82,8 @@ enum Command {
 pub fn run() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Up(args) => up::run(&args),
-        Command::Down => down::run(),
-        Command::Status => status::run(),
+        Command::Down => up::down(),
+        Command::Status => up::status(),
         Command::Try(args) => scenario::run(&args),
         Command::E2e(args) => e2e::run(&args),
         Command::Soak(args) => soak::run(&args),
@@ -120,14 +115,14 @@ fn kubectl(arguments: &[OsString]) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must stop")]
 
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
     #[test]
     fn every_cluster_command_that_a_document_shows_parses() {
         let mut seen = 0;
-        for Shown { page, mut words } in documents::commands().unwrap() {
+        for Shown { page, mut words } in workspace::shown_commands().unwrap() {
             match words.first().map(String::as_str) {
                 Some("cluster") => drop(words.remove(0)),
                 Some("e2e") => {}

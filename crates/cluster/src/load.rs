@@ -3,14 +3,18 @@
 //! It is a command of this program, `cluster load`, which runs wherever the client is to be: outside the cluster, on a
 //! node, in a pod. It asks until its stdin ends, and then prints what became of the requests.
 
-use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Barrier, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};

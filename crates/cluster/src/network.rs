@@ -8,15 +8,16 @@
 //!
 //! The machine itself has no address in either, and no way into them.
 
-use std::ffi::OsStr;
-use std::io::Write as _;
-use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{
+    ffi::OsStr,
+    io::Write as _,
+    net::Ipv4Addr,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::{self, Program};
 
 use crate::node::Node;
 
@@ -39,13 +40,6 @@ const NODES: &str = "10.200.0.0/24";
 
 /// Where load balancers have their addresses.
 const BALANCED: &str = "10.201.0.0/24";
-
-/// What this machine needs for them.
-const TOOLS: &[Program] = &[
-    Program { name: "ip", package: "iproute2" },
-    Program { name: "nft", package: "nftables" },
-    Program { name: "sysctl", package: "procps" },
-];
 
 /// A program that runs on the router.
 pub(crate) fn on_router(program: impl AsRef<OsStr>) -> Command {
@@ -87,7 +81,6 @@ const SETTINGS: [&str; 6] = [
 
 /// Makes the namespaces, their link, and the bridge.
 pub(crate) fn create() -> Result<()> {
-    programs::ensure(TOOLS)?;
     ip(&["netns", "add", ROUTER])?;
     ip(&["netns", "add", OUTSIDE])?;
     on(ROUTER, "link set lo up")?;

@@ -1,20 +1,26 @@
 //! A node: a User Mode Linux guest, and commands on it.
 
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::process;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use guest::programs;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::kubectl::patiently;
-use crate::network;
-use crate::state::{self, Cluster};
+use crate::{
+    kubectl::patiently,
+    network,
+    state::{self, Cluster},
+};
 
 /// How much memory a node has, in MiB.
 const MEMORY: u32 = 4096;
@@ -243,7 +249,7 @@ impl NodeProcess {
         let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inside);
         // One may have ended meanwhile.
         let stats = processes.filter_map(|process| fs::read_to_string(process.join("stat")).ok());
-        Ok(stats.filter_map(|stat| process::processor_times(&stat)).flatten().sum())
+        Ok(stats.filter_map(|stat| programs::processor_times(&stat)).flatten().sum())
     }
 
     fn pid(&self) -> Option<Pid> {

@@ -1,19 +1,12 @@
 //! Which Service proxy the cluster has, and how it comes there.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::programs::run;
-use guest::workspace;
+use guest::{platform::Platform, programs::run, workspace};
 use serde::{Deserialize, Serialize};
 
-use crate::documents;
-use crate::kubectl;
-use crate::node::Node;
-use crate::state::Cluster;
+use crate::{documents, kubectl, node::Node, state::Cluster};
 
 /// A Service proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]

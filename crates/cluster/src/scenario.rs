@@ -13,10 +13,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::load_balancer::LoadBalancer;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
-use crate::web;
+use crate::{
+    load_balancer::LoadBalancer,
+    proxy::{self, Proxy},
+    state::Cluster,
+    web,
+};
 
 /// The command line of `cargo xtask cluster try`.
 #[derive(clap::Args)]
@@ -143,16 +145,16 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::Upgrade => api_server::upgrades(&cluster),
         Scenario::ManyServices => many_services::come_and_go(&cluster),
         Scenario::Mishaps => install::mishaps::happen(&cluster),
-        Scenario::FromAnotherMode => install::from_another_mode::there_and_back(&cluster),
+        Scenario::FromAnotherMode => install::another_mode::there_and_back(&cluster),
         Scenario::InstallByPatch => install::by_patch::there_and_back(&cluster),
         Scenario::InstallByManifests => install::by_manifests::there_and_back(&cluster),
         Scenario::InstallNodeByNode => install::by_manifests::node_by_node(&cluster),
-        Scenario::InstallByHelm => install::by_helm::there_and_back(&cluster),
+        Scenario::InstallByHelm => install::by_manifests::by_helm_there_and_back(&cluster),
         Scenario::InstallAsService => install::as_service::there_and_back(&cluster),
         Scenario::Nodes => nodes::come_and_go(&cluster),
         Scenario::NameServer => name_server::rolls(&cluster),
         Scenario::DirectReturn => direct_return::outlives_its_entrance(&cluster),
-        Scenario::DirectReturnCost => direct_return::cost::of_both(&cluster),
+        Scenario::DirectReturnCost => direct_return::of_both(&cluster),
     };
     // While there is a load balancer: the Service goes when that has let it go.
     done.and(web::remove())?;

@@ -4,24 +4,26 @@
 //! A test may fail while somebody empties its node's tables; it must pass afterwards. What counts is what the daemons
 //! are at the end: no larger than after a fresh start and the same crowd, and with nothing else in the kernel.
 
-mod daemon;
 mod faults;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, ensure};
+use faults::{KernelState, Restarts, Size};
 
-use crate::crowd;
-use crate::e2e;
-use crate::kubectl::{self, patiently};
-use crate::load_balancer::LoadBalancer;
-use crate::node::Node;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
-use daemon::{KernelState, Restarts, Size};
+use crate::{
+    crowd, e2e,
+    kubectl::{self, patiently},
+    load_balancer::LoadBalancer,
+    node::Node,
+    proxy::{self, Proxy},
+    state::Cluster,
+};
 
 /// How much more a daemon may have allocated than a fresh one: an allocator keeps some of what it was given.
 const TOLERATED_KIB: u64 = 4096;
@@ -182,7 +184,7 @@ fn compare(cluster: &Cluster) -> Result<Vec<String>> {
     thread::sleep(SETTLES);
     let nodes = cluster.nodes.iter().map(|node| Measured::now(cluster, node)).collect::<Result<Vec<_>>>()?;
     for node in &cluster.nodes {
-        daemon::start_afresh(cluster, node)?;
+        faults::start_afresh(cluster, node)?;
     }
     crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name))?;
     crowd::delete_all()?;
@@ -205,7 +207,7 @@ struct Measured<'a> {
 
 impl<'a> Measured<'a> {
     fn now(cluster: &Cluster, node: &'a Node) -> Result<Self> {
-        let (size, kernel) = (Size::of_daemon(cluster, node)?, daemon::kernel_state(cluster, node)?);
+        let (size, kernel) = (Size::of_daemon(cluster, node)?, faults::kernel_state(cluster, node)?);
         Ok(Self { node, size, kernel })
     }
 

@@ -1,15 +1,15 @@
 //! The cluster that is up: what is kept of it in `target/cluster`, from one command to the next.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, bail};
 use guest::workspace;
 use serde::{Deserialize, Serialize};
 
-use crate::node::Node;
-use crate::pod_network::PodNetwork;
-use crate::proxy::Proxy;
+use crate::{node::Node, pod_network::PodNetwork, proxy::Proxy};
 
 /// A cluster that was started. There is one at a time.
 #[derive(Clone, Serialize, Deserialize)]

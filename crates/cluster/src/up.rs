@@ -1,16 +1,16 @@
 //! `cargo xtask cluster up`: from nothing to a cluster that serves.
 
-use std::fs;
-use std::thread;
+use std::{fs, thread, time::Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::node::Node;
-use crate::pod_network::{self, PodNetwork};
-use crate::progress::Progress;
-use crate::proxy::{self, Proxy};
-use crate::state::{self, Cluster};
-use crate::{disk, kubeadm, kubectl, network};
+use crate::{
+    disk, kubeadm, kubectl, network,
+    node::{Node, NodeProcess},
+    pod_network::{self, PodNetwork},
+    proxy::{self, Proxy},
+    state::{self, Cluster, named},
+};
 
 /// The command line of `cargo xtask cluster up`.
 #[derive(clap::Args)]
@@ -94,4 +94,57 @@ fn on_each(nodes: &[Node], work: impl Fn(&Node) -> Result<()> + Sync) -> Result<
         let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| work(node))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
     })
+}
+
+/// `cargo xtask cluster status`.
+///
+/// Prints the nodes, and what runs on them. Fails if one is off.
+pub(crate) fn status() -> Result<()> {
+    let cluster = Cluster::open()?;
+    for node in &cluster.nodes {
+        let state = if node.is_on() { "on" } else { "off" };
+        println!(
+            "{:14} {:3} {} {} {}",
+            node.name,
+            state,
+            node.ipv4(),
+            node.ipv6(),
+            node.directory().display()
+        );
+    }
+    println!("{}", state::kubeconfig().display());
+    print!("{}", kubectl::output(&["get", "nodes,pods", "--all-namespaces", "--output=wide"])?);
+    let off: Vec<&str> =
+        cluster.nodes.iter().filter(|node| !node.is_on()).map(|node| node.name.as_str()).collect();
+    ensure!(off.is_empty(), "off: {}", off.join(", "));
+    Ok(())
+}
+
+/// `cargo xtask cluster down`.
+///
+/// Stops what runs and removes what is there, whatever it was that started it.
+pub(crate) fn down() -> Result<()> {
+    let directory = state::directory();
+    if directory.exists() {
+        for entry in fs::read_dir(&directory).with_context(named(&directory))? {
+            NodeProcess::in_directory(&entry?.path()).kill()?;
+        }
+        fs::remove_dir_all(&directory).with_context(named(&directory))?;
+    }
+    network::delete()
+}
+
+/// What is done when, in seconds since the start.
+///
+/// Prints a line for each step.
+pub(crate) struct Progress(Instant);
+
+impl Progress {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn done(&self, step: &str) {
+        println!("{:6.1} s  {step}", self.0.elapsed().as_secs_f32());
+    }
 }

@@ -1,18 +1,22 @@
 //! An application in the cluster, and clients that ask it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{
+    net::{IpAddr, SocketAddr},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 use serde_json::{Value, json};
 
-use crate::kubectl::{self, patiently};
-use crate::load::Load;
-use crate::network;
-use crate::node::Node;
-use crate::state::Cluster;
+use crate::{
+    kubectl::{self, patiently},
+    load::Load,
+    network,
+    node::Node,
+    state::Cluster,
+};
 
 /// The namespace of what scenarios make.
 pub(crate) const NAMESPACE: &str = "scenario";

@@ -1,10 +1,13 @@
-//! The configuration file.
+//! The configuration file, the command line, and what is converted to a configuration file.
 
 use std::path::Path;
 
 use kube_ipvs::{
     cli::{self, Flags},
-    config::Settings,
+    config::{
+        Settings,
+        convert::{self, Input},
+    },
 };
 
 /// Reads the file. Its settings are written to a file, and read again as the same.
@@ -31,4 +34,35 @@ pub(crate) fn assert_is_read_back(flags: &Flags, settings: &Settings) {
         Ok(again) => assert_eq!(again.effective, settings.effective, "{text}"),
         Err(error) => unreachable!("{error}: {text}"),
     }
+}
+
+/// Reads one argument per line. The settings of the flags are written to a file, and read again as the same.
+pub fn flags(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let arguments = ["kube-ipvs", "--hostname-override=node"].into_iter().chain(text.lines());
+    let Ok(command_line) = cli::parse(arguments.map(Into::into)) else { return };
+    // No file is opened.
+    let Some(flags) = command_line.flags().filter(|flags| flags.config.is_none()) else { return };
+    if let Ok(settings) = Settings::resolve(flags) {
+        assert_is_read_back(flags, &settings);
+    }
+}
+
+/// Converts the text. The daemon takes what comes of it, and it is converted to itself.
+pub fn convert(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let Some(file) = converted(text) else { return };
+    assert_eq!(converted(&file).as_ref(), Some(&file));
+    let Ok(command_line) = cli::parse(["kube-ipvs", "--hostname-override=node"].map(Into::into)) else {
+        return;
+    };
+    let Some(flags) = command_line.flags() else { return };
+    if let Err(error) = Settings::with_text(flags, Path::new("config.conf"), &file) {
+        unreachable!("{error}: {file}");
+    }
+}
+
+/// The file that comes of it.
+fn converted(text: &str) -> Option<String> {
+    convert::convert(&[Input { name: "input", text }], &[]).ok()?.to_yaml().ok()
 }

@@ -2,15 +2,25 @@
 
 use std::fmt::Debug;
 
-use kube_ipvs::serve::control::{Request, Response};
+use kube_ipvs::serve::control::{
+    BugReport, DaemonStatus, Difference, Request, Resynced, decode_answer, encode_answer,
+};
+use serde::{Serialize, de::DeserializeOwned};
 
-/// Reads a line as a request and as an answer. Both are written, and read again as the same.
+/// Reads a line as a request, and as an answer of each kind. Both are written, and read again as the same.
 pub fn fuzz(input: &[u8]) {
     if let Ok(request) = Request::decode(input) {
         same(&request, serde_json::to_vec(&request).and_then(|line| Request::decode(&line)));
     }
-    if let Ok(response) = Response::decode(input) {
-        same(&response, serde_json::to_vec(&response).and_then(|line| Response::decode(&line)));
+    answer::<BugReport>(input);
+    answer::<DaemonStatus>(input);
+    answer::<Difference>(input);
+    answer::<Resynced>(input);
+}
+
+fn answer<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned>(input: &[u8]) {
+    if let Ok(answer) = decode_answer::<T>(input) {
+        same(&answer, encode_answer(answer.clone()).and_then(|line| decode_answer(&line)));
     }
 }
 

@@ -12,9 +12,7 @@
 pub mod configuration;
 pub mod conntrack;
 pub mod control;
-pub mod convert;
 pub mod dummy_interface;
-pub mod flags;
 pub mod host_firewall;
 pub mod iptables_save;
 pub mod ipvs;
@@ -40,9 +38,9 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "configuration", run: configuration::fuzz },
     Target { name: "conntrack", run: conntrack::fuzz },
     Target { name: "control", run: control::fuzz },
-    Target { name: "convert", run: convert::fuzz },
+    Target { name: "convert", run: configuration::convert },
     Target { name: "dummy_interface", run: dummy_interface::fuzz },
-    Target { name: "flags", run: flags::fuzz },
+    Target { name: "flags", run: configuration::flags },
     Target { name: "host_firewall", run: host_firewall::fuzz },
     Target { name: "iptables_save", run: iptables_save::fuzz },
     Target { name: "ipvs", run: ipvs::fuzz },

@@ -1,16 +1,17 @@
 //! Gives a guest an API server: inside the guest if that is fast, otherwise on the host.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::{Ipv4Addr, SocketAddrV4},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::go::control_plane;
-use crate::{Forward, Guest, Kernel};
+use crate::{Forward, Guest, Kernel, go::control_plane};
 
 /// Where a QEMU guest finds the host's API server.
 const IN_GUEST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 6443);

@@ -1,9 +1,11 @@
 //! Archives and checksums that say nothing of this machine or of now: the same files give the same bytes.
 
-use std::fs;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, ensure};
 

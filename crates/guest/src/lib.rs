@@ -13,48 +13,40 @@
 //! the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
 //! initramfs (QEMU).
 //!
-//! Programs that are missing on the machine are installed with `apt-get`, as root or through sudo, after saying so.
+//! What a command takes of the machine is found before it begins ([`needs`]). Packages that are missing are installed
+//! with `apt-get`, as root or through sudo, after the whole command line was printed.
 //! Downloads and builds go to `$XDG_CACHE_HOME/kube-ipvs` (by default `~/.cache/kube-ipvs`), outside the repository, so
 //! that a fresh clone finds them.
 
 pub mod api_server;
 pub mod archive;
 pub mod cache;
-pub mod cargo_tool;
-pub mod compiler;
-pub mod documents;
-pub mod earlier;
 pub mod go;
-pub mod image_program;
+pub mod needs;
 pub mod oci;
 pub mod platform;
-pub mod process;
 pub mod programs;
 pub mod source;
 pub mod workspace;
 
-mod console;
 mod debian;
-mod host;
 mod kernel;
 mod qemu;
 mod relay;
-mod script;
 mod uml;
 
-use std::ffi::OsString;
-use std::net::SocketAddrV4;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    net::SocketAddrV4,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::Context as _;
-
-pub use console::EndedEarly;
 pub use debian::root as debian_root;
 pub use kernel::{Kernel, KernelArgs};
-pub use relay::Tap;
-pub use script::quoted;
+pub use relay::{EndedEarly, Tap, quoted};
 pub use uml::{binary as user_mode_linux, processor};
 
 /// The exit code of a command that was killed because it took too long, as `timeout(1)` has it.
@@ -121,7 +113,7 @@ impl Guest {
     pub fn run_tapped(&self, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
         self.kernel.prepare()?;
         match &self.kernel {
-            Kernel::Host => host::run(self, command, tap),
+            Kernel::Host => run_on_host(self, command, tap),
             Kernel::Qemu(package) => qemu::run(self, package, command, tap),
             Kernel::Uml(linux) => uml::run(self, &uml::binary(linux.as_deref())?, command, tap),
         }
@@ -153,4 +145,18 @@ fn supervised(program: impl Into<OsString>, timeout: Duration) -> Command {
 /// A directory for the files of one run; gone when dropped.
 fn job_directory() -> anyhow::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("kube-ipvs-vm-").tempdir().context("creating a temporary directory")
+}
+
+/// Runs `command` on the host's kernel.
+pub(crate) fn run_on_host(guest: &Guest, command: &[OsString], tap: Tap<'_>) -> anyhow::Result<u8> {
+    let (program, args) = command.split_first().context("no command")?;
+    let child = supervised(program, guest.timeout)
+        .args(args)
+        .envs(guest.environment())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    relay::until_exit(child, tap)
 }

@@ -2,9 +2,7 @@
 //! named by their digests and an index that says which is what
 //! (<https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md>).
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context as _;
 use serde::Serialize;

@@ -1,8 +1,11 @@
-//! The programs xtask and the tests call, and getting those that are missing.
+//! The programs xtask and the tests call, getting those that are missing, and what Linux says of a process.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 
@@ -124,7 +127,7 @@ pub fn ensure(wanted: &[Program]) -> anyhow::Result<()> {
     if !may_install() {
         bail!(by_hand());
     }
-    eprintln!("xtask: installing {} for {} (apt-get install)", packages.join(" "), names.join(", "));
+    eprintln!("xtask: missing programs: {}", names.join(", "));
     let mut install = vec!["install", "--yes", "--quiet=2", "--no-install-recommends"];
     install.extend(&packages);
     with_package_lists(|| apt_get(&install)).with_context(by_hand)?;
@@ -157,7 +160,6 @@ fn update() -> anyhow::Result<()> {
     if !may_install() {
         bail!("apt has no package lists. As root: apt-get update");
     }
-    eprintln!("xtask: fetching the package lists (apt-get update)");
     apt_get(&["update", "--quiet=2"])
 }
 
@@ -166,7 +168,8 @@ fn may_install() -> bool {
     is_root() || find("sudo").is_some()
 }
 
-/// `apt-get`, as root or through sudo, asking nothing.
+/// Runs `apt-get`, as root or through sudo, after printing the whole command line. It asks nothing; sudo may ask for a
+/// password.
 fn apt_get(args: &[&str]) -> anyhow::Result<()> {
     let mut command = match (is_root(), find("sudo")) {
         (true, _) => Command::new("env"),
@@ -177,17 +180,30 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
         }
         (false, None) => bail!("installing packages needs root, and there is no sudo"),
     };
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(args);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    eprintln!("xtask: running {}", words.join(" "));
     // What went wrong is on stderr; stdout has a line for every file unpacked.
-    let status = command
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
-        .args(args)
-        .stdout(Stdio::null())
-        .status()
-        .context("starting apt-get")?;
+    let status = command.stdout(Stdio::null()).status().context("starting apt-get")?;
     if !status.success() {
         bail!("apt-get {} failed ({status})", args.join(" "));
     }
     Ok(())
+}
+
+/// `USER_HZ` in include/asm-generic/param.h of Linux: in /proc processor time is in hundredths of a second on every
+/// architecture.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it has
+/// waited for.
+pub fn processor_times(stat: &str) -> Option<[Duration; 2]> {
+    // The name, in parentheses, may contain spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut ticks = fields.split_whitespace().skip(11).map_while(|field| field.parse::<u32>().ok());
+    let mut of_both = || Some(TICK.saturating_mul(ticks.next()?.saturating_add(ticks.next()?)));
+    Some([of_both()?, of_both()?])
 }
 
 #[cfg(test)]
@@ -209,5 +225,13 @@ mod tests {
         assert!(named.remove("build-essential") && named.remove("qemu-system-x86"), "{line}");
         let ours = CROSS_CHECKS.iter().chain(GUEST_TOOLS).map(|program| program.package);
         assert_eq!(named, ours.filter(|package| !GIVEN.contains(package)).collect());
+    }
+
+    #[test]
+    fn a_process_s_own_time_and_its_childrens_are_told_apart() {
+        let stat = "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3000 400 20 0";
+        let seconds = |seconds| Duration::from_millis(seconds);
+        assert_eq!(processor_times(stat), Some([seconds(1200), seconds(34_000)]));
+        assert_eq!(processor_times("7 (a) S 1"), None);
     }
 }

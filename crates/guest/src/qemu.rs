@@ -4,27 +4,33 @@
 //! directory. There is no network but the one forwarded port, if any.
 
 mod cpio;
-mod elf;
 mod initramfs;
-mod kvm;
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
-
-use crate::debian::kernel_package::{self, KernelPackage, Packaged};
-use crate::debian::modules::{Dependencies, INDEXES};
-use crate::debian::root;
-use crate::platform::Platform;
-use crate::relay::{self, Tap};
-use crate::{Forward, Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
 use initramfs::Tree;
-pub(crate) use kvm::is_accelerated;
+
+use crate::{
+    Forward, Guest, Kernel, TIMED_OUT, cache,
+    debian::{
+        kernel_package::{self, KernelPackage, Packaged},
+        modules::{Dependencies, INDEXES},
+        root,
+    },
+    job_directory,
+    platform::Platform,
+    programs,
+    relay::{self, Tap},
+    supervised,
+};
 
 const INIT: &str = include_str!("qemu/init.sh");
 
@@ -81,7 +87,7 @@ pub(crate) fn run(
     tap: Tap<'_>,
 ) -> anyhow::Result<u8> {
     let kernel = kernel_package::ensure(package)?;
-    let may_accelerate = package.platform.is_here() && kvm::works(&kernel)?;
+    let may_accelerate = package.platform.is_here() && works(&kernel)?;
     let accelerator = if may_accelerate { Accelerator::Kvm } else { Accelerator::Tcg };
     boot(guest, &kernel, accelerator, command, tap)
 }
@@ -124,7 +130,7 @@ fn boot(
         return Ok(code);
     }
     let how = format_args!("exit code {ended}");
-    Ok(console::conclude(&job.path().join("console"), guest, ended == TIMED_OUT, how)?)
+    Ok(relay::conclude(&job.path().join("console"), guest, ended == TIMED_OUT, how)?)
 }
 
 /// The guest's file system.
@@ -156,7 +162,7 @@ fn tree(
         // What testkit's `patience` looks at.
         environment.push(("KUBE_IPVS_EMULATED".into(), "1".into()));
     }
-    tree.text("/xtask/command", 0o644, script::command(&environment, &directory, command))?;
+    tree.text("/xtask/command", 0o644, relay::script_for(&environment, &directory, command))?;
     Ok(tree)
 }
 
@@ -222,11 +228,11 @@ fn settings(guest: &Guest) -> anyhow::Result<OsString> {
         let path = if guest.kernel.platform().is_here() { here()? } else { elsewhere.into() };
         settings.push(name);
         settings.push("=");
-        settings.push(script::quoted(path.as_os_str()));
+        settings.push(relay::quoted(path.as_os_str()));
         settings.push("\n");
     }
     settings.push("share=");
-    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
     settings.push("\naddress=");
     settings.push(if guest.forward.is_some() { ADDRESS } else { "" });
     settings.push("\n");
@@ -291,4 +297,57 @@ fn unpack(archive: &Path, share: &Path) -> anyhow::Result<()> {
         bail!("the guest's {} did not come back whole", share.display());
     }
     Ok(())
+}
+
+/// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.
+pub(crate) fn is_accelerated(package: &Packaged) -> bool {
+    let attempt = || {
+        if !package.platform.is_here() || !is_here() {
+            return Ok(false);
+        }
+        Kernel::Qemu(package.clone()).prepare()?;
+        works(&kernel_package::ensure(package)?)
+    };
+    attempt().unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("xtask: not known whether KVM works: {error:#}");
+        false
+    })
+}
+
+fn is_here() -> bool {
+    fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+/// Whether KVM boots a guest. The device node says little: in nested virtualisation it may be there
+/// and hang every guest. So a guest is booted, once for each boot of the host.
+fn works(kernel: &KernelPackage) -> anyhow::Result<bool> {
+    if !is_here() {
+        return Ok(false);
+    }
+    let verdicts = cache::directory("kvm")?;
+    let verdict = verdicts.join(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim());
+    if let Ok(known) = fs::read_to_string(&verdict) {
+        return Ok(known == "works\n");
+    }
+    eprintln!("xtask: trying whether KVM works");
+    let probe = Guest {
+        timeout: Duration::from_secs(15),
+        memory: 512,
+        ..Guest::new(Kernel::Qemu(Packaged::default()))
+    };
+    let works = probe_quietly(&probe, kernel);
+    eprintln!("xtask: KVM {}", if works { "works" } else { "does not work here" });
+    fs::write(&verdict, if works { "works\n" } else { "fails\n" })?;
+    Ok(works)
+}
+
+fn probe_quietly(probe: &Guest, kernel: &KernelPackage) -> bool {
+    let attempt = || -> anyhow::Result<bool> {
+        let job = job_directory()?;
+        tree(probe, kernel, Accelerator::Kvm, &["true".into()])?.write(&job.path().join("initramfs"))?;
+        let mut qemu = machine(probe, kernel, Accelerator::Kvm, job.path());
+        qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        Ok(fs::read_to_string(job.path().join("exit")).is_ok_and(|code| code.trim() == "0"))
+    };
+    attempt().unwrap_or(false)
 }

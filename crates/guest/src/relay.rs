@@ -1,15 +1,25 @@
-//! Passes a guest's output on while it runs.
+//! Starts the command inside a guest by a shell script, and passes its output and the console's end on.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::{
+    ffi::{OsStr, OsString},
+    fmt::{self, Display},
+    fs,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        process::ExitStatusExt as _,
+    },
+    path::Path,
+    process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use anyhow::Context as _;
+
+use crate::{Guest, TIMED_OUT};
 
 /// Sees what a command writes to stdout.
 pub type Tap<'a> = &'a (dyn Fn(&[u8]) + Sync);
@@ -68,5 +78,112 @@ fn copy(mut from: impl Read, mut to: impl Write, tap: Tap<'_>) {
         let Some(piece) = buffer.get(..read) else { break };
         tap(piece);
         drop(to.write_all(piece).and_then(|()| to.flush()));
+    }
+}
+
+/// How many of its last lines are printed, and how many an error repeats: of a long run only the end may be kept.
+const PRINTED: usize = 40;
+const IN_AN_ERROR: usize = 8;
+
+/// A guest has ended by itself before its command did.
+#[derive(Debug)]
+pub struct EndedEarly {
+    how: String,
+    last: String,
+}
+
+impl Display for EndedEarly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { how, last } = self;
+        write!(f, "the guest ended before the command did ({how}); its console ended with: {last}")
+    }
+}
+
+impl std::error::Error for EndedEarly {}
+
+/// What becomes of a guest that has ended, in this way, before its command did: the end of its console is printed to
+/// stderr. The exit code, if it was stopped for its time.
+pub(crate) fn conclude(
+    console: &Path,
+    guest: &Guest,
+    has_timed_out: bool,
+    how: impl Display,
+) -> Result<u8, EndedEarly> {
+    // It is missing where the guest has not begun.
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let last = |count| lines.iter().skip(lines.len().saturating_sub(count)).copied();
+    for line in last(PRINTED) {
+        eprintln!("console: {line}");
+    }
+    if has_timed_out {
+        eprintln!("xtask: the guest was stopped after {} s", guest.timeout.as_secs());
+        return Ok(TIMED_OUT);
+    }
+    Err(EndedEarly { how: how.to_string(), last: last(IN_AN_ERROR).collect::<Vec<_>>().join(" | ") })
+}
+
+/// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns
+/// into `command`.
+pub(crate) fn script_for(
+    environment: &[(OsString, OsString)],
+    directory: &Path,
+    command: &[OsString],
+) -> OsString {
+    let mut script = OsString::new();
+    for (name, value) in environment {
+        script.push("export ");
+        script.push(name);
+        script.push("=");
+        script.push(quoted(value));
+        script.push("\n");
+    }
+    script.push("cd ");
+    script.push(quoted(directory.as_os_str()));
+    script.push(" 2>/dev/null || cd /\nexec");
+    for word in command {
+        script.push(" ");
+        script.push(quoted(word));
+    }
+    script.push("\n");
+    script
+}
+
+/// `word` in single quotes, so that the shell takes it as it is.
+pub fn quoted(word: &OsStr) -> OsString {
+    let mut out = vec![b'\''];
+    for &byte in word.as_bytes() {
+        match byte {
+            b'\'' => out.extend_from_slice(br"'\''"),
+            byte => out.push(byte),
+        }
+    }
+    out.push(b'\'');
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_gives_every_word_and_variable_back_unchanged() {
+        let odd = "it's $HOME `id` \"q\" \\ *\nsecond line";
+        let script = script_for(
+            &[("KUBE_IPVS_ODD".into(), odd.into())],
+            Path::new("/no such directory"),
+            &[
+                "sh".into(),
+                "-c".into(),
+                r#"printf '%s|%s' "$1" "$KUBE_IPVS_ODD""#.into(),
+                "sh".into(),
+                odd.into(),
+            ],
+        );
+        let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{odd}|{odd}"));
     }
 }

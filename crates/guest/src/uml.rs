@@ -4,19 +4,31 @@
 //! The binary must have everything built in: hostfs, overlayfs, IPVS with its schedulers, dummy,
 //! veth, bridge, nf_tables.
 
-pub(crate) mod build;
-
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::{
+    collections::HashSet,
+    ffi::{OsStr, OsString},
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    unistd::Pid,
+};
 
-use crate::relay::{self, Tap};
-use crate::{Guest, TIMED_OUT, console, job_directory, programs, script, supervised};
+use crate::{
+    Guest, TIMED_OUT, cache,
+    debian::{apt::Apt, kernel_package::entries, suite::Suite},
+    job_directory,
+    platform::Platform,
+    programs::{self, Program},
+    relay::{self, Tap},
+    supervised,
+};
 
 const INIT: &str = include_str!("uml/init.sh");
 
@@ -24,7 +36,7 @@ const INIT: &str = include_str!("uml/init.sh");
 pub fn binary(path: Option<&Path>) -> anyhow::Result<PathBuf> {
     match path {
         Some(path) => path.canonicalize().with_context(|| format!("--kernel uml: {}", path.display())),
-        None => build::ensure(),
+        None => ensure(),
     }
 }
 
@@ -41,7 +53,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     fs::write(file("settings"), settings(guest)?.as_encoded_bytes())?;
     fs::write(
         file("command"),
-        script::command(&guest.environment(), &directory, command).as_encoded_bytes(),
+        relay::script_for(&guest.environment(), &directory, command).as_encoded_bytes(),
     )?;
     for output in ["stdout", "stderr"] {
         fs::write(file(output), "")?;
@@ -67,7 +79,7 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
         return Ok(code);
     }
     let has_timed_out = status.code() == Some(TIMED_OUT.into());
-    Ok(console::conclude(&file("console"), guest, has_timed_out, status)?)
+    Ok(relay::conclude(&file("console"), guest, has_timed_out, status)?)
 }
 
 /// The processor that the guest has for itself. Its kernel and each of its programs are processes that wait
@@ -84,9 +96,196 @@ pub fn processor(lane: usize) -> anyhow::Result<usize> {
 fn settings(guest: &Guest) -> anyhow::Result<OsString> {
     let busybox = programs::find("busybox").context("busybox is missing")?;
     let mut settings = OsString::from("busybox=");
-    settings.push(script::quoted(busybox.as_os_str()));
+    settings.push(relay::quoted(busybox.as_os_str()));
     settings.push("\nshare=");
-    settings.push(script::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
+    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
     settings.push("\n");
     Ok(settings)
+}
+
+/// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
+const SOURCE: &str = "linux-source";
+
+/// What is built in: names of options without `CONFIG_`, and lines of comment.
+const CONFIG: &str = include_str!("uml/linux.config");
+
+/// The options that a test kernel must have.
+const NEEDED: [&str; 4] = ["IP_VS", "NF_TABLES", "DUMMY", "VETH"];
+
+/// How many lines `make` prints, roughly: it differs between versions.
+const STEPS: usize = 1400;
+
+/// How often the progress is printed.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// What building takes.
+const TOOLS: &[Program] = &[
+    Program { name: "make", package: "make" },
+    Program { name: "gcc", package: "gcc" },
+    Program { name: "bc", package: "bc" },
+    Program { name: "bison", package: "bison" },
+    Program { name: "flex", package: "flex" },
+    Program { name: "xz", package: "xz-utils" },
+];
+
+/// The kernel, from the cache or built now.
+///
+/// What was built once is not looked up again, as with a kernel package: later runs need no network and
+/// compare with earlier ones. Other options, or removing the directory from the cache, build it anew.
+pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("User Mode Linux is for x86-64 only");
+    }
+    let cache = cache::directory("uml")?;
+    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
+    if lock.try_lock().is_err() {
+        eprintln!("xtask: waiting for another xtask that builds User Mode Linux");
+        lock.lock().context("waiting for another xtask's build of a kernel")?;
+    }
+    let finished = finished(&cache);
+    if finished.is_file() {
+        return Ok(finished);
+    }
+    programs::ensure(TOOLS)?;
+    eprintln!(
+        "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
+    );
+    eprintln!("xtask: --kernel qemu does without, but without KVM tests then take ten times as long");
+    let started = Instant::now();
+    let building = cache::workplace(&cache)?;
+    let tree = unpacked(&Apt::new(Some(&Suite::Newest), Platform::HERE)?, building.path())?;
+    fs::write(tree.join("options"), options())?;
+    programs::run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
+    check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;
+    let jobs = std::thread::available_parallelism().context("how many processors there are")?;
+    run_with_progress(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
+    let directory = finished.parent().context("a file has a directory")?;
+    fs::create_dir_all(directory)?;
+    fs::rename(tree.join("linux"), &finished).context("moving the kernel to the cache")?;
+    eprintln!("xtask: built in {} s", started.elapsed().as_secs());
+    Ok(finished)
+}
+
+/// Where the kernel is when it has been built.
+fn finished(cache: &Path) -> PathBuf {
+    cache.join(cache::fingerprint(&[CONFIG])).join("linux")
+}
+
+/// The programs that building takes: none if it has been built.
+pub(crate) fn tools() -> anyhow::Result<&'static [Program]> {
+    Ok(if finished(&cache::directory("uml")?).is_file() { &[] } else { TOOLS })
+}
+
+/// Downloads the source package and unpacks what is in it. Returns the directory with the kernel's tree.
+fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
+    apt.download(SOURCE, directory)?;
+    let is_package = |name: &str| Path::new(name).extension() == Some(OsStr::new("deb"));
+    let package = only(directory, is_package)?;
+    programs::run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(directory))?;
+    // Debian has the archive there, Ubuntu in a directory beside the packaging.
+    let sources = directory.join("usr/src");
+    let archive = |place: &Path| only(place, |name| name.starts_with(SOURCE) && name.contains(".tar."));
+    let archive = archive(&sources)
+        .or_else(|_| archive(&only(&sources, |name| name.starts_with(SOURCE) && !name.contains(".tar."))?))?;
+    eprintln!("xtask: unpacking {}", archive.display());
+    programs::run(
+        Command::new("tar").arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(directory),
+    )?;
+    only(directory, |name| name.starts_with(SOURCE) && !is_package(name))
+}
+
+/// The first entry of a directory with such a name.
+fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
+    let mut found = entries(directory)?.into_iter();
+    found
+        .find(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&is_it))
+        .with_context(|| format!("no kernel source in {}", directory.display()))
+}
+
+/// The names in [`CONFIG`].
+fn wanted() -> impl Iterator<Item = &'static str> {
+    CONFIG.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace)
+}
+
+/// [`CONFIG`] as `make` reads it.
+fn options() -> String {
+    wanted().flat_map(|name| ["CONFIG_", name, "=y\n"]).collect()
+}
+
+/// Ends with an error if this configuration, which `make` has written, lacks something needed. Options come
+/// and go with the versions of the kernel, and one that it does not know, or whose dependencies have changed,
+/// `make` leaves out without a word: what is only wanted is printed.
+fn check(config: &str) -> anyhow::Result<()> {
+    let missing = missing(config);
+    if let Some(needed) = NEEDED.iter().find(|needed| missing.contains(needed)) {
+        bail!("this kernel source has no {needed}, or it depends on options that uml.config does not name");
+    }
+    if !missing.is_empty() {
+        eprintln!("xtask: options that this kernel source does not have: {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// What is wanted and not built in.
+fn missing(config: &str) -> Vec<&'static str> {
+    let built_in: HashSet<_> =
+        config.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.strip_suffix("=y")).collect();
+    wanted().filter(|&name| !built_in.contains(name)).collect()
+}
+
+fn make(tree: &Path, arguments: &[&str]) -> Command {
+    let mut make = Command::new("make");
+    make.arg("ARCH=um").args(arguments).current_dir(tree);
+    make
+}
+
+/// Runs `make`, which prints a line for each step, and says now and then how far it is.
+fn run_with_progress(make: &mut Command) -> anyhow::Result<()> {
+    let mut child = make.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting make")?;
+    let mut last = Instant::now();
+    let lines = child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
+    for (number, _) in lines.map_while(Result::ok).enumerate() {
+        if last.elapsed() > PAUSE {
+            eprintln!("xtask: {number} of about {STEPS} steps are done");
+            last = Instant::now();
+        }
+    }
+    let status = child.wait().context("waiting for make")?;
+    if !status.success() {
+        bail!("make failed ({status})");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_a_line_each_and_comments_none() {
+        let options = options();
+        assert!(options.lines().any(|line| line == "CONFIG_IP_VS_TWOS=y"), "{options}");
+        let is_option = |line: &str| {
+            line.strip_prefix("CONFIG_").and_then(|line| line.strip_suffix("=y")).is_some_and(|name| {
+                name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            })
+        };
+        assert_eq!(options.lines().find(|line| !is_option(line)), None);
+    }
+
+    #[test]
+    fn kernel_source_is_refused_only_without_what_is_needed() {
+        let all = options();
+        assert_eq!(missing(&all), [""; 0]);
+        let without =
+            |name: &str| all.replace(&format!("CONFIG_{name}=y\n"), &format!("# CONFIG_{name} is not set\n"));
+        for needed in NEEDED {
+            let error = check(&without(needed)).unwrap_err().to_string();
+            assert!(error.contains(&format!("has no {needed},")), "{error}");
+        }
+        let (without_twos, without_veth) =
+            (without("IP_VS_TWOS"), all.replace("CONFIG_VETH=y", "CONFIG_VETH=m"));
+        assert_eq!((missing(&without_twos), missing(&without_veth)), (vec!["IP_VS_TWOS"], vec!["VETH"]));
+        check(&without_twos).unwrap();
+    }
 }

@@ -1,11 +1,16 @@
-//! This workspace and what cargo builds from it.
+//! This workspace and its compiler, what cargo builds from it or from crates.io, and the commands that its documents show.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+
+use crate::{cache, workspace};
 
 /// The repository's root directory.
 pub fn root() -> PathBuf {
@@ -96,4 +101,80 @@ pub fn myself() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe().context("this program has no file")?;
     let new = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
     Ok(new.unwrap_or(path))
+}
+
+/// The output of `rustc --version`: "rustc 1.90.0 (1159e78c4 2025-09-14)".
+pub fn compiler_version() -> Result<String> {
+    let mut rustc = Command::new("rustc");
+    let output = rustc.arg("--version").current_dir(root()).output().context("starting rustc")?;
+    Ok(String::from_utf8(output.stdout).context("what rustc prints")?.trim().to_owned())
+}
+
+/// Whether it is the version in `rust-toolchain.toml`. Without rustup, which reads that file, it may be another.
+pub fn compiler_is_pinned() -> Result<bool> {
+    let file = "rust-toolchain.toml";
+    let text = fs::read_to_string(root().join(file)).context(file)?;
+    let pinned = text.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
+    Ok(compiler_version()?.split(' ').nth(1) == Some(pinned.context("rust-toolchain.toml has no channel")?))
+}
+
+/// A program on crates.io, at the version that we use.
+pub struct CargoTool {
+    /// The crate, and the program.
+    pub name: &'static str,
+    /// The version, in full.
+    pub version: &'static str,
+    /// What `cargo install` is called with beside.
+    pub arguments: &'static [&'static str],
+}
+
+impl CargoTool {
+    /// Where it is. Cargo installs it once, to the user's cache, for all clones.
+    pub fn installed(&self) -> anyhow::Result<PathBuf> {
+        let Self { name, version, arguments } = self;
+        let directory = cache::directory(&format!("{name}-{version}"))?;
+        let program = directory.join("bin").join(name);
+        if !program.is_file() {
+            eprintln!("xtask: compiling {name} {version} to {}: some minutes, once", directory.display());
+            let mut install = cargo();
+            install.args(["install", "--debug", "--locked", name, "--version", version]).args(*arguments);
+            let status = install.arg("--root").arg(&directory).status().context("starting cargo install")?;
+            ensure!(status.success(), "cargo install {name} failed");
+        }
+        Ok(program)
+    }
+}
+
+/// A command in a document.
+#[derive(Debug)]
+pub struct Shown {
+    /// The document.
+    pub page: PathBuf,
+    /// The words after `cargo xtask`, without quotes and comments.
+    pub words: Vec<String>,
+}
+
+/// Every `cargo xtask` command in README.md, CONTRIBUTING.md, tests/README.md and docs.
+pub fn shown_commands() -> Result<Vec<Shown>> {
+    let root = workspace::root();
+    let mut pages = ["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)).to_vec();
+    for page in fs::read_dir(root.join("docs"))? {
+        pages.push(page?.path());
+    }
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let mut shown = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+        shown.extend(words(&text).map(|words| Shown { page: page.clone(), words }));
+    }
+    Ok(shown)
+}
+
+/// A word with a colon names a fault of `chaos`, as in docs/faults.md.
+fn words(text: &str) -> impl Iterator<Item = Vec<String>> {
+    let commands = text.split("cargo xtask ").skip(1);
+    let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());
+    let commands = commands.filter(|command| !command.contains(": "));
+    commands
+        .map(|command| command.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect())
 }

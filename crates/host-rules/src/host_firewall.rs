@@ -5,10 +5,10 @@
 //! Services off. `accept` in our own table does not help: it ends one base chain, and a drop in another one
 //! is final.
 //!
-//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at the
-//! head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a mark that
-//! our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or what kube-proxy
-//! accepts. Apart from those rules nothing of the host's firewall is ever changed.
+//! [`FirewallChains::closed_chains`] finds the chains that drop, and [`FirewallChains::settle`] puts rules at
+//! the head of such a chain, which accept what [`HostFirewall`](netfilter::HostFirewall) says: packets with a
+//! mark that our own table sets before the host's chains and clears behind them ([`Policy::accept_mark`]), or
+//! what kube-proxy accepts. Apart from those rules nothing of the host's firewall is ever changed.
 //!
 //! # Rules by hand
 //!
@@ -33,40 +33,33 @@
 //! nft insert rule inet filter forward ct state established,related accept comment kube-ipvs
 //! ```
 //!
-//! A comment that begins with `kube-ipvs` says that somebody has taken care of a chain ([`Accepts::ByHand`]),
-//! because what a rule accepts cannot be determined in general. Our own table rejects traffic to a port of a
-//! VIP that is not served, whatever the host accepts.
+//! A comment that begins with `kube-ipvs` says that an operator has taken care of a chain
+//! ([`Accepts::ByHand`]), because what a rule accepts cannot be determined in general. Our own table rejects
+//! traffic to a port of a VIP that is not served, whatever the host accepts.
 
-mod accept;
 mod chain;
-mod closed;
-mod expression;
 mod legacy;
 mod listing;
+mod our_rules;
 mod rule;
-mod wanted;
 mod xt;
 
 use netlink::{Batch, Errno, OperationError, Protocol, Socket};
 
-pub(crate) use accept::OUR_COMMENT;
 pub use chain::{Hook, HostChain, TableFamily};
-pub use closed::{Accepts, ClosedChain, How};
 pub use legacy::{LegacyChains, settling as legacy_settling};
 pub use listing::ListedTable;
-pub use wanted::wants_rules;
+pub(crate) use our_rules::OUR_COMMENT;
+pub use our_rules::{Accepts, ClosedChain, How, wants_rules};
 
 use crate::LegacyError;
-use chain::{BaseChain, Table};
+use chain::BaseChain;
 use netfilter::{
     ACCEPT_MARK_PRIORITIES, Policy,
-    nft::{
-        kernel,
-        message::{self, Message, Nfproto},
-    },
+    nft::message::{self, Message, Nfproto},
 };
+use our_rules::{Accepted, wanted};
 use rule::Rule;
-use wanted::{Accepted, wanted};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -96,15 +89,15 @@ impl Error {
 
 /// The chains of the host's own firewall: those in nf_tables, or those of the old iptables.
 pub trait FirewallChains {
-    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as the policy
-    /// asks for.
+    /// Returns the chains that drop what none of their rules accepts, and whether our rules are in them as
+    /// the policy asks for.
     fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error>;
 
     /// The chains, closed or not, in which a rule of ours is.
     fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error>;
 
-    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it. Returns
-    /// whether that took a change.
+    /// Makes our rules in the chain those that the policy asks for, each once and where packets reach it.
+    /// Returns whether that took a change.
     fn settle(&mut self, chain: &HostChain, policy: &Policy) -> Result<bool, Error>;
 
     /// Makes sure that no rule of ours is in the chain. Returns whether that took a change.
@@ -123,14 +116,14 @@ impl FirewallChains for HostChains {
     fn closed_chains(&mut self, policy: &Policy) -> Result<Vec<ClosedChain>, Error> {
         let judge = |(base, rules): (BaseChain, Vec<Rule>)| {
             let wanted = wanted(policy, &base.chain);
-            closed::judge(base, &rules, &wanted)
+            our_rules::judge(base, &rules, &wanted)
         };
         Ok(self.read()?.into_iter().filter_map(judge).collect())
     }
 
     fn chains_with_our_rules(&mut self) -> Result<Vec<HostChain>, Error> {
         let mut chains = self.read()?;
-        chains.retain(|(_, rules)| rules.iter().any(accept::is_ours));
+        chains.retain(|(_, rules)| rules.iter().any(our_rules::is_ours));
         Ok(chains.into_iter().map(|(base, _)| base.chain).collect())
     }
 
@@ -175,24 +168,24 @@ impl HostChains {
         }
     }
 
-    /// One transaction, which the kernel refuses with ERESTART if anybody has changed nf_tables since the
-    /// rules were read. Whatever our rules were before, packets never find the chain without.
+    /// One transaction, which the kernel refuses with ERESTART if another program has changed nf_tables since
+    /// the rules were read. Whatever our rules were before, packets never find the chain without.
     fn attempt(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
         let operation = if wanted.is_empty() { "remove our rules from" } else { "put our rules into" };
         let cannot = |source| Error::new(format!("{operation} chain {chain}"), source);
-        let generation = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let generation = message::generation(&mut self.socket).map_err(cannot)?;
         let rules = self.rules(chain)?;
-        if accept::is_settled(&rules, wanted) {
+        if our_rules::is_settled(&rules, wanted) {
             return Ok(false);
         }
         let mut batch = Batch::default();
         message::begin(&mut batch, Some(generation));
-        for rule in rules.iter().filter(|rule| accept::is_ours(rule)) {
-            accept::delete(&mut batch, chain, rule);
+        for rule in rules.iter().filter(|rule| our_rules::is_ours(rule)) {
+            our_rules::delete(&mut batch, chain, rule);
         }
         // Each goes to the head, so the first comes last.
         for accepted in wanted.iter().rev() {
-            accept::insert(&mut batch, chain, *accepted);
+            our_rules::insert(&mut batch, chain, *accepted);
         }
         message::end(&mut batch);
         self.socket.transact(&mut batch).map_err(cannot)?;
@@ -203,9 +196,9 @@ impl HostChains {
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let cannot = |source| Error::new("read the host's chains".to_owned(), source);
         for _ in 0..ATTEMPTS {
-            let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+            let before = message::generation(&mut self.socket).map_err(cannot)?;
             let found = self.read_once();
-            if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+            if message::generation(&mut self.socket).map_err(cannot)? == before {
                 return found;
             }
         }
@@ -215,7 +208,7 @@ impl HostChains {
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
         let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = kernel::dump(&mut self.socket, request, chain::decode_chain)
+        let chains = message::dump(&mut self.socket, request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
         for base in chains {
@@ -228,24 +221,20 @@ impl HostChains {
         Ok(found)
     }
 
-    fn tables(&mut self) -> Result<Vec<Table>, Error> {
+    fn tables(&mut self) -> Result<Vec<ListedTable>, Error> {
         let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        kernel::dump(&mut self.socket, request, chain::decode_table)
+        message::dump(&mut self.socket, request, listing::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
     }
 
     /// All tables, ours too, with their chains, in the kernel's order.
     pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
-        let cannot = |source| Error::new("list all tables".to_owned(), source);
-        let request = |kind| message::request(kind, Nfproto::UNSPECIFIED, |_| {});
-        let mut tables = kernel::dump(&mut self.socket, request(Message::GetTable), listing::decode_table)
-            .map_err(cannot)?;
-        for chain in kernel::dump(&mut self.socket, request(Message::GetChain), listing::decode_chain)
-            .map_err(cannot)?
-        {
-            let (family, name) = &chain.table;
-            let table = tables.iter_mut().find(|table| (&table.family, &table.name) == (family, name));
-            if let Some(table) = table {
+        let mut tables = self.tables()?;
+        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
+        let chains = message::dump(&mut self.socket, request, listing::decode_chain)
+            .map_err(|source| Error::new("list all chains".to_owned(), source))?;
+        for chain in chains {
+            if let Some(table) = tables.iter_mut().find(|table| table.lists(&chain)) {
                 table.chains.push(chain);
             }
         }
@@ -257,7 +246,7 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        kernel::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        message::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

@@ -7,31 +7,28 @@
 //!
 //! `leftovers/names.rs` says what is kube-proxy's: chains and sets by their full names, because others have
 //! chains that begin with `KUBE-` too. Of other programs' rules only the jumps into those chains are removed.
-//! A chain that somebody else uses stays, and is reported.
+//! A chain that another program uses stays, and is reported.
 //!
 //! Rules of iptables are either in nf_tables, and are deleted by netlink, or in the tables of the old
 //! iptables, for which the host's own programs are run if they are there.
 
 mod chains;
-mod error;
 mod found;
 mod ipset;
 mod legacy;
 mod names;
 mod nf_tables;
-mod written;
 
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
 use crate::{Backend, legacy::Programs};
-pub use error::Error;
 use found::name_of;
-pub use found::{Leftover, Outcome, Rules, Stayed};
+pub use found::{Error, Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
 use names::{FORWARD, NFTABLES_TABLE, TABLES};
-use netfilter::nft::kernel;
-pub use written::{Translation, has_written};
+use netfilter::nft::message;
+pub use nf_tables::{Translation, has_written};
 
 /// What is removed in addition to ipsets and rules of iptables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +36,8 @@ pub struct Scope {
     /// Whether the tables of the nftables mode are removed too.
     pub nftables_tables: bool,
     /// The families in which KUBE-FORWARD stays. It accepts the answers of pods: if the host's chain FORWARD
-    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop and no rule of ours. With
-    /// `None` it is always removed.
+    /// drops the rest, Services need it. In the old iptables it stays if FORWARD has the policy drop and no
+    /// rule of ours. With `None` it is always removed.
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
 
@@ -200,8 +197,8 @@ impl Leftovers {
 
     fn nftables_table(&mut self, mode: Mode, family: Family, outcome: &mut Outcome) {
         let worked = match mode {
-            Mode::Find => kernel::has_table(&mut self.socket, family, NFTABLES_TABLE),
-            Mode::Remove => kernel::delete_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Find => message::has_table(&mut self.socket, family, NFTABLES_TABLE),
+            Mode::Remove => message::delete_table(&mut self.socket, family, NFTABLES_TABLE),
         };
         match worked {
             Ok(true) => outcome.leftovers.push(Leftover::NftablesTable(family)),

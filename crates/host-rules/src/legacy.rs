@@ -1,15 +1,15 @@
 //! The old iptables (`iptables-legacy`), whose tables are not part of nf_tables.
 //!
-//! The kernel only gives and takes a whole table, by `getsockopt` and `setsockopt` with a special structure, so this is
-//! left to the host's own programs. It is the only place where the daemon runs a program.
+//! The kernel only gives and takes a whole table, by `getsockopt` and `setsockopt` with a special structure,
+//! so this is left to the host's own programs. It is the only place where the daemon runs a program.
 
 use std::{fs, io, process::Command, time::Duration};
 
 use ipvs::Family;
+use program::Bounds;
 
-use crate::program::{self, Bounds};
-
-/// The most that a program may take: `iptables-save` of kube-proxy's 30 rules for each of 10,000 Services prints 30 MB.
+/// The most that a program may take: `iptables-save` of kube-proxy's 30 rules for each of 10,000 Services
+/// prints 30 MB.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(60), output: 256 << 20 };
 
 /// Why the tables of the old iptables could not be read or changed.
@@ -43,7 +43,8 @@ pub enum Error {
     },
 }
 
-/// The names of the tables of a family that are in use, one per line; empty if the kernel has none. Loads nothing.
+/// The names of the tables of a family that are in use, one per line; empty if the kernel has none. Loads
+/// nothing.
 pub(crate) fn tables_in_use(family: Family) -> Result<String, Error> {
     // Of the calling thread's network namespace. `/proc/net` would be that of the process.
     let path = match family {
@@ -64,7 +65,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks for the programs in PATH. `None` if those for the old tables are missing.
+    /// Searches PATH for the programs. `None` if those for the old tables are missing.
     pub(crate) fn find(family: Family) -> Option<Self> {
         let stem = stem(family);
         // The second name may be either kind; before 1.8 it did not say which, and the old kind was the only
@@ -80,7 +81,8 @@ impl Programs {
         run(&self.save, &["-t", table], "")
     }
 
-    /// Does all that is in this input of `iptables-restore --noflush`, or nothing: it replaces a table as a whole.
+    /// Does all that is in this input of `iptables-restore --noflush`, or nothing: it replaces a table as a
+    /// whole.
     pub(crate) fn restore(&self, input: &str) -> Result<(), Error> {
         // Waits for the lock of other iptables programs, but not for ever.
         run(&self.restore, &["-w", "5", "--noflush"], input).map(drop)

@@ -1,5 +1,5 @@
-//! What it takes to add 10,000 virtual servers with 5 real servers each, and to remove them, with and without the
-//! kernel's rate estimation (`net.ipv4.vs.run_estimation`).
+//! What it takes to add 10,000 virtual servers with 5 real servers each, and to remove them, with and without
+//! the kernel's rate estimation (`net.ipv4.vs.run_estimation`).
 //!
 //! Each line is measured in a network namespace of its own. Needs root and ip_vs; a guest is a good place:
 //!

@@ -5,23 +5,19 @@
 )]
 
 mod command;
-mod family;
 mod info;
 pub mod proc_net;
 mod protocol;
 mod real_server;
 mod scheduler;
-mod stats;
 pub mod text;
 mod virtual_server;
 
 pub use command::Command;
-pub use family::Family;
-pub use info::{Info, Timeouts};
-pub use protocol::{Protocol, UnknownProtocol};
+pub use info::{Info, Stats, Timeouts};
+pub use protocol::{Family, Protocol, UnknownProtocol};
 pub use real_server::{Forwarding, ObservedRealServer, RealServer, RealServerAddress, Tunnel, TunnelKind};
 pub use scheduler::{InvalidScheduler, Scheduler};
-pub use stats::Stats;
 pub use virtual_server::{
     ObservedVirtualServer, ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
 };

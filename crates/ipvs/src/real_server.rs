@@ -11,8 +11,8 @@ use crate::Stats;
 
 /// The name of a real server within its virtual server: address and port.
 ///
-/// The kernel compares these and nothing else (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c), so this
-/// struct gets no more fields.
+/// The kernel compares these and nothing else (`ip_vs_lookup_dest` in net/netfilter/ipvs/ip_vs_ctl.c), so
+/// this struct gets no more fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RealServerAddress {
     /// The real server's address.
@@ -35,7 +35,8 @@ pub enum Forwarding {
     /// `IP_VS_CONN_F_MASQ`: the destination address is rewritten, as Kubernetes needs it.
     #[default]
     Masquerade,
-    /// `IP_VS_CONN_F_LOCALNODE`: the real server is this machine. Some kernels report it for a masqueraded one.
+    /// `IP_VS_CONN_F_LOCALNODE`: the real server is this machine. Some kernels report it for a masqueraded
+    /// one.
     Local,
     /// `IP_VS_CONN_F_TUNNEL`: the packet is encapsulated; see [`Tunnel`].
     Tunnel,
@@ -45,7 +46,8 @@ pub enum Forwarding {
     Bypass,
 }
 
-/// How a tunnelled packet is encapsulated: `IPVS_DEST_ATTR_TUN_*` in include/uapi/linux/ip_vs.h, since Linux 5.3.
+/// How a tunnelled packet is encapsulated: `IPVS_DEST_ATTR_TUN_*` in include/uapi/linux/ip_vs.h, since Linux
+/// 5.3.
 ///
 /// ```
 /// use ipvs::{Tunnel, TunnelKind};
@@ -124,12 +126,14 @@ pub struct RealServer {
     pub upper_threshold: u32,
     /// Below this many connections it gets new ones again; at most `upper_threshold`.
     pub lower_threshold: u32,
-    /// The encapsulation, for [`Forwarding::Tunnel`]; of others, for connections that were made when it was one.
+    /// The encapsulation, for [`Forwarding::Tunnel`]; of others, for connections that were made when it was
+    /// one.
     pub tunnel: Tunnel,
 }
 
 impl RealServer {
-    /// A real server of weight 1 without thresholds. For [`Forwarding::Tunnel`], the encapsulation is IP in IP.
+    /// A real server of weight 1 without thresholds. For [`Forwarding::Tunnel`], the encapsulation is IP in
+    /// IP.
     pub const fn new(address: RealServerAddress, forwarding: Forwarding) -> Self {
         Self {
             address,

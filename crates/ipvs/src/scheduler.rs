@@ -1,4 +1,4 @@
-//! Schedulers.
+//! Schedulers, by name, and what their flags are called.
 
 use std::{fmt, str::FromStr};
 
@@ -89,9 +89,9 @@ impl Scheduler {
         std::str::from_utf8(name).unwrap_or_default()
     }
 
-    /// Whether it hashes addresses into a table that it fills with the real servers in the order of the kernel's list:
-    /// two nodes choose alike only if they have them in one order (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_dh.c and
-    /// ip_vs_mh.c).
+    /// Whether it hashes addresses into a table that it fills with the real servers in the order of the
+    /// kernel's list: two nodes choose alike only if they have them in one order
+    /// (net/netfilter/ipvs/ip_vs_sh.c, ip_vs_dh.c and ip_vs_mh.c).
     pub fn is_hashing(&self) -> bool {
         [Self::SH, Self::DH, Self::MH].contains(self)
     }
@@ -139,7 +139,7 @@ impl Scheduler {
     }
 }
 
-/// The name can't be a scheduler's.
+/// A text that cannot be the name of a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be an IPVS scheduler: a name has 1 to 15 lower-case letters, digits, - or _")]
 #[non_exhaustive]

@@ -11,8 +11,8 @@ use crate::{Family, Protocol, Scheduler, Stats};
 
 /// The name of a virtual server that balances one address: protocol, VIP and port.
 ///
-/// The kernel compares these and nothing else (`__ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c), so this
-/// struct gets no more fields.
+/// The kernel compares these and nothing else (`__ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c), so
+/// this struct gets no more fields.
 ///
 /// ```
 /// use ipvs::{Protocol, ServiceAddress};
@@ -36,7 +36,7 @@ impl fmt::Display for ServiceAddress {
     }
 }
 
-/// The name of a virtual server: an address or a firewall mark, as the kernel has it
+/// The name of a virtual server: an address or a firewall mark, as the kernel knows it
 /// (`ip_vs_genl_parse_service` in net/netfilter/ipvs/ip_vs_ctl.c).
 ///
 /// ```
@@ -142,7 +142,7 @@ pub struct VirtualServer {
     pub flags: ServiceFlags,
     /// How long a client stays with its real server, in seconds; 0 unless persistent.
     pub timeout: u32,
-    /// How many leading bits of a client's address persistence looks at: 1..=32 or 1..=128.
+    /// How many leading bits of a client's address persistence compares: 1..=32 or 1..=128.
     pub prefix_length: u8,
     /// The persistence engine, such as `sip`; hardly ever set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,7 @@ impl VirtualServer {
         self
     }
 
-    /// This virtual server, its persistence looking at so many leading bits of a client's address.
+    /// This virtual server, its persistence comparing so many leading bits of a client's address.
     #[must_use]
     pub fn prefix_length(mut self, bits: u8) -> Self {
         self.prefix_length = bits;

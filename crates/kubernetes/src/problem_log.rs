@@ -1,4 +1,4 @@
-//! Problems of objects in the log.
+//! The log of problems of objects.
 
 use rustc_hash::FxHashMap;
 use service::ObjectName;
@@ -6,29 +6,29 @@ use tracing::{debug, info, warn};
 
 use crate::objects::{Decoded, Kind};
 
-/// Logs what is wrong with each object once, and again when that changes.
+/// Logs the problems of each object once, and again when they change.
 #[derive(Debug, Default)]
 pub(crate) struct ProblemLog(FxHashMap<(&'static str, ObjectName), Logged>);
 
-/// What was logged last of an object.
+/// The last line logged about an object.
 #[derive(Debug, Default)]
 struct Logged {
     line: String,
     /// Whether nothing of the object can be used.
     is_skipped: bool,
     /// Whether the object was read since the last list began.
-    is_there: bool,
+    is_listed: bool,
 }
 
 impl ProblemLog {
     /// Starts a list, which reads every object again.
     pub(crate) fn list_begins(&mut self) {
-        self.0.values_mut().for_each(|logged| logged.is_there = false);
+        self.0.values_mut().for_each(|logged| logged.is_listed = false);
     }
 
     /// Forgets the objects that were not read since the list began: they are gone.
     pub(crate) fn list_ends(&mut self) {
-        self.0.retain(|_, logged| logged.is_there);
+        self.0.retain(|_, logged| logged.is_listed);
     }
 
     /// Lists the objects of which nothing can be used, with the reason, in no particular order.
@@ -61,10 +61,10 @@ impl ProblemLog {
     }
 
     fn about(&mut self, kind: &'static str, name: &ObjectName, is_skipped: bool, problems: &[String]) {
-        // Almost every object is sound, and almost none ever had a problem.
+        // Almost no object has a problem, or had one.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
-                info!(namespace = name.namespace(), "{kind} {name} is sound again");
+                info!(namespace = name.namespace(), "{kind} {name} has no problems any more");
             }
             return;
         }
@@ -74,7 +74,7 @@ impl ProblemLog {
         if last.line != line {
             warn!(namespace = name.namespace(), "{line}");
         }
-        *last = Logged { line, is_skipped, is_there: true };
+        *last = Logged { line, is_skipped, is_listed: true };
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
             [
                 format!("WARN Service default/web: in part: {open}"),
                 format!("WARN Service default/web: in part: spec.ports: 7 is not a list; {open}"),
-                "INFO Service default/web is sound again".to_owned(),
+                "INFO Service default/web has no problems any more".to_owned(),
             ]
         );
     }

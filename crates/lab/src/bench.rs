@@ -9,40 +9,36 @@
 
 mod api;
 pub mod case;
-mod cold_sync;
 pub mod data_plane;
 mod endpoint_change;
 pub mod figures;
-mod first_vip;
-mod growth;
 pub mod instructions;
-mod kernel_baseline;
-mod memory;
 mod node;
 pub mod plan;
-mod reconcile;
 mod report;
-mod restart;
 mod rolling_update;
+mod syncs;
 mod tables;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
-
 use case::{Case, Subject};
 use data_plane::processor_clock::{self, Answering};
 pub(crate) use figures::Percentiles;
 use figures::{Figures, Measured};
-use guest::go::control_plane;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::workspace;
-use guest::{Guest, Kernel, KernelArgs, TIMED_OUT};
+use guest::{
+    Guest, Kernel, KernelArgs, TIMED_OUT,
+    go::control_plane,
+    platform::{self, Platform},
+    workspace,
+};
 use report::{Machine, Report};
 use tempfile::TempDir;
 
@@ -121,7 +117,7 @@ fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str]) -> Result<Report> {
     let equipment = Equipment {
         kernel,
         myself: workspace::release_lab()?,
-        kube_ipvs: image_program::build(Platform::HERE)?,
+        kube_ipvs: platform::build_program(Platform::HERE)?,
         kube_proxy: control_plane::kube_proxy()?,
         times: REPEATED,
     };
@@ -227,15 +223,15 @@ impl Case {
 /// Makes a measurement here, as root on a kernel that has IPVS.
 pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
     match subject {
-        Subject::KernelBaseline(binding) => kernel_baseline::measure(size, binding),
-        Subject::ColdSync(program) => cold_sync::measure(size, program),
+        Subject::KernelBaseline(binding) => syncs::kernel_baseline(size, binding),
+        Subject::ColdSync(program) => syncs::cold_sync(size, program),
         Subject::EndpointChange(program, times) => endpoint_change::measure(size, program, times),
-        Subject::Reconcile(binding, times) => reconcile::measure(size, binding, times),
-        Subject::Restart(binding) => restart::measure(size, binding),
-        Subject::Memory(program) => memory::measure(size, program),
-        Subject::FirstVip(binding) => first_vip::measure(size, binding),
+        Subject::Reconcile(binding, times) => syncs::reconcile(size, binding, times),
+        Subject::Restart(binding) => syncs::restart(size, binding),
+        Subject::Memory(program) => syncs::memory(size, program),
+        Subject::FirstVip(binding) => syncs::first_vip(size, binding),
         Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
-        Subject::Growth(binding) => growth::measure(size, binding),
+        Subject::Growth(binding) => syncs::growth(size, binding),
         Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),
     }
 }

@@ -12,24 +12,27 @@ mod scene;
 mod sequence;
 mod traffic;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-
-use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
-use crate::stage::{self, Programs, Stage};
 use catalogue::Own;
-use guest::KernelArgs;
-use guest::workspace;
+use guest::{KernelArgs, workspace};
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::inject_all;
+use serde::{Deserialize, Serialize};
 use traffic::{Traffic, all as all_connections, targets};
+
+use crate::stage::{
+    self, Programs, Stage,
+    objects::{self, Condition, Endpoint, Kind, Write},
+};
 
 /// Pods of the lab. The last one is a client.
 const PODS: u8 = 3;

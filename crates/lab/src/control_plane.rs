@@ -1,8 +1,10 @@
 //! `lab control-plane`: one API server for a command, or for the process that started this one.
 
-use std::ffi::OsString;
-use std::io;
-use std::process::{Command, ExitCode};
+use std::{
+    ffi::OsString,
+    io,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result};
 use guest::go::control_plane;

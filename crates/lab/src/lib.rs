@@ -9,7 +9,6 @@ pub mod chaos;
 pub mod soak;
 
 mod control_plane;
-mod dashboard;
 mod demo;
 mod least_squares;
 mod pictures;
@@ -41,8 +40,6 @@ enum Command {
     Soak(soak::Args),
     /// Draw the pictures of the documents.
     Pictures(pictures::Args),
-    /// Make the picture of the Grafana dashboard.
-    Dashboard(dashboard::Args),
     /// Start an API server for a command.
     ControlPlane(control_plane::Args),
 }
@@ -56,7 +53,6 @@ pub fn run() -> ExitCode {
         Command::Chaos(args) => chaos::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Pictures(args) => pictures::run(&args),
-        Command::Dashboard(args) => dashboard::run(&args),
         Command::ControlPlane(args) => control_plane::run(&args),
     };
     done.unwrap_or_else(|error| {
@@ -67,15 +63,15 @@ pub fn run() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
     #[test]
     fn every_lab_command_that_a_document_shows_parses() {
-        let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures", "dashboard"];
+        let ours = ["demo", "bench", "scale", "chaos", "soak", "pictures"];
         let mut seen = 0;
-        for Shown { page, mut words } in documents::commands().unwrap() {
+        for Shown { page, mut words } in workspace::shown_commands().unwrap() {
             if !ours.contains(&words[0].as_str()) {
                 continue;
             }

@@ -7,16 +7,14 @@
 mod changes;
 mod cluster;
 mod feed;
-mod list;
 mod lists;
 mod storm;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use testkit::kernel_baseline::Size;
-
 use cluster::Cluster;
+use testkit::kernel_baseline::Size;
 
 /// The command line of `cargo xtask scale`.
 #[derive(clap::Args)]

@@ -8,33 +8,33 @@
 //! Services on a fresh node, and no connection may be lost.
 
 mod churn;
-mod endpoint_toggle;
 mod report;
 mod samples;
 mod used;
 mod witness;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-use testkit::daemon::Daemon;
-
-use crate::stage::kernel_state::KernelState;
-use crate::stage::{self, Programs, Stage};
-use churn::{Churn, PODS};
-use endpoint_toggle::{EndpointToggle, VACANT};
-use guest::KernelArgs;
-use guest::workspace;
+use churn::{Churn, EndpointToggle, PODS, VACANT};
+use guest::{KernelArgs, workspace};
 use report::Report;
 use samples::{Sample, Trends};
+use serde::{Deserialize, Serialize};
+use testkit::daemon::Daemon;
 use used::Used;
 use witness::Witness;
+
+use crate::stage::{self, Programs, Stage, kernel_state::KernelState};
 
 /// Services that change.
 const SERVICES: u32 = 300;

@@ -5,30 +5,34 @@ pub(crate) mod kernel_state;
 pub(crate) mod objects;
 pub(crate) mod traffic;
 
-use std::ffi::OsString;
-use std::fmt::Display;
-use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    fmt::Display,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use serde::Serialize;
-use serde_json::Value;
-use testkit::control_plane::ControlPlane;
-use testkit::daemon::{Daemon, eventually_within};
-use testkit::lab::Lab;
-
-use crate::control_plane;
-use guest::api_server;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::workspace;
-use guest::{Guest, Kernel, TIMED_OUT};
+use guest::{
+    Guest, Kernel, TIMED_OUT, api_server,
+    platform::{self, Platform},
+    workspace,
+};
 use kernel_state::KernelState;
 use objects::Write;
+use serde::Serialize;
+use serde_json::Value;
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually_within},
+    lab::Lab,
+};
+
+use crate::control_plane;
 
 /// Guest memory in MiB: etcd's files are in it, too.
 const MEMORY: u32 = 4096;
@@ -49,15 +53,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// kube-ipvs as it is in the container image.
     pub(crate) fn new() -> Result<Self> {
-        Self::with(image_program::build(Platform::HERE)?)
-    }
-
-    /// kube-ipvs as it is in the tests, which is there sooner.
-    pub(crate) fn unoptimised() -> Result<Self> {
-        Self::with(workspace::daemon()?)
-    }
-
-    fn with(kube_ipvs: PathBuf) -> Result<Self> {
+        let kube_ipvs = platform::build_program(Platform::HERE)?;
         let kube_proxy = guest::go::control_plane::kube_proxy()?;
         Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy })
     }

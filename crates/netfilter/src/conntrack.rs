@@ -1,10 +1,11 @@
 //! Stale UDP flows: conntrack sends them where they no longer belong.
 //!
-//! From the first packet on, conntrack remembers for each flow who answers it. A UDP flow has no end, and its
-//! entry lives as long as the client keeps sending: a client that always uses the same port is never routed
-//! anew. IPVS deletes the entries of a removed real server, but only those that it has made itself, and only
-//! in conntrack's default zone (`ip_vs_conn_drop_conntrack` in net/netfilter/ipvs/ip_vs_nfct.c). It leaves
-//! the following entries, whose senders then get no answer, or send to a removed pod:
+//! From the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
+//! end, and its entry lives as long as the client keeps sending: a client that always uses the same port is
+//! never routed anew. IPVS deletes the entries of a removed real server, but only those that it has made
+//! itself, and only in conntrack's default zone (`ip_vs_conn_drop_conntrack` in
+//! net/netfilter/ipvs/ip_vs_nfct.c). It leaves the following entries, whose senders then get no answer, or
+//! send to a removed pod:
 //!
 //! - entries in a zone, which some networks give their pods;
 //! - entries older than the virtual server: they lead to the address itself, and IPVS does not change the
@@ -24,18 +25,18 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 pub use kernel::{Error, KernelConntrack};
 
-/// All clients' flows to some addresses, but for those that are right as they are.
+/// The stale flows to some addresses, of all clients.
 ///
 /// The protocol of the addresses is UDP: flows of any other are never deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StaleFlows(BTreeMap<ServiceAddress, Right>);
+pub struct StaleFlows(BTreeMap<ServiceAddress, Exempt>);
 
-/// The flows to an address that stay.
+/// The flows to an address that are not stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Right {
+struct Exempt {
     /// They are answered by one of these.
     servers: BTreeSet<RealServerAddress>,
-    /// They are masqueraded; otherwise it does not matter.
+    /// They must be masqueraded. If false, both kinds are exempt.
     masqueraded: bool,
 }
 
@@ -44,7 +45,7 @@ struct Right {
 pub struct Flow {
     /// Where it was sent to.
     pub to: ServiceAddress,
-    /// Who answers it: the address itself if nothing was translated.
+    /// The server that answers it: the address itself if nothing was translated.
     pub answered_by: RealServerAddress,
     /// Whether it goes on from another IP than it was sent from.
     pub masqueraded: bool,
@@ -56,19 +57,19 @@ impl StaleFlows {
     pub fn unless_masqueraded(
         addresses: impl IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>,
     ) -> Self {
-        let right = |(to, servers)| (to, Right { servers, masqueraded: true });
-        Self(addresses.into_iter().map(right).collect())
+        let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: true });
+        Self(addresses.into_iter().map(exempt).collect())
     }
 
     /// Adds the flows of another one. Of an address that both have, only those flows stay that both leave.
     pub fn merge(&mut self, other: Self) {
-        for (to, right) in other.0 {
+        for (to, exempt) in other.0 {
             match self.0.entry(to) {
-                Entry::Vacant(entry) => drop(entry.insert(right)),
+                Entry::Vacant(entry) => drop(entry.insert(exempt)),
                 Entry::Occupied(mut entry) => {
                     let both = entry.get_mut();
-                    both.servers.retain(|server| right.servers.contains(server));
-                    both.masqueraded |= right.masqueraded;
+                    both.servers.retain(|server| exempt.servers.contains(server));
+                    both.masqueraded |= exempt.masqueraded;
                 }
             }
         }
@@ -76,8 +77,8 @@ impl StaleFlows {
 
     /// Whether this is a flow to delete.
     pub fn contains(&self, flow: &Flow) -> bool {
-        self.0.get(&flow.to).is_some_and(|right| {
-            !right.servers.contains(&flow.answered_by) || right.masqueraded && !flow.masqueraded
+        self.0.get(&flow.to).is_some_and(|exempt| {
+            !exempt.servers.contains(&flow.answered_by) || exempt.masqueraded && !flow.masqueraded
         })
     }
 
@@ -86,7 +87,7 @@ impl StaleFlows {
         self.0.keys()
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there are no addresses.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -95,8 +96,8 @@ impl StaleFlows {
 /// Addresses, each with the real servers whose flows stay.
 impl FromIterator<(ServiceAddress, BTreeSet<RealServerAddress>)> for StaleFlows {
     fn from_iter<I: IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>>(iter: I) -> Self {
-        let right = |(to, servers)| (to, Right { servers, masqueraded: false });
-        Self(iter.into_iter().map(right).collect())
+        let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: false });
+        Self(iter.into_iter().map(exempt).collect())
     }
 }
 

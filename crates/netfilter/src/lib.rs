@@ -69,10 +69,21 @@
 
 #[cfg(feature = "client")]
 pub mod conntrack;
+mod element;
 #[cfg(feature = "client")]
 pub mod nft;
+mod operation;
+mod policy;
+#[cfg(feature = "client")]
 mod table;
 pub mod tunnel;
+
+pub use element::{
+    AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MasqueradeSet,
+    MaxSegmentSize, TunnelExit,
+};
+pub use operation::Operation;
+pub use policy::{HostFirewall, LocalTraffic, Policy};
 
 #[cfg(feature = "wire")]
 #[doc(hidden)]
@@ -81,8 +92,4 @@ pub use table::wire;
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
     Observed, Ruleset, TunnelCounts, elements, hand_over, uninstall,
-};
-pub use table::{
-    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, HostFirewall, LocalTraffic,
-    MaxSegmentSize, Operation, Policy, TunnelExit,
 };

@@ -1,22 +1,22 @@
-//! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink form (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
+//! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink
+//! form (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
 //!
-//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add a
-//! statement, and an expression if the kernel needs one that is not there.
+//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add
+//! a statement, and an expression if the kernel needs one that is not there.
 //!
-//! What is public serves programs that read and change tables other than ours: [`message`] has the messages and
-//! transactions, [`mod@encode`] and [`decode`] parts of rules, [`kernel`] whole exchanges.
+//! What is public serves programs that read and change tables other than ours: [`message`] has the messages,
+//! transactions and whole exchanges, [`mod@encode`] and [`decode`] parts of rules.
 
-pub mod attribute;
 pub(crate) mod chain;
 pub mod decode;
+pub(crate) mod element;
 pub mod encode;
 pub(crate) mod expression;
-pub mod kernel;
-pub(crate) mod key;
 pub mod message;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
+mod text;
 
 use ipvs::Family;
 

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipvs::Family;
 
-/// The end of the tunnel on every node: packets from others are for it, once our table has seen that they are meant for
-/// a pod of this node. The device has it. Nobody routes there: IPv4 link-local, and an IPv6 range of our own
-/// (RFC 4193; "kubipvs").
+/// The address at the end of the tunnel, the same on every node. Our table makes it the destination of a
+/// packet from another node that is for a pod of this one. The device has it. No network routes it: IPv4
+/// link-local, and an IPv6 range of our own (RFC 4193; "kubipvs").
 pub const fn end(family: Family) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::new(169, 254, 73, 1)),
@@ -30,11 +30,11 @@ pub const fn module(family: Family) -> &'static str {
     }
 }
 
-/// The UDP port of generic UDP encapsulation, as IANA has it.
+/// The UDP port of generic UDP encapsulation, assigned by IANA.
 pub const GUE_PORT: u16 = 6080;
 
-/// The last four bytes of a pod's address, by which a packet that leaves the tunnel is known to be for it: the whole of
-/// an IPv4 address.
+/// The last four bytes of a pod's address, by which a packet that leaves the tunnel is known to be for it:
+/// the whole of an IPv4 address.
 pub const fn address_end(ip: IpAddr) -> Ipv4Addr {
     match ip {
         IpAddr::V4(ip) => ip,

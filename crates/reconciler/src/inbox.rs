@@ -1,5 +1,5 @@
-//! What waits for the writer thread, which takes nothing in while it syncs. Only what the writer has to know is
-//! kept, so that a slow kernel costs no memory.
+//! The inbox of the writer thread, which it empties between syncs. Only what the writer has to know is kept,
+//! so that a slow kernel costs no memory.
 
 mod handle;
 mod pending_changes;
@@ -28,12 +28,12 @@ pub(crate) struct Pending {
     pub(crate) changes: PendingChanges,
     /// The kernel's notifications about kube-ipvs0 and addresses, perhaps of our own work.
     pub(crate) dummy_interface: Changed,
-    /// Whether the kernel has notified of a change of our nf_tables tables by somebody else.
+    /// Whether the kernel has notified of a change of our nf_tables tables by another program.
     pub(crate) tables: bool,
 }
 
-/// The number of VIPs that are kept one by one. It is hardly less than are bound, unless somebody adds and removes
-/// ever different ones; beyond it, kube-ipvs0 is read as a whole.
+/// The number of VIPs that are kept one by one. Hardly more are bound, unless another program adds and
+/// removes ever different ones; beyond it, kube-ipvs0 is read as a whole.
 const MOST_VIPS: usize = 100_000;
 
 impl Inbox {

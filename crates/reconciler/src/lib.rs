@@ -1,49 +1,39 @@
 //! The reconciler decides when to sync, in what order and with which retry.
 //!
-//! One thread writes to the kernel (`writer`). It receives changes through a [`Handle`] and keeps the desired state
-//! and an image of the kernel. When the schedule says so (`schedule`) it compares the two and carries out the plan
-//! (`sync`). A small change compares only what it touched. At the start, when an operator asks and after any doubt
-//! about what the kernel did, the kernel is read anew and everything is compared. Every sync period the image is
-//! compared with the kernel. The node's own addresses are read from the kernel too, and are an input of the desired
-//! state.
+//! One thread writes to the kernel (`writer`). It receives changes through a [`Handle`] and keeps the desired
+//! state and an image of the kernel. When the schedule says so (`schedule`) it compares the two and carries
+//! out the plan (`sync`). A small change compares only what it touched. At the start, when an operator asks
+//! and after any doubt about what the kernel did, the kernel is read anew and everything is compared. Every
+//! sync period the image is compared with the kernel. The node's own addresses are read from the kernel too,
+//! and are an input of the desired state.
 //!
-//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times, until its
-//! last connection has ended; schedulers are changed a few at a time; the virtual servers of NodePorts stay for a
-//! while at an address that the node has lost.
+//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times,
+//! until its last connection has ended; schedulers are changed a few at a time; the virtual servers of
+//! NodePorts stay for a while at an address that the node has lost.
 //!
-//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called after each
-//! sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows that must be deleted
-//! from conntrack.
+//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called
+//! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows
+//! that must be deleted from conntrack.
 
-mod callbacks;
 mod follow;
 mod inbox;
 mod observer;
 mod report;
 mod schedule;
 mod sync;
-mod trigger;
 mod writer;
 
-pub use callbacks::{Callbacks, StaleFlowCallback};
 pub use inbox::{Handle, Stopped, Unanswered};
-pub use observer::{ChangeEvent, ObjectKind, Observer, SyncEvent};
+pub use observer::{Callbacks, ChangeEvent, ObjectKind, Observer, StaleFlowCallback, SyncEvent};
 pub use report::{
-    SyncReport,
-    busy::BusyWith,
-    foreign::ForeignVirtualServers,
-    node_usage::NodeUsage,
-    notice::{Notice, NoticeCallback, Reason},
-    status::{Drain, LastSync, SyncStatus},
-    sync_state::SyncState,
-    sync_stats::{DrainStats, FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
-    virtual_server_owner::VirtualServerOwner,
+    ForeignVirtualServers, SyncReport,
+    service_notices::{Notice, NoticeCallback, Reason},
+    status::{BusyWith, Drain, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner},
+    sync_stats::{FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
 };
-pub use schedule::Timing;
-pub use trigger::Trigger;
+pub use schedule::{Timing, Trigger};
+pub use watcher::DrainStats;
 pub use writer::start;
-
-pub(crate) use report::busy::Busy;
 
 /// The target in the log of plans, one operation per line, at the level DEBUG: `RUST_LOG=plan=debug`.
 pub const PLAN_LOG: &str = "plan";

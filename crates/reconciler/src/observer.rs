@@ -1,15 +1,47 @@
-//! Observers are called after each change and each sync: health checks, metrics and Events are such observers.
+//! What the writer thread calls: observers after each change and each sync, such as health checks, metrics
+//! and Events, and the receivers of notices and stale flows.
 
 use std::{fmt, time::SystemTime};
 
+use netfilter::conntrack::StaleFlows;
 use service::{Change, State};
 
-use crate::{SyncReport, SyncStats};
+use crate::{NoticeCallback, SyncReport, SyncStats};
+
+/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it
+/// must not block.
+pub type StaleFlowCallback = Box<dyn Fn(StaleFlows) + Send>;
+
+/// The functions and observers that the writer thread calls. None of them may block.
+pub struct Callbacks {
+    /// Receives the notices for the owners of Services.
+    pub notices: NoticeCallback,
+    /// Receives the flows that must be deleted from conntrack.
+    pub stale_flows: StaleFlowCallback,
+    /// The observers, such as health checks and metrics, in the order in which they are called.
+    pub observers: Vec<Box<dyn Observer>>,
+}
+
+impl Callbacks {
+    /// Callbacks that do nothing.
+    pub fn none() -> Self {
+        Self { notices: Box::new(drop), stale_flows: Box::new(drop), observers: Vec::new() }
+    }
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
 
 /// Is called after each change and each sync. The writer thread calls it: it must not block.
 pub trait Observer: Send {
-    /// Called when a change from the API server or the directory was applied to the desired state.
-    fn on_change_applied(&mut self, change: ChangeEvent);
+    /// Called when a change from the API server or the directory was applied to the desired state. Most observers need
+    /// only the syncs.
+    fn on_change_applied(&mut self, change: ChangeEvent) {
+        _ = change;
+    }
 
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);
@@ -20,13 +52,14 @@ pub trait Observer: Send {
 pub struct ChangeEvent {
     /// The kind of objects that changed.
     pub kind: ObjectKind,
-    /// The number of objects. A list is one change. The first list comes in parts, and its end has no objects.
+    /// The number of objects. A list is one change. The first list comes in parts, and its end has no
+    /// objects.
     pub objects: usize,
-    /// How many changes of the source this one stands for: changes of the same object that wait are merged into
-    /// the last one.
+    /// How many changes of the source this one stands for: changes of the same object that wait are merged
+    /// into the last one.
     pub changes: usize,
-    /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state or
-    /// completes the lists.
+    /// Whether the next sync has to act on it: both lists are here, and the change affects the desired state
+    /// or completes the lists.
     pub waits: bool,
 }
 
@@ -47,18 +80,11 @@ impl ObjectKind {
     /// Returns the kind of objects in a change, and their number.
     pub(crate) fn from_change(change: &Change) -> (Self, usize) {
         match change {
-            Change::ReplaceServices(services) | Change::InitApplyServices(services) => {
-                (Self::Services, services.len())
-            }
-            Change::InitDoneServices(_) => (Self::Services, 0),
-            Change::ApplyService(_) | Change::DeleteService(_) => (Self::Services, 1),
-            Change::ReplaceSlices(slices) | Change::InitApplySlices(slices) => {
-                (Self::EndpointSlices, slices.len())
-            }
-            Change::InitDoneSlices(_) => (Self::EndpointSlices, 0),
-            Change::ApplySlice(_) | Change::DeleteSlice(_) => (Self::EndpointSlices, 1),
-            Change::ApplyNode(_)
-            | Change::DeleteNode
+            Change::Services(event) => (Self::Services, event.objects()),
+            Change::Slices(event) => (Self::EndpointSlices, event.objects()),
+            Change::Peers(event) => (Self::Peers, event.objects()),
+            Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
+            Change::Node(_)
             | Change::NodeAddresses { .. }
             | Change::UnpackingPeers(_)
             | Change::TunnelledBefore(_)
@@ -68,9 +94,6 @@ impl ObjectKind {
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
             | Change::MissingSchedulers(_) => (Self::Node, 1),
-            Change::ReplacePeers(peers) | Change::InitApplyPeers(peers) => (Self::Peers, peers.len()),
-            Change::InitDonePeers(_) | Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
-            Change::ApplyPeer(_) | Change::DeletePeer(_) => (Self::Peers, 1),
         }
     }
 }
@@ -78,12 +101,13 @@ impl ObjectKind {
 /// A sync that has ended.
 #[derive(Clone, Copy)]
 pub struct SyncEvent<'a> {
-    /// What it did, in words.
+    /// What it did, as text.
     pub report: &'a SyncReport,
-    /// What it did, in numbers.
+    /// What it did, as numbers.
     pub stats: &'a SyncStats,
-    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was done. In a
-    /// complete sync, single operations may still have been refused, or wait for the next sync ([`SyncReport::left`]).
+    /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was
+    /// done. In a complete sync, single operations may still have been refused, or wait for the next sync
+    /// ([`SyncReport::left`]).
     pub complete: bool,
     /// The desired state.
     pub state: &'a State,

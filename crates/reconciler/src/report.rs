@@ -1,26 +1,23 @@
-//! Reports: what a sync did, and how things stand.
+//! Reports: what a sync did, the status, the log and the statistics.
 
-pub(crate) mod busy;
-mod dedup;
-pub(crate) mod foreign;
 pub(crate) mod history;
-pub(crate) mod node_usage;
-pub(crate) mod notice;
-pub(crate) mod problems;
 pub(crate) mod service_notices;
 pub(crate) mod status;
 pub(crate) mod sync_log;
-pub(crate) mod sync_state;
 pub(crate) mod sync_stats;
-pub(crate) mod virtual_server_owner;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
+use ipvs::ServiceAddress;
 use serde::{Deserialize, Serialize};
 use service::seconds;
 use watcher::OperationKind;
 
-use crate::{ForeignVirtualServers, Trigger, sync::PlanOutcome};
+use crate::{Trigger, sync::PlanOutcome};
 
 /// What one sync did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,12 +37,13 @@ pub struct SyncReport {
     pub repairs: Vec<String>,
     /// The foreign virtual servers that were removed: no Service made them.
     pub removed_foreign: ForeignVirtualServers,
-    /// The operations that failed or were put off, each with its cause, one line each, in turn by namespaces; at most
-    /// [`SyncReport::MOST_FAILURES`] of them.
+    /// The operations that failed or were put off, each with its cause, one line each, in turn by namespaces;
+    /// at most [`SyncReport::MOST_FAILURES`] of them.
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
-    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at once.
+    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at
+    /// once.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub left: usize,
@@ -70,7 +68,7 @@ impl SyncReport {
             done: outcome.done.values().sum(),
             done_by_kind: outcome.done.clone(),
             first_done: outcome.first_done.clone(),
-            repairs: outcome.repairs.first.clone(),
+            repairs: outcome.first_repairs.clone(),
             removed_foreign,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
@@ -79,7 +77,8 @@ impl SyncReport {
         }
     }
 
-    /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed lease.
+    /// Whether the kernel reported something that was as desired: an echo of our own work, or a renewed
+    /// lease.
     pub fn is_echo(&self) -> bool {
         self.trigger.is_from_kernel() && !self.full && self.done == 0 && self.failed == 0
     }
@@ -99,25 +98,13 @@ impl SyncReport {
 
     /// The report of a sync that did nothing.
     pub fn empty(trigger: Trigger) -> Self {
-        Self {
-            trigger,
-            full: false,
-            done: 0,
-            done_by_kind: BTreeMap::new(),
-            first_done: Vec::new(),
-            repairs: Vec::new(),
-            removed_foreign: ForeignVirtualServers::default(),
-            failures: Vec::new(),
-            failed: 0,
-            left: 0,
-            took: Duration::ZERO,
-        }
+        Self::new(trigger, false, &PlanOutcome::default(), ForeignVirtualServers::default(), Duration::ZERO)
     }
 
     /// The answer to an operator who asks for a sync before there is anything to sync to.
     pub(crate) fn not_ready() -> Self {
         Self {
-            failures: vec!["not yet: the lists of Services and EndpointSlices have not arrived".into()],
+            failures: vec!["not synced: the lists of Services and EndpointSlices have not arrived".into()],
             failed: 1,
             ..Self::empty(Trigger::Forced)
         }
@@ -149,4 +136,67 @@ pub(crate) fn add_counts<K: Ord>(counts: &mut BTreeMap<K, usize>, more: BTreeMap
 pub(crate) fn add_first(lines: &mut Vec<String>, more: Vec<String>, most: usize) {
     let room = most.saturating_sub(lines.len());
     lines.extend(more.into_iter().take(room));
+}
+
+/// Virtual servers that no Service made. `Display` names the first of them, and counts the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignVirtualServers {
+    /// How many.
+    pub count: usize,
+    /// The first of them; at most [`ForeignVirtualServers::MOST_NAMED`].
+    pub first: Vec<ServiceAddress>,
+}
+
+impl ForeignVirtualServers {
+    /// How many are named.
+    pub const MOST_NAMED: usize = 5;
+
+    /// Adds more of them.
+    pub(crate) fn extend(&mut self, more: &Self) {
+        self.count += more.count;
+        let room = Self::MOST_NAMED.saturating_sub(self.first.len());
+        self.first.extend(more.first.iter().take(room));
+    }
+}
+
+/// Names the first in the order of their addresses.
+impl<'a> FromIterator<&'a ServiceAddress> for ForeignVirtualServers {
+    fn from_iter<I: IntoIterator<Item = &'a ServiceAddress>>(addresses: I) -> Self {
+        let addresses: BTreeSet<_> = addresses.into_iter().collect();
+        Self {
+            count: addresses.len(),
+            first: addresses.into_iter().take(Self::MOST_NAMED).copied().collect(),
+        }
+    }
+}
+
+impl fmt::Display for ForeignVirtualServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named: Vec<_> = self.first.iter().map(ToString::to_string).collect();
+        f.write_str(&named.join(", "))?;
+        match self.count.saturating_sub(named.len()) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+
+    use super::*;
+
+    fn at(port: u16) -> ServiceAddress {
+        ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port }
+    }
+
+    #[test]
+    fn the_first_are_named_and_the_rest_is_counted() {
+        let mut found: ForeignVirtualServers = [at(2), at(1)].iter().collect();
+        assert_eq!(found.to_string(), "TCP 192.0.2.7:1, TCP 192.0.2.7:2");
+        found.extend(&(3..10).map(at).collect::<Vec<_>>().iter().collect());
+        assert_eq!((found.count, found.first.len()), (9, 5));
+        assert!(found.to_string().ends_with("TCP 192.0.2.7:5 and 4 more"), "{found}");
+    }
 }

@@ -1,19 +1,81 @@
-//! When to sync. Nothing here reads a clock: the caller passes the time.
+//! When to sync, and why. Nothing here reads a clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-use crate::Trigger;
+use serde::{Deserialize, Serialize};
+
+/// Why a sync ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// Both lists have arrived: the first sync.
+    Start,
+    /// The API server or the directory reported a change.
+    Change,
+    /// The sync period was over.
+    Period,
+    /// The kernel reported a change of kube-ipvs0, its addresses or our routes.
+    KernelEvent,
+    /// The kernel reported that another program changed our nf_tables tables.
+    TablesChanged,
+    /// The kernel reported that the node got or lost an address, or the grace period of a lost one has ended.
+    NodeAddresses,
+    /// An earlier sync failed in part.
+    Retry,
+    /// An operator requested it.
+    Forced,
+    /// Draining real servers were due for a check.
+    Drain,
+    /// The previous sync had no time for everything, or deferred changes of schedulers or the verification of
+    /// what the start has adopted.
+    Continue,
+}
+
+impl Trigger {
+    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync
+    /// compares the image with the kernel; the other syncs trust the image.
+    pub(crate) fn reads_everything(self) -> bool {
+        matches!(self, Self::Start | Self::Forced)
+    }
+
+    /// Whether the sync checks the whole kernel.
+    pub(crate) fn is_full(self) -> bool {
+        self.reads_everything() || self == Self::Period
+    }
+
+    /// Whether the sync retries what failed, also while there is more to do.
+    pub(crate) fn retries(self) -> bool {
+        self.is_full() || self == Self::Retry
+    }
+
+    /// Whether a notification of the kernel is the reason.
+    pub(crate) fn is_from_kernel(self) -> bool {
+        matches!(self, Self::KernelEvent | Self::TablesChanged | Self::NodeAddresses)
+    }
+
+    /// Ranks the reasons: a sync does everything that a sync of a lower rank would do.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Self::Drain | Self::Continue => 0,
+            Self::Change | Self::Retry => 1,
+            Self::NodeAddresses => 2,
+            Self::KernelEvent | Self::TablesChanged => 3,
+            Self::Period | Self::Start => 4,
+            Self::Forced => 5,
+        }
+    }
+}
 
 /// The first wait after a failed sync; it doubles up to the sync period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what another
-/// program removed is missed at once. It is not zero because two programs that undo each other's work must not
-/// run in a tight loop.
+/// The pause between the last sync and a repair, whatever `minSyncPeriod` says. It is short because what
+/// another program removed is missed at once. It is not zero because two programs that undo each other's work
+/// must not run in a tight loop.
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile packets that found
-/// no scheduler are sent again, and other changes are served.
+/// The pause between two syncs that change schedulers, or verify what the start has adopted. Meanwhile
+/// packets that found no scheduler are sent again, and other changes are served.
 const CONTINUE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The times that decide when to sync, and how long a real server may drain.
@@ -24,80 +86,82 @@ pub struct Timing {
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
     /// change after a quiet time is not delayed.
     pub min_sync_period: Duration,
-    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and its
-    /// connections are cut off. `None`: it stays until the last connection has ended.
+    /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
+    /// its connections are cut off. `None`: it stays until the last connection has ended.
     pub drain_timeout: Option<Duration>,
-    /// When IPVS forgets an idle TCP connection. So long a tunnel that nobody asks for any more may have some.
+    /// When IPVS forgets an idle TCP connection. For as long, a tunnel that no Service needs any more may
+    /// have some.
     pub tcp_timeout: Duration,
 }
 
 impl Timing {
-    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in net/netfilter/ipvs/ip_vs_proto_tcp.c).
+    /// The kernel's own timeout of idle TCP connections (`tcp_timeouts` in
+    /// net/netfilter/ipvs/ip_vs_proto_tcp.c).
     pub const TCP_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 }
 
-/// How much of the kernel a sync checked.
+/// The operations and readings that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadScope {
-    /// Everything.
-    Everything,
-    /// The part that its trigger asked for.
-    Part,
-    /// Nothing: the kernel could not be read.
-    Nothing,
+pub(crate) enum Failures {
+    /// None.
+    None,
+    /// Some, all of which the sync has tried.
+    Tried,
+    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to
+    /// be done.
+    Waiting,
+}
+
+/// The work that a sync has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// None.
+    None,
+    /// Deferred work that can be done soon.
+    Deferred,
+    /// What it had no time for: the next sync goes on at once.
+    Interrupted,
 }
 
 /// How a sync ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncEnd {
-    /// How much of the kernel it checked.
-    pub(crate) read: ReadScope,
-    /// Whether an operation or a reading failed.
-    pub(crate) failed: bool,
-    /// Whether it deferred work that can be done soon.
-    pub(crate) unfinished: bool,
-    /// Whether it had no time for all that was to be done: the next sync goes on at once.
-    pub(crate) interrupted: bool,
+    /// Whether it checked the whole kernel.
+    pub(crate) full: bool,
+    /// Whether the kernel could not be read.
+    pub(crate) unread: bool,
+    pub(crate) failures: Failures,
+    pub(crate) rest: Rest,
     /// When draining real servers or lost addresses must be checked, and for which of the two.
     pub(crate) next_check: Option<(Instant, Trigger)>,
 }
 
 /// Collects reasons to sync and says when the next sync is due.
 ///
-/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a repair
-/// waits for [`REPAIR_PAUSE`] only.
+/// Reasons that arrive while another one waits share one sync. A forced sync does not wait at all, and a
+/// repair waits for [`REPAIR_PAUSE`] only.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     timing: Timing,
     wanted: Option<Trigger>,
-    last_end: Option<Instant>,
+    /// When the last sync ended, and how.
+    last: Option<(Instant, SyncEnd)>,
     last_full_end: Option<Instant>,
+    /// How many attempts have failed in a row.
     failures: u32,
-    unread: bool,
-    unfinished: bool,
-    interrupted: bool,
-    next_check: Option<(Instant, Trigger)>,
+    /// When what failed is tried again.
+    retry: Option<Instant>,
 }
 
 impl Schedule {
     pub(crate) fn new(timing: Timing) -> Self {
-        Self {
-            timing,
-            wanted: None,
-            last_end: None,
-            last_full_end: None,
-            failures: 0,
-            unread: false,
-            unfinished: false,
-            interrupted: false,
-            next_check: None,
-        }
+        Self { timing, wanted: None, last: None, last_full_end: None, failures: 0, retry: None }
     }
 
     /// Requests a sync as soon as the pause after the last one allows. The most thorough reason is kept.
     pub(crate) fn request(&mut self, trigger: Trigger) {
         self.wanted = Some(match self.wanted {
-            Some(earlier) if earlier.thoroughness() >= trigger.thoroughness() => earlier,
+            Some(earlier) if earlier.rank() >= trigger.rank() => earlier,
             _ => trigger,
         });
     }
@@ -105,21 +169,24 @@ impl Schedule {
     /// Records the end of a sync.
     pub(crate) fn sync_ended(&mut self, now: Instant, sync: SyncEnd) {
         self.wanted = None;
-        self.last_end = Some(now);
-        if sync.read == ReadScope::Everything {
+        self.last = Some((now, sync));
+        if sync.full {
             self.last_full_end = Some(now);
         }
-        self.failures = if sync.failed { self.failures.saturating_add(1) } else { 0 };
-        self.unread = sync.read == ReadScope::Nothing;
-        self.unfinished = sync.unfinished;
-        self.interrupted = sync.interrupted;
-        self.next_check = sync.next_check;
+        match sync.failures {
+            Failures::None => (self.failures, self.retry) = (0, None),
+            Failures::Waiting if self.retry.is_some() => {}
+            Failures::Tried | Failures::Waiting => {
+                self.failures = self.failures.saturating_add(1);
+                self.retry = Some(now + self.retry_delay());
+            }
+        }
     }
 
     /// Returns when the next sync is due, and why. A time in the past means now. Before the first sync, every
     /// request is due at once.
     pub(crate) fn next_sync(&self, now: Instant) -> Option<(Instant, Trigger)> {
-        let Some(last_end) = self.last_end else {
+        let Some((last_end, last)) = self.last else {
             return self.wanted.map(|trigger| (now, trigger));
         };
         let asked = self.wanted.map(|trigger| {
@@ -130,15 +197,19 @@ impl Schedule {
             };
             (last_end + pause, trigger)
         });
-        let retry = (self.failures > 0).then(|| (last_end + self.retry_delay(), Trigger::Retry));
-        let pause = CONTINUE_PAUSE.max(self.timing.min_sync_period);
-        let pause = if self.interrupted { Duration::ZERO } else { pause };
-        let proceed = (self.interrupted || self.unfinished).then(|| (last_end + pause, Trigger::Continue));
-        let check = self.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
+        let retry = self.retry.map(|due| (due, Trigger::Retry));
+        let pause = match last.rest {
+            Rest::None => None,
+            Rest::Deferred => Some(CONTINUE_PAUSE.max(self.timing.min_sync_period)),
+            Rest::Interrupted => Some(Duration::ZERO),
+        };
+        let proceed = pause.map(|pause| (last_end + pause, Trigger::Continue));
+        let check = last.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
         // Syncs that read only a part must not put off the one that reads everything.
         let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
-        // After a failed reading the period waits for the retry, so that the kernel is not read without a pause.
-        let period = retry.filter(|_| self.unread).map_or(period, |(due, _)| period.max(due));
+        // After a failed reading the period waits for the retry, so that the kernel is not read without a
+        // pause.
+        let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
         let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);
         match soonest {

@@ -1,44 +1,49 @@
 //! One sync: read what must be read, compare, carry out.
 
 mod apply;
-mod bisect;
-mod blocked;
-mod converge;
-mod deep_verify;
-#[cfg(test)]
-mod faults;
 mod outcome;
 mod pace;
+mod pass;
 mod portions;
-mod reading;
+mod read;
 mod rotation;
+#[cfg(test)]
+mod tests;
 mod transactions;
 
 use std::{
     collections::BTreeSet,
+    mem,
     net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
 use service::{Change, Dirty, State};
-use tracing::trace_span;
-use watcher::{Kernel, Observed, Ownership, Plan, ReadError, diff_everything};
+use tracing::{debug, trace_span};
+use watcher::{
+    Draining, Drift, Kernel, Observed, Operation, Ownership, Plan, ReadError, departing_real_servers, diff,
+    differing,
+};
 
-pub(crate) use self::{converge::SyncResult, outcome::PlanOutcome, pace::Slice};
+pub(crate) use self::{outcome::PlanOutcome, pace::Slice, pass::SyncResult};
 
 use self::{
-    deep_verify::{Adopted, DeepVerify},
     pace::Pace,
-    portions::{PORTION, Waiting},
-    reading::Reread,
+    pass::Pass,
+    portions::{PORTION, Portion, Waiting, portions},
+    read::{Adopted, DeepVerify, Reading},
 };
 use crate::{
-    ForeignVirtualServers, Trigger,
+    ForeignVirtualServers, PLAN_LOG, Trigger,
     follow::{
-        draining::Draining, lost_addresses::LostAddresses, missing_tunnels::MissingTunnels,
-        repairs::Unrepaired, schedulers, stale_flows::Rerouted, tunnels_in_use::TunnelsInUse,
+        Unrepaired,
+        lost_addresses::LostAddresses,
+        schedulers,
+        stale_flows::Rerouted,
+        tunnels::{MissingTunnels, TunnelsInUse},
     },
 };
 
@@ -53,18 +58,21 @@ pub(crate) struct Reconciler {
     deep_verify: DeepVerify,
     /// Which virtual servers the syncs after the start verify in every detail.
     adopted: Adopted,
-    /// What the next sync must look at: what has changed since the last one, and what failed or was left in it.
+    /// The keys that the next sync compares: those that have changed since the last one, and those that
+    /// failed or were left in it.
     dirty: Dirty,
-    /// Virtual servers whose second look has been put off.
-    again: BTreeSet<ServiceAddress>,
-    /// What others wait for behind costlier Services.
+    /// Operations that failed while there was more to do: they wait for their retry.
+    failures: Vec<(Operation, Arc<str>)>,
+    /// Virtual servers whose recheck has been put off.
+    rechecks: BTreeSet<ServiceAddress>,
+    /// For how long keys have been put off behind others.
     waiting: Waiting,
     /// How fast the kernel is.
     pace: Pace,
     /// How many operations a portion has.
     portion: usize,
-    /// Where the image may be wrong since the last sync.
-    reread: Reread,
+    /// The parts of the kernel of which a change was reported since the last sync.
+    reported: Drift,
     draining: Draining,
     lost_addresses: LostAddresses,
     schedulers: schedulers::SchedulerProbes,
@@ -78,20 +86,20 @@ pub(crate) struct Reconciler {
     unrepaired: Unrepaired,
     /// Changes whose stale UDP flows are not handed on yet.
     rerouted: Rerouted,
-    /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows that they
-    /// take from other programs is not complete. Reset when no table waits.
+    /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows
+    /// that they take from other programs is not complete. Reset when no table waits.
     deferrals_left: u32,
 }
 
-/// How many failed syncs defer the rules of a new table. After that, waiting does not help, and the rest of the family
-/// needs them.
+/// How many failed syncs defer the rules of a new table. After that, waiting does not help, and the rest of
+/// the family needs them.
 const MAX_DEFERRALS: u32 = 2;
 
-/// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual server
-/// a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a lease is lost
-/// and regained, the address is back within seconds. Meanwhile nothing from outside is led to them; but what this node
-/// itself sends there meets them, also where another node has the address by now (`ip_vs_in_hook` in
-/// net/netfilter/ipvs/ip_vs_core.c asks in output for the destination only).
+/// How long the virtual servers of NodePorts stay at an address that the node has lost. Without its virtual
+/// server a connection is reset, but TCP bears a gap: when a network manager sets an interface up anew, or a
+/// lease is lost and regained, the address is back within seconds. Meanwhile no packet from outside reaches
+/// them; but packets that this node itself sends there do, also if another node has the address by now
+/// (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c checks only the destination in output).
 const LOST_ADDRESS_GRACE: Duration = Duration::from_secs(30);
 
 impl Reconciler {
@@ -110,11 +118,12 @@ impl Reconciler {
             deep_verify: DeepVerify::default(),
             adopted: Adopted::default(),
             dirty: Dirty::default(),
-            again: BTreeSet::new(),
+            failures: Vec::new(),
+            rechecks: BTreeSet::new(),
             waiting: Waiting::default(),
             pace: Pace::default(),
             portion: PORTION,
-            reread: Reread::default(),
+            reported: Drift::default(),
             draining,
             lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
             schedulers: schedulers::SchedulerProbes::default(),
@@ -160,7 +169,9 @@ impl Reconciler {
 
     /// Whether something waits for the next sync; before the first one, everything does.
     pub(crate) fn is_behind(&self) -> bool {
-        self.state.synced() && !self.unrepaired.has_adopted() || !self.dirty.is_empty()
+        self.state.synced() && !self.unrepaired.has_adopted()
+            || !self.dirty.is_empty()
+            || !self.failures.is_empty()
     }
 
     /// Applies a change to the desired state, and returns whether it affects anything.
@@ -174,76 +185,79 @@ impl Reconciler {
         any
     }
 
-    /// Handles a notification of the kernel about links and addresses, and returns the reason to sync, if there is
-    /// one. The kernel reports our own changes too: only what differs from the image is a reason. Without an image
-    /// everything will be read anyway.
+    /// Handles a notification of the kernel about links and addresses, and returns the reason to sync, if
+    /// there is one. The kernel reports our own changes too: only what differs from the image is a reason.
+    /// Without an image everything will be read anyway.
     pub(crate) fn on_link_event(&mut self, changed: &Changed) -> Option<Trigger> {
         let image = self.image.as_ref()?;
         let differs = |(vip, bound): (&IpAddr, &bool)| image.dummy_interface.bound.contains(vip) != *bound;
-        self.reread.node_addresses |= changed.node_addresses;
-        if changed.everything || changed.vips.iter().any(differs) {
-            self.reread.links = true;
+        let trigger = if changed.everything || changed.vips.iter().any(differs) {
             Some(Trigger::KernelEvent)
         } else {
             changed.node_addresses.then_some(Trigger::NodeAddresses)
-        }
+        };
+        self.reported.links |= trigger.is_some();
+        trigger
     }
 
     /// Handles a notification that another program has changed our tables, and returns the reason to sync.
     pub(crate) fn on_table_event(&mut self) -> Option<Trigger> {
         self.image.as_ref()?;
-        self.reread.tables = true;
+        self.reported.tables = true;
         Some(Trigger::TablesChanged)
     }
 
-    /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps to remove
-    /// the differences: a few schedulers at a time, a real server that drains first.
+    /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps
+    /// to remove the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
         // The kernel reports changed addresses as well, and a sync follows.
         let mut dirty = Dirty::default();
         let read = self.read_anew(false, &mut dirty);
         self.dirty.merge(dirty);
-        let (mut observed, now) = (read?, Instant::now());
-        for of in self.draining.virtual_servers() {
-            self.draining.expired(&of, now).for_each(|server| observed.expire(&of, &server));
-        }
-        Ok(diff_everything(&self.state, &observed, &self.ownership))
+        let observed = read?;
+        self.draining.expire(Instant::now());
+        Ok(self.diff(&observed, &differing(&self.state, &observed, &self.ownership)))
     }
 
-    /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic sync removes.
+    /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic
+    /// sync removes.
     pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, ipvs::Error> {
         let in_use = self.image.iter().flat_map(schedulers::used_schedulers);
         probe_scheduler(&mut *self.kernel.ipvs, scheduler, in_use)
     }
 
-    /// Reads what must be read, compares, and carries out the plan until the slice is over.
+    /// Reads what must be read, and carries out what differs portion by portion, until the slice is over.
     pub(crate) fn sync(&mut self, trigger: Trigger, slice: &Slice<'_>) -> SyncResult {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        let reread = std::mem::take(&mut self.reread);
-        // The image is put back at the end: if anything fails before, the next sync reads everything.
-        let image = self.image.take().filter(|_| !trigger.reads_everything());
-        self.add_due(trigger, image.is_some(), &mut dirty);
-        let read = trace_span!("read").in_scope(|| self.read(image, trigger, reread, &mut dirty));
-        let mut synced = match read {
-            Ok(mut reading) => {
-                let drift = std::mem::take(&mut reading.drift);
-                self.unrepaired.add(&drift, &dirty);
-                dirty.merge(drift);
-                self.converge(reading, &dirty, trigger, slice)
-            }
-            Err(error) => {
-                self.draining.postpone_due(Instant::now());
-                // The keys were not compared: the next sync compares them.
-                self.dirty.merge(dirty);
-                SyncResult { outcome: PlanOutcome::unread(&error), ..SyncResult::default() }
-            }
+        let mut dirty = self.take_dirty(trigger);
+        let read = trace_span!("read").in_scope(|| self.read(trigger, &mut dirty));
+        let Reading { image, full, drift } = match read {
+            Ok(reading) => reading,
+            Err(error) => return self.end_unread(&error, dirty),
         };
-        self.unrepaired.retain(&self.dirty);
-        let cut_off = synced.outcome.cut_off.iter().map(|(_, connections)| connections).sum();
-        synced.stats.failures = std::mem::take(&mut synced.outcome.failure_counts);
-        synced.stats.drains = self.draining.take_stats(cut_off);
-        synced.stats.programmed = self.image.as_ref().map(Into::into);
-        synced
+        self.unrepaired.add(&drift, &dirty);
+        dirty.merge(drift);
+        // Those that failed are compared again now.
+        self.failures.retain(|(failed, _)| failed.key().is_none_or(|key| !dirty.contains(&key)));
+
+        let most = self.portion.min(self.pace.portion());
+        let portions = portions(&dirty, &self.state, &image, &self.waiting, most);
+        let mut pass = Pass::new(image, full, self.deferrals_left > 0, trigger, slice);
+        pass.rechecks = mem::take(&mut self.rechecks);
+        self.failures.iter().for_each(|(failed, _)| pass.failed.add(failed, &pass.image));
+        slice.begin();
+        for portion in portions {
+            self.carry_out(portion, &mut pass);
+        }
+        // Keys that need a scheduler that has turned out to be missing: their elements are there by now.
+        let changed = mem::take(&mut pass.changed);
+        self.carry_out(Portion::from(changed), &mut pass);
+        // What nothing needs any more goes only when all that is needed is there: a removed real server stays
+        // in the kernel for two minutes, and each one that is added meanwhile is compared with all of those
+        // (`ip_vs_trash_get_dest` in net/netfilter/ipvs/ip_vs_ctl.c).
+        for portion in pass.begin_rechecks(self.portion) {
+            trace_span!("recheck").in_scope(|| self.carry_out(portion, &mut pass));
+        }
+        self.end(pass)
     }
 
     /// Syncs without an interruption by arriving inputs.
@@ -252,9 +266,55 @@ impl Reconciler {
         self.sync(trigger, &Slice::new(&|| false))
     }
 
-    /// Adds what is dirty because it is time: what an operator asks to try again, lost addresses, drains.
-    fn add_due(&mut self, trigger: Trigger, has_image: bool, dirty: &mut Dirty) {
+    /// Compares a portion with the image, and carries out the plan. After the end of the slice it is put off.
+    fn carry_out(&mut self, portion: Portion, pass: &mut Pass<'_>) {
+        if portion.is_empty() {
+            return;
+        }
+        if pass.is_over() {
+            return pass.put_off(portion);
+        }
+        let dirty: Dirty = portion.keys().collect();
+        if let Err(error) = self.read_real_servers(&dirty.virtual_servers, pass) {
+            pass.outcome.fail_to_read(&error);
+            return pass.put_off(portion);
+        }
+        pass.begun.extend(portion.groups);
+        let mut plan = self.diff(&pass.image, &dirty);
+        if !pass.is_recheck && self.probe_schedulers_of(&plan, pass) {
+            plan = self.diff(&pass.image, &dirty);
+        }
+        let scheduler_changes = &mut pass.scheduler_changes_left;
+        pass.deferred.extend(schedulers::defer_changes(&mut plan, &pass.image, scheduler_changes));
+        self.rotate(&mut plan);
+        if !pass.is_recheck {
+            debug!(target: PLAN_LOG, trigger = ?pass.trigger, operations = plan.len(), "plan");
+        }
+        pass::warn_of_foreign(&plan);
+
+        self.apply(&plan, pass);
+        let Pass { rechecks, outcome, .. } = &*pass;
+        let is_done = |of: &&_| !rechecks.contains(*of) && !outcome.left.virtual_servers.contains(*of);
         let now = Instant::now();
+        for of in dirty.virtual_servers.iter().filter(is_done) {
+            self.draining.update(*of, departing_real_servers(&self.state, &pass.image, of), now);
+        }
+        let wanted = dirty.virtual_servers.iter().filter_map(|address| self.state.virtual_server(address));
+        pass.image.virtual_servers.share(wanted);
+    }
+
+    fn diff(&self, image: &Observed, dirty: &Dirty) -> Plan {
+        let compare = || diff(&self.state, image, dirty, &self.ownership, &self.draining);
+        trace_span!("compare").in_scope(compare)
+    }
+
+    /// Takes what is dirty, and adds what is because it is time: failures, what an operator asks to try
+    /// again, lost addresses, drains.
+    fn take_dirty(&mut self, trigger: Trigger) -> Dirty {
+        let (mut dirty, now) = (mem::take(&mut self.dirty), Instant::now());
+        if trigger.retries() {
+            dirty.extend(self.failures.drain(..).filter_map(|(failed, _)| failed.key()));
+        }
         if trigger == Trigger::Forced {
             // The operator may have loaded a module.
             self.schedulers = schedulers::SchedulerProbes::default();
@@ -265,10 +325,12 @@ impl Reconciler {
         if self.lost_addresses.expire(now) {
             dirty.merge(self.state.apply(self.lost_addresses.to_change()));
         }
-        if has_image && trigger != Trigger::Period {
-            dirty.virtual_servers.extend(self.draining.due(now));
-        } else {
+        self.draining.expire(now);
+        if self.image.is_none() || trigger.is_full() {
             dirty.virtual_servers.extend(self.draining.virtual_servers());
+        } else {
+            dirty.virtual_servers.extend(self.draining.due(now));
         }
+        dirty
     }
 }

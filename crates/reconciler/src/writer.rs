@@ -2,41 +2,43 @@
 
 use std::{
     cmp::Reverse,
-    io, iter,
+    io, iter, mem,
+    net::IpAddr,
     ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::{Instant, SystemTime},
 };
 
-use service::{Change, State, in_turn, one_line};
+use ipvs::{Scheduler, SchedulerSupport};
+use service::{AddressExplanation, Change, Event, Explanation, ObjectName, State, in_turn, one_line};
 use tracing::{field::Empty, trace_span};
-use watcher::{Kernel, Ownership, Plan};
+use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
     SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
-    follow::{draining::Draining, tunnels_in_use::TunnelsInUse},
+    follow::tunnels::TunnelsInUse,
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
-        busy::BusyLog,
         history::History,
-        problems::{count_problems, problems},
         service_notices::ServiceNotices,
-        sync_log::SyncLog,
+        status::{count_problems, problems},
+        sync_log::{BusyLog, SyncLog},
     },
-    schedule::{ReadScope, Schedule, SyncEnd},
+    schedule::{Failures, Rest, Schedule, SyncEnd},
     sync::{Reconciler, Slice, SyncResult},
 };
 
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
 
-/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for long.
+/// How many trigger times are kept for the next complete sync at most, should the kernel be unreadable for
+/// long.
 const MAX_TRIGGER_TIMES: usize = 10_000;
 
-/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state then
-/// stays as it is, so that traffic goes on.
+/// Starts the writer thread. It ends on [`Handle::stop`], or when every handle is dropped. The kernel's state
+/// then stays as it is, so that traffic goes on.
 pub fn start(
     state: State,
     kernel: Kernel,
@@ -71,7 +73,8 @@ pub fn start(
     Ok((handle, thread))
 }
 
-struct Writer {
+/// What the writer thread owns.
+pub(crate) struct Writer {
     inbox: Inbox,
     reconciler: Reconciler,
     schedule: Schedule,
@@ -89,8 +92,9 @@ struct Writer {
     service_notices: ServiceNotices,
     stale_flows: StaleFlowCallback,
     observers: Vec<Box<dyn Observer>>,
-    /// The trigger times of the EndpointSlices that changed something since the last complete sync.
-    triggered_at: Vec<SystemTime>,
+    /// The trigger times of the EndpointSlices that changed something since the last complete sync, with
+    /// their Services.
+    triggered_at: Vec<(ObjectName, SystemTime)>,
 }
 
 impl Writer {
@@ -128,14 +132,15 @@ impl Writer {
     /// Handles what has arrived: all of it shares one sync. Breaks if the thread shall stop.
     fn take_in(&mut self, first: Input, inputs: &Receiver<Input>) -> ControlFlow<()> {
         for input in iter::once(first).chain(inputs.try_iter().take(MAX_INPUTS)) {
-            if matches!(input, Input::Stop) {
-                return ControlFlow::Break(());
-            }
-            let is_inbox = matches!(input, Input::Pending);
-            self.handle_input(input);
-            // The inbox is empty now. Where changes come faster than they can be applied, another such input waits already.
-            if is_inbox {
-                break;
+            match input {
+                Input::Stop => return ControlFlow::Break(()),
+                Input::Ask(question) => question(self),
+                Input::Pending => {
+                    self.apply_pending(self.inbox.take());
+                    // The inbox is empty now. Where changes come faster than they can be applied, another
+                    // such input waits already.
+                    break;
+                }
             }
         }
         self.answer_comparisons();
@@ -147,39 +152,49 @@ impl Writer {
         self.reconciler.state().synced()
     }
 
-    fn handle_input(&mut self, input: Input) {
-        match input {
-            Input::Pending => self.apply_pending(self.inbox.take()),
-            Input::Resync(answer) if self.is_listed() => {
-                self.awaiting_report.push(answer);
-                self.schedule.request(Trigger::Forced);
-            }
+    /// Nothing is known before both lists have arrived.
+    fn listed(&self) -> Result<&Reconciler, Unanswered> {
+        if self.is_listed() { Ok(&self.reconciler) } else { Err(Unanswered::NotListed) }
+    }
+
+    /// Requests a forced sync, and answers after it.
+    pub(crate) fn resync(&mut self, answer: Sender<SyncReport>) {
+        if self.is_listed() {
+            self.awaiting_report.push(answer);
+            self.schedule.request(Trigger::Forced);
+        } else {
             // The caller may have gone.
-            Input::Resync(answer) => drop(answer.send(SyncReport::not_ready())),
-            Input::Status(answer) => drop(answer.send(self.status())),
-            Input::Compare(answer) => self.awaiting_difference.push(answer),
-            Input::Explain(service, answer) if self.is_listed() => {
-                let explanation = self.reconciler.ownership().explain(self.reconciler.state(), &service);
-                drop(answer.send(Ok(explanation)));
-            }
-            Input::Explain(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
-            Input::ExplainAddress(ip, answer) if self.is_listed() => {
-                drop(answer.send(Ok(self.reconciler.state().explain_address(ip))));
-            }
-            Input::ExplainAddress(_, answer) => drop(answer.send(Err(Unanswered::NotListed))),
-            Input::NodeUsage(answer) if self.history.has_synced() => {
-                drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
-            }
-            Input::NodeUsage(answer) => self.awaiting_node_usage.push(answer),
-            Input::VirtualServerOwners(answer) => {
-                drop(answer.send(VirtualServerOwner::list(self.reconciler.state())));
-            }
-            Input::ProbeScheduler(scheduler, answer) => {
-                let found = self.reconciler.probe_scheduler(scheduler);
-                drop(answer.send(found.map_err(|error| Unanswered::Unread(one_line(&error)))));
-            }
-            Input::Stop => {}
+            drop(answer.send(SyncReport::not_ready()));
         }
+    }
+
+    /// Answers after the inputs that came together with this one.
+    pub(crate) fn compare(&mut self, answer: Sender<Result<Plan, Unanswered>>) {
+        self.awaiting_difference.push(answer);
+    }
+
+    pub(crate) fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
+        self.listed().map(|it| it.ownership().explain(it.state(), service))
+    }
+
+    pub(crate) fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
+        self.listed().map(|it| it.state().explain_address(ip))
+    }
+
+    /// Answers once the first sync has ended.
+    pub(crate) fn node_usage(&mut self, answer: Sender<NodeUsage>) {
+        self.awaiting_node_usage.push(answer);
+        if self.history.has_synced() {
+            self.answer_node_usage();
+        }
+    }
+
+    pub(crate) fn virtual_server_owners(&self) -> Vec<VirtualServerOwner> {
+        VirtualServerOwner::list(self.reconciler.state())
+    }
+
+    pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
+        self.reconciler.probe_scheduler(scheduler).map_err(|error| Unanswered::Unread(one_line(&error)))
     }
 
     fn apply_pending(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
@@ -191,7 +206,10 @@ impl Writer {
 
     fn apply_change(&mut self, PendingChange { change, kind, objects, changes, .. }: PendingChange) {
         let was_listed = self.is_listed();
-        let triggered_at = if let Change::ApplySlice(slice) = &change { slice.triggered_at } else { None };
+        let triggered_at = match &change {
+            Change::Slices(Event::Apply(slice)) => slice.triggered_at.map(|at| (slice.service.clone(), at)),
+            _ => None,
+        };
         let touches = self.reconciler.apply_change(change);
         if touches && self.triggered_at.len() < MAX_TRIGGER_TIMES {
             self.triggered_at.extend(triggered_at);
@@ -211,43 +229,47 @@ impl Writer {
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
-        let SyncResult { full, mut outcome, stale_flows, removed_foreign, mut stats, unfinished, busy } =
-            self.reconciler.sync(trigger, &Slice::new(&is_waited_for));
+        let synced = self.reconciler.sync(trigger, &Slice::new(&is_waited_for));
+        let SyncResult { full, mut outcome, stale_flows, removed_foreign, mut stats, .. } = synced;
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
-        let read = match (&outcome.unread, full) {
-            (Some(_), _) => ReadScope::Nothing,
-            (None, true) => ReadScope::Everything,
-            (None, false) => ReadScope::Part,
-        };
-        let full = read == ReadScope::Everything;
         outcome.name_in_turn(self.reconciler.state());
         let report = SyncReport::new(trigger, full, &outcome, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &stats, &outcome);
-        stats.problems = count_problems(
-            self.reconciler.state(),
-            self.reconciler.ownership(),
-            full || self.history.has_full_sync(),
-        );
-        self.notify_observers(&report, &stats, read != ReadScope::Nothing && !outcome.lacks_foundation());
-        if read != ReadScope::Nothing {
-            self.sync_log.log_node_ports(self.reconciler.state().has_unserved_node_ports());
+        let state = self.reconciler.state();
+        let knows_node = full || self.history.has_full_sync();
+        stats.problems = count_problems(state, self.reconciler.ownership(), knows_node);
+        let unread = outcome.unread.is_some();
+        if !unread {
+            self.sync_log.log_node_ports(state.has_unserved_node_ports());
         }
-        let next_check = self.reconciler.next_check();
-        let (failed, interrupted) = (report.failed > 0, busy.is_some());
-        let end = SyncEnd { read, failed, unfinished, interrupted, next_check };
-        self.schedule.sync_ended(Instant::now(), end);
-        self.busy.update(busy, Instant::now());
-        self.answer_resyncs(&report, interrupted);
-        for answer in self.awaiting_node_usage.drain(..) {
-            drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
-        }
-        self.history.add(report, &stats, Instant::now());
+        self.notify_observers(&report, &stats, !unread && !outcome.lacks_foundation());
+        let end = SyncEnd {
+            full,
+            unread,
+            failures: match report.failed {
+                0 => Failures::None,
+                _ if synced.failures_wait => Failures::Waiting,
+                _ => Failures::Tried,
+            },
+            rest: match synced.busy {
+                Some(_) => Rest::Interrupted,
+                None if synced.unfinished => Rest::Deferred,
+                None => Rest::None,
+            },
+            next_check: self.reconciler.next_check(),
+        };
+        let now = Instant::now();
+        self.schedule.sync_ended(now, end);
+        self.busy.update(synced.busy, now);
+        self.answer_resyncs(&report, end.rest == Rest::Interrupted);
+        self.answer_node_usage();
+        self.history.add(report, &stats, now);
     }
 
-    /// Answers all callers that wait for a forced sync, once that was done whole.
+    /// Answers all callers that wait for a forced sync, once all of it was done.
     fn answer_resyncs(&mut self, report: &SyncReport, interrupted: bool) {
         if self.awaiting_report.is_empty() {
             return;
@@ -263,8 +285,22 @@ impl Writer {
         }
     }
 
+    fn answer_node_usage(&mut self) {
+        for answer in self.awaiting_node_usage.drain(..) {
+            drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
+        }
+    }
+
     fn notify_observers(&mut self, report: &SyncReport, stats: &SyncStats, complete: bool) {
-        let triggered_at = if complete { std::mem::take(&mut self.triggered_at) } else { Vec::new() };
+        let mut triggered_at = Vec::new();
+        if complete {
+            // The changes of Services of which something is left are not programmed.
+            let waits = |(service, _): &(ObjectName, SystemTime)| stats.left.contains(service);
+            let (left, programmed): (Vec<_>, Vec<_>) =
+                mem::take(&mut self.triggered_at).into_iter().partition(waits);
+            self.triggered_at = left;
+            triggered_at.extend(programmed.into_iter().map(|(_, at)| at));
+        }
         let state = self.reconciler.state();
         let observation = SyncEvent { report, stats, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.on_sync(&observation));
@@ -285,7 +321,7 @@ impl Writer {
         }
     }
 
-    fn status(&mut self) -> SyncStatus {
+    pub(crate) fn status(&mut self) -> SyncStatus {
         let now = Instant::now();
         // Changes that came together with the request wait as well.
         self.history.set_behind(self.reconciler.is_behind(), now);

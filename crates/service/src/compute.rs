@@ -19,7 +19,6 @@ mod endpoints;
 mod external_addresses;
 mod frontend;
 mod limits;
-mod masquerade_set;
 mod source_ranges;
 
 pub use address_owner::AddressOwner;
@@ -32,7 +31,6 @@ pub use limits::{
     MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
 };
-pub use masquerade_set::MasqueradeSet;
 
 pub(crate) use balancing::EffectiveBalancing;
 pub(crate) use decisions::Decisions;

@@ -12,11 +12,10 @@ mod peers;
 mod service;
 mod this_node;
 
-pub use change::{Absence, Change};
+pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use object_name::{InvalidName, ObjectName, Problem};
 pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use peers::Peer;
 pub use service::{Balancing, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy, Weight, Weights};
 pub use this_node::Node;
 

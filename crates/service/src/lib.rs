@@ -45,7 +45,7 @@ pub use compute::{
     AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointReason,
     EndpointScope, EndpointSelection, HealthCheck, HintsIgnored, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
     MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
-    MasqueradeSet, NotServed, RefusedAddress, SpecialAddress, Urgency, WithoutLocalEndpoint,
+    NotServed, RefusedAddress, SpecialAddress, Urgency, WithoutLocalEndpoint,
 };
 pub use direct_return::{
     DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
@@ -56,8 +56,8 @@ pub use explain::{
 };
 pub use fair::{fair_shares, in_turn};
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalIps, InvalidName, Node,
-    NodePortAddresses, ObjectName, Options, Peer, Problem, Service, ServiceKind, ServicePort, Traffic,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
+    Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Traffic,
     TrafficPolicy, Weight, Weights,
 };
 pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};

@@ -2,6 +2,7 @@
 
 mod claims;
 mod dirty;
+mod former_ages;
 mod inputs;
 mod service_entry;
 mod totals;
@@ -11,6 +12,7 @@ pub use dirty::{Dirty, Key};
 pub use totals::Reports;
 
 pub(crate) use claims::{Claim, Claims, ConflictIndex};
+pub(crate) use former_ages::FormerAges;
 pub(crate) use inputs::Inputs;
 pub(crate) use service_entry::{Computed, ServiceEntry};
 pub(crate) use totals::SharedKeys;

@@ -7,32 +7,35 @@
 //! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
 //! EndpointSlices or the Nodes. That is the point: the test writes exactly what the proxy sees.
 
-mod certificates;
 mod identity;
 mod port;
 mod server;
-mod sharing;
 
-use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
+use identity::Identity;
 use ipnet::IpNet;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GetParams, GroupVersionKind, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Resource};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Namespace, Node},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DeleteParams, DynamicObject, GetParams, GroupVersionKind, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use port::Port;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use server::Server;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-
-use identity::Identity;
-use port::Port;
-use server::Server;
 
 /// How long the API server may take. It needs two to five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -106,8 +109,8 @@ impl ControlPlane {
     pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
         if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
             let running = Self::connect(directory.into())?;
-            if running.directory.join(sharing::MARK).exists() {
-                running.block_on(sharing::clear(&running.admin))?;
+            if running.directory.join(port::MARK).exists() {
+                running.block_on(port::clear(&running.admin))?;
             }
             return Ok(Some(running));
         }
@@ -140,9 +143,9 @@ impl ControlPlane {
         let loopback = Ipv4Addr::LOCALHOST.into();
         let (port, etcd_port, peer_port) =
             (Port::any(options.bind)?, Port::any(loopback)?, Port::any(loopback)?);
-        let authority = certificates::write(&path, &subject_names(options))?;
+        let authority = identity::write_certificates(&path, &subject_names(options))?;
         identity::write(&path, port.address(), &authority)?;
-        std::fs::write(path.join(sharing::MARK), "")?;
+        std::fs::write(path.join(port::MARK), "")?;
 
         let arguments = etcd_arguments(etcd_port.address(), peer_port.address());
         let etcd = Server::start(&options.assets, "etcd", &path, &arguments)?;
@@ -396,10 +399,10 @@ fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr)
         format!("--secure-port={}", address.port()),
         "--permit-port-sharing".into(),
         format!("--service-cluster-ip-range={}", ranges.join(",")),
-        format!("--tls-cert-file={}", certificates::SERVING_CERTIFICATE),
-        format!("--tls-private-key-file={}", certificates::SERVING_KEY),
-        format!("--service-account-key-file={}", certificates::SERVICE_ACCOUNT_PUBLIC_KEY),
-        format!("--service-account-signing-key-file={}", certificates::SERVICE_ACCOUNT_KEY),
+        format!("--tls-cert-file={}", identity::SERVING_CERTIFICATE),
+        format!("--tls-private-key-file={}", identity::SERVING_KEY),
+        format!("--service-account-key-file={}", identity::SERVICE_ACCOUNT_PUBLIC_KEY),
+        format!("--service-account-signing-key-file={}", identity::SERVICE_ACCOUNT_KEY),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         format!("--token-auth-file={}", identity::TOKENS),
         "--authorization-mode=RBAC".into(),

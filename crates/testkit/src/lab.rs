@@ -14,17 +14,15 @@ mod fabric;
 mod host;
 mod load;
 mod page;
-mod ping;
 mod server;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use ipvs::Protocol;
-
 pub use client::{Answer, Connection, Flow, Manner};
 pub use fabric::Fabric;
 pub use host::Host;
+use ipvs::Protocol;
 pub use load::{Count, Load, Tally, Target};
 pub use page::Page;
 

@@ -7,10 +7,12 @@
 //!   kernel.
 //! - [`lab`]: a node, pods and a client in network namespaces; [`daemon`]: the real binary on that node;
 //!   [`kube_proxy`]: the program that it replaces.
+//! - [`documented`]: what docs/json.md says of output.
 //! - [`log`]: what is logged. [`patience`]: how long they wait.
 
 pub mod control_plane;
 pub mod daemon;
+pub mod documented;
 pub mod fake_kernel;
 pub mod kernel_baseline;
 pub mod kube_proxy;

@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use prost::encode_length_delimiter;
 use serde_json::{Map, Value};
 
 /// The numbers of fields, as in `generated.proto` of k8s.io/api and k8s.io/apimachinery. Behind a colon is the message
@@ -173,17 +172,21 @@ fn one(written: &mut Vec<u8>, number: usize, shape: &str, value: &Value) {
 
 /// A field that begins with its length.
 fn field(written: &mut Vec<u8>, number: usize, value: &[u8]) {
-    delimiter(written, (number << 3) | 2);
-    delimiter(written, value.len());
+    number_alone(written, (number << 3) | 2);
+    number_alone(written, value.len());
     written.extend(value);
 }
 
 fn varint(written: &mut Vec<u8>, number: usize, value: u64) {
-    delimiter(written, number << 3);
-    delimiter(written, usize::try_from(value).unwrap_or(0));
+    number_alone(written, number << 3);
+    number_alone(written, usize::try_from(value).unwrap_or(0));
 }
 
-/// prost calls a varint so.
-fn delimiter(written: &mut Vec<u8>, value: usize) {
-    encode_length_delimiter(value, written).expect("a vector has room");
+/// A varint: seven bits in each byte, the lowest first, and a bit that says whether another byte follows.
+fn number_alone(written: &mut Vec<u8>, mut value: usize) {
+    while value > 0x7f {
+        written.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
+        value >>= 7;
+    }
+    written.push(u8::try_from(value).unwrap_or_default());
 }

@@ -28,13 +28,13 @@ use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
 
-use service::{Change, Options, State};
+use service::{Change, Event, Options, State};
 use testkit::{kernel_baseline::Size, objects, protobuf, pure_path::Phase};
 use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Foreign, Observed, Ownership, Plan, diff, diff_everything};
+use watcher::{Batch, Draining, Foreign, Observed, Ownership, Plan, diff, diff_everything};
 
 /// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
@@ -65,8 +65,8 @@ fn main() -> Result<()> {
 
     let lists = source.until(|changes| {
         let has = |wanted: fn(&Change) -> bool| changes.iter().any(wanted);
-        has(|change| matches!(change, Change::InitDoneServices(_)))
-            && has(|change| matches!(change, Change::InitDoneSlices(_)))
+        has(|change| matches!(change, Change::Services(Event::InitDone(_))))
+            && has(|change| matches!(change, Change::Slices(Event::InitDone(_))))
     });
     end_of(Phase::Decode);
 
@@ -98,7 +98,7 @@ fn main() -> Result<()> {
         source.slices.send(change)?;
         for change in source.until(|changes| !changes.is_empty()) {
             let touched = state.apply(change);
-            let plan = diff(&state, &image, &touched, &ours);
+            let plan = diff(&state, &image, &touched, &ours, &Draining::default());
             ensure!(plan.len() == 1, "one real server goes: {plan}");
             black_box(encoded(&plan));
             plan.operations().for_each(|operation| image.carried_out(&operation));

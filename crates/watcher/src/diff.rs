@@ -5,7 +5,7 @@ mod differences;
 use std::{net::IpAddr, sync::Arc};
 
 use dummy_interface::Operation::{EnsureDevice, EnsureTunnel, RemoveTunnel};
-use ipvs::{Command, Family, Forwarding, Protocol, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
+use ipvs::{Command, Family, Forwarding, RealServer, ServiceAddress, ServiceFlags, VirtualServer};
 use netfilter::{
     ClusterIpFor, Element, MaxSegmentSize,
     Operation::{AddDirectReturn, InstallTable, PrepareTable, RemoveDirectReturn},
@@ -14,7 +14,7 @@ use netfilter::{
 use service::{DesiredVirtualServer, Dirty, State, Urgency};
 
 use self::differences::Differences;
-use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign};
+use crate::{Draining, Drift, Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign};
 
 /// Compares the desired state with the kernel, and plans what makes the kernel as desired.
 ///
@@ -26,10 +26,16 @@ use crate::{Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_f
 /// A new table takes no traffic from the destination NAT of others, such as a former proxy, before everything
 /// that serves it instead is in place.
 ///
-/// The changes of the allowed clients of a virtual server follow each other: ranges must not overlap, and a client that is
-/// allowed before and after must not be dropped in between, so that whoever carries out the plan divides them with care. A virtual server that becomes open to
-/// everybody does so last of all.
-pub fn diff(desired: &State, observed: &Observed, dirty: &Dirty, ours: &Ownership) -> Plan {
+/// The changes of the allowed clients of a virtual server follow each other: ranges must not overlap, and a
+/// client that is allowed before and after must not be dropped in between. They are divided only with that in
+/// mind. A virtual server that becomes open to all clients does so last of all.
+pub fn diff(
+    desired: &State,
+    observed: &Observed,
+    dirty: &Dirty,
+    ours: &Ownership,
+    draining: &Draining,
+) -> Plan {
     let mut differences = Differences::default();
     let comparison = Comparison { desired, observed, ours };
     if dirty.device {
@@ -42,14 +48,17 @@ pub fn diff(desired: &State, observed: &Observed, dirty: &Dirty, ours: &Ownershi
         comparison.senders(*family, &mut differences);
     }
     dirty.elements.iter().for_each(|element| comparison.element(element, &mut differences));
-    dirty.virtual_servers.iter().for_each(|key| comparison.virtual_server(key, &mut differences));
+    for key in &dirty.virtual_servers {
+        comparison.virtual_server(key, draining, &mut differences);
+    }
     dirty.vips.iter().for_each(|vip| comparison.vip(vip, &mut differences));
     differences.into_plan()
 }
 
-/// Compares everything desired and everything observed, and plans what makes the kernel as desired.
+/// Compares everything desired and everything observed, and plans what makes the kernel as desired. Nothing
+/// is known of how long real servers have been draining.
 pub fn diff_everything(desired: &State, observed: &Observed, ours: &Ownership) -> Plan {
-    diff(desired, observed, &differing(desired, observed, ours), ours)
+    diff(desired, observed, &differing(desired, observed, ours), ours, &Draining::default())
 }
 
 /// The keys that are not as desired, of everything desired and observed.
@@ -62,17 +71,16 @@ pub fn differing(desired: &State, observed: &Observed, ours: &Ownership) -> Dirt
     dirty
 }
 
-/// Those of them on our interfaces: devices and VIPs.
-pub fn differing_links(desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
-    let mut dirty = Dirty::default();
-    Comparison { desired, observed, ours }.differing_links(&mut dirty);
-    dirty
-}
-
-/// Those of them in our tables.
-pub fn differing_tables(desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
-    let mut dirty = Dirty::default();
-    Comparison { desired, observed, ours }.differing_tables(&mut dirty);
+/// The keys that are not as desired, of the parts that have drifted, and the virtual servers that have.
+pub fn differing_in(drift: Drift, desired: &State, observed: &Observed, ours: &Ownership) -> Dirty {
+    let mut dirty = Dirty { virtual_servers: drift.virtual_servers, ..Dirty::default() };
+    let comparison = Comparison { desired, observed, ours };
+    if drift.links {
+        comparison.differing_links(&mut dirty);
+    }
+    if drift.tables {
+        comparison.differing_tables(&mut dirty);
+    }
     dirty
 }
 
@@ -191,7 +199,7 @@ impl Comparison<'_> {
         self.ours.families.contains(&family) && !is_as_wanted
     }
 
-    /// Those who were let into the tunnel of a family.
+    /// The installed `TunnelSender` elements of a family.
     fn senders(&self, family: Family, differences: &mut Differences) {
         let is_sender = |it: &Element| matches!(it, Element::TunnelSender(_)) && it.family() == family;
         for element in self.observed.netfilter.elements.iter().filter(is_sender) {
@@ -235,7 +243,7 @@ impl Comparison<'_> {
         let has = self.observed.netfilter.elements.contains(element);
         match (self.desired.wants_element(element), has) {
             (false, true) if matches!(element, Element::TunnelSender(_)) && !self.desired.knows_peers() => {}
-            // It goes with its set.
+            // It is deleted with its set.
             (false, true) if element.is_of_direct_return() && !self.desired.unpacks(element.family()) => {}
             (true, false) => differences.opening(self.urgency(element)).elements.push(*element),
             (false, true) if self.is_replaced(element) => {
@@ -246,8 +254,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the element stands in the way of another, which a virtual server that stays will have: it allows clients
-    /// that overlap with others, or has a key of a map that may get another value.
+    /// Whether the element stands in the way of another, which a virtual server that stays will have: it
+    /// allows clients that overlap with others, or has a key of a map that may get another value.
     fn is_replaced(&self, element: &Element) -> bool {
         let stays = |to: &ServiceAddress| self.desired.virtual_server(to);
         match element {
@@ -289,7 +297,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn virtual_server(&self, address: &ServiceAddress, differences: &mut Differences) {
+    fn virtual_server(&self, address: &ServiceAddress, draining: &Draining, differences: &mut Differences) {
         match (self.desired.virtual_server(address), self.observed.virtual_servers.get(address)) {
             (Some(wanted), Some(image)) if image.is(wanted) => {}
             (Some(wanted), image) if self.ours.serves(&address.ip) => {
@@ -297,7 +305,7 @@ impl Comparison<'_> {
                 missing(wanted, image, &mut opening.servers);
                 if let Some(image) = image {
                     let leaving =
-                        departing(wanted, image).filter_map(|server| next_drain_step(address, &server));
+                        departing(wanted, image).filter_map(|server| draining.next_step(address, &server));
                     differences.leaving_real_servers.extend(leaving);
                 }
             }
@@ -358,29 +366,12 @@ fn as_wanted(observed: &RealServer, wanted: &RealServer) -> bool {
     observed.forwarding(forwarding) == *wanted
 }
 
-/// The wanted real server with the kind of tunnel that it has, if it is masqueraded: open connections that go through a
-/// tunnel yet use the kind that the real server has now (`ip_vs_tunnel_xmit`).
+/// The wanted real server with the kind of tunnel that it has, if it is masqueraded: connections that still
+/// go through a tunnel use the kind that the real server has now (`ip_vs_tunnel_xmit`).
 fn with_its_tunnel(observed: &RealServer, wanted: &RealServer) -> RealServer {
     let mut kept = *wanted;
     if wanted.forwarding == Forwarding::Masquerade {
         kept.tunnel = observed.tunnel;
     }
     kept
-}
-
-/// The next command for a real server that is no longer wanted; `None` while it has to wait.
-///
-/// One of UDP or SCTP is removed at once. One of TCP first gets weight 0, and with that no new connections;
-/// only then does a count of 0 mean that nobody is cut off, and it is removed. If it has been draining for
-/// too long, it is removed with the connections that it has.
-fn next_drain_step(of: &ServiceAddress, server: &RealServerImage) -> Option<Command> {
-    let id = (*of).into();
-    let drains = of.protocol == Protocol::Tcp;
-    if drains && server.config.weight != 0 {
-        Some(Command::EditRealServer(id, server.config.weight(0)))
-    } else if drains && server.connections != 0 && !server.expired {
-        None
-    } else {
-        Some(Command::DeleteRealServer(id, server.config.address))
-    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::{Family, PROBE_ADDRESS, ServiceAddress};
-use netfilter::Element;
+use netfilter::MasqueradeSet;
 use service::{Explanation, ObjectName, State};
 
 use crate::Observed;
@@ -16,11 +16,11 @@ pub struct Ownership {
     pub families: BTreeSet<Family>,
     /// The ranges in which no virtual server is ever removed.
     pub exclude: Vec<IpNet>,
-    /// What becomes of virtual servers elsewhere that no Service made.
+    /// What is done with virtual servers elsewhere that no Service made.
     pub foreign: Foreign,
 }
 
-/// What becomes of virtual servers that no Service made (`--foreign-virtual-servers`).
+/// What is done with virtual servers that no Service made (`--foreign-virtual-servers`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Foreign {
     /// They are removed, as kube-proxy does.
@@ -30,23 +30,22 @@ pub enum Foreign {
     Keep,
 }
 
-/// Whether our tables have an element for a virtual server: each of ours has one, which is added before it and removed
-/// after it.
+/// Whether our tables have an element for a virtual server: each of ours has one, which is added before it
+/// and removed after it.
 pub fn has_element(address: &ServiceAddress, our_tables: &netfilter::Observed) -> bool {
-    let of_ours = [Element::ClusterIp, Element::External, Element::ExternalLocal, Element::DirectReturn];
-    of_ours.iter().any(|element| our_tables.elements.contains(&element(*address)))
+    MasqueradeSet::ALL.iter().any(|set| our_tables.elements.contains(&set.element(*address)))
 }
 
-/// Whether another program made a virtual server that no Service wants. The one by which a scheduler was probed has no
-/// element, and is ours.
+/// Whether another program made a virtual server that no Service wants. The one by which a scheduler was
+/// probed has no element, and is ours.
 pub fn is_foreign(address: &ServiceAddress, observed: &Observed) -> bool {
     *address != PROBE_ADDRESS
         && !has_element(address, &observed.netfilter)
         && !outlived_its_table(address, observed)
 }
 
-/// Whether a virtual server is at an address of kube-ipvs0, or of our routes, while its element may be gone with our table.
-/// At other addresses, such as the node's own, nothing but an element tells whose it is.
+/// Whether a virtual server is at an address of kube-ipvs0, or of our routes, while its element may be gone
+/// with our table. At other addresses, such as the node's own, only an element shows whose it is.
 fn outlived_its_table(address: &ServiceAddress, observed: &Observed) -> bool {
     let links = &observed.dummy_interface;
     let is_bound = links.bound.contains(&address.ip) || links.stale_bindings.contains(&address.ip);
@@ -78,8 +77,8 @@ impl Ownership {
             && (self.foreign == Foreign::Delete || !is_foreign(address, observed))
     }
 
-    /// The foreign virtual servers that are left alone, in no particular order: those that are kept, and those in the
-    /// excluded ranges.
+    /// The foreign virtual servers that are left alone, in no particular order: those that are kept, and
+    /// those in the excluded ranges.
     pub fn kept<'a>(
         &self,
         desired: &State,

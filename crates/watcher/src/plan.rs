@@ -2,12 +2,22 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use ipvs::{ServiceAddress, VirtualServerId};
+use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
+use ipvs::{
+    Command::{
+        AddRealServer, AddVirtualServer, DeleteRealServer, DeleteVirtualServer, EditRealServer,
+        EditVirtualServer,
+    },
+    ServiceAddress, VirtualServerId,
+};
+use netfilter::Operation::{
+    AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn,
+};
 use serde::{Deserialize, Serialize};
 use service::Key;
 
-/// Operations in the order in which they must be done. Prints one operation a line, and marks those that delete a
-/// foreign virtual server.
+/// Operations in the order in which they must be done. Prints one operation a line, and marks those that
+/// delete a foreign virtual server.
 ///
 /// The same type serves the first sync, one changed endpoint, the periodic repair and the forced
 /// resync.
@@ -67,7 +77,7 @@ impl Plan {
     /// The foreign virtual server that an operation deletes, if it does.
     pub fn foreign_deleted_by(&self, operation: &Operation) -> Option<&ServiceAddress> {
         match operation {
-            Operation::Ipvs(ipvs::Command::DeleteVirtualServer(VirtualServerId::Address(address))) => {
+            Operation::Ipvs(DeleteVirtualServer(VirtualServerId::Address(address))) => {
                 self.foreign.get(address)
             }
             _ => None,
@@ -152,12 +162,31 @@ impl From<Operation> for Batch {
 }
 
 impl Operation {
+    /// The kind of this operation.
+    pub fn kind(&self) -> OperationKind {
+        match self {
+            Self::Ipvs(AddVirtualServer(_)) => OperationKind::AddVirtualServer,
+            Self::Ipvs(EditVirtualServer(_)) => OperationKind::EditVirtualServer,
+            Self::Ipvs(DeleteVirtualServer(_)) => OperationKind::DeleteVirtualServer,
+            Self::Ipvs(AddRealServer(..)) => OperationKind::AddRealServer,
+            Self::Ipvs(EditRealServer(..)) => OperationKind::EditRealServer,
+            Self::Ipvs(DeleteRealServer(..)) => OperationKind::DeleteRealServer,
+            Self::Netfilter(PrepareTable(_)) => OperationKind::PrepareTable,
+            Self::Netfilter(InstallTable(_)) => OperationKind::InstallTable,
+            Self::Netfilter(AddDirectReturn(_)) => OperationKind::AddDirectReturn,
+            Self::Netfilter(RemoveDirectReturn(_)) => OperationKind::RemoveDirectReturn,
+            Self::Netfilter(AddElement(_)) => OperationKind::AddElement,
+            Self::Netfilter(DeleteElement(_)) => OperationKind::DeleteElement,
+            Self::DummyInterface(EnsureDevice) => OperationKind::EnsureDevice,
+            Self::DummyInterface(EnsureTunnel(_)) => OperationKind::EnsureTunnel,
+            Self::DummyInterface(RemoveTunnel(_)) => OperationKind::RemoveTunnel,
+            Self::DummyInterface(Bind(_)) => OperationKind::Bind,
+            Self::DummyInterface(Unbind(_)) => OperationKind::Unbind,
+        }
+    }
+
     /// The key that it changes; `None` for virtual servers of firewall marks, which belong to no Service.
     pub fn key(&self) -> Option<Key> {
-        use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
-        use netfilter::Operation::{
-            AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn,
-        };
         Some(match self {
             Self::Ipvs(command) => Key::VirtualServer(command.address()?),
             Self::Netfilter(PrepareTable(family)) => Key::Table(*family),
@@ -174,8 +203,7 @@ impl Operation {
     pub fn is_foundation(&self) -> bool {
         matches!(
             self,
-            Self::Netfilter(netfilter::Operation::PrepareTable(_) | netfilter::Operation::InstallTable(_))
-                | Self::DummyInterface(dummy_interface::Operation::EnsureDevice)
+            Self::Netfilter(PrepareTable(_) | InstallTable(_)) | Self::DummyInterface(EnsureDevice)
         )
     }
 }
@@ -211,5 +239,111 @@ impl From<netfilter::Operation> for Operation {
 impl From<dummy_interface::Operation> for Operation {
     fn from(change: dummy_interface::Operation) -> Self {
         Self::DummyInterface(change)
+    }
+}
+
+/// What an [`Operation`] does, and to what kind of thing. Its `Display` is the words that the operation's
+/// begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    /// See [`netfilter::Operation::PrepareTable`].
+    PrepareTable,
+    /// See [`netfilter::Operation::InstallTable`].
+    InstallTable,
+    /// See [`netfilter::Operation::AddDirectReturn`].
+    AddDirectReturn,
+    /// See [`netfilter::Operation::RemoveDirectReturn`].
+    RemoveDirectReturn,
+    /// See [`dummy_interface::Operation::EnsureDevice`].
+    EnsureDevice,
+    /// See [`dummy_interface::Operation::EnsureTunnel`].
+    EnsureTunnel,
+    /// See [`dummy_interface::Operation::RemoveTunnel`].
+    RemoveTunnel,
+    /// See [`netfilter::Operation::AddElement`].
+    AddElement,
+    /// See [`netfilter::Operation::DeleteElement`].
+    DeleteElement,
+    /// See [`ipvs::Command::AddVirtualServer`].
+    AddVirtualServer,
+    /// See [`ipvs::Command::EditVirtualServer`].
+    EditVirtualServer,
+    /// See [`ipvs::Command::DeleteVirtualServer`].
+    DeleteVirtualServer,
+    /// See [`ipvs::Command::AddRealServer`].
+    AddRealServer,
+    /// See [`ipvs::Command::EditRealServer`].
+    EditRealServer,
+    /// See [`ipvs::Command::DeleteRealServer`].
+    DeleteRealServer,
+    /// See [`dummy_interface::Operation::Bind`].
+    Bind,
+    /// See [`dummy_interface::Operation::Unbind`].
+    Unbind,
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PrepareTable => "prepare table",
+            Self::InstallTable => "install table",
+            Self::AddDirectReturn => "add direct return",
+            Self::RemoveDirectReturn => "remove direct return",
+            Self::EnsureDevice => "ensure device",
+            Self::EnsureTunnel => "ensure tunnel",
+            Self::RemoveTunnel => "remove tunnel",
+            Self::AddElement => "add element",
+            Self::DeleteElement => "delete element",
+            Self::AddVirtualServer => "add virtual server",
+            Self::EditVirtualServer => "edit virtual server",
+            Self::DeleteVirtualServer => "delete virtual server",
+            Self::AddRealServer => "add real server",
+            Self::EditRealServer => "edit real server",
+            Self::DeleteRealServer => "delete real server",
+            Self::Bind => "bind",
+            Self::Unbind => "unbind",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dummy_interface::Operation as DeviceOperation;
+    use ipvs::{Command, Family, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
+    use netfilter::{Element, Operation as TableOperation};
+
+    use super::*;
+
+    #[test]
+    fn an_operation_begins_with_the_words_of_its_kind() {
+        let of = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 80 };
+        let (server, real) = (VirtualServer::new(of, Scheduler::RR), RealServer::masquerade(of.ip, 8080));
+        let element = Element::Vip(of.ip);
+        let operations: Vec<Operation> = vec![
+            Command::AddVirtualServer(server.clone()).into(),
+            Command::EditVirtualServer(server).into(),
+            Command::DeleteVirtualServer(of.into()).into(),
+            Command::AddRealServer(of.into(), real).into(),
+            Command::EditRealServer(of.into(), real).into(),
+            Command::DeleteRealServer(of.into(), real.address).into(),
+            TableOperation::PrepareTable(Family::V4).into(),
+            TableOperation::InstallTable(Family::V4).into(),
+            TableOperation::AddElement(element).into(),
+            TableOperation::DeleteElement(element).into(),
+            TableOperation::AddDirectReturn(Family::V4).into(),
+            TableOperation::RemoveDirectReturn(Family::V4).into(),
+            DeviceOperation::EnsureDevice.into(),
+            DeviceOperation::EnsureTunnel(Family::V4).into(),
+            DeviceOperation::RemoveTunnel(Family::V4).into(),
+            DeviceOperation::Bind(of.ip).into(),
+            DeviceOperation::Unbind(of.ip).into(),
+        ];
+        for operation in operations {
+            let words = operation.kind().to_string();
+            assert!(operation.to_string().starts_with(&format!("{words} ")), "{operation}: {words}");
+            let json = serde_json::to_value(operation.kind()).unwrap();
+            assert_eq!(json, words.replace(' ', "-"));
+        }
     }
 }

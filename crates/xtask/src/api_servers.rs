@@ -4,7 +4,11 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::api_servers::{ALL, ApiServer};
+use guest::{
+    KernelArgs,
+    go::control_plane::{ALL, ApiServer},
+    needs::{self, Task},
+};
 
 /// The command line of `cargo xtask api-servers`.
 #[derive(clap::Args)]
@@ -30,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         [] => !args.peer || server.has_kube_proxy(),
         versions => versions.iter().any(|it| it == server.minor()),
     };
+    needs::ensure(&[Task::ApiServers], || KernelArgs::default().prefer_for_tests())?;
     let mut outcomes = Vec::new();
     for server in ALL.iter().filter(is_chosen) {
         let version = server.version()?;

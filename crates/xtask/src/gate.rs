@@ -1,13 +1,9 @@
 //! Whether every test has passed at a commit: `cargo xtask test` notes it, `cargo xtask release` wants it.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::process::Command;
+use std::{fs, io::ErrorKind, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::source::Source;
-use guest::workspace;
+use guest::{source::Source, workspace};
 
 use crate::files;
 

@@ -7,22 +7,26 @@
 //! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM, read
 //! back from the program, and how it was built.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result};
-use guest::image_program;
-use guest::oci::{Compression, Descriptor, Document, Labels, Layer, Layout};
-use guest::platform::Platform;
-use guest::source::Source;
-use guest::workspace;
+use guest::{
+    oci::{Compression, Descriptor, Document, Labels, Layer, Layout},
+    platform::{self, Platform},
+    source::Source,
+    workspace,
+};
 use serde_json::{Value, json};
 
-use crate::notices;
-use crate::platforms::Platforms;
-use crate::provenance::{self, Subject};
+use crate::{
+    notices,
+    provenance::{self, Subject},
+};
 
 /// Without a host, nodes would look for it in a public registry, where the name is not ours.
 const REPOSITORY: &str = "registry.example/kube-ipvs";
@@ -52,8 +56,8 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
     let notices = notices::text()?;
     let (mut images, mut documents, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for &platform in platforms {
-        let program = image_program::build(platform)?;
-        let sbom = image_program::sbom(&program)?;
+        let program = platform::build_program(platform)?;
+        let sbom = platform::sbom(&program)?;
         let file = directory.join(format!("kube-ipvs-{VERSION}-{}.cdx.json", platform.architecture()));
         fs::write(&file, &sbom).with_context(|| file.display().to_string())?;
         files.push(file);
@@ -135,6 +139,21 @@ fn provenance(source: &Source, platform: Platform, image: &Descriptor) -> Result
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
 fn megabytes(bytes: usize) -> f64 {
     bytes as f64 / 1e6
+}
+
+/// What `--platform` chooses.
+#[derive(clap::Args)]
+pub(crate) struct Platforms {
+    /// Build for this platform alone; may be given several times
+    #[arg(long = "platform", value_name = "ARCH", value_enum)]
+    platforms: Vec<Platform>,
+}
+
+impl Platforms {
+    /// The platforms that were chosen, or all.
+    pub(crate) fn chosen(&self) -> &[Platform] {
+        if self.platforms.is_empty() { &Platform::ALL } else { &self.platforms }
+    }
 }
 
 #[cfg(test)]

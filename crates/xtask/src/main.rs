@@ -1,6 +1,5 @@
 //! The project's own commands: `cargo xtask test`, `api-servers`, `fuzz`, `vm -- CMD`, `image`, `package`, `man`,
-//! `book`, `release`; `demo`, `bench`, `scale`, `chaos`, `soak`, `pictures` and `dashboard`, which the program `lab`
-//! does; `cluster` and `e2e`, which the program `cluster` does.
+//! `book`, `release`; `demo`, `bench`, `scale`, `chaos`, `soak` and `pictures`, which the program `lab` does; `cluster` and `e2e`, which the program `cluster` does.
 //!
 //! They start things. [`guest`] has the kernels to test on and the programs that are needed.
 
@@ -11,10 +10,8 @@ mod files;
 mod fuzz;
 mod gate;
 mod image;
-mod man;
 mod notices;
 mod package;
-mod platforms;
 mod provenance;
 mod release;
 mod test;
@@ -23,7 +20,12 @@ mod vm;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use guest::{
+    Kernel,
+    needs::{self, Task},
+};
 
 /// The project's own commands.
 #[derive(Parser)]
@@ -45,8 +47,6 @@ enum Command {
     Chaos(elsewhere::Args),
     /// Run an hour of churn under load, in which nothing may be lost or grow.
     Soak(elsewhere::Args),
-    /// Make the picture of the Grafana dashboard.
-    Dashboard(elsewhere::Args),
     /// Start a whole Kubernetes cluster on this machine, look into it, stop it.
     Cluster(elsewhere::Args),
     /// Run Kubernetes' own tests in it.
@@ -60,9 +60,9 @@ enum Command {
     /// Run a command as root in the test kernel.
     Vm(vm::Args),
     /// Build the container image and its SBOM.
-    Image(platforms::Platforms),
+    Image(image::Platforms),
     /// Build packages for Debian and Fedora and their kin.
-    Package(platforms::Platforms),
+    Package(image::Platforms),
     /// Make the manual pages.
     Man,
     /// Draw the pictures of the documents.
@@ -75,24 +75,23 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
-        Command::Demo(args) => elsewhere::lab("demo", &args),
-        Command::Bench(args) => elsewhere::lab("bench", &args),
-        Command::Scale(args) => elsewhere::lab("scale", &args),
-        Command::Chaos(args) => elsewhere::lab("chaos", &args),
-        Command::Soak(args) => elsewhere::lab("soak", &args),
-        Command::Dashboard(args) => elsewhere::lab("dashboard", &args),
-        Command::Cluster(args) => elsewhere::cluster(&[], &args),
-        Command::E2e(args) => elsewhere::cluster(&["e2e"], &args),
-        Command::Fuzz(args) => fuzz::run(&args),
+        Command::Demo(args) => args.lab("demo"),
+        Command::Bench(args) => args.lab("bench"),
+        Command::Scale(args) => args.lab("scale"),
+        Command::Chaos(args) => args.lab("chaos"),
+        Command::Soak(args) => args.lab("soak"),
+        Command::Pictures(args) => args.lab("pictures"),
+        Command::Cluster(args) => args.cluster(&[]),
+        Command::E2e(args) => args.cluster(&["e2e"]),
+        Command::Fuzz(args) => with(Task::Fuzz, || fuzz::run(&args)),
         Command::Test(args) => Ok(test::run(&args)),
         Command::ApiServers(args) => api_servers::run(&args),
         Command::Vm(args) => vm::run(&args),
-        Command::Image(platforms) => image::run(&platforms),
-        Command::Package(platforms) => package::run(&platforms),
-        Command::Man => man::run(),
-        Command::Pictures(args) => elsewhere::lab("pictures", &args),
+        Command::Image(platforms) => with(Task::Image, || image::run(&platforms)),
+        Command::Package(platforms) => with(Task::Package, || package::run(&platforms)),
+        Command::Man => usr_share::man(),
         Command::Book => book::run(),
-        Command::Release(args) => release::run(&args),
+        Command::Release(args) => with(Task::Release, || release::run(&args)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
@@ -100,18 +99,24 @@ fn main() -> ExitCode {
     })
 }
 
+/// Runs a command that needs no test kernel, once everything is there that it takes.
+fn with(task: Task, run: impl FnOnce() -> Result<ExitCode>) -> Result<ExitCode> {
+    needs::ensure(&[task], || Kernel::Host)?;
+    run()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
-    use guest::documents::{self, Shown};
+    use guest::workspace::{self, Shown};
 
     use super::*;
 
     /// What `bench` and the other commands of `lab` are given is tried there.
     #[test]
     fn every_command_that_a_document_shows_is_one_of_ours() {
-        let shown = documents::commands().unwrap();
+        let shown = workspace::shown_commands().unwrap();
         assert!(shown.len() > 30, "{}", shown.len());
         for Shown { page, mut words } in shown {
             words.insert(0, "cargo xtask".to_owned());

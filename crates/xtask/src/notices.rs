@@ -1,13 +1,14 @@
 //! The licences of what is linked into the program. Most of them want their text to go where the program goes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-use std::process::Stdio;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Stdio,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::workspace;
+use guest::{platform::Platform, workspace};
 use serde_json::Value;
 
 /// What the files begin with that have them, at the top of a crate.

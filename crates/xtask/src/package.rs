@@ -1,20 +1,21 @@
 //! `cargo xtask package`: packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of
 //! packaging/nfpm.yaml.
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context as _, Result};
-use guest::go::nfpm;
-use guest::image_program;
-use guest::platform::Platform;
-use guest::programs;
-use guest::source::Source;
-use guest::workspace;
+use guest::{
+    go::NFPM,
+    platform::{self, Platform},
+    programs,
+    source::Source,
+    workspace,
+};
 
-use crate::files;
-use crate::platforms::Platforms;
-use crate::usr_share;
+use crate::{files, image::Platforms, usr_share};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -28,7 +29,7 @@ pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     let release = format!("0.{}", source.time.replace(|letter: char| !letter.is_ascii_digit(), ""));
     let version = Version { version: VERSION, release: &release };
     for &platform in platforms.chosen() {
-        image_program::build(platform)?;
+        platform::build_program(platform)?;
         write(version, platform, &source, usr_share.path(), &directory)?;
     }
     for file in files::list(&directory)? {
@@ -59,7 +60,7 @@ pub(crate) fn write(
     usr_share: &Path,
     directory: &Path,
 ) -> Result<()> {
-    let nfpm = nfpm::program()?;
+    let nfpm = NFPM.program("nfpm")?;
     let (deb, rpm) = names(version, platform);
     for (format, name) in [("deb", deb), ("rpm", rpm)] {
         let mut command = Command::new(&nfpm);
@@ -70,7 +71,7 @@ pub(crate) fn write(
             .env("VERSION", version.version)
             .env("RELEASE", version.release)
             .env("ARCHITECTURE", platform.architecture())
-            .env("PROGRAM", image_program::built(platform))
+            .env("PROGRAM", platform::built_program(platform))
             .env("USR_SHARE", usr_share)
             .env("SOURCE_DATE_EPOCH", source.seconds.to_string());
         programs::run(&mut command)?;

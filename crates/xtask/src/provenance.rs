@@ -6,10 +6,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use guest::archive::sha256;
-use guest::platform::Platform;
-use guest::source::Source;
-use guest::{compiler, workspace};
+use guest::{archive::sha256, platform::Platform, source::Source, workspace};
 use serde_json::{Value, json};
 
 /// The media type of what [`statement`] makes.
@@ -54,7 +51,7 @@ pub(crate) fn statement(
                 "externalParameters": {"source": from, "command": command},
                 "internalParameters": {
                     "targets": targets,
-                    "compiler": compiler::version()?,
+                    "compiler": workspace::compiler_version()?,
                     "cCompilers": c_compilers,
                 },
                 "resolvedDependencies": [from, lock_file],

@@ -31,11 +31,14 @@ mod summary;
 mod tiers;
 mod whole_cluster;
 
-use std::process::ExitCode;
-use std::time::Instant;
+use std::{process::ExitCode, time::Instant};
 
-use guest::KernelArgs;
-use guest::source::Source;
+use clap::ValueEnum as _;
+use guest::{
+    KernelArgs,
+    needs::{self, Task},
+    source::Source,
+};
 use summary::{Report, Summary};
 
 use crate::gate;
@@ -75,6 +78,27 @@ enum Tier {
     Release,
 }
 
+impl Tier {
+    /// Whether it is run if no tier is named.
+    const fn is_usual(self) -> bool {
+        !matches!(self, Self::Cluster | Self::Arm64 | Self::Release)
+    }
+
+    const fn task(self) -> Task {
+        match self {
+            Self::Unit => Task::Texts,
+            Self::Kernel => Task::Kernel,
+            Self::Api => Task::Api,
+            Self::Peer => Task::Peer,
+            Self::Bench => Task::Bench,
+            Self::Faults => Task::Faults,
+            Self::Cluster => Task::ClusterUp,
+            Self::Arm64 => Task::Arm64,
+            Self::Release => Task::TryRelease,
+        }
+    }
+}
+
 /// Runs the tiers asked for. Fails if a test does, or is skipped under `REQUIRE_ALL=1`, or if a tier that is
 /// asked for by name could not run at all.
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -85,7 +109,16 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         eprintln!("xtask: {error:#}");
         return ExitCode::FAILURE;
     }
-    let wants = |tier| args.tiers.is_empty() || args.tiers.contains(&tier);
+    let wants = |tier: Tier| args.tiers.contains(&tier) || (args.tiers.is_empty() && tier.is_usual());
+    let tasks: Vec<Task> =
+        Tier::value_variants().iter().filter(|tier| wants(**tier)).map(|tier| tier.task()).collect();
+    if let Err(error) = needs::ensure(&tasks, || args.kernel.prefer_for_tests()) {
+        eprintln!("xtask: {error:#}");
+        // Otherwise the tiers that can run do, and the others are skipped.
+        if strict || !args.tiers.is_empty() {
+            return ExitCode::FAILURE;
+        }
+    }
     let mut summary = Summary::default();
     let mut timed = |name, tier: &dyn Fn() -> Report| {
         println!("\n=== {name}");
@@ -113,13 +146,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if wants(Tier::Faults) {
         timed("faults", &|| tiers::faults(&kernel(), &args.names));
     }
-    if args.tiers.contains(&Tier::Cluster) {
+    if wants(Tier::Cluster) {
         timed("cluster", &whole_cluster::run);
     }
-    if args.tiers.contains(&Tier::Arm64) {
+    if wants(Tier::Arm64) {
         timed("arm64", &|| arm64::run(&args.kernel));
     }
-    if args.tiers.contains(&Tier::Release) {
+    if wants(Tier::Release) {
         // Names are those of tests.
         if args.names.is_empty() {
             timed("release", &release::run);

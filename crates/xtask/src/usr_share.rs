@@ -1,18 +1,17 @@
-//! What is below `/usr/share` beside a program: manual pages, completions for shells, the licences.
+//! What is below `/usr/share` beside a program: manual pages, completions for shells, the licences; and
+//! `cargo xtask man`.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive;
-use guest::programs::run;
-use guest::workspace;
+use guest::{archive, programs::run, workspace};
 use tempfile::TempDir;
 
-use crate::files;
-use crate::man;
-use crate::notices;
+use crate::{files, notices};
 
 /// Where a shell looks for the completions of a program, below `/usr/share`.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -47,7 +46,7 @@ fn open_to_all(directory: &Path) -> Result<()> {
 
 fn manual_pages(directory: &Path) -> Result<()> {
     let plain = tempfile::tempdir().context("making a directory for manual pages")?;
-    man::write(plain.path())?;
+    write_man(plain.path())?;
     for page in files::list(plain.path())? {
         let text = fs::read(&page).with_context(|| page.display().to_string())?;
         write(&directory.join(format!("{}.gz", files::name(&page))), &archive::gzip(&text)?)?;
@@ -58,4 +57,20 @@ fn manual_pages(directory: &Path) -> Result<()> {
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     ensure!(!bytes.is_empty(), "{} would be empty", path.display());
     files::write(path, bytes)
+}
+
+/// Writes the manual pages to `target/man`.
+pub(crate) fn man() -> Result<ExitCode> {
+    let directory = workspace::root().join("target/man");
+    write_man(&directory)?;
+    println!("man {}", directory.join("kube-ipvs.1").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the manual pages to a directory, which is made if there is none.
+fn write_man(directory: &Path) -> Result<()> {
+    let mut make = workspace::cargo();
+    make.args(["run", "--quiet", "--package", "kube-ipvs", "--example", "man", "--"]).arg(directory);
+    ensure!(make.status()?.success(), "the manual pages cannot be made");
+    Ok(())
 }

@@ -1,15 +1,19 @@
 //! `cargo xtask vm -- CMD`: any command in the test kernel.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context as _;
-
-use guest::platform::Platform;
-use guest::programs;
-use guest::{Guest, KernelArgs};
+use guest::{
+    Guest, KernelArgs,
+    needs::{self, Task},
+    platform::Platform,
+    programs,
+};
 
 /// The command line of `cargo xtask vm`.
 #[derive(clap::Args)]
@@ -45,12 +49,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut files: Vec<PathBuf> = args.files.iter().map(absolute).collect::<anyhow::Result<_>>()?;
     files.extend(args.command.first().and_then(|program| location(program)));
     let share = args.share.as_ref().map(absolute).transpose()?;
+    let kernel = args.kernel.choose_for(args.arch);
+    needs::ensure(&[Task::Vm], || kernel.clone())?;
     let code = Guest {
         files,
         share,
         timeout: Duration::from_secs(args.timeout),
         memory: args.memory,
-        ..Guest::new(args.kernel.choose_for(args.arch))
+        ..Guest::new(kernel)
     }
     .run(&args.command)?;
     Ok(ExitCode::from(code))

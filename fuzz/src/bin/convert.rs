@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz_targets::convert::fuzz(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz_targets::configuration::convert(input));

@@ -1,44 +1,29 @@
-//! What the daemon tells.
+//! The daemon's part of a bug report.
 
-use std::{fs, path::Path};
-
-use anyhow::bail;
+use std::fs;
 
 use super::{
-    super::{diff, question::ask, status},
+    super::{diff, question, status},
     Item, as_json, both, known,
 };
-use crate::serve::control::{self, DaemonStatus, Difference, Request, Response};
+use crate::serve::control::{BugReport, Control as _, DaemonStatus, Difference};
 
 /// The daemon's answers, or why there are none.
 pub(super) struct Daemon {
     status: Result<DaemonStatus, String>,
     difference: Result<Difference, String>,
     level: Result<String, String>,
-    inside: Result<control::BugReport, String>,
+    inside: Result<BugReport, String>,
 }
 
 impl Daemon {
     /// Asks for everything. A daemon that does not tell its status is asked for nothing that takes longer.
-    pub(super) fn ask(socket: &Path) -> Self {
-        let inside = answer(socket, &Request::BugReport, |response| match response {
-            Response::BugReport(inside) => Some(*inside),
-            _ => None,
-        });
-        let level = answer(socket, &Request::LogLevel { set: None }, |response| match response {
-            Response::LogLevel(level) => Some(level),
-            _ => None,
-        });
-        let status = answer(socket, &Request::Status, |response| match response {
-            Response::Status(status) => Some(*status),
-            _ => None,
-        });
-        let difference = status.as_ref().map_err(Clone::clone).and_then(|_| {
-            answer(socket, &Request::Diff, |response| match response {
-                Response::Difference(difference) => Some(difference),
-                _ => None,
-            })
-        });
+    pub(super) fn ask(daemon: &question::Daemon) -> Self {
+        let client = daemon.client();
+        let inside = known(client.bug_report());
+        let level = known(client.log_level(None));
+        let status = known(client.status());
+        let difference = status.as_ref().map_err(Clone::clone).and_then(|_| known(client.diff()));
         Self { status, difference, level, inside }
     }
 
@@ -50,7 +35,7 @@ impl Daemon {
     }
 
     pub(super) fn items(&self) -> Vec<Item> {
-        let inside = |part: fn(&control::BugReport) -> &String| {
+        let inside = |part: fn(&BugReport) -> &String| {
             self.inside.as_ref().map(|inside| part(inside).clone()).map_err(Clone::clone)
         };
         let mut items = vec![
@@ -64,15 +49,4 @@ impl Daemon {
         items.extend(both(["diff.txt", "diff.json"], &self.difference, text, diff::json));
         items
     }
-}
-
-fn answer<T>(
-    socket: &Path,
-    request: &Request,
-    expected: impl FnOnce(Response) -> Option<T>,
-) -> Result<T, String> {
-    known((|| match expected(ask(socket, request)?) {
-        Some(answer) => Ok(answer),
-        None => bail!("the daemon answered another question"),
-    })())
 }

@@ -1,11 +1,10 @@
-//! What the kernel has: IPVS, kube-ipvs0, nf_tables.
+//! The kernel's part of a bug report: IPVS, kube-ipvs0, nf_tables.
 
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write,
     fs::{self, File},
     io::BufReader,
-    path::Path,
 };
 
 use anyhow::Context;
@@ -17,19 +16,20 @@ use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Pol
 use super::{
     super::{
         list::{self, Part, Servers},
+        question::Daemon,
         top,
     },
     Item, as_json, both, known,
 };
 
-pub(super) fn items(control_socket: &Path) -> Vec<Item> {
+pub(super) fn items(daemon: &Daemon) -> Vec<Item> {
     let servers = known(Servers::read(Part::ALL));
-    let traffic = known(top::look_once(control_socket.to_owned()));
+    let traffic = known(top::look_once(daemon));
     let text = |servers: &Servers| servers.text(Columns::Configuration, &HashMap::new());
     let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &list::our_tables()?));
     let mut items = Vec::new();
     items.extend(both(["list.txt", "list.json"], &servers, text, json));
-    items.extend(both(["top.txt", "top.json"], &traffic, |frame| top::batch::text(frame, false), as_json));
+    items.extend(both(["top.txt", "top.json"], &traffic, |frame| operator::top::text(frame, false), as_json));
     let others: [(&'static str, anyhow::Result<String>); 5] = [
         ("ip_vs.txt", fs::read_to_string("/proc/net/ip_vs").context("cannot read /proc/net/ip_vs")),
         ("connections.txt", connections()),
@@ -41,7 +41,7 @@ pub(super) fn items(control_socket: &Path) -> Vec<Item> {
     items
 }
 
-/// How many connections are in which state. Whose they are is nobody else's business.
+/// How many connections are in which state. Whose they are is private.
 fn connections() -> anyhow::Result<String> {
     let text = File::open(list::CONNECTIONS).with_context(|| format!("cannot read {}", list::CONNECTIONS))?;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

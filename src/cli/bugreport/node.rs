@@ -1,4 +1,4 @@
-//! What the kernel tells of the node itself, in files.
+//! The node's part of a bug report: files of the kernel.
 
 use std::{
     fmt::Write,

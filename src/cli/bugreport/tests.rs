@@ -2,24 +2,29 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::Read,
+    net::IpAddr,
     sync::Arc,
     time::SystemTime,
 };
 
 use flate2::read::GzDecoder;
+use reconciler::VirtualServerOwner;
+use service::{AddressExplanation, Explanation, ObjectName};
 use tokio::runtime::Runtime;
 
 use super::{
-    super::{parse, status::sample},
+    super::{parse, status::tests::sample},
     *,
 };
 use crate::{
     config::Settings,
+    logging::Level,
     serve::{
-        control::{ControlServer, Difference, Request, RequestHandler, Response},
+        control::{self, Control, ControlServer, DaemonStatus, Difference, Resynced},
         health::{Health, UnknownNode},
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
+    version::Build,
 };
 
 /// The files of an archive, and all of its bytes unpacked.
@@ -38,7 +43,7 @@ fn unpacked(archive: &[u8]) -> (BTreeMap<String, String>, Vec<u8>) {
 
 fn written(items: &[Item]) -> (BTreeMap<String, String>, Vec<u8>) {
     let mut archive = Vec::new();
-    archive::write(&mut archive, "report", Timestamp::UNIX_EPOCH, items).unwrap();
+    write_archive(&mut archive, "report", Timestamp::UNIX_EPOCH, items).unwrap();
     unpacked(&archive)
 }
 
@@ -73,19 +78,53 @@ impl Fixed {
     }
 }
 
-impl RequestHandler for Fixed {
-    fn handle(&self, request: Request) -> Response {
-        match request {
-            Request::BugReport => Response::BugReport(Box::new(control::BugReport::new(&self.0))),
-            Request::LogLevel { .. } => Response::LogLevel("kube_ipvs=info".to_owned()),
-            Request::Status => Response::Status(Box::new(sample::status())),
-            Request::Diff => {
-                let (plan, troubles) = (watcher::Plan::default(), Vec::new());
-                Response::Difference(Difference { plan, troubles })
-            }
-            _ => Response::Error("not asked for".to_owned()),
-        }
+impl Control for Fixed {
+    type Error = String;
+
+    fn bug_report(&self) -> Result<control::BugReport, String> {
+        Ok(control::BugReport::new(&self.0))
     }
+
+    fn diff(&self) -> Result<Difference, String> {
+        Ok(Difference { plan: watcher::Plan::default(), troubles: Vec::new() })
+    }
+
+    fn log_level(&self, _: Option<Level>) -> Result<String, String> {
+        Ok("kube_ipvs=info".to_owned())
+    }
+
+    fn status(&self) -> Result<DaemonStatus, String> {
+        Ok(sample::status())
+    }
+
+    fn explain(&self, _: &ObjectName) -> Result<Explanation, String> {
+        not_asked()
+    }
+
+    fn explain_address(&self, _: IpAddr) -> Result<AddressExplanation, String> {
+        not_asked()
+    }
+
+    fn owners(&self) -> Result<Vec<VirtualServerOwner>, String> {
+        not_asked()
+    }
+
+    fn resync(&self) -> Result<Resynced, String> {
+        not_asked()
+    }
+
+    fn version(&self) -> Result<Build, String> {
+        not_asked()
+    }
+}
+
+fn not_asked<T>() -> Result<T, String> {
+    Err("not asked for".to_owned())
+}
+
+/// The daemon at this socket.
+fn at(socket: &Path) -> question::Daemon {
+    question::Daemon { control_socket: socket.to_owned() }
 }
 
 #[test]
@@ -101,7 +140,7 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
     let handler = Fixed::with_kubeconfig(&kubeconfig);
     runtime.spawn(async move { server.serve(handler).await });
 
-    let daemon = Daemon::ask(&socket);
+    let daemon = Daemon::ask(&at(&socket));
     assert_eq!(daemon.node(), "node-1");
     let (files, bytes) = written(&daemon.items());
     let has = |name: &str, text: &str| {
@@ -125,7 +164,7 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
 
 #[test]
 fn without_a_daemon_the_node_has_the_hosts_name_and_each_answer_is_missing() {
-    let daemon = Daemon::ask(Path::new("/nonexistent/control.sock"));
+    let daemon = Daemon::ask(&at(Path::new("/nonexistent/control.sock")));
     assert!(!daemon.node().is_empty() && !daemon.node().contains('/'), "{}", daemon.node());
     let items = daemon.items();
     let why = "no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?";

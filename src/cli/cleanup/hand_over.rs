@@ -14,7 +14,7 @@ use service::one_line;
 use tokio::{select, time::sleep};
 
 use super::{
-    super::{ago::Time, output::say},
+    super::output::{Time, say},
     Format, print,
 };
 use crate::{

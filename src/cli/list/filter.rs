@@ -1,15 +1,18 @@
-//! Which virtual servers are listed.
+//! Which virtual servers are listed, and the Services that own them.
 
 use std::{
+    collections::HashMap,
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
 };
 
-use ipvs::VirtualServerId;
+use ipvs::{ServiceAddress, VirtualServerId};
+use reconciler::VirtualServerOwner;
 use service::ObjectName;
 
-use super::super::owners::Owners;
+use super::super::question::Daemon;
+use crate::serve::control::{AskError, Control as _};
 
 /// A choice of virtual servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +51,12 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The text is no filter.
+/// The text is not a filter.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "expected NAMESPACE, NAMESPACE/NAME, or an address such as 10.96.0.10, 10.96.0.10:80 or [fd00::a]:80"
 )]
-pub(in crate::cli) struct NoFilter;
+pub(in crate::cli) struct InvalidFilter;
 
 impl Filter {
     /// Whether a virtual server that this Service owns is chosen.
@@ -77,9 +80,9 @@ impl Filter {
 }
 
 impl FromStr for Filter {
-    type Err = NoFilter;
+    type Err = InvalidFilter;
 
-    fn from_str(text: &str) -> Result<Self, NoFilter> {
+    fn from_str(text: &str) -> Result<Self, InvalidFilter> {
         if let Ok(address) = text.parse() {
             return Ok(Self::Address(address));
         }
@@ -96,7 +99,7 @@ impl FromStr for Filter {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
                 Ok(Self::Service(ObjectName::new(namespace, name)))
             }
-            _ => Err(NoFilter),
+            _ => Err(InvalidFilter),
         }
     }
 }
@@ -113,9 +116,40 @@ impl fmt::Display for Filter {
     }
 }
 
+/// The Services by the addresses that they own.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Owners(HashMap<ServiceAddress, ObjectName>);
+
+impl Owners {
+    /// Asks the daemon, for no more than two seconds.
+    pub(in crate::cli) fn ask(daemon: &Daemon) -> Result<Self, AskError> {
+        Ok(daemon.silent_client().owners()?.into())
+    }
+
+    /// The Service that owns a virtual server; `None` if no known Service does.
+    pub(in crate::cli) fn of(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
+        match virtual_server {
+            VirtualServerId::Address(address) => self.0.get(&address),
+            VirtualServerId::Mark { .. } => None,
+        }
+    }
+}
+
+impl From<Vec<VirtualServerOwner>> for Owners {
+    fn from(owners: Vec<VirtualServerOwner>) -> Self {
+        owners.into_iter().map(|owner| (owner.address, owner.service)).collect()
+    }
+}
+
+impl FromIterator<(ServiceAddress, ObjectName)> for Owners {
+    fn from_iter<T: IntoIterator<Item = (ServiceAddress, ObjectName)>>(owners: T) -> Self {
+        Self(owners.into_iter().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ipvs::{Family, Protocol, ServiceAddress};
+    use ipvs::{Family, Protocol};
 
     use super::*;
 

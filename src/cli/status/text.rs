@@ -7,10 +7,10 @@ use kubernetes::api::{Watch, WatchState};
 use reconciler::{BusyWith, Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
 use service::printable_line;
 
-use super::super::{ago::Time, resync::summary};
+use super::super::{output::Time, requests::summary};
 use crate::{
     config::VipBinding,
-    node::advice::{Advice, Severity},
+    finding::Finding,
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
@@ -22,7 +22,7 @@ const FIRST_UNBOUND: usize = 5;
 /// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
-pub(super) fn text(status: &DaemonStatus) -> String {
+pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
     let DaemonStatus { daemon, programmed, advice } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
@@ -65,7 +65,7 @@ impl Lines {
         let last_full = status.last_full_sync.as_ref().map_or("none yet".to_owned(), |last| {
             format!("{} ago; `kube-ipvs resync` reads the kernel now", Time(last.age))
         });
-        self.line("last full look", &last_full);
+        self.line("last full read", &last_full);
         if status.scheduler_changes > 0 {
             self.line("schedulers", &format!("{} still to be changed", status.scheduler_changes));
         }
@@ -210,7 +210,7 @@ impl Lines {
         }
     }
 
-    fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Advice]) {
+    fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Finding]) {
         for failure in status.last_sync.iter().flat_map(|last| &last.report.failures) {
             self.line("failed", failure);
         }
@@ -218,11 +218,7 @@ impl Lines {
             self.line("problem", problem);
         }
         for advice in advice {
-            let about = match advice.severity {
-                Severity::Warning => "warning",
-                Severity::Note => "note",
-            };
-            self.line(about, &advice.to_string());
+            self.line(advice.severity.name(), &advice.to_string());
         }
     }
 }
@@ -232,7 +228,7 @@ pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> St
     let time = Time(status.sync_state_age);
     match status.sync_state {
         // The kernel sends no notifications about IPVS: only the next sync finds what something else has changed.
-        SyncState::Synced => format!("yes, for {time} as of the last full look"),
+        SyncState::Synced => format!("yes, for {time} as of the last full read"),
         SyncState::Behind if status.scheduler_changes > 0 => {
             format!("no, schedulers are being changed for {time}")
         }

@@ -6,14 +6,10 @@ use std::{
 };
 
 use ipvs::{ObservedRealServer, Protocol, RealServerAddress, Stats, VirtualServerId};
+use operator::top::{Counters, Frame, Load, RealServerRow, ServiceRow};
 use service::ObjectName;
 
-use super::{
-    counters::Counters,
-    frame::{Frame, Load, RealServerRow, ServiceRow},
-    names::Names,
-    sample::Sample,
-};
+use super::{names::Names, sample::Sample};
 
 /// Remembers the last sample. Each server is measured before those of a Service are added up: a removed one takes its
 /// counters along.
@@ -70,11 +66,11 @@ impl Meter {
         };
         for (virtual_server, real_servers) in &sample.servers {
             let id = virtual_server.config.id;
-            let (address, protocol) = match id {
-                VirtualServerId::Address(address) => (Some(address), Some(address.protocol)),
-                VirtualServerId::Mark { .. } => (None, None),
+            let protocol = match id {
+                VirtualServerId::Address(address) => Some(address.protocol),
+                VirtualServerId::Mark { .. } => None,
             };
-            let service = address.and_then(|address| names.owner(&address)).cloned();
+            let service = names.owner(id).cloned();
             let sum = sums.entry(service.map_or(Group::VirtualServer(id), Group::Service)).or_default();
             sum.virtual_servers.push(id);
             sum.load.count(measure((id, None), &virtual_server.stats));

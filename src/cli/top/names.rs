@@ -1,53 +1,54 @@
 //! The Services that own addresses, as the daemon knows.
 
 use std::{
-    collections::HashMap,
-    path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
 
-use ipvs::{ServiceAddress, VirtualServerId};
+use ipvs::VirtualServerId;
 use reconciler::VirtualServerOwner;
 use service::{ObjectName, one_line};
 
-use super::{super::ago::Time, sample::Sample};
-use crate::serve::control::{AskError, Request, Response, ask};
+use super::{
+    super::{list::Owners, output::Time},
+    sample::Sample,
+};
+use crate::serve::control::{AskError, Client, Control as _};
 
 /// The shortest time between two requests. The daemon reads no kernel to answer, but its writer can do nothing else
 /// meanwhile.
-const SELDOM: Duration = Duration::from_secs(10);
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the daemon is asked although every address is known: an address may have moved to another Service.
-const ANYHOW: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How long [`Names::wait`] waits: a little longer than [`ask`] does.
+/// How long [`Names::wait`] waits: a little longer than the client does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The known names. A thread asks the daemon, so that a hanging daemon blocks nothing.
 #[derive(Default)]
 pub(super) struct Names {
-    socket: PathBuf,
-    known: HashMap<ServiceAddress, ObjectName>,
+    daemon: Client,
+    known: Owners,
     /// When the daemon answered last.
     learnt: Option<Instant>,
     /// When the last request ended.
     asked: Option<Instant>,
     /// Receives the answer, while a request runs.
-    answer: Option<Receiver<Result<Response, AskError>>>,
+    answer: Option<Receiver<Result<Vec<VirtualServerOwner>, AskError>>>,
     /// Why the last request had no answer.
     missing: Option<String>,
 }
 
 impl Names {
-    /// Names from the daemon at this socket, which is not asked yet.
-    pub(super) fn from(socket: PathBuf) -> Self {
-        Self { socket, ..Self::default() }
+    /// Names from the daemon, which is not asked yet.
+    pub(super) fn from(daemon: Client) -> Self {
+        Self { daemon, ..Self::default() }
     }
 
-    /// The Service that owns an address, if known.
-    pub(super) fn owner(&self, address: &ServiceAddress) -> Option<&ObjectName> {
-        self.known.get(address)
+    /// The Service that owns a virtual server, if known.
+    pub(super) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
+        self.known.of(virtual_server)
     }
 
     /// The line with the age of the names, if the last request had no answer.
@@ -62,7 +63,7 @@ impl Names {
     /// Takes an answer that has arrived, and asks the daemon if it is time to. Without an answer the names stay as
     /// they are.
     pub(super) fn refresh(&mut self, sample: &Sample, now: Instant) {
-        self.hear(Duration::ZERO, now);
+        self.receive(Duration::ZERO, now);
         if self.answer.is_none() && self.is_due(sample, now) {
             self.ask(now);
         }
@@ -70,22 +71,23 @@ impl Names {
 
     /// Waits for the answer, if the daemon was asked, but not for long.
     pub(super) fn wait(&mut self) {
-        self.hear(PATIENCE, Instant::now());
+        self.receive(PATIENCE, Instant::now());
     }
 
     fn is_due(&self, sample: &Sample, now: Instant) -> bool {
-        let all_known = || sample.servers.iter().all(|(server, _)| self.knows(&server.config.id));
+        let is_known = |id| matches!(id, VirtualServerId::Mark { .. }) || self.owner(id).is_some();
+        let all_known = || sample.servers.iter().all(|(server, _)| is_known(server.config.id));
         self.asked.is_none_or(|asked| {
             let past = now.saturating_duration_since(asked);
-            past >= ANYHOW || (past >= SELDOM && !all_known())
+            past >= MAX_AGE || (past >= MIN_INTERVAL && !all_known())
         })
     }
 
     fn ask(&mut self, now: Instant) {
-        let (socket, (answer, heard)) = (self.socket.clone(), channel());
-        let question = move || drop(answer.send(ask(&socket, &Request::Holders)));
+        let (daemon, (answer, received)) = (self.daemon.clone(), channel());
+        let question = move || drop(answer.send(daemon.owners()));
         match thread::Builder::new().name("names".to_owned()).spawn(question) {
-            Ok(_) => self.answer = Some(heard),
+            Ok(_) => self.answer = Some(received),
             Err(error) => {
                 self.asked = Some(now);
                 self.missing = Some(one_line(&error));
@@ -93,29 +95,21 @@ impl Names {
         }
     }
 
-    fn hear(&mut self, patience: Duration, now: Instant) {
+    fn receive(&mut self, patience: Duration, now: Instant) {
         let Some(answer) = &self.answer else { return };
         match answer.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => return,
-            Ok(Ok(Response::Holders(holders))) => self.learn(holders, now),
-            Ok(Ok(_)) => self.missing = Some("the daemon answered another question".to_owned()),
+            Ok(Ok(owners)) => self.learn(owners, now),
             Ok(Err(error)) => self.missing = Some(one_line(&error)),
             Err(gone @ RecvTimeoutError::Disconnected) => self.missing = Some(one_line(&gone)),
         }
         (self.answer, self.asked) = (None, Some(now));
     }
 
-    pub(super) fn learn(&mut self, holders: Vec<VirtualServerOwner>, now: Instant) {
-        self.known = holders.into_iter().map(|holder| (holder.address, holder.service)).collect();
+    pub(super) fn learn(&mut self, owners: Vec<VirtualServerOwner>, now: Instant) {
+        self.known = owners.into();
         self.learnt = Some(now);
         self.missing = None;
-    }
-
-    fn knows(&self, id: &VirtualServerId) -> bool {
-        match id {
-            VirtualServerId::Address(address) => self.known.contains_key(address),
-            VirtualServerId::Mark { .. } => true,
-        }
     }
 }
 

@@ -1,19 +1,29 @@
-//! Frames on the whole terminal.
+//! Frames on the whole terminal, until a key or a signal ends it.
 
 mod columns;
 mod draw;
-mod interrupt;
 mod view;
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use ratatui::{
     DefaultTerminal,
-    crossterm::event::{Event, KeyEventKind},
+    crossterm::event::{self, Event, KeyEventKind},
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    flag,
+    low_level::emulate_default_handler,
 };
 
-use super::{Look, column::Column};
-use interrupt::{Interrupt, Waited};
+use super::{Column, Look};
 use view::{Next, View};
 
 /// Shows frames until a key or a signal ends it. The terminal is as before then, whatever happens.
@@ -52,5 +62,57 @@ fn show_on(
             }
             Waited::Event(_) | Waited::Over => {}
         }
+    }
+}
+
+/// How often it is looked whether a signal has come: crossterm goes on waiting for keys when one has.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why the waiting has ended.
+enum Waited {
+    /// A key, most likely.
+    Event(Event),
+    /// A signal asks for the end.
+    Interrupted,
+    /// Nothing; it is time.
+    Over,
+}
+
+/// The signal that has come, or 0.
+struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    /// From now on they do not end the program by themselves.
+    fn catch() -> io::Result<Self> {
+        let signal = Arc::new(AtomicUsize::new(0));
+        for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            flag::register_usize(number, Arc::clone(&signal), number.unsigned_abs() as usize)?;
+        }
+        Ok(Self(signal))
+    }
+
+    /// Waits for a key or a signal until then.
+    fn wait(&self, until: Instant) -> io::Result<Waited> {
+        loop {
+            if self.signal().is_some() {
+                return Ok(Waited::Interrupted);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if event::poll(left.min(LOOK))? {
+                return event::read().map(Waited::Event);
+            }
+            if left.is_zero() {
+                return Ok(Waited::Over);
+            }
+        }
+    }
+
+    /// Ends the program by the signal, if one has come, as it would have ended without being caught.
+    fn obey(&self) -> anyhow::Result<()> {
+        Ok(self.signal().map_or(Ok(()), emulate_default_handler)?)
+    }
+
+    fn signal(&self) -> Option<i32> {
+        i32::try_from(self.0.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
 }

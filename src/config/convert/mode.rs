@@ -1,25 +1,21 @@
-//! From another mode to ours: what that mode reads moves to the fields that IPVS mode reads.
+//! From another mode to ours: the values of its own fields move to the fields that IPVS mode reads.
 
 use std::mem;
 
-use crate::config::{
-    GoDuration, KubeProxyConfiguration, Problem,
-    file::v1alpha1::Ipvs,
-    resolve::{Origin, spoken},
-};
+use crate::config::{GoDuration, KubeProxyConfiguration, Origin, Problem, v1alpha1::Ipvs};
 
 /// The mode of the proxy that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Ours.
     Ipvs,
-    /// Also where none is given.
+    /// The default.
     Iptables,
-    /// Some of its defaults are others.
+    /// With some defaults of its own.
     Nftables,
 }
 
-/// Where an operator reads what the change does.
+/// The document about this change.
 const DOCUMENT: &str = "docs/migration.md#from-iptables-or-nftables-mode";
 
 impl Mode {
@@ -33,8 +29,8 @@ impl Mode {
         }
     }
 
-    /// Writes the configuration for our mode. Returns what has changed, one line each; what has moved has its usual value
-    /// where it was.
+    /// Writes the configuration for our mode. Returns the changes, one line each; a value that moves leaves
+    /// the usual one behind.
     pub(super) fn becomes_ours(
         self,
         configuration: &mut KubeProxyConfiguration,
@@ -90,8 +86,8 @@ impl Change<'_> {
         let KubeProxyConfiguration { iptables, nftables, .. } = &mut *self.configuration;
         let bit = mem::replace(&mut nftables.masquerade_bit, self.usual.nftables.masquerade_bit);
         let another_bit = mem::replace(&mut iptables.masquerade_bit, bit) != bit;
-        // The flags for iptables mode count in nftables mode too, but for that of the bit: conversion.go beside
-        // KubeProxyConfiguration, `processV1Alpha1Flags` in cmd/kube-proxy/app/options.go.
+        // The flags for iptables mode count in nftables mode too, but for that of the bit: conversion.go
+        // beside KubeProxyConfiguration, `processV1Alpha1Flags` in cmd/kube-proxy/app/options.go.
         let masquerades_all = match self.origin {
             Origin::Flags => iptables.masquerade_all,
             Origin::File(_) => mem::take(&mut nftables.masquerade_all),
@@ -116,57 +112,39 @@ impl Change<'_> {
     }
 
     fn iptables_periods(&mut self) {
-        let (theirs, usual) = (&mut self.configuration.iptables, &self.usual.iptables);
-        let moved = periods(
-            (&mut theirs.sync_period, usual.sync_period),
-            (&mut theirs.min_sync_period, usual.min_sync_period),
-            (&mut self.configuration.ipvs, &self.usual.ipvs),
-        );
-        self.moved("iptables", &moved);
+        self.periods("iptables", |of| [&mut of.iptables.sync_period, &mut of.iptables.min_sync_period]);
     }
 
     fn nftables_periods(&mut self) {
-        let (theirs, usual) = (&mut self.configuration.nftables, &self.usual.nftables);
-        let moved = periods(
-            (&mut theirs.sync_period, usual.sync_period),
-            (&mut theirs.min_sync_period, usual.min_sync_period),
-            (&mut self.configuration.ipvs, &self.usual.ipvs),
-        );
-        self.moved("nftables", &moved);
+        self.periods("nftables", |of| [&mut of.nftables.sync_period, &mut of.nftables.min_sync_period]);
     }
 
-    fn moved(&mut self, part: &str, fields: &[(&str, GoDuration)]) {
-        for (field, period) in fields {
-            self.note(&format!("{part}.{field}"), &format!("{period} is written as ipvs.{field}"));
+    /// Moves the periods of another mode that are not the usual ones to ours, unless ours have been set as
+    /// well.
+    fn periods(&mut self, part: &str, of: fn(&mut KubeProxyConfiguration) -> [&mut GoDuration; 2]) {
+        let ours = |of: &KubeProxyConfiguration| (of.ipvs.sync_period, of.ipvs.min_sync_period);
+        if ours(self.configuration) != ours(self.usual) {
+            return;
+        }
+        let [usual_sync, usual_least] = of(&mut self.usual.clone()).map(|period| *period);
+        let [sync, least] = of(self.configuration);
+        let (sync, least) = (mem::replace(sync, usual_sync), mem::replace(least, usual_least));
+        let Ipvs { sync_period, min_sync_period, .. } = &mut self.configuration.ipvs;
+        // That of the flags is the other mode's.
+        *min_sync_period = GoDuration::default();
+        for (field, period, usual, ours) in [
+            ("syncPeriod", sync, usual_sync, sync_period),
+            ("minSyncPeriod", least, usual_least, min_sync_period),
+        ] {
+            if period != usual {
+                *ours = period;
+                let option = self.origin.name(&format!("{part}.{field}"));
+                self.notes.push(format!("{option}: {period} is written as ipvs.{field}"));
+            }
         }
     }
 
     fn note(&mut self, field: &str, text: &str) {
-        self.notes.push(format!("{}: {text}", spoken(self.origin, field)));
+        self.notes.push(format!("{}: {text}", self.origin.name(field)));
     }
-}
-
-/// Moves the periods of another mode that are not the usual ones to ours, unless ours have been set as well. Returns what
-/// was moved.
-fn periods(
-    (sync, usual_sync): (&mut GoDuration, GoDuration),
-    (least, usual_least): (&mut GoDuration, GoDuration),
-    (ours, our_usual): (&mut Ipvs, &Ipvs),
-) -> Vec<(&'static str, GoDuration)> {
-    if (ours.sync_period, ours.min_sync_period) != (our_usual.sync_period, our_usual.min_sync_period) {
-        return Vec::new();
-    }
-    // That of the flags is the other mode's.
-    ours.min_sync_period = GoDuration::default();
-    let mut moved = Vec::new();
-    for (field, theirs, usual, ours) in [
-        ("syncPeriod", sync, usual_sync, &mut ours.sync_period),
-        ("minSyncPeriod", least, usual_least, &mut ours.min_sync_period),
-    ] {
-        if *theirs != usual {
-            *ours = mem::replace(theirs, usual);
-            moved.push((field, *ours));
-        }
-    }
-    moved
 }

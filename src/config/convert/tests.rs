@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, ffi::OsString, path::Path};
 use serde_json::Value;
 
 use super::{Converted, Error, Input, convert};
-use crate::{
-    cli::{self, Flags},
-    config::{GoDuration, KubeProxyConfiguration, Settings, Source, file::ignored_fields, tests::HEAD},
+use crate::config::{
+    Flags, GoDuration, KubeProxyConfiguration, Settings, Source, options::OPTIONS, tests::HEAD,
 };
 
 /// What is made of a file with these fields.
@@ -29,10 +28,8 @@ fn refusal(text: &str) -> String {
 
 /// The daemon's settings with this file.
 fn settings(text: &str) -> Settings {
-    let arguments = ["kube-ipvs", "--hostname-override=node"].map(OsString::from);
-    let command_line = cli::parse(arguments).unwrap();
-    let flags: &Flags = command_line.flags().unwrap();
-    Settings::with_text(flags, Path::new("config.conf"), text).unwrap()
+    let flags = Flags::parse(["--hostname-override=node".into()]).unwrap();
+    Settings::with_text(&flags, Path::new("config.conf"), text).unwrap()
 }
 
 /// The fields that are in the file, but for those that are in each.
@@ -117,7 +114,7 @@ fn every_field_either_does_something_or_is_named_with_a_reason() {
         // The gates are a field whose own fields have any name.
         all.retain(|field| !found.iter().any(|found| found.starts_with(field.as_str())));
     }
-    all.retain(|field| ignored_fields::why(field).is_none());
+    all.retain(|field| !OPTIONS.iter().any(|option| option.field == field && option.ignored.is_some()));
     // Of one node, of another pod, and what is always there.
     assert_eq!(
         all.iter().map(String::as_str).collect::<Vec<_>>(),
@@ -258,12 +255,12 @@ fn flags_that_no_file_can_say_are_named() {
         [
             "--master: set it as server in manifests/base/kubeconfig.conf",
             "--hostname-override: left out: our DaemonSet gives each node its own name; a service needs --hostname-override",
-            "--machine-id-file: no effect here: no such id is needed",
-            "--cleanup: left out: it is no configuration",
-            "--drain-timeout: no file can say it: keep it as a flag",
+            "--machine-id-file: no effect here: no such id is read",
+            "--cleanup: left out: it is not configuration",
+            "--drain-timeout: no field has it: keep it as a flag",
             "--bind-address=$(POD_IP): left out: the file is for all nodes, and each has another value",
             "--udp-timeout: no effect here: kube-proxy 1.37 has no such flag",
-            "--healthz-bind-address: a file cannot say that nothing listens: it is 0.0.0.0:10256",
+            "--healthz-bind-address: a file cannot disable this address: it is 0.0.0.0:10256",
         ]
     );
     assert_eq!(fields(&converted), "ipvs:\n  minSyncPeriod: 1s");
@@ -278,7 +275,7 @@ fn beside_a_file_those_flags_count_that_kube_proxy_lets_count() {
     assert_eq!(fields(&converted), "ipvs:\n  scheduler: lc\nlogging:\n  verbosity: 4");
     assert_eq!(
         converted.notes(),
-        ["--cluster-cidr: no effect beside file", "--ipvs-scheduler: no effect beside file"]
+        ["--ipvs-scheduler: no effect beside file", "--cluster-cidr: no effect beside file"]
     );
 }
 
@@ -304,13 +301,13 @@ fn pods_of_several_nodes_are_one_command_line_and_others_are_not() {
     assert_eq!(nodes.notes().len(), 1, "{nodes:?}");
     assert_eq!(
         refusal(&list(&[of_node("one"), item("--proxy-mode=iptables")])),
-        "in: a command line of kube-proxy, and in has shown one already: give one of them"
+        "in: contains a command line of kube-proxy, and so does in: give one of them"
     );
     let file = format!("{HEAD}mode: ipvs\n");
     let inputs = ["one", "two"].map(|name| Input { name, text: &file });
     assert_eq!(
         convert(&inputs, &[]).unwrap_err().to_string(),
-        "two: a configuration file, and one has shown one already: give one of them"
+        "two: contains a configuration file, and so does one: give one of them"
     );
 }
 
@@ -321,9 +318,11 @@ fn the_file_that_a_command_line_names_is_asked_for() {
     assert_eq!(
         refusal(&format!("{}{volumes}", pod(mounted))),
         "in: the configuration is in --config=/var/lib/kube-proxy/config.conf: give that file too, or the ConfigMap \
-         kube-proxy-config-0a1b that has it"
+         kube-proxy-config-0a1b that contains it"
     );
-    assert!(refusal(&pod("args: [--config=/etc/kube-proxy.yaml]")).ends_with("or the ConfigMap that has it"));
+    assert!(
+        refusal(&pod("args: [--config=/etc/kube-proxy.yaml]")).ends_with("or the ConfigMap that contains it")
+    );
     let typed = convert(&[], &["--config=/config.conf".into()]).unwrap_err().to_string();
     assert!(typed.starts_with("the command line: the configuration is in --config=/config.conf"), "{typed}");
 }
@@ -331,16 +330,16 @@ fn the_file_that_a_command_line_names_is_asked_for() {
 #[test]
 fn what_is_not_read_is_refused_with_one_line() {
     for (text, expected) in [
-        ("", "in: nothing of kube-proxy's configuration is in it: "),
-        ("# nothing\n---\n", "in: nothing of kube-proxy's configuration is in it: "),
-        ("hello", "in: nothing of kube-proxy's configuration is in it: "),
-        ("token: secret\nserver: https://192.0.2.1", "in: nothing of kube-proxy's configuration is in it: "),
-        ("kind: Service\n", "in: nothing of kube-proxy's configuration is in it: "),
-        ("kind: ConfigMap\ndata: {Corefile: x}\n", "in: nothing of kube-proxy's configuration is in it: "),
-        ("kind: List\nitems: []\n", "in: nothing of kube-proxy's configuration is in it: "),
+        ("", "in: contains nothing of kube-proxy's configuration: "),
+        ("# nothing\n---\n", "in: contains nothing of kube-proxy's configuration: "),
+        ("hello", "in: contains nothing of kube-proxy's configuration: "),
+        ("token: secret\nserver: https://192.0.2.1", "in: contains nothing of kube-proxy's configuration: "),
+        ("kind: Service\n", "in: contains nothing of kube-proxy's configuration: "),
+        ("kind: ConfigMap\ndata: {Corefile: x}\n", "in: contains nothing of kube-proxy's configuration: "),
+        ("kind: List\nitems: []\n", "in: contains nothing of kube-proxy's configuration: "),
         (
             "kind: Pod\nspec: {containers: [{name: web, image: kube-proxy}]}\n",
-            "in: nothing of kube-proxy's configuration is in it: ",
+            "in: contains nothing of kube-proxy's configuration: ",
         ),
         ("kind: [\n", "in:1:7: "),
         ("a: 1\n---\nkind: [\n", "in:3:7: "),
@@ -356,7 +355,7 @@ fn what_is_not_read_is_refused_with_one_line() {
     let script = refusal(&pod("command: [sh, -c, 'exec kube-proxy --v=2 2>&1 | tee /var/log/kube-proxy']"));
     assert_eq!(script, "in: the container runs \"sh\": give the flags that kube-proxy gets after --");
     let redirected = refusal(&pod("args: [--proxy-mode=ipvs, 1>>/var/log/kube-proxy.log]"));
-    assert_eq!(redirected, "in: \"1>>/var/log/kube-proxy.log\" is no flag");
+    assert_eq!(redirected, "in: \"1>>/var/log/kube-proxy.log\" is not a flag");
     let malformed = "kind: ConfigMap\ndata: {config.conf: \"kind: KubeProxyConfiguration\\nipvs: [\\n\"}\n";
     assert!(refusal(malformed).starts_with("in: config.conf:2:7: "), "{}", refusal(malformed));
 }

@@ -5,14 +5,12 @@ use std::path::Path;
 use super::HEAD;
 use crate::config::{
     GoDuration, KubeProxyConfiguration,
-    file::{
-        decode::{File, decode},
-        defaults,
-        v1alpha1::{
-            ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
-            Nftables, OutputRouting, Quantity, VModule, Winkernel,
-        },
+    file::{File, decode},
+    v1alpha1::{
+        ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
+        OutputRouting, VModule, Winkernel,
     },
+    values::{FlushFrequency, ListenAddress, Quantity},
 };
 
 fn decoded(text: &str) -> File {
@@ -46,7 +44,7 @@ fn null_zero_and_absent_are_upstream_s_default() {
             ..Conntrack::default()
         },
         detect_local_mode: "ClusterCIDR".into(),
-        healthz_bind_address: "0.0.0.0:10256".into(),
+        healthz_bind_address: ListenAddress("0.0.0.0:10256".into()),
         iptables: Iptables {
             localhost_node_ports: Some(true),
             masquerade_bit: Some(14),
@@ -60,7 +58,7 @@ fn null_zero_and_absent_are_upstream_s_default() {
             format: "text".into(),
             ..Logging::default()
         },
-        metrics_bind_address: "127.0.0.1:10249".into(),
+        metrics_bind_address: ListenAddress("127.0.0.1:10249".into()),
         mode: "ipvs".into(),
         nftables: Nftables {
             masquerade_bit: Some(14),
@@ -168,6 +166,11 @@ windowsRunAsService: true
 winkernel: {enableDSR: true, forwardHealthCheckVip: true, networkName: c, rootHnsEndpointName: d, sourceVip: e}
 "#;
 
+/// The configuration of that file.
+pub(super) fn whole() -> KubeProxyConfiguration {
+    decoded(WHOLE).configuration
+}
+
 #[test]
 fn every_field_is_read() {
     let File { configuration, warnings } = decoded(WHOLE);
@@ -198,7 +201,7 @@ fn every_field_is_read() {
         detect_local_mode: "BridgeInterface".into(),
         enable_profiling: true,
         feature_gates: "KubeProxyIPVS=true,A=false".parse().unwrap(),
-        healthz_bind_address: "192.0.2.1:1".into(),
+        healthz_bind_address: ListenAddress("192.0.2.1:1".into()),
         hostname_override: "n".into(),
         iptables: Iptables {
             localhost_node_ports: Some(false),
@@ -224,7 +227,7 @@ fn every_field_is_read() {
             verbosity: 4,
             vmodule: vec![VModule { file_pattern: "proxier".into(), verbosity: 5 }],
         },
-        metrics_bind_address: "[::1]:2".into(),
+        metrics_bind_address: ListenAddress("[::1]:2".into()),
         mode: "ipvs".into(),
         nftables: Nftables {
             masquerade_all: true,
@@ -297,7 +300,7 @@ fn a_fault_is_one_line_with_its_place() {
     let wrong_type = refusal(&format!("{HEAD}ipvs:\n  syncPeriod: soon\n"));
     assert_eq!(
         wrong_type,
-        "config.conf:4:15: \"soon\" is no duration: expected something like 30s, 1m30s or 500ms"
+        "config.conf:4:15: \"soon\" is not a duration: expected something like 30s, 1m30s or 500ms"
     );
     let no_switch = refusal(&format!("{HEAD}featureGates:\n  AllowServiceExternalIPs: maybe\n"));
     assert!(no_switch.starts_with("config.conf:4:28: "), "{no_switch}");
@@ -339,5 +342,5 @@ fn idle_fields_are_named_unless_they_say_what_holds_anyway() {
     );
     let usual = format!("configSyncPeriod: 900s\n{}", "clientConnection: {burst: 10, qps: 5}\n");
     assert_eq!(warnings(&usual), [""; 0]);
-    assert_eq!(defaults::filled(), decoded("").configuration);
+    assert_eq!(KubeProxyConfiguration::of_empty_file(), decoded("").configuration);
 }

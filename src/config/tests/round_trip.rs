@@ -7,14 +7,12 @@ use proptest::{collection, option, prelude::*};
 use super::{flags, settings};
 use crate::config::{
     Error, FeatureGates, GoDuration, KubeProxyConfiguration, Settings,
-    file::{
-        decode::{File, decode},
-        defaults,
-        v1alpha1::{
-            ClientConnection, Conntrack, DetectLocal, FlushFrequency, Iptables, Ipvs, LogOptions, Logging,
-            Nftables, OutputRouting, Quantity, VModule, Winkernel,
-        },
+    file::{File, decode},
+    v1alpha1::{
+        ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
+        OutputRouting, VModule, Winkernel,
     },
+    values::{FlushFrequency, ListenAddress, Quantity},
 };
 
 /// Text of all kinds, and text that YAML takes for something else unless it is quoted.
@@ -172,12 +170,12 @@ prop_compose! {
             detect_local_mode: text(),
             enable_profiling,
             feature_gates,
-            healthz_bind_address: text(),
+            healthz_bind_address: ListenAddress(text()),
             hostname_override: text(),
             iptables,
             ipvs,
             logging,
-            metrics_bind_address: text(),
+            metrics_bind_address: ListenAddress(text()),
             mode: text(),
             nftables,
             node_port_addresses,
@@ -196,7 +194,7 @@ proptest! {
 
     #[test]
     fn whatever_is_written_reads_back_as_the_same(mut configuration in configuration()) {
-        defaults::fill(&mut configuration);
+        configuration.fill();
         let yaml = configuration.to_yaml().unwrap();
         let File { configuration: read, warnings } = decode(Path::new("written"), &yaml).unwrap();
         prop_assert_eq!(&read, &configuration, "{}", yaml);
@@ -205,7 +203,7 @@ proptest! {
 
     #[test]
     fn what_differs_from_the_default_reads_back_as_the_whole(mut configuration in configuration()) {
-        defaults::fill(&mut configuration);
+        configuration.fill();
         let yaml = serde_saphyr::to_string(&configuration.differences()).unwrap();
         let File { configuration: read, warnings } = decode(Path::new("written"), &yaml).unwrap();
         prop_assert_eq!(&read, &configuration, "{}", yaml);

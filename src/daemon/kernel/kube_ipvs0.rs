@@ -8,10 +8,10 @@ use ipvs::Family;
 use reconciler::Handle;
 use tokio::{select, sync::watch, task::spawn_blocking};
 
-use super::subscription::resubscribing;
-use crate::node::{families::families as families_here, vip_binding::outward};
+use super::notifications::resubscribing;
+use crate::node::families::{families as families_here, outward};
 
-/// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix looks for the name once, at
+/// Creates kube-ipvs0. It must exist before the daemon waits for anything: Calico's Felix reads the names once, at
 /// its own start.
 pub(in crate::daemon) fn make_device() -> anyhow::Result<()> {
     open(VipBinding::Address, false).map(drop)
@@ -30,8 +30,7 @@ pub(in crate::daemon) fn open(binding: VipBinding, gue: bool) -> anyhow::Result<
 
 /// Whether the routes name an old source address. Reads all addresses of the node, which takes long with many VIPs.
 async fn is_outdated(binding: VipBinding) -> anyhow::Result<bool> {
-    let now =
-        spawn_blocking(move || outward(binding)).await.context("the look at the node's addresses")??;
+    let now = spawn_blocking(move || outward(binding)).await.context("reading the node's addresses")??;
     Ok(names_another_source(binding, now))
 }
 
@@ -69,7 +68,7 @@ pub(in crate::daemon) async fn follow(
     follow_as(binding, binding, families, handle).await
 }
 
-/// Does so, subscribed to what is of interest where VIPs are bound as `watched`.
+/// Follows the notifications that matter where VIPs are bound as `watched`.
 async fn follow_as(
     watched: VipBinding,
     binding: VipBinding,
@@ -84,11 +83,11 @@ async fn follow_as(
             handle.kernel_changed(changed);
             // `lo` has an address then, if nothing else has.
             if addresses_changed && !families_here().is_subset(families) {
-                return Ok(anyhow!("this node has IPv6 now, and had not at the start: start again"));
+                return Ok(anyhow!("this node has IPv6 now, and had none at the start; exiting to be restarted"));
             }
-            if addresses_changed && is_outdated(binding).await.context("cannot see this node's addresses")? {
+            if addresses_changed && is_outdated(binding).await.context("cannot read this node's addresses")? {
                 return Ok(anyhow!(
-                    "this node's address has changed, and --vip-binding=route names it: start again"
+                    "this node's address has changed, and the routes of --vip-binding=route name it; exiting to be restarted"
                 ));
             }
             changed = monitor.changed().await?;

@@ -1,17 +1,19 @@
 //! Bounds IPVS' own table of connections. Conntrack's has a limit; this one takes memory until there is none.
 //!
-//! An entry is 320 bytes that are not paged out and no cgroup is charged for. Whoever sends from forged addresses makes one
-//! with each packet, and where a Service has session affinity a template too, which stays for three hours by default.
+//! An entry is 320 bytes that are not paged out and no cgroup is charged for. A sender of forged addresses
+//! makes one with each packet, and where a Service has session affinity a template too, which stays for three
+//! hours by default.
 //!
 //! Two parameters bound it, of which each acts in need alone:
 //!
 //! - `conn_max` (Linux 7.2): no more entries than this. The default is 2^30, which is no bound.
-//! - `drop_entry` 1 with `amemthresh`: while fewer pages than that are free, IPVS deletes each second, in 1/32 of the table, entries
-//!   that nothing was established with: half-open TCP and SCTP, templates without any, and of idle connections some of
-//!   those with up to eight packets (`update_defense_level` in ip_vs_ctl.c, `ip_vs_random_dropentry` and `todrop_entry` in
-//!   ip_vs_conn.c). What counts as free does not include the page cache, so on a node that is well little is free: above the
-//!   zones' low watermarks, to which the kernel reclaims. Below their minimum (mm/page_alloc.c) memory is short in
-//!   earnest. The default, 1024 pages, is less than any large machine's minimum, and is never reached.
+//! - `drop_entry` 1 with `amemthresh`: while fewer pages than that are free, IPVS deletes each second, in
+//!   1/32 of the table, entries that nothing was established with: half-open TCP and SCTP, templates without
+//!   any, and of idle connections some of those with up to eight packets (`update_defense_level` in
+//!   ip_vs_ctl.c, `ip_vs_random_dropentry` and `todrop_entry` in ip_vs_conn.c). What counts as free does not
+//!   include the page cache, so on a node that is well little is free: above the zones' low watermarks, to
+//!   which the kernel reclaims. Below their minimum (mm/page_alloc.c) memory is short in earnest. The
+//!   default, 1024 pages, is less than any large machine's minimum, and is never reached.
 
 use std::fs;
 
@@ -24,13 +26,14 @@ const CONN_MAX: &str = "net.ipv4.vs.conn_max";
 const DROP_ENTRY: &str = "net.ipv4.vs.drop_entry";
 const AMEMTHRESH: &str = "net.ipv4.vs.amemthresh";
 
-/// The kernel's defaults of the first (`IP_VS_CONN_MAX` in include/net/ip_vs.h, by the size of a word), and of the others. Another
-/// value is an operator's.
+/// The kernel's defaults of the first (`IP_VS_CONN_MAX` in include/net/ip_vs.h, by the size of a word), and
+/// of the others. Another value is an operator's.
 const CONN_MAX_DEFAULTS: [&str; 2] = ["1073741824", "16777216"];
 const DROP_ENTRY_DEFAULT: &str = "0";
 const AMEMTHRESH_DEFAULT: &str = "1024";
 
-/// What an entry takes: 312 bytes in Linux 7.2, and no less than 256 since 4.1, in objects of whole cache lines.
+/// What an entry takes: 312 bytes in Linux 7.2, and no less than 256 since 4.1, in objects of whole cache
+/// lines.
 const BYTES_PER_ENTRY: u64 = 320;
 /// Which part of the machine's memory the table may have: one in so many.
 const PART_OF_MEMORY: u64 = 8;
@@ -45,7 +48,8 @@ impl Sysctl {
         }
     }
 
-    /// What of these parameters would be changed: none that has an operator's value, or that this kernel lacks.
+    /// What of these parameters would be changed: none that has an operator's value, or that this kernel
+    /// lacks.
     pub(crate) fn ipvs_table_changes(&self) -> Vec<Change> {
         let is = |key: &'static str, defaults: &[&str]| {
             let found = self.read(key).ok().filter(|found| defaults.contains(&found.as_str()))?;
@@ -95,8 +99,9 @@ impl Sysctl {
         self.read(CONN_MAX).ok()?.parse().ok()
     }
 
-    /// How many entries the table has. Linux 7.2 says it (`ip_vs_status`); elsewhere it is about the number of
-    /// objects in use of their slab cache, which all network namespaces share, and other caches of this size may.
+    /// How many entries the table has. Linux 7.2 says it (`ip_vs_status`); elsewhere it is about the number
+    /// of objects in use of their slab cache, which all network namespaces share, and other caches of this
+    /// size may.
     pub(crate) fn ipvs_entries(&self) -> Option<u64> {
         let status = fs::read_to_string(self.proc.join("net/ip_vs_status"));
         let conns =

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
+    net::IpAddr,
     os::{fd::AsFd as _, unix::net::UnixStream},
     path::{Path, PathBuf},
     time::Duration,
@@ -11,8 +12,12 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
+use reconciler::VirtualServerOwner;
+use serde::de::DeserializeOwned;
+use service::{AddressExplanation, Explanation, ObjectName};
 
-use super::{Request, Response};
+use super::{BugReport, Control, DaemonStatus, Difference, Request, Resynced, decode_answer};
+use crate::{logging::Level, version::Build};
 
 /// The timeout of reading everything and repairing it.
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);
@@ -36,14 +41,14 @@ fn patience(request: &Request) -> Duration {
         | Request::ExplainAddress { .. }
         | Request::LogLevel { .. }
         | Request::Status => STATUS_PATIENCE,
-        Request::Holders | Request::Version => SHORT_PATIENCE,
+        Request::Owners | Request::Version => SHORT_PATIENCE,
     }
 }
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens at the socket.
+    /// No process listens at the socket.
     #[error("no daemon answers at {path}: is kube-ipvs running on this node?", path = path.display())]
     NoDaemon {
         /// The socket.
@@ -68,8 +73,8 @@ pub enum AskError {
     /// The daemon refuses.
     #[error("the daemon says: {0}")]
     Refused(String),
-    /// The answer makes no sense: the daemon is of another version, perhaps.
-    #[error("the daemon at {path} gave an answer that makes no sense", path = path.display())]
+    /// The answer cannot be read: the daemon is perhaps of another version.
+    #[error("unexpected response from the daemon at {path}, which may be of another version", path = path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,
@@ -78,29 +83,82 @@ pub enum AskError {
     },
 }
 
-/// Asks the daemon and waits for its answer, which is never [`Response::Error`].
-pub fn ask(path: &Path, request: &Request) -> Result<Response, AskError> {
-    ask_aloud(path, request, |_| {})
+/// The operator's end of the control socket.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    socket: PathBuf,
+    waits: Option<fn(Duration)>,
 }
 
-/// Does the same; if no answer comes within some seconds, calls `waits` with the longest time it will wait.
-pub fn ask_aloud(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> Result<Response, AskError> {
-    let path = path.to_owned();
-    match exchange(&path, request, waits) {
-        Ok(line) => match Response::decode(line.as_bytes()) {
-            Ok(Response::Error(reason)) => Err(AskError::Refused(reason)),
-            Ok(response) => Ok(response),
-            Err(source) => Err(AskError::Malformed { path, source }),
-        },
-        Err(source) => Err(match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon { path },
-            io::ErrorKind::WouldBlock => AskError::TimedOut { path, seconds: patience(request).as_secs() },
-            _ => AskError::Io { path, source },
-        }),
+impl Client {
+    /// A client of the daemon at this socket. Each request has a connection of its own.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned(), waits: None }
+    }
+
+    /// Calls `waits` with the longest time it will wait, if no answer comes within some seconds.
+    #[must_use]
+    pub fn on_wait(self, waits: fn(Duration)) -> Self {
+        Self { waits: Some(waits), ..self }
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, AskError> {
+        let path = || self.socket.clone();
+        let line = exchange(&self.socket, request, self.waits).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NoDaemon { path: path() },
+            io::ErrorKind::WouldBlock => {
+                AskError::TimedOut { path: path(), seconds: patience(request).as_secs() }
+            }
+            _ => AskError::Io { path: path(), source },
+        })?;
+        decode_answer(line.as_bytes())
+            .map_err(|source| AskError::Malformed { path: path(), source })?
+            .map_err(AskError::Refused)
     }
 }
 
-fn exchange(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> io::Result<String> {
+impl Control for Client {
+    type Error = AskError;
+
+    fn bug_report(&self) -> Result<BugReport, AskError> {
+        self.ask(&Request::BugReport)
+    }
+
+    fn diff(&self) -> Result<Difference, AskError> {
+        self.ask(&Request::Diff)
+    }
+
+    fn explain(&self, service: &ObjectName) -> Result<Explanation, AskError> {
+        self.ask(&Request::Explain { service: service.clone() })
+    }
+
+    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, AskError> {
+        self.ask(&Request::ExplainAddress { ip })
+    }
+
+    fn log_level(&self, set: Option<Level>) -> Result<String, AskError> {
+        self.ask(&Request::LogLevel { set })
+    }
+
+    fn owners(&self) -> Result<Vec<VirtualServerOwner>, AskError> {
+        self.ask(&Request::Owners)
+    }
+
+    fn resync(&self) -> Result<Resynced, AskError> {
+        self.ask(&Request::Resync)
+    }
+
+    fn status(&self) -> Result<DaemonStatus, AskError> {
+        self.ask(&Request::Status)
+    }
+
+    fn version(&self) -> Result<Build, AskError> {
+        self.ask(&Request::Version)
+    }
+}
+
+/// Sends the request, and reads the line of its answer.
+fn exchange(path: &Path, request: &Request, waits: Option<fn(Duration)>) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     let patience = patience(request);
     stream.set_write_timeout(Some(patience))?;
@@ -112,7 +170,10 @@ fn exchange(path: &Path, request: &Request, waits: impl FnOnce(Duration)) -> io:
         written => written?,
     }
     let silence = SILENCE.min(patience);
-    if patience > silence && !has_begun(&stream, silence)? {
+    if patience > silence
+        && !has_begun(&stream, silence)?
+        && let Some(waits) = waits
+    {
         waits(patience);
     }
     stream.set_read_timeout(Some(patience.saturating_sub(silence).max(silence)))?;
@@ -134,10 +195,13 @@ fn read_answer(stream: impl Read, most: u64) -> io::Result<String> {
     let mut answer = String::new();
     let length = BufReader::new(stream).take(most).read_line(&mut answer)?;
     if u64::try_from(length).is_ok_and(|length| length == most) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
     }
     if answer.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up without an answer"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the daemon closed the connection without an answer",
+        ));
     }
     Ok(answer)
 }
@@ -149,6 +213,6 @@ mod tests {
     #[test]
     fn an_answer_without_an_end_is_given_up() {
         let refused = read_answer(io::repeat(b' '), 1 << 20).unwrap_err();
-        assert_eq!(refused.to_string(), "its answer has no end");
+        assert_eq!(refused.to_string(), "the answer is too long");
     }
 }

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Request, Response};
+use super::{Control, Request, encode_answer};
 use crate::takeover::instance_lock::{InstanceLock, InstanceLockError, make_directory};
 
 /// The most bytes of a request, with its newline.
@@ -38,22 +38,21 @@ pub(super) const CLIENTS: usize = 32;
 /// The requests handled at a time, each by a thread that may wait for the writer.
 const ANSWERS: usize = 8;
 /// How often a waiting client is checked: it may have given up.
-const LOOK_AT_CLIENT: Duration = Duration::from_millis(500);
+const CLIENT_CHECK: Duration = Duration::from_millis(500);
 /// How often a daemon checks whether the one it waits for has ended.
-const LOOK: Duration = Duration::from_millis(100);
+const TURN_CHECK: Duration = Duration::from_millis(100);
 /// The pause before a socket that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Handles requests. May block.
-pub trait RequestHandler: Send + Sync + 'static {
-    /// Carries out a request and returns the response.
-    fn handle(&self, request: Request) -> Response;
-}
+/// The daemon behind its socket: it answers a request, or says in one line why it cannot.
+pub trait RequestHandler: Control<Error = String> + Send + Sync + 'static {}
+
+impl<T: Control<Error = String> + Send + Sync + 'static> RequestHandler for T {}
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSocket {
-    /// The path is taken by something that is no socket. It is not removed.
+    /// The path is taken by a file that is not a socket. It is not removed.
     #[error("{path} is in the way of the control socket", path = path.display())]
     InTheWay {
         /// Where.
@@ -95,7 +94,7 @@ impl ControlServer {
                         warn!("{}: waiting until it ends", another.named());
                     }
                     waits = true;
-                    sleep(LOOK).await;
+                    sleep(TURN_CHECK).await;
                 }
                 bound => return bound,
             }
@@ -127,7 +126,7 @@ impl ControlServer {
         self.refused.as_ref()
     }
 
-    /// The instance lock, which nobody else may keep.
+    /// The instance lock, which no other part of the program may keep.
     pub(crate) fn instance_lock(&self) -> Weak<InstanceLock> {
         Arc::downgrade(&self.instance_lock)
     }
@@ -193,7 +192,7 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
         }
         Ok(_) => return Err(NoSocket::InTheWay { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("look at its place")(error)),
+        Err(error) => return Err(failed("read its path")(error)),
     }
     let listener = UnixListener::bind(path).map_err(failed("listen"))?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set its mode"))?;
@@ -201,47 +200,46 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
 }
 
 /// Reads one request and answers it, unless the client gives up before.
-async fn converse<A: RequestHandler>(
+async fn converse(
     mut stream: UnixStream,
-    handler: Arc<A>,
+    handler: Arc<impl RequestHandler>,
     threads: Arc<Semaphore>,
 ) -> io::Result<()> {
-    let response = if is_allowed(&stream)? {
+    let refuse = |reason| encode_answer::<()>(Err(reason));
+    let line = if is_allowed(&stream)? {
         match timeout(PATIENCE, read_request(&mut stream)).await?? {
             Ok(request) => tokio::select! {
-                response = answer(request, handler, threads) => response?,
+                line = answer(request, handler, threads) => line?,
                 gone = gone(&stream) => return Err(gone),
             },
-            Err(error) => Response::Error(format!("malformed request: {error}")),
+            Err(error) => refuse(format!("malformed request: {error}"))?,
         }
     } else {
-        Response::Error("only root may talk to kube-ipvs".to_owned())
+        refuse("only root may talk to kube-ipvs".to_owned())?
     };
-    let mut line = serde_json::to_vec(&response)?;
-    line.push(b'\n');
     timeout(PATIENCE, stream.write_all(&line)).await?
 }
 
 /// Handles the request on a thread for blocking work. If the writer hangs, the thread hangs with it, even after its
 /// client has left. So their number is limited; requests that need no writer do not count.
-async fn answer<A: RequestHandler>(
+async fn answer(
     request: Request,
-    handler: Arc<A>,
+    handler: Arc<impl RequestHandler>,
     threads: Arc<Semaphore>,
-) -> io::Result<Response> {
+) -> io::Result<Vec<u8>> {
     let thread = if request.needs_writer() { threads.acquire_owned().await.ok() } else { None };
     let answered = spawn_blocking(move || {
         let _thread = thread;
-        handler.handle(request)
+        request.answered_by(&*handler)
     });
-    Ok(answered.await?)
+    Ok(answered.await??)
 }
 
 /// Returns when the client is gone. A client may close its writing half and still read, so the end of input is not
 /// enough.
 async fn gone(stream: &UnixStream) -> io::Error {
     loop {
-        sleep(LOOK_AT_CLIENT).await;
+        sleep(CLIENT_CHECK).await;
         // Without requested events the kernel still reports a socket closed at the other end (POLLHUP).
         match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::empty())], PollTimeout::ZERO) {
             Ok(0) => {}
@@ -252,7 +250,7 @@ async fn gone(stream: &UnixStream) -> io::Error {
 }
 
 /// Whether the peer is root or our own user. The modes of the socket and its directory keep others out already,
-/// unless somebody changed them.
+/// unless they were changed.
 fn is_allowed(stream: &UnixStream) -> io::Result<bool> {
     let uid = stream.peer_cred()?.uid();
     Ok(uid == 0 || uid == geteuid().as_raw())

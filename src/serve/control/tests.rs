@@ -5,10 +5,7 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
     pin::pin,
-    sync::{
-        Arc, Condvar, Mutex,
-        mpsc::{Receiver, channel},
-    },
+    sync::{Arc, Condvar, Mutex, OnceLock, mpsc::channel},
     time::{Duration, Instant},
 };
 
@@ -24,10 +21,23 @@ use tokio::{
 use watcher::Plan;
 
 use super::*;
-use crate::node::advice::{Advice, Cause, Severity};
+use crate::finding::{Cause, Finding};
 
 /// Answers without a daemon behind it.
-struct Fixed;
+struct Fixed {
+    log_level: String,
+    /// Is called by each request that a daemon's writer thread answers.
+    writer: Box<dyn Fn() + Send + Sync>,
+}
+
+fn fixed() -> Fixed {
+    Fixed { log_level: "info".to_owned(), writer: Box::new(|| {}) }
+}
+
+/// A daemon whose writer does this before each answer.
+fn with_writer(writer: impl Fn() + Send + Sync + 'static) -> Fixed {
+    Fixed { writer: Box::new(writer), ..fixed() }
+}
 
 fn status() -> DaemonStatus {
     let programmed = reconciler::SyncStatus {
@@ -37,13 +47,7 @@ fn status() -> DaemonStatus {
         vips: 1,
         ..Default::default()
     };
-    let advice = Advice {
-        severity: Severity::Warning,
-        cause: Cause::Bridge,
-        subject: "cni0".to_owned(),
-        what: "it is off".to_owned(),
-        remedy: "switch it on".to_owned(),
-    };
+    let advice = Finding::warning("cni0", "it is off").cause(Cause::Bridge).remedy("switch it on");
     let about = DaemonInfo {
         version: "0.1.0".to_owned(),
         node: "node".to_owned(),
@@ -66,28 +70,51 @@ fn resynced() -> Resynced {
     Resynced { report, troubles: vec!["a".to_owned()] }
 }
 
-impl RequestHandler for Fixed {
-    fn handle(&self, request: Request) -> Response {
-        match request {
-            Request::Diff => {
-                Response::Difference(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] })
-            }
-            Request::ExplainAddress { ip } => {
-                Response::AddressExplanation(Box::new(State::new(Options::new("node")).explain_address(ip)))
-            }
-            Request::Explain { service } => {
-                Response::Explanation(Box::new(State::new(Options::new("node")).explain(&service)))
-            }
-            Request::BugReport => {
-                let [configuration, metrics, limits] = ["{}", "up 1", "none"].map(str::to_owned);
-                Response::BugReport(Box::new(BugReport { configuration, metrics, limits }))
-            }
-            Request::LogLevel { set } => Response::LogLevel(format!("{set:?}")),
-            Request::Holders => Response::Holders(Vec::new()),
-            Request::Resync => Response::Resynced(resynced()),
-            Request::Status => Response::Status(Box::new(status())),
-            Request::Version => Response::Version(Build::this()),
-        }
+impl Fixed {
+    fn by_writer<T>(&self, answer: T) -> T {
+        (self.writer)();
+        answer
+    }
+}
+
+impl Control for Fixed {
+    type Error = String;
+
+    fn bug_report(&self) -> Result<BugReport, String> {
+        let [configuration, metrics, limits] = ["{}", "up 1", "none"].map(str::to_owned);
+        Ok(BugReport { configuration, metrics, limits })
+    }
+
+    fn diff(&self) -> Result<Difference, String> {
+        Ok(self.by_writer(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] }))
+    }
+
+    fn explain(&self, service: &ObjectName) -> Result<Explanation, String> {
+        Ok(self.by_writer(State::new(Options::new("node")).explain(service)))
+    }
+
+    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, String> {
+        Ok(self.by_writer(State::new(Options::new("node")).explain_address(ip)))
+    }
+
+    fn log_level(&self, _: Option<Level>) -> Result<String, String> {
+        Ok(self.log_level.clone())
+    }
+
+    fn owners(&self) -> Result<Vec<VirtualServerOwner>, String> {
+        Ok(self.by_writer(Vec::new()))
+    }
+
+    fn resync(&self) -> Result<Resynced, String> {
+        Ok(self.by_writer(resynced()))
+    }
+
+    fn status(&self) -> Result<DaemonStatus, String> {
+        Ok(self.by_writer(status()))
+    }
+
+    fn version(&self) -> Result<Build, String> {
+        Ok(Build::this())
     }
 }
 
@@ -103,7 +130,7 @@ fn daemon() -> Daemon {
     let path = directory.path().join("run/control.sock");
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
-    runtime.spawn(async move { server.serve(Fixed).await });
+    runtime.spawn(async move { server.serve(fixed()).await });
     Daemon { _runtime: runtime, path, _directory: directory }
 }
 
@@ -119,15 +146,23 @@ fn say(daemon: &Daemon, bytes: &[u8]) -> String {
 #[test]
 fn each_request_gets_its_answer() {
     let daemon = daemon();
-    assert_eq!(ask(&daemon.path, &Request::Status).unwrap(), Response::Status(Box::new(status())));
-    assert_eq!(ask(&daemon.path, &Request::Resync).unwrap(), Response::Resynced(resynced()));
-    assert_eq!(ask(&daemon.path, &Request::Version).unwrap(), Response::Version(Build::this()));
+    let client = Client::new(&daemon.path);
+    assert_eq!(client.status().unwrap(), status());
+    assert_eq!(client.resync().unwrap(), resynced());
+    assert_eq!(client.version().unwrap(), Build::this());
+    assert_eq!(client.diff().unwrap().troubles, ["a"]);
+    assert_eq!(client.log_level(Some(Level::Start)).unwrap(), "info");
+    assert_eq!(client.owners().unwrap(), []);
+    assert_eq!(client.bug_report().unwrap().metrics, "up 1");
+    let web = ObjectName::new("default", "web");
+    assert_eq!(client.explain(&web).unwrap().service, web);
+    assert_eq!(client.explain_address([192, 0, 2, 1].into()).unwrap().uses, []);
 }
 
 #[test]
 fn a_request_is_one_line_that_a_person_can_type() {
     let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
-    assert_eq!(serde_json::from_str::<Response>(&answer).unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(decode_answer(answer.as_bytes()).unwrap(), Ok(status()));
     assert_eq!(answer.lines().count(), 1);
     let advice = r#"{"severity":"warning","cause":"bridge","subject":"cni0","what":"it is off","remedy":"switch it on"}"#;
     assert!(answer.contains(r#""synced":true"#) && answer.contains(advice), "{answer}");
@@ -140,7 +175,7 @@ fn nonsense_is_answered_with_an_error_and_the_next_client_is_heard() {
         let answer = say(&daemon, nonsense);
         assert!(answer.starts_with("{\"error\":\"malformed request: "), "{answer}");
     }
-    ask(&daemon.path, &Request::Status).unwrap();
+    Client::new(&daemon.path).status().unwrap();
 }
 
 #[test]
@@ -154,19 +189,13 @@ fn clients_that_say_nothing_do_not_keep_others_out() {
     let daemon = daemon();
     let silent: Vec<_> = (0..4).map(|_| UnixStream::connect(&daemon.path).unwrap()).collect();
     let asked = Instant::now();
-    ask(&daemon.path, &Request::Status).unwrap();
+    Client::new(&daemon.path).status().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(4), "it waited for those that say nothing");
     drop(silent);
 }
 
-/// A daemon with more to say than a socket holds.
-struct Talkative;
-
-impl RequestHandler for Talkative {
-    fn handle(&self, _: Request) -> Response {
-        Response::Error("x".repeat(4 << 20))
-    }
-}
+/// More than a socket holds.
+const LONG: usize = 4 << 20;
 
 /// As many clients as are heard at a time do this and nothing else; then one more asks, and gets all of its answer. The
 /// time is tokio's, which jumps ahead whenever everybody waits.
@@ -174,7 +203,8 @@ async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let server = ControlServer::bind(&path).unwrap();
-    tokio::spawn(async move { server.serve(Talkative).await });
+    let talkative = Fixed { log_level: "x".repeat(LONG), ..fixed() };
+    tokio::spawn(async move { server.serve(talkative).await });
     let mut others = Vec::new();
     for _ in 0..server::CLIENTS {
         let mut client = AsyncStream::connect(&path).await.unwrap();
@@ -183,10 +213,10 @@ async fn a_full_house(first_words: &[u8]) -> (Vec<AsyncStream>, Duration) {
     }
     let asked = tokio::time::Instant::now();
     let mut last = AsyncStream::connect(&path).await.unwrap();
-    last.write_all(b"{\"command\":\"status\"}\n").await.unwrap();
+    last.write_all(b"{\"command\":\"loglevel\"}\n").await.unwrap();
     let mut answer = Vec::new();
     last.read_to_end(&mut answer).await.unwrap();
-    assert!(answer.len() > 4 << 20, "cut off after {} bytes", answer.len());
+    assert!(answer.len() > LONG, "cut off after {} bytes", answer.len());
     (others, asked.elapsed())
 }
 
@@ -210,20 +240,8 @@ async fn a_house_full_of_clients_that_never_finish_their_request_is_cleared() {
 
 #[tokio::test(start_paused = true)]
 async fn a_house_full_of_clients_that_never_read_their_answer_is_cleared() {
-    let (_, waited) = a_full_house(b"{\"command\":\"status\"}\n").await;
+    let (_, waited) = a_full_house(b"{\"command\":\"loglevel\"}\n").await;
     assert!(waited < ONCE_PATIENT, "{waited:?}");
-}
-
-/// A daemon whose writer hangs until there is something in the channel.
-struct Hanging(Mutex<Receiver<()>>);
-
-impl RequestHandler for Hanging {
-    fn handle(&self, request: Request) -> Response {
-        if request.needs_writer() {
-            let _ = self.0.lock().unwrap().recv();
-        }
-        Response::LogLevel("info".to_owned())
-    }
 }
 
 #[test]
@@ -231,9 +249,11 @@ fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots(
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
-    let (writer, hangs) = channel();
+    let (writer, hangs) = channel::<()>();
+    let hangs = Mutex::new(hangs);
+    let hanging = with_writer(move || _ = hangs.lock().unwrap().recv());
     let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
-    runtime.spawn(async move { server.serve(Hanging(hangs.into())).await });
+    runtime.spawn(async move { server.serve(hanging).await });
     let asks_for_status = || {
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"{\"command\":\"status\"}\n").unwrap();
@@ -241,11 +261,11 @@ fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots(
     };
 
     let waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
-    ask(&path, &Request::LogLevel { set: None }).unwrap();
+    Client::new(&path).log_level(None).unwrap();
     drop(waiting);
     // As many again, which would wait in the queue for ever if those had kept their places.
     let mut waiting: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
-    ask(&path, &Request::LogLevel { set: None }).unwrap();
+    Client::new(&path).log_level(None).unwrap();
 
     // The writer goes on: each client that still waits is answered, also one that will say nothing more.
     let mut last = waiting.pop().unwrap();
@@ -254,13 +274,10 @@ fn the_log_level_can_be_set_beside_a_hanging_writer_and_lost_clients_free_slots(
     drop(writer);
     let mut answer = String::new();
     last.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("info"), "{answer}");
+    assert_eq!(decode_answer(answer.as_bytes()).unwrap(), Ok(status()));
 }
 
-/// A daemon that counts the answers that wait for its writer, until it is let go.
-#[derive(Clone, Default)]
-struct Counting(Arc<(Mutex<Waiting>, Condvar)>);
-
+/// The answers that wait for the writer, until it is let go.
 #[derive(Default)]
 struct Waiting {
     wait: usize,
@@ -268,17 +285,14 @@ struct Waiting {
     writer_goes_on: bool,
 }
 
-impl RequestHandler for Counting {
-    fn handle(&self, request: Request) -> Response {
-        if request.needs_writer() {
-            let (answers, changed) = &*self.0;
-            let mut now = answers.lock().unwrap();
-            now.wait += 1;
-            now.most = now.most.max(now.wait);
-            changed.notify_all();
-            changed.wait_while(now, |now| !now.writer_goes_on).unwrap().wait -= 1;
-        }
-        Response::LogLevel("info".to_owned())
+impl Waiting {
+    /// One more answer waits.
+    fn wait((answers, changed): &(Mutex<Self>, Condvar)) {
+        let mut now = answers.lock().unwrap();
+        now.wait += 1;
+        now.most = now.most.max(now.wait);
+        changed.notify_all();
+        changed.wait_while(now, |now| !now.writer_goes_on).unwrap().wait -= 1;
     }
 }
 
@@ -289,16 +303,19 @@ fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
     let path = directory.path().join("control.sock");
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
-    let counting = Counting::default();
-    let serves = counting.clone();
-    runtime.spawn(async move { server.serve(serves).await });
+    let waiting = Arc::new((Mutex::new(Waiting::default()), Condvar::new()));
+    let counting = with_writer({
+        let waiting = Arc::clone(&waiting);
+        move || Waiting::wait(&waiting)
+    });
+    runtime.spawn(async move { server.serve(counting).await });
     let asks_for_status = || {
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"{\"command\":\"status\"}\n").unwrap();
         client
     };
     let mut clients: Vec<_> = (0..server::CLIENTS - 1).map(|_| asks_for_status()).collect();
-    let (answers, changed) = &*counting.0;
+    let (answers, changed) = &*waiting;
     let (now, late) = changed
         .wait_timeout_while(answers.lock().unwrap(), Duration::from_secs(20), |now| now.wait < EIGHT)
         .unwrap();
@@ -306,14 +323,14 @@ fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
     drop(now);
     // A client that asks now is answered after all of those have been heard, and by a later thread than theirs.
     for _ in 0..100 {
-        ask(&path, &Request::LogLevel { set: None }).unwrap();
+        Client::new(&path).log_level(None).unwrap();
     }
     answers.lock().unwrap().writer_goes_on = true;
     changed.notify_all();
     for client in &mut clients {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains("info"), "{answer}");
+        assert_eq!(decode_answer(answer.as_bytes()).unwrap(), Ok(status()));
     }
     assert_eq!(answers.lock().unwrap().most, EIGHT);
 }
@@ -324,7 +341,7 @@ fn a_client_that_asks_and_is_gone_harms_nobody() {
     for _ in 0..100 {
         UnixStream::connect(&daemon.path).unwrap().write_all(b"{\"command\":\"resync\"}\n").unwrap();
     }
-    ask(&daemon.path, &Request::Status).unwrap();
+    Client::new(&daemon.path).status().unwrap();
 }
 
 #[test]
@@ -338,7 +355,7 @@ fn an_answer_that_comes_before_the_question_is_heard() {
         }
     });
     for _ in 0..100 {
-        let refused = ask(&path, &Request::Status).unwrap_err();
+        let refused = Client::new(&path).status().unwrap_err();
         assert!(matches!(&refused, AskError::Refused(reason) if reason == "no"), "{refused:?}");
     }
     refuses.join().unwrap();
@@ -346,21 +363,39 @@ fn an_answer_that_comes_before_the_question_is_heard() {
 
 #[test]
 fn a_daemon_that_does_not_answer_for_seconds_is_reported_with_the_time_limit() {
+    static SAID: OnceLock<Duration> = OnceLock::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let (said, heard) = channel();
     let slow = std::thread::spawn(move || {
         let mut client = listener.accept().unwrap().0;
-        let waits: Duration = heard.recv().unwrap();
-        client.write_all(b"{\"loglevel\":\"info\"}\n").unwrap();
+        let waits = *SAID.wait();
+        client.write_all(&encode_answer(Ok(resynced())).unwrap()).unwrap();
         waits
     });
     let asked = Instant::now();
-    let answer = ask_aloud(&path, &Request::Resync, |waits| said.send(waits).unwrap()).unwrap();
-    assert_eq!(answer, Response::LogLevel("info".to_owned()));
+    let client = Client::new(&path).on_wait(|waits| SAID.set(waits).unwrap());
+    assert_eq!(client.resync().unwrap(), resynced());
     assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
     assert_eq!(slow.join().unwrap(), Duration::from_secs(120));
+}
+
+#[test]
+fn a_daemon_of_another_version_gives_one_line_and_no_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let other = std::thread::spawn(move || {
+        for line in ["{\"error\":\"malformed request: unknown variant\"}\n", "{\"state\":{}}\n"] {
+            listener.accept().unwrap().0.write_all(line.as_bytes()).unwrap();
+        }
+    });
+    let client = Client::new(&path);
+    let [refused, unknown] = [(); 2].map(|()| service::one_line(&client.status().unwrap_err()));
+    assert_eq!(refused, "the daemon says: malformed request: unknown variant");
+    assert!(unknown.starts_with("unexpected response from the daemon at "), "{unknown}");
+    assert!(unknown.contains("which may be of another version: unknown variant `state`"), "{unknown}");
+    other.join().unwrap();
 }
 
 #[test]
@@ -376,7 +411,7 @@ fn a_second_daemon_is_refused_and_the_first_one_keeps_its_socket() {
     let daemon = daemon();
     let second = Runtime::new().unwrap().block_on(async { ControlServer::bind(&daemon.path) }).unwrap_err();
     assert!(second.to_string().starts_with("another kube-ipvs runs on this node"), "{second}");
-    ask(&daemon.path, &Request::Status).unwrap();
+    Client::new(&daemon.path).status().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -390,14 +425,14 @@ async fn waiting_daemon_has_the_socket_as_soon_as_the_other_one_ends() {
     tokio::time::resume();
     drop(first);
     let second = timeout(Duration::from_secs(20), second).await.expect("it has not taken over").unwrap();
-    tokio::spawn(async move { second.serve(Fixed).await });
+    tokio::spawn(async move { second.serve(fixed()).await });
     let answer = spawn_blocking({
         let path = path.clone();
-        move || ask(&path, &Request::Status)
+        move || Client::new(&path).status()
     })
     .await
     .unwrap();
-    assert_eq!(answer.unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(answer.unwrap(), status());
 }
 
 #[test]
@@ -409,8 +444,8 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
 
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(async { ControlServer::bind(&path) }).unwrap();
-    runtime.spawn(async move { server.serve(Fixed).await });
-    ask(&path, &Request::Status).unwrap();
+    runtime.spawn(async move { server.serve(fixed()).await });
+    Client::new(&path).status().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -420,7 +455,7 @@ async fn a_socket_that_cannot_be_made_ends_nothing_and_is_there_as_soon_as_it_ca
     fs::write(&path, "precious").unwrap();
     let server = ControlServer::bind(&path).unwrap();
     assert!(matches!(server.refused(), Some(NoSocket::InTheWay { .. })), "{:?}", server.refused());
-    let mut serves = pin!(server.serve(Fixed));
+    let mut serves = pin!(server.serve(fixed()));
     assert!(timeout(Duration::from_secs(3600), &mut serves).await.is_err());
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "what is in its place is not removed");
 
@@ -433,7 +468,7 @@ async fn a_socket_that_cannot_be_made_ends_nothing_and_is_there_as_soon_as_it_ca
         () = serves => {}
         read = client.read_to_end(&mut answer) => drop(read.unwrap()),
     }
-    assert_eq!(Response::decode(&answer).unwrap(), Response::Status(Box::new(status())));
+    assert_eq!(decode_answer(&answer).unwrap(), Ok(status()));
 }
 
 #[tokio::test]
@@ -453,6 +488,6 @@ fn without_a_daemon_the_error_says_so() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     for path in [absent, dead] {
         let expected = format!("no daemon answers at {}: is kube-ipvs running on this node?", path.display());
-        assert_eq!(ask(&path, &Request::Status).unwrap_err().to_string(), expected);
+        assert_eq!(Client::new(&path).status().unwrap_err().to_string(), expected);
     }
 }

@@ -5,7 +5,7 @@ use std::{path::Path, time::SystemTime};
 use ::http::header;
 use reconciler::{ObjectKind, Programmed, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
-use service::{Node, Options, State};
+use service::{Event, Node, Options, State};
 use tokio::time::advance;
 
 use super::*;
@@ -68,7 +68,7 @@ impl Proxy {
     }
 
     fn changes(&self) {
-        self.0.on_change(&Change::ReplaceServices(Vec::new()));
+        self.0.on_change(&Change::Services(Event::Replace(Vec::new())));
         self.takes_in(true);
     }
 
@@ -88,7 +88,7 @@ impl Proxy {
 }
 
 fn node(leaving: bool) -> Change {
-    Change::ApplyNode(Node { leaving, ..Node::default() })
+    Change::Node(Some(Node { leaving, ..Node::default() }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,8 +99,8 @@ async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_
         (node(false), (200, 200)),
         (node(true), (503, 200)),
         (node(false), (200, 200)),
-        (Change::DeleteNode, (503, 200)),
-        (Change::ReplaceServices(Vec::new()), (503, 200)),
+        (Change::Node(None), (503, 200)),
+        (Change::Services(Event::Replace(Vec::new())), (503, 200)),
     ] {
         proxy.0.on_change(&change);
         assert_eq!(proxy.answers(), answers, "{change:?}");

@@ -11,7 +11,7 @@ use std::{
 use ipvs::Protocol;
 use reconciler::{SyncEvent, SyncReport, SyncStats, Trigger};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Options, Service, ServiceKind, ServicePort, State,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, Options, Service, ServiceKind, ServicePort, State,
     TrafficPolicy,
 };
 use tokio::{
@@ -55,8 +55,8 @@ impl Node {
         let mut options = Options::new("node");
         options.node_port_addresses = addresses;
         let mut state = State::new(options);
-        state.apply(Change::ReplaceServices(Vec::new()));
-        state.apply(Change::ReplaceSlices(Vec::new()));
+        state.apply(Change::Services(Event::Replace(Vec::new())));
+        state.apply(Change::Slices(Event::Replace(Vec::new())));
         Self { state, health, listener, wanted, servers }
     }
 
@@ -70,14 +70,12 @@ impl Node {
     }
 
     fn sync(&mut self, complete: bool) {
+        self.sync_with(complete, &SyncStats::default());
+    }
+
+    fn sync_with(&mut self, complete: bool, stats: &SyncStats) {
         let report = SyncReport::empty(Trigger::Change);
-        let sync = SyncEvent {
-            report: &report,
-            stats: &SyncStats::default(),
-            complete,
-            state: &self.state,
-            triggered_at: &[],
-        };
+        let sync = SyncEvent { report: &report, stats, complete, state: &self.state, triggered_at: &[] };
         self.listener.on_sync(&sync);
     }
 }
@@ -111,7 +109,7 @@ fn pods(family: Family, count: u16, terminating: u16) -> Change {
             Family::V6 => Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, number).into(),
         })
     };
-    Change::ApplySlice(EndpointSlice {
+    Change::Slices(Event::Apply(EndpointSlice {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: (1..=count).map(endpoint).collect(),
         ..EndpointSlice::new(
@@ -119,7 +117,7 @@ fn pods(family: Family, count: u16, terminating: u16) -> Change {
             ObjectName::new("shop", "web"),
             family,
         )
-    })
+    }))
 }
 
 /// A port that nobody listens on. It stays free for a while: the kernel goes through them in no order.
@@ -161,7 +159,7 @@ async fn weighs(ip: IpAddr, port: u16, wanted: Option<(u16, u16)>) {
 #[tokio::test]
 async fn the_answer_has_the_headers_and_the_body_of_kube_proxys() {
     let (mut node, port) = (Node::everywhere(), free_port());
-    node.change([Change::ApplyService(web(port)), pods(Family::V4, 2, 0)]);
+    node.change([Change::Services(Event::Apply(web(port))), pods(Family::V4, 2, 0)]);
     weighs(HERE, port, Some((200, 2))).await;
     let answer = ask(HERE, port).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -177,7 +175,7 @@ async fn the_answer_has_the_headers_and_the_body_of_kube_proxys() {
 #[tokio::test]
 async fn ready_endpoints_count_and_terminating_ones_do_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
-    node.change([Change::ApplyService(web(port))]);
+    node.change([Change::Services(Event::Apply(web(port)))]);
     weighs(HERE, port, Some((503, 0))).await;
     for (count, terminating, answer) in
         [(3, 0, (200, 3)), (3, 1, (200, 2)), (1, 1, (503, 0)), (1, 0, (200, 1))]
@@ -194,12 +192,12 @@ async fn each_family_answers_for_its_own_endpoints_if_the_service_has_it() {
     }
     let (mut node, port) = (Node::everywhere(), free_port());
     let six = Ipv6Addr::LOCALHOST.into();
-    node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0), pods(Family::V6, 3, 0)]);
+    node.change([Change::Services(Event::Apply(web(port))), pods(Family::V4, 1, 0), pods(Family::V6, 3, 0)]);
     weighs(HERE, port, Some((200, 1))).await;
     weighs(six, port, Some((200, 3))).await;
     let mut of_one_family = web(port);
     of_one_family.cluster_ips.pop();
-    node.change([Change::ApplyService(of_one_family)]);
+    node.change([Change::Services(Event::Apply(of_one_family))]);
     weighs(six, port, None).await;
     weighs(HERE, port, Some((200, 1))).await;
 }
@@ -207,17 +205,17 @@ async fn each_family_answers_for_its_own_endpoints_if_the_service_has_it() {
 #[tokio::test]
 async fn the_port_moves_with_the_service_and_is_free_when_it_is_gone() {
     let (mut node, port, other) = (Node::everywhere(), free_port(), free_port());
-    node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
+    node.change([Change::Services(Event::Apply(web(port))), pods(Family::V4, 1, 0)]);
     weighs(HERE, port, Some((200, 1))).await;
     let mut visitor = TcpStream::connect((HERE, port)).await.unwrap();
-    node.change([Change::ApplyService(web(other))]);
+    node.change([Change::Services(Event::Apply(web(other)))]);
     weighs(HERE, other, Some((200, 1))).await;
     // The old one was closed before the new one was opened.
     drop(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap());
     let mut rest = Vec::new();
     timeout(Duration::from_secs(10), visitor.read_to_end(&mut rest)).await.unwrap().unwrap_or_default();
     assert!(rest.is_empty(), "who was connected is not answered any more: {rest:?}");
-    node.change([Change::DeleteService(ObjectName::new("shop", "web"))]);
+    node.change([Change::Services(Event::Delete(ObjectName::new("shop", "web")))]);
     weighs(HERE, other, None).await;
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, other)).unwrap();
 }
@@ -226,9 +224,12 @@ async fn the_port_moves_with_the_service_and_is_free_when_it_is_gone() {
 async fn one_service_can_take_over_the_port_of_another_in_one_sync() {
     let (mut node, port) = (Node::everywhere(), free_port());
     let another = Service { name: ObjectName::new("shop", "another"), ..web(port) };
-    node.change([Change::ApplyService(another), pods(Family::V4, 1, 0)]);
+    node.change([Change::Services(Event::Apply(another)), pods(Family::V4, 1, 0)]);
     weighs(HERE, port, Some((503, 0))).await;
-    node.change([Change::DeleteService(ObjectName::new("shop", "another")), Change::ApplyService(web(port))]);
+    node.change([
+        Change::Services(Event::Delete(ObjectName::new("shop", "another"))),
+        Change::Services(Event::Apply(web(port))),
+    ]);
     weighs(HERE, port, Some((200, 1))).await;
 }
 
@@ -238,7 +239,7 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
     let (mut node, port) = (Node::new(ranges, None), free_port());
     node.change([
         node_addresses([HERE, ALSO_HERE].into()),
-        Change::ApplyService(web(port)),
+        Change::Services(Event::Apply(web(port))),
         pods(Family::V4, 1, 0),
     ]);
     weighs(ALSO_HERE, port, Some((200, 1))).await;
@@ -252,8 +253,8 @@ async fn node_port_addresses_say_where_it_listens_and_are_followed() {
 #[tokio::test]
 async fn broken_proxy_takes_the_node_out_and_a_leaving_node_does_not() {
     let (mut node, port) = (Node::everywhere(), free_port());
-    node.change([Change::ApplyService(web(port)), pods(Family::V4, 1, 0)]);
-    node.health.on_change(&Change::DeleteNode);
+    node.change([Change::Services(Event::Apply(web(port))), pods(Family::V4, 1, 0)]);
+    node.health.on_change(&Change::Node(None));
     weighs(HERE, port, Some((200, 1))).await;
     node.health.clone().on_sync(&SyncEvent {
         stats: &SyncStats::default(),
@@ -270,9 +271,22 @@ async fn broken_proxy_takes_the_node_out_and_a_leaving_node_does_not() {
 }
 
 #[tokio::test]
+async fn a_service_of_which_something_is_left_keeps_its_answer() {
+    let mut node = Node::everywhere();
+    node.change([Change::Services(Event::Apply(web(free_port()))), pods(Family::V4, 1, 0)]);
+    node.wanted.mark_unchanged();
+    node.state.apply(pods(Family::V4, 3, 0));
+    let left = [ObjectName::new("shop", "web")].into();
+    node.sync_with(true, &SyncStats { left, ..SyncStats::default() });
+    assert!(!node.wanted.has_changed().unwrap(), "its pods may not be reached yet");
+    node.sync(true);
+    assert!(node.wanted.has_changed().unwrap());
+}
+
+#[tokio::test]
 async fn only_a_sync_that_was_compared_and_changes_something_is_passed_on() {
     let (mut node, port) = (Node::everywhere(), free_port());
-    node.change([Change::ApplyService(web(port))]);
+    node.change([Change::Services(Event::Apply(web(port)))]);
     assert!(node.wanted.has_changed().unwrap());
     node.wanted.mark_unchanged();
     node.sync(true);
@@ -300,7 +314,7 @@ async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let mut node = Node::new(ranges, Some(outbox));
     let taken = TcpListener::bind((HERE, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    node.change([node_addresses([HERE, ALSO_HERE].into()), Change::ApplyService(web(port))]);
+    node.change([node_addresses([HERE, ALSO_HERE].into()), Change::Services(Event::Apply(web(port)))]);
     is_open(ALSO_HERE, port).await;
     // It is tried again and again; that it fails is said once.
     sleep(Duration::from_secs(300)).await;

@@ -8,7 +8,7 @@ use std::{
 
 use ipvs::Family;
 use netfilter::{Element, HealthCheckPort};
-use reconciler::{ChangeEvent, Observer, SyncEvent};
+use reconciler::{Observer, SyncEvent};
 use service::{NodePortAddresses, ObjectName, State};
 use tokio::sync::watch;
 
@@ -92,15 +92,19 @@ fn is_in(family: Family, state: &State, service: &ObjectName, port: NonZero<u16>
 }
 
 impl Observer for AnswerObserver {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
-    /// An incomplete sync is ignored: clients must not come before they can be served.
+    /// An incomplete sync is ignored, and so are Services of which something is left: clients must not come before they
+    /// can be served.
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if !sync.complete {
             return;
         }
-        let now = self.read(sync.state);
+        let mut now = self.read(sync.state);
+        let is_left = |check: &ServiceCheck| sync.stats.left.contains(&check.service);
         self.wanted.send_if_modified(|before| {
+            if !sync.stats.left.is_empty() {
+                now.checks.retain(|check| !is_left(check));
+                now.checks.extend(before.checks.iter().filter(|check| is_left(check)).cloned());
+            }
             let differs = *before != now;
             *before = now;
             differs

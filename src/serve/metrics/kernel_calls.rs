@@ -8,11 +8,10 @@ use ipvs::{
     proc_net::VirtualServerSummary,
 };
 use netfilter::Netfilter;
-use prometheus_client::registry::Registry;
 use reconciler::Subsystem;
 use watcher::Kernel;
 
-use super::text::{Labelled, Total};
+use super::text::{Registry, Total, labels};
 
 /// Counts what is read and what is written, at each seam. Clones count in the same metrics.
 #[derive(Clone, Debug)]
@@ -36,16 +35,14 @@ impl KernelCalls {
         let calls =
             Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
         let by_seam = |total: fn(&Calls) -> &Total| {
-            let labelled =
-                Subsystem::ALL.map(|seam| ([("seam", seam.name())], total(calls.at(seam)).clone()));
-            Labelled::from_iter(labelled)
+            Subsystem::ALL.map(|seam| (labels([("seam", seam.name())]), total(calls.at(seam)).clone()))
         };
-        registry.register(
+        registry.register_labelled(
             "kube_ipvs_kernel_reads_total",
             "Readings of the kernel's state",
             by_seam(|calls| &calls.reads),
         );
-        registry.register(
+        registry.register_labelled(
             "kube_ipvs_kernel_writes_total",
             "Operations that were sent to the kernel",
             by_seam(|calls| &calls.writes),
@@ -149,7 +146,7 @@ mod tests {
     use testkit::FakeKernel;
     use watcher::Observed;
 
-    use super::{super::text, *};
+    use super::*;
 
     #[test]
     fn what_is_read_and_written_is_counted_at_its_seam() {
@@ -166,7 +163,7 @@ mod tests {
         // The virtual servers, and the real servers of each.
         Observed::read(&mut kernel).unwrap();
         calls.counted_ipvs(FakeKernel::new()).virtual_servers().unwrap();
-        let page = text::encode(&registry);
+        let page = registry.text();
         for line in [
             r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 4"#,
             r#"kube_ipvs_kernel_reads_total{seam="nf_tables"} 1"#,

@@ -1,36 +1,28 @@
 //! Metrics of the results of syncs: the time to the first one, failures, repairs, drains.
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::DescriptorEncoder,
-    metrics::{MetricType, gauge::Gauge},
-    registry::Registry,
-};
-use reconciler::{
-    ChangeEvent, DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats,
-};
+use reconciler::{DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
 
-use super::text::{Labelled, Total, write};
+use super::text::{Count, Kind, Real, Registry, Seconds, Total, labels};
 
 /// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct OutcomeMetrics {
     /// Monotonic, since the wall clock may be set meanwhile.
     started: Instant,
-    first_sync: Gauge<f64, AtomicU64>,
+    first_sync: Seconds,
     failures: Vec<((Subsystem, FailureKind), Total)>,
     repairs: Vec<(RepairKind, Total)>,
     drains_started: Total,
     drains_ended: Total,
     cut_off: Total,
-    draining: Gauge<u64, AtomicU64>,
-    oldest: OldestDrain,
+    draining: Count,
+    /// When the oldest drain began. Its age is computed for each page.
+    oldest: Arc<Mutex<Option<Instant>>>,
 }
 
 impl OutcomeMetrics {
@@ -40,14 +32,14 @@ impl OutcomeMetrics {
             Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
         let outcomes = Self {
             started,
-            first_sync: Gauge::default(),
+            first_sync: Seconds::default(),
             failures: kinds.map(|kind| (kind, Total::default())).collect(),
             repairs: RepairKind::ALL.map(|kind| (kind, Total::default())).into(),
             drains_started: Total::default(),
             drains_ended: Total::default(),
             cut_off: Total::default(),
-            draining: Gauge::default(),
-            oldest: OldestDrain::default(),
+            draining: Count::default(),
+            oldest: Arc::default(),
         };
         outcomes.register_syncs(registry);
         outcomes.register_drains(registry);
@@ -61,18 +53,19 @@ impl OutcomeMetrics {
             self.first_sync.clone(),
         );
         let failures = self.failures.iter().map(|((seam, failure), total)| {
-            ([("seam", seam.name()), ("cause", failure.name())], total.clone())
+            (labels([("seam", seam.name()), ("cause", failure.name())]), total.clone())
         });
-        registry.register(
+        registry.register_labelled(
             "kube_ipvs_sync_failures_total",
             "Readings and operations that failed, each time they did",
-            failures.collect::<Labelled<_, _>>(),
+            failures,
         );
-        let repairs = self.repairs.iter().map(|(kind, total)| ([("kind", kind.name())], total.clone()));
-        registry.register(
+        let repairs =
+            self.repairs.iter().map(|(kind, total)| (labels([("kind", kind.name())]), total.clone()));
+        registry.register_labelled(
             "kube_ipvs_repairs_total",
             "Operations that put right what something else had changed",
-            repairs.collect::<Labelled<_, _>>(),
+            repairs,
         );
     }
 
@@ -94,21 +87,26 @@ impl OutcomeMetrics {
             "Real servers that get no new connections and wait for their last one to end",
             self.draining.clone(),
         );
-        registry.register_collector(Box::new(self.oldest.clone()));
+        let oldest = Arc::clone(&self.oldest);
+        registry.read_for_each_page(move |page| {
+            let since = *oldest.lock().unwrap_or_else(PoisonError::into_inner);
+            let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+            let help = "For how long the first of those that drain has; 0: none";
+            page.single("kube_ipvs_oldest_drain_seconds", Kind::Gauge, help, Real(age));
+        });
     }
 
     fn drained(&self, drains: DrainStats) {
         self.drains_started.add(drains.started);
         self.drains_ended.add(drains.ended);
         self.cut_off.add(drains.cut_off.try_into().unwrap_or(usize::MAX));
-        self.draining.set(drains.pending.try_into().unwrap_or(u64::MAX));
-        self.oldest.set(drains.oldest);
+        self.draining.set(drains.pending);
+        // No holder of the lock can panic.
+        *self.oldest.lock().unwrap_or_else(PoisonError::into_inner) = drains.oldest;
     }
 }
 
 impl Observer for OutcomeMetrics {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let SyncStats { failures, repairs, drains, .. } = sync.stats;
         for (kind, total) in &self.failures {
@@ -119,29 +117,8 @@ impl Observer for OutcomeMetrics {
         }
         self.drained(*drains);
         if sync.complete && sync.report.left == 0 && self.first_sync.get() <= 0.0 {
-            self.first_sync.set(self.started.elapsed().as_secs_f64());
+            self.first_sync.set(self.started.elapsed());
         }
-    }
-}
-
-/// When the oldest drain began. Its age is computed for each page.
-#[derive(Clone, Debug, Default)]
-struct OldestDrain(Arc<Mutex<Option<Instant>>>);
-
-impl OldestDrain {
-    fn set(&self, since: Option<Instant>) {
-        // No holder of the lock can panic.
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
-    }
-}
-
-impl Collector for OldestDrain {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-        let name =
-            ("kube_ipvs_oldest_drain_seconds", "For how long the first of those that drain has; 0: none");
-        write(&mut encoder, name, MetricType::Gauge, &age)
     }
 }
 
@@ -152,7 +129,7 @@ mod tests {
     use reconciler::{SyncReport, Trigger};
     use service::{Options, State};
 
-    use super::{super::text, *};
+    use super::*;
 
     /// The page after these syncs of a daemon that started ten seconds ago.
     fn page(syncs: &[(SyncStats, bool)]) -> String {
@@ -170,7 +147,7 @@ mod tests {
                 triggered_at: &[],
             });
         }
-        text::encode(&registry)
+        registry.text()
     }
 
     fn value(page: &str, metric: &str) -> f64 {

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use ::http::{Method, StatusCode};
 use hyper::body::Bytes;
-use prometheus_client::{metrics::gauge::ConstGauge, registry::Registry};
 use serde::Serialize;
 
 use super::{
     Metrics, TrafficMetrics,
-    text::{self, Labelled, Total},
+    text::{CONTENT_TYPE, Registry, Total, labels},
 };
 use crate::serve::http::{Page, Pages, not_found, page};
 
@@ -60,8 +59,8 @@ impl Pages for MetricsPages {
     fn page(&self, _: &Method, path: &str) -> Page {
         let shown = |content_type, body| page(StatusCode::OK, content_type, body);
         match path {
-            "/metrics" => shown(text::CONTENT_TYPE, self.metrics.text()),
-            "/metrics/slis" => shown(text::CONTENT_TYPE, text::encode(&self.healthz.registry)),
+            "/metrics" => shown(CONTENT_TYPE, self.metrics.text()),
+            "/metrics/slis" => shown(CONTENT_TYPE, self.healthz.registry.text()),
             "/healthz" => {
                 self.healthz.answered.add(1);
                 shown(TEXT, "ok".to_owned())
@@ -87,16 +86,16 @@ impl Healthz {
     fn new() -> Self {
         let mut registry = Registry::default();
         let answered = Total::default();
-        let check = [("name", "ping"), ("type", "healthz")];
-        registry.register(
+        let check = labels([("name", "ping"), ("type", "healthz")]);
+        registry.register_labelled(
             "kubernetes_healthcheck",
             "This metric records the result of a single healthcheck",
-            Labelled::from_iter([(check, ConstGauge::new(1u64))]),
+            [(check.clone(), 1)],
         );
-        registry.register(
+        registry.register_labelled(
             "kubernetes_healthchecks_total",
             "This metric records the results of all healthcheck",
-            Labelled::from_iter([((check, [("status", "success")]), answered.clone())]),
+            [(format!("{check},{}", labels([("status", "success")])), answered.clone())],
         );
         Self { registry, answered }
     }

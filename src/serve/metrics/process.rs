@@ -1,47 +1,45 @@
 //! Metrics of this process's memory, CPU time and descriptors, as Prometheus' client for Go names them.
 
-use std::{fmt, fs, str::FromStr};
+use std::{fs, str::FromStr};
 
-use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-
-use super::text::write;
+use super::text::{Kind, Page, Real};
 
 /// The unit of the kernel's times, on every architecture that Kubernetes runs on (`USER_HZ` in
 /// include/asm-generic/param.h of Linux).
 const TICKS: f64 = 100.0;
 
-/// Reads the values for each page. A value that cannot be read is left out.
-#[derive(Debug)]
-pub(super) struct ProcessMetrics;
-
-impl Collector for ProcessMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ProcessUsage { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
-            ProcessUsage::read();
-        let gauges = [
-            (
-                ("process_start_time_seconds", "Start time of the process since unix epoch in seconds"),
-                started,
-            ),
-            (("process_resident_memory_bytes", "Resident memory size in bytes"), resident),
-            (("process_virtual_memory_bytes", "Virtual memory size in bytes"), virtual_size),
-            (
-                ("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes"),
-                most_virtual,
-            ),
-            (("process_open_fds", "Number of open file descriptors"), files),
-            (("process_max_fds", "Maximum number of open file descriptors"), most_files),
-        ];
-        if let Some(cpu_seconds) = cpu_seconds {
-            let name = ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds");
-            write(&mut encoder, name, MetricType::Counter, &cpu_seconds)?;
+/// Reads the values, and writes them. A value that cannot be read is left out.
+pub(super) fn write(page: &mut Page) {
+    let ProcessUsage { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
+        ProcessUsage::read();
+    let metrics = [
+        (
+            "process_cpu_seconds_total",
+            Kind::Counter,
+            "Total user and system CPU time spent in seconds",
+            cpu_seconds,
+        ),
+        (
+            "process_start_time_seconds",
+            Kind::Gauge,
+            "Start time of the process since unix epoch in seconds",
+            started,
+        ),
+        ("process_resident_memory_bytes", Kind::Gauge, "Resident memory size in bytes", resident),
+        ("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory size in bytes", virtual_size),
+        (
+            "process_virtual_memory_max_bytes",
+            Kind::Gauge,
+            "Maximum amount of virtual memory available in bytes",
+            most_virtual,
+        ),
+        ("process_open_fds", Kind::Gauge, "Number of open file descriptors", files),
+        ("process_max_fds", Kind::Gauge, "Maximum number of open file descriptors", most_files),
+    ];
+    for (name, kind, help, value) in metrics {
+        if let Some(value) = value {
+            page.single(name, kind, help, Real(value));
         }
-        for (name, value) in gauges {
-            if let Some(value) = value {
-                write(&mut encoder, name, MetricType::Gauge, &value)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -105,14 +103,10 @@ fn open_files() -> Option<f64> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use prometheus_client::registry::Registry;
-
-    use super::{super::text, *};
+    use super::*;
 
     #[test]
     fn every_metric_of_the_process_is_shown() {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(ProcessMetrics));
         let begin = Instant::now();
         while ProcessUsage::read().cpu_seconds < Some(1.0 / TICKS) {
             assert!(
@@ -121,7 +115,9 @@ mod tests {
                 ProcessUsage::read()
             );
         }
-        let page = text::encode(&registry);
+        let mut page = Page::default();
+        write(&mut page);
+        let page = String::from(page);
         let value = |name: &str| -> f64 { after(&page, &format!("{name} ")).unwrap() };
         assert!(page.contains("# TYPE process_cpu_seconds_total counter\n"), "{page}");
         assert!(value("process_cpu_seconds_total") >= 1.0 / TICKS, "{page}");

@@ -5,35 +5,22 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::AtomicU64,
     time::{Duration, SystemTime},
 };
 
 use ipvs::Family;
-use prometheus_client::{
-    metrics::{gauge::Gauge, histogram::Histogram},
-    registry::Registry,
-};
-use reconciler::{ChangeEvent, ObjectKind, Observer, SyncEvent};
+use reconciler::{ChangeEvent, ObjectKind, Observer, Programmed, SyncEvent};
 use service::{State, Traffic, WithoutLocalEndpoint};
 
-use super::{
-    by_family::{ByFamily, label},
-    changes::ChangeMetrics,
-    text::{Labelled, Total, work_duration},
-};
+use super::text::{ByFamily, Count, Histogram, Registry, Seconds, Total, family_label, labels};
 
-/// Seconds since 1970.
-type TimestampGauge = Gauge<f64, AtomicU64>;
-type CountGauge = Gauge<u64, AtomicU64>;
-
-/// Observes the writer thread. Clones share the metrics.
+/// Observes syncs and changes. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct SyncMetrics {
     families: ByFamily<FamilySyncMetrics>,
     services: ChangeMetrics,
     endpoints: ChangeMetrics,
-    refused: CountGauge,
+    refused: Count,
     started: SystemTime,
     /// Whether there was a complete sync: until then every change is pending.
     synced: bool,
@@ -43,30 +30,30 @@ pub(super) struct SyncMetrics {
 #[derive(Clone, Debug)]
 struct FamilySyncMetrics {
     took: Histogram,
-    last_ended: TimestampGauge,
-    last_requested: TimestampGauge,
+    last_ended: Seconds,
+    last_requested: Seconds,
     latency: Histogram,
     failures: Total,
-    without_internal: CountGauge,
-    without_external: CountGauge,
+    without_internal: Count,
+    without_external: Count,
 }
 
 impl FamilySyncMetrics {
     fn new(started: SystemTime) -> Self {
-        let last_requested = TimestampGauge::default();
-        last_requested.set(seconds(started));
+        let last_requested = Seconds::default();
+        last_requested.set(since_1970(started));
         Self {
-            took: work_duration(),
-            last_ended: TimestampGauge::default(),
+            took: Histogram::of_work(),
+            last_ended: Seconds::default(),
             last_requested,
             latency: Histogram::new(latency_bounds()),
             failures: Total::default(),
-            without_internal: CountGauge::default(),
-            without_external: CountGauge::default(),
+            without_internal: Count::default(),
+            without_external: Count::default(),
         }
     }
 
-    fn without_local_endpoint(&self, traffic: Traffic) -> &CountGauge {
+    fn without_local_endpoint(&self, traffic: Traffic) -> &Count {
         match traffic {
             Traffic::Internal => &self.without_internal,
             Traffic::External => &self.without_external,
@@ -85,7 +72,7 @@ impl SyncMetrics {
         let endpoints = ChangeMetrics::register("endpoint", "Endpoint", registry);
         let services = ChangeMetrics::register("service", "Service", registry);
         register_outcomes(&families, registry);
-        let refused = CountGauge::default();
+        let refused = Count::default();
         registry.register(
             "kube_ipvs_refused_addresses",
             "External addresses that Services ask for and that are not served to any",
@@ -99,7 +86,7 @@ impl SyncMetrics {
             for traffic in [Traffic::Internal, Traffic::External] {
                 let case = WithoutLocalEndpoint { traffic, family: *family };
                 let count = state.reports().without_local_endpoint(case);
-                metrics.without_local_endpoint(traffic).set(count.try_into().unwrap_or(u64::MAX));
+                metrics.without_local_endpoint(traffic).set(count);
             }
         }
     }
@@ -113,7 +100,7 @@ impl Observer for SyncMetrics {
             ObjectKind::Node | ObjectKind::Peers => {}
         }
         if waits {
-            let now = seconds(SystemTime::now());
+            let now = since_1970(SystemTime::now());
             for (_, metrics) in self.families.iter() {
                 metrics.last_requested.set(now);
             }
@@ -127,17 +114,16 @@ impl Observer for SyncMetrics {
             // The kernel notifies of our own changes too. To read those and do nothing is no pass over the rules, and
             // there are as many as passes.
             if !report.is_echo() {
-                metrics.took.observe(report.took.as_secs_f64());
+                metrics.took.observe(report.took);
             }
             metrics.failures.add(usize::from(report.failed > 0));
             if complete {
-                metrics.last_ended.set(seconds(now));
+                metrics.last_ended.set(since_1970(now));
             }
             // Most of the latency of earlier changes is not ours.
             for triggered_at in triggered_at.iter().filter(|triggered_at| **triggered_at > self.started) {
                 // The other clock may be ahead of ours.
-                let latency = now.duration_since(*triggered_at).unwrap_or(Duration::ZERO);
-                metrics.latency.observe(latency.as_secs_f64());
+                metrics.latency.observe(now.duration_since(*triggered_at).unwrap_or(Duration::ZERO));
             }
         }
         if complete {
@@ -145,7 +131,7 @@ impl Observer for SyncMetrics {
             self.services.synced();
             self.endpoints.synced();
             self.count_without_local_endpoint(state);
-            self.refused.set(state.reports().refused_count().try_into().unwrap_or(u64::MAX));
+            self.refused.set(state.reports().refused_count());
         }
     }
 }
@@ -185,15 +171,14 @@ fn register_outcomes(families: &ByFamily<FamilySyncMetrics>, registry: &mut Regi
         |of| &of.failures,
     );
     let policies = [("internal", Traffic::Internal), ("external", Traffic::External)];
-    let without_local_endpoint: Labelled<_, _> = policies
+    let without_local_endpoint = policies
         .into_iter()
         .flat_map(|(policy, traffic)| families.iter().map(move |of| (policy, traffic, of)))
         .map(|(policy, traffic, (family, of))| {
-            let labels = ([("traffic_policy", policy)], label(*family));
+            let labels = format!("{},{}", labels([("traffic_policy", policy)]), family_label(*family));
             (labels, of.without_local_endpoint(traffic).clone())
-        })
-        .collect();
-    registry.register(
+        });
+    registry.register_labelled(
         "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
         "Number of services with a Local traffic policy and no endpoints",
         without_local_endpoint,
@@ -207,8 +192,83 @@ fn latency_bounds() -> impl Iterator<Item = f64> {
     [0.25, 0.5].into_iter().chain(whole.map(f64::from))
 }
 
-fn seconds(moment: SystemTime) -> f64 {
-    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
+/// As metrics have a time.
+fn since_1970(moment: SystemTime) -> Duration {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
+}
+
+/// Metrics of the changes of one kind of object: `kubeproxy_sync_proxy_rules_service_changes_total` and `…_pending`, and
+/// the same with `endpoint`.
+#[derive(Clone, Debug, Default)]
+struct ChangeMetrics {
+    total: Total,
+    pending: Count,
+}
+
+impl ChangeMetrics {
+    /// Registers the metrics. `kind` and `title` are the kind's words in names and help, as `service` and `Service`.
+    fn register(kind: &str, title: &str, registry: &mut Registry) -> Self {
+        let changes = Self::default();
+        let name = |suffix| format!("kubeproxy_sync_proxy_rules_{kind}_changes_{suffix}");
+        let help = format!("Pending proxy rules {title} changes");
+        registry.register(name("pending"), help, changes.pending.clone());
+        let help = format!("Cumulative proxy rules {title} changes");
+        registry.register(name("total"), help, changes.total.clone());
+        changes
+    }
+
+    /// Counts changes of so many objects; `waits` if they are pending.
+    fn changed(&self, objects: usize, waits: bool) {
+        self.total.add(objects);
+        if waits {
+            self.pending.add(objects);
+        }
+    }
+
+    /// Resets the pending changes.
+    fn synced(&self) {
+        self.pending.set(0);
+    }
+}
+
+/// Observes what the kernel has, and the problems of objects. Clones share the metrics.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProgrammedMetrics {
+    virtual_servers: Count,
+    real_servers: Count,
+    vips: Count,
+    problems: Count,
+}
+
+impl ProgrammedMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        for (name, help, gauge) in [
+            (
+                "kube_ipvs_virtual_servers",
+                "Virtual servers of IPVS, as of the last sync",
+                &metrics.virtual_servers,
+            ),
+            ("kube_ipvs_real_servers", "Their real servers, those that drain too", &metrics.real_servers),
+            ("kube_ipvs_vips", "VIPs bound to this node", &metrics.vips),
+            ("kube_ipvs_problems", "Problems of Services and EndpointSlices on this node", &metrics.problems),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        metrics
+    }
+}
+
+impl Observer for ProgrammedMetrics {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        // After a doubt the next sync reads it.
+        if let Some(Programmed { virtual_servers, real_servers, vips, .. }) = &sync.stats.programmed {
+            self.virtual_servers.set(*virtual_servers);
+            self.real_servers.set(*real_servers);
+            self.vips.set(*vips);
+        }
+        self.problems.set(sync.stats.problems);
+    }
 }
 
 #[cfg(test)]

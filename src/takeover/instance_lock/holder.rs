@@ -1,10 +1,11 @@
-//! Who holds a lock of a file, as far as this process may see it: in a container it sees the container's own processes.
+//! The process that holds a lock of a file, as far as this process may see it: in a container it sees the
+//! container's own processes.
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::stat::{major, minor};
 
-/// A lock that is looked for.
+/// The lock to find.
 struct Sought {
     /// The file, as the kernel writes it (`lock_get_status` in fs/locks.c).
     inode: String,
@@ -24,8 +25,8 @@ pub(super) fn of(path: &Path, byte: Option<u64>) -> Option<String> {
 }
 
 impl Sought {
-    /// If a line is about the lock: the process that holds it; 0 if the kernel does not say so, as of a lock that belongs to
-    /// an open file (`F_OFD_SETLK`).
+    /// If a line is about the lock: the process that holds it; 0 if the kernel does not say so, as of a lock
+    /// that belongs to an open file (`F_OFD_SETLK`).
     fn holder(&self, line: &str) -> Option<u32> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let kind = words.next()?;
@@ -39,7 +40,7 @@ impl Sought {
         (inode == self.inode && is_it).then(|| process.parse().unwrap_or(0))
     }
 
-    /// The process with a descriptor that has the lock, among those that may be looked into.
+    /// The process with a descriptor that has the lock, among those that may be read.
     fn by_descriptor(&self) -> Option<u32> {
         let processes = fs::read_dir("/proc").ok()?.flatten();
         let mut processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -54,7 +55,7 @@ impl Sought {
     }
 }
 
-/// A process in words. Its name is its own choice.
+/// A process, for a person. Its name is its own choice.
 fn described(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();

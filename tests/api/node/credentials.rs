@@ -66,7 +66,7 @@ fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
     let (code, said) = daemon.ended().unwrap();
     assert_eq!(code, Some(1), "{said}");
     let line = said.lines().last().unwrap();
-    assert!(line.contains("ca.crt: what the API server is asked with has changed; ending"), "{said}");
+    assert!(line.contains("ca.crt: the way to the API server has changed; exiting"), "{said}");
 
     let daemon = start();
     eventually("the Services are known", || {

@@ -16,7 +16,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn nothing_is_lost_while_entrances_die_the_router_chooses_anew_a_pod_ends_and_daemons_are_killed() {
+fn nothing_is_lost_while_entrances_die_routes_change_a_pod_ends_and_daemons_die() {
     let mut cluster = Cluster::start(&[1, 1, 1, 0, 0], &tunnelled());
     for address in families() {
         (0..5).for_each(|node| cluster.tunnels(node, address));

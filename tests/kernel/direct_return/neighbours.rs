@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn an_endpoint_on_the_network_of_its_node_is_reached_and_an_overlay_at_its_address_goes_on() {
+fn an_endpoint_on_its_nodes_network_is_reached_beside_an_overlay_at_its_address() {
     let cluster = Cluster::start(&[1, 1, 0], &tunnelled());
     let nodes = &cluster.fabric.nodes;
     let mut items = cluster.service(&tunnelled());

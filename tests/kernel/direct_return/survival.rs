@@ -133,7 +133,7 @@ fn moved(first: &Choices, second: &Choices, gone: Range<usize>) -> usize {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn flows_keep_their_endpoint_when_their_entrance_changes_and_nearly_all_when_endpoints_have_too() {
+fn flows_keep_their_endpoint_at_another_entrance_and_nearly_all_if_endpoints_change() {
     let mut survival = Survival::start();
     for count in [5, 20, 100] {
         let one = count / 2;

@@ -35,7 +35,7 @@ struct Place<'a> {
 
 impl Rules {
     /// Reads them; `family` as nft has it.
-    pub(crate) fn of(node: &Host, family: &str) -> Self {
+    pub(crate) fn read(node: &Host, family: &str) -> Self {
         let listing = node.run("nft", &["-a", "list", "table", family, "kube-ipvs"]).unwrap();
         let (mut rules, mut chain) = (Vec::new(), "");
         for line in listing.lines().map(str::trim) {

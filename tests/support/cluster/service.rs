@@ -109,7 +109,7 @@ impl Service {
             "kind": "EndpointSlice",
             "metadata": {
                 "name": format!("{}-{}", self.name(), family(like).to_lowercase()),
-                "namespace": "default",
+                "namespace": self.object["metadata"]["namespace"],
                 "labels": { "kubernetes.io/service-name": self.name() },
             },
             "addressType": family(like),

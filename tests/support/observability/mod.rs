@@ -23,7 +23,7 @@ use netfilter::TunnelCounts;
 use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, State,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort, State,
 };
 use testkit::FakeKernel;
 use watcher::{Foreign, Kernel, Ownership};
@@ -103,8 +103,8 @@ pub(crate) fn page() -> String {
     )
     .unwrap();
     let (service, slice) = web();
-    handle.change(Change::ReplaceServices(vec![service]));
-    handle.change(Change::ReplaceSlices(vec![slice]));
+    handle.change(Change::Services(Event::Replace(vec![service])));
+    handle.change(Change::Slices(Event::Replace(vec![slice])));
     handle.resync().unwrap();
     traffic.start(ServiceMetrics::Endpoint, || Ok(kernel), handle).unwrap();
     let pages = MetricsPages::new(Arc::new(metrics), traffic, &json!({})).unwrap();

@@ -1,16 +1,18 @@
 //! Where each address leads, and what is known of the nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
-use super::nodes::TakingPart;
-use super::services::{Balanced, Service};
-use crate::network;
-use crate::node::Node;
-use crate::state::Cluster;
+use super::{
+    TakingPart,
+    services::{Balanced, Service},
+};
+use crate::{network, node::Node, state::Cluster};
 
 /// Where a proxy says whether its node serves.
 const PROXY_HEALTH: u16 = 10256;

@@ -1,9 +1,6 @@
 //! The Services of type LoadBalancer: each gets an address, and is kept until nothing leads to it any more.
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::{collections::BTreeMap, net::Ipv4Addr, sync::Mutex, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};

@@ -1,18 +1,18 @@
 //! The API server goes away and comes back; kubeadm upgrades the cluster and renews its certificates.
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Result, ensure};
 
-use super::clients::Clients;
-use super::install;
-use crate::images;
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use super::{clients::Clients, install};
+use crate::{
+    images,
+    kubectl::{self, patiently},
+    node::Node,
+    proxy::{self, Proxy},
+    state::Cluster,
+    web::{End, Web},
+};
 
 /// How long there is none.
 const AWAY: Duration = Duration::from_secs(300);

@@ -1,13 +1,14 @@
 //! Clients of every kind that ask the application while something happens.
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Result, ensure};
 
-use crate::load::{Load, Outcome};
-use crate::state::Cluster;
-use crate::web::{Address, Client, Web};
+use crate::{
+    load::{Load, Outcome},
+    state::Cluster,
+    web::{Address, Client, Web},
+};
 
 /// How many requests a second there are from all of them together.
 pub(crate) const RATE: u32 = 200;

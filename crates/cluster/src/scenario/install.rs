@@ -1,29 +1,30 @@
 //! kube-ipvs comes into the cluster and leaves it, each way that the documents have, by their own commands.
 
+pub(super) mod another_mode;
 pub(super) mod as_service;
 mod back;
-pub(super) mod by_helm;
 pub(super) mod by_manifests;
 pub(super) mod by_patch;
-mod configuration;
-mod fleet;
-pub(super) mod from_another_mode;
 pub(super) mod mishaps;
-mod to_another_mode;
 
-use std::time::Duration;
+use std::{fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::workspace;
+use guest::{
+    platform::{self, Platform},
+    workspace,
+};
 use serde_json::Value;
 
 use super::clients::{Clients, RATE};
-use crate::documents;
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::proxy::{self, REGISTRY};
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use crate::{
+    documents,
+    kubectl::{self, patiently},
+    node::Node,
+    proxy::{self, REGISTRY},
+    state::{self, Cluster, named},
+    web::{End, Web},
+};
 
 /// How many connections each client holds, where nothing else is said.
 const HELD: u32 = 25;
@@ -122,7 +123,7 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
 /// "Check a node" on every node, then all nodes at once.
 pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
     cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))?;
-    fleet::check(cluster)
+    check_fleet(cluster)
 }
 
 /// The name of the pod on a node, if it is the only one, ready, and has the image of this tag.
@@ -166,4 +167,59 @@ fn rolled_out() -> Result<()> {
 /// An address of the API server that works without Services.
 fn server(cluster: &Cluster) -> Result<String> {
     Ok(format!("https://{}:6443", cluster.control_plane()?.ipv4()))
+}
+
+/// All nodes at once, by `kubectl ipvs` of docs/commands.md.
+///
+/// Asks every node through its pod: each is in order and lacks nothing, and a Service is the same on all.
+fn check_fleet(cluster: &Cluster) -> Result<()> {
+    let plugins = plugins()?;
+    let all = format!("{} nodes", cluster.nodes.len());
+    patiently(Duration::from_secs(30), || {
+        let expected = [
+            (["ipvs", "status"].as_slice(), "in order"),
+            (&["ipvs", "diff"], "nothing differs"),
+            (&["ipvs", "explain", "kube-system/kube-dns"], ""),
+        ];
+        for (asked, answer) in expected {
+            let printed = kubectl::output_with_plugins(&plugins, asked)?;
+            let is_said_of_all = printed.lines().any(|line| line.starts_with(&all) && line.contains(answer));
+            ensure!(is_said_of_all, "kubectl {}: {printed}", asked.join(" "));
+        }
+        Ok(())
+    })
+}
+
+/// A directory with the program of the image, which was built for the cluster, by its other name.
+fn plugins() -> Result<PathBuf> {
+    let plugins = state::directory().join("plugins");
+    let plugin = plugins.join("kubectl-ipvs");
+    fs::create_dir_all(&plugins).with_context(named(&plugins))?;
+    match symlink(platform::built_program(Platform::HERE), &plugin) {
+        // It leads to the same place each time.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.with_context(named(&plugin)),
+    }?;
+    Ok(plugins)
+}
+
+/// Changes these words in kubeadm's ConfigMap.
+fn edit_configuration(from: &str, to: &str) -> Result<()> {
+    let text =
+        kubectl::output(&["--namespace=kube-system", "get", "configmap", "kube-proxy", "--output=yaml"])?;
+    ensure!(text.contains(from), "the ConfigMap kube-proxy has no {from:?}");
+    let kubectl = "kubectl -n kube-system";
+    let change =
+        format!("{kubectl} get configmap kube-proxy -o yaml | sed 's/{from}/{to}/' | {kubectl} replace -f -");
+    documents::run(&workspace::root(), &change).map(drop)
+}
+
+/// Waits until every node has this sync period. The kubelet writes a changed ConfigMap within a minute or two.
+fn wait_for_configuration(cluster: &Cluster, sync_period: &str) -> Result<()> {
+    let has_it =
+        format!(r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"{sync_period}"'"#);
+    cluster
+        .nodes
+        .iter()
+        .try_for_each(|node| patiently(Duration::from_secs(180), || node.run(cluster, &has_it)).map(drop))
 }

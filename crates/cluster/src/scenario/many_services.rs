@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::clients::Clients;
-use crate::crowd;
-use crate::kubectl::patiently;
-use crate::node::Node;
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use crate::{
+    crowd,
+    kubectl::patiently,
+    node::Node,
+    state::Cluster,
+    web::{End, Web},
+};
 
 /// Meanwhile an application is rolled and asked: no request fails. Each node ends up with what it should have.
 pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {

@@ -1,13 +1,17 @@
 //! CoreDNS is rolled while pods resolve names.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::kubectl;
-use crate::state::Cluster;
-use crate::web::{self, End, Web};
+use crate::{
+    kubectl,
+    state::Cluster,
+    web::{self, End, Web},
+};
 
 /// How many names each pod resolves in one go, and how often a second.
 const NAMES: usize = 10;

@@ -1,17 +1,21 @@
 //! Nodes that are drained, rebooted, lose power, and come back.
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::clients::Clients;
-use crate::kubectl::{self, patiently};
-use crate::load_balancer::EXCLUDED;
-use crate::node::Node;
-use crate::state::Cluster;
-use crate::web::{Address, Client, End, Web};
-use crate::{kubeadm, network, pod_network, up};
+use crate::{
+    kubeadm,
+    kubectl::{self, patiently},
+    load_balancer::EXCLUDED,
+    network,
+    node::Node,
+    pod_network,
+    state::Cluster,
+    up,
+    web::{Address, Client, End, Web},
+};
 
 /// How long a node that is new or back is asked.
 const ASKED: Duration = Duration::from_secs(10);

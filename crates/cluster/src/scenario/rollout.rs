@@ -1,16 +1,17 @@
 //! A Deployment is rolled under load.
 
-use std::fs;
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 use serde::{Deserialize, Serialize};
 
 use super::clients::Clients;
-use crate::proxy::Proxy;
-use crate::state::Cluster;
-use crate::web::{End, Web};
+use crate::{
+    proxy::Proxy,
+    state::Cluster,
+    web::{End, Web},
+};
 
 /// How many pods there are, and how often all of them are replaced.
 const REPLICAS: usize = 4;

@@ -1,13 +1,14 @@
 //! Kernel packages as apt knows them: which ones a name stands for, and downloading them.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, bail};
 
 use super::suite::{self, Suite};
-use crate::platform::Platform;
-use crate::programs;
+use crate::{platform::Platform, programs};
 
 /// apt, with the packages of some suites.
 pub(crate) struct Apt {

@@ -1,18 +1,20 @@
 //! The distribution's own kernel, downloaded and unpacked but not installed.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, bail};
 
-use super::apt::Apt;
-use super::modules::Dependencies;
-use super::suite::Suite;
-use crate::cache;
-use crate::platform::Platform;
-use crate::programs::{self, run};
+use super::{apt::Apt, modules::Dependencies, suite::Suite};
+use crate::{
+    cache,
+    platform::Platform,
+    programs::{self, run},
+};
 
 /// Which kernel package.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

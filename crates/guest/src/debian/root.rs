@@ -1,17 +1,16 @@
 //! A root file system of the distribution's newest suite: a node of a cluster, and what is in a container.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, ensure};
 
 use super::suite::{self, Suite};
-use crate::cache;
-use crate::platform::Platform;
-use crate::programs::{self, Program, run};
-
-const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
+use crate::{
+    cache,
+    needs::MMDEBSTRAP,
+    platform::Platform,
+    programs::{self, run},
+};
 
 /// Nobody reads them there.
 const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];

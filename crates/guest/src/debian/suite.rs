@@ -4,16 +4,16 @@
 //! apt itself checks each package against the index, the index against the suite's Release file, and that
 //! against the keys of the distribution.
 
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::str::FromStr;
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+};
 
 use anyhow::{Context as _, bail};
 
-use crate::platform::Platform;
-use crate::programs;
+use crate::{platform::Platform, programs};
 
 /// A suite of the distribution's archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,19 +1,20 @@
 //! The file system of a QEMU guest: the host's own files at the host's own paths, the kernel's
 //! modules, and an init.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{BufWriter, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    fs::File,
+    io::{BufWriter, Read as _, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    path::{Component, Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, bail};
 
 use super::cpio::{Archive, Entry};
-use super::elf;
 
 /// ELF files from this size on are stripped of debugging information: a test binary shrinks to a
 /// tenth.
@@ -64,8 +65,8 @@ impl Tree {
         } else {
             self.nodes.insert(place.clone(), Node::Host(place.clone()));
             // A library's own needs are among those of the program that is linked with it.
-            if meta.permissions().mode() & 0o111 != 0 && elf::is_elf(&place) {
-                for library in elf::libraries(&place)? {
+            if meta.permissions().mode() & 0o111 != 0 && is_elf(&place) {
+                for library in libraries(&place)? {
                     let library = self.resolve(&library)?;
                     self.nodes.insert(library.clone(), Node::Host(library));
                 }
@@ -209,7 +210,7 @@ fn components(path: &Path) -> anyhow::Result<Vec<OsString>> {
 
 fn contents(source: &Path) -> anyhow::Result<(u32, Vec<u8>)> {
     let meta = fs::metadata(source)?;
-    let stripped = if meta.len() >= STRIP_FROM && elf::is_elf(source) { stripped(source) } else { None };
+    let stripped = if meta.len() >= STRIP_FROM && is_elf(source) { stripped(source) } else { None };
     let data = stripped.map_or_else(|| fs::read(source), Ok)?;
     Ok((meta.permissions().mode() & 0o777, data))
 }
@@ -222,6 +223,29 @@ fn stripped(source: &Path) -> Option<Vec<u8>> {
     // It says so of a program for another processor.
     strip.arg("--strip-debug").arg("-o").arg(&copy).arg(source).stderr(Stdio::null());
     if strip.status().ok()?.success() { fs::read(&copy).ok() } else { None }
+}
+
+/// Whether the file at `path` is an ELF file.
+pub(super) fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok_and(|()| magic == *b"\x7fELF")
+}
+
+/// The shared libraries `program` needs, the dynamic loader among them; none for a static program.
+pub(super) fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).env("LC_ALL", "C").output().context("starting ldd")?;
+    Ok(parse(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Takes the paths from lines like `libc.so.6 => /lib/libc.so.6 (0x…)` and
+/// `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+fn parse(ldd: &str) -> Vec<PathBuf> {
+    ldd.lines()
+        .filter_map(|line| {
+            let found = line.split_once("=>").map_or(line, |(_, found)| found);
+            found.split_whitespace().next().filter(|path| path.starts_with('/')).map(PathBuf::from)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -254,5 +278,15 @@ mod tests {
         let host = tempfile::tempdir().unwrap();
         symlink("loop", host.path().join("loop")).unwrap();
         assert!(Tree::default().add(&host.path().join("loop")).is_err());
+    }
+
+    #[test]
+    fn libraries_are_the_absolute_paths_that_ldd_names() {
+        let dynamic = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibnl-3.so.200 => /lib/x86_64-linux-gnu/libnl-3.so.200 (0x0)\n\
+                       \tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let paths = ["/lib/x86_64-linux-gnu/libnl-3.so.200", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(parse(dynamic), paths.map(PathBuf::from));
+        assert!(parse("\tstatically linked\n").is_empty());
+        assert!(parse("\tnot a dynamic executable\n").is_empty());
     }
 }

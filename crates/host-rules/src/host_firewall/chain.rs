@@ -2,19 +2,12 @@
 
 use std::fmt;
 
+use netfilter::nft::{TABLE, message::Nfproto};
 use netlink::{Error, Reply};
 use serde::Serialize;
 
+use super::listing::{self, ListedChain};
 use crate::Backend;
-use netfilter::nft::{
-    TABLE,
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
-    },
-    decode,
-    message::{self, Nfproto},
-};
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.
 ///
@@ -64,17 +57,6 @@ pub(super) struct BaseChain {
     pub(super) drops_by_policy: bool,
 }
 
-/// A table with some of its flags.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
-    pub(super) family: TableFamily,
-    pub(super) name: Box<str>,
-    /// No packet enters its chains.
-    pub(super) dormant: bool,
-    /// Another program owns it and alone may change it (the flag `owner`), as firewalld can do.
-    pub(super) owned: bool,
-}
-
 impl HostChain {
     /// Whether iptables shows this chain and writes to it.
     pub fn belongs_to_iptables(&self) -> bool {
@@ -83,12 +65,6 @@ impl HostChain {
             Hook::Forward => "FORWARD",
         };
         self.family != TableFamily::Inet && &*self.table == "filter" && &*self.name == name
-    }
-}
-
-impl Table {
-    pub(super) fn holds(&self, chain: &HostChain) -> bool {
-        self.family == chain.family && self.name == chain.table
     }
 }
 
@@ -149,79 +125,18 @@ impl fmt::Display for Hook {
     }
 }
 
-/// Reads one table; `None` if it is ours, or of another kind, or if its name is not UTF-8, which the kernel
-/// allows and nft does not.
-pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<Table>, Error> {
-    const NFT_TABLE_F_DORMANT: u32 = 1;
-    const NFT_TABLE_F_OWNER: u32 = 2;
-    let (mut name, mut flags) = (None, 0);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_TABLE_NAME => name = attribute.string().ok(),
-            NFTA_TABLE_FLAGS => flags = attribute.u32_be()?,
-            _ => {}
-        }
-    }
-    let family = TableFamily::numbered(message::family(reply));
-    Ok(family.zip(name).filter(|(family, name)| !is_ours(*family, name)).map(|(family, name)| Table {
-        family,
-        name: name.into(),
-        dormant: flags & NFT_TABLE_F_DORMANT != 0,
-        owned: flags & NFT_TABLE_F_OWNER != 0,
-    }))
-}
-
 /// Reads one chain; `None` if it is not a [`HostChain`].
 pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error> {
-    let Some(Described { table, name, base: Some(base) }) = Described::decode(reply)? else {
+    let Some(ListedChain { family, table, name, base: Some(base) }) = listing::decode_chain(reply)? else {
         return Ok(None);
     };
     let (Some(family), "filter", Some(hook)) =
-        (TableFamily::numbered(message::family(reply)), base.kind, Hook::numbered(base.hook))
+        (TableFamily::numbered(family), &*base.kind, Hook::numbered(base.hook))
     else {
         return Ok(None);
     };
-    let (table, name) = (table.into(), name.into());
     let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: base.priority };
     Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: base.drops }))
-}
-
-/// What the kernel says of a chain of any kind and family.
-pub(super) struct Described<'a> {
-    pub(super) table: &'a str,
-    pub(super) name: &'a str,
-    pub(super) base: Option<DescribedBase<'a>>,
-}
-
-/// Where packets enter a base chain, and what becomes of those that reach its end.
-pub(super) struct DescribedBase<'a> {
-    pub(super) kind: &'a str,
-    pub(super) hook: u32,
-    pub(super) priority: i32,
-    pub(super) drops: bool,
-}
-
-impl<'a> Described<'a> {
-    /// Reads one; `None` if a name is not UTF-8.
-    pub(super) fn decode(reply: &Reply<'a>) -> Result<Option<Self>, Error> {
-        const NF_DROP: u32 = 0;
-        let (mut table, mut name, mut kind, mut place, mut drops) = (None, None, None, None, false);
-        for attribute in message::body(reply)? {
-            let attribute = attribute?;
-            match attribute.kind {
-                NFTA_CHAIN_TABLE => table = attribute.string().ok(),
-                NFTA_CHAIN_NAME => name = attribute.string().ok(),
-                NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
-                NFTA_CHAIN_POLICY => drops = attribute.u32_be()? == NF_DROP,
-                NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
-                _ => {}
-            }
-        }
-        let base = kind.zip(place);
-        let base = base.map(|(kind, (hook, priority))| DescribedBase { kind, hook, priority, drops });
-        Ok(table.zip(name).map(|(table, name)| Self { table, name, base }))
-    }
 }
 
 fn is_ours(family: TableFamily, table: &str) -> bool {

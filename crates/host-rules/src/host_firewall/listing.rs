@@ -1,73 +1,113 @@
-//! All tables of nf_tables with their chains, for people.
+//! All tables of nf_tables with their chains.
 
 use std::fmt;
 
 use netfilter::nft::{
-    attribute::NFTA_TABLE_NAME,
-    message::{self, Nfproto},
+    decode,
+    message::{
+        self, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+        NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, Nfproto,
+    },
 };
 use netlink::{Error, Reply};
 
-use super::chain::Described;
+use super::chain::HostChain;
 
 /// A table of any family with its chains, and without its rules and sets.
 ///
 /// Its `Display` is like that of `nft list tables` and `nft list chains`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTable {
-    pub(super) family: Nfproto,
-    pub(super) name: Box<str>,
+    family: Nfproto,
+    name: Box<str>,
+    /// No packet enters its chains.
+    pub(super) dormant: bool,
+    /// Another program owns it and alone may change it (the flag `owner`), as firewalld can do.
+    pub(super) owned: bool,
     pub(super) chains: Vec<ListedChain>,
 }
 
-/// A chain of a table.
+/// A chain of any kind and family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListedChain {
-    pub(super) table: (Nfproto, Box<str>),
-    name: Box<str>,
-    base: Option<Base>,
+    pub(super) family: Nfproto,
+    pub(super) table: Box<str>,
+    pub(super) name: Box<str>,
+    pub(super) base: Option<Base>,
 }
 
 /// Where packets enter a base chain, and what becomes of those that reach its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Base {
-    kind: Box<str>,
-    hook: u32,
-    priority: i32,
-    drops: bool,
+pub(super) struct Base {
+    pub(super) kind: Box<str>,
+    pub(super) hook: u32,
+    pub(super) priority: i32,
+    pub(super) drops: bool,
 }
 
-/// Reads a table; `None` if its name is not UTF-8.
+impl ListedTable {
+    /// Whether a chain of the host is in this table.
+    pub(super) fn holds(&self, chain: &HostChain) -> bool {
+        self.family == Nfproto::from(chain.family) && self.name == chain.table
+    }
+
+    /// Whether a chain of any kind is in this table.
+    pub(super) fn lists(&self, chain: &ListedChain) -> bool {
+        self.family == chain.family && self.name == chain.table
+    }
+}
+
+/// Reads a table; `None` if its name is not UTF-8, which the kernel allows and nft does not.
 pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<ListedTable>, Error> {
-    let mut name = None;
+    const NFT_TABLE_F_DORMANT: u32 = 1;
+    const NFT_TABLE_F_OWNER: u32 = 2;
+    let (mut name, mut flags) = (None, 0);
     for attribute in message::body(reply)? {
         let attribute = attribute?;
-        if attribute.kind == NFTA_TABLE_NAME {
-            name = attribute.string().ok();
+        match attribute.kind {
+            NFTA_TABLE_NAME => name = attribute.string().ok(),
+            NFTA_TABLE_FLAGS => flags = attribute.u32_be()?,
+            _ => {}
         }
     }
-    let family = message::family(reply);
-    Ok(name.map(|name| ListedTable { family, name: name.into(), chains: Vec::new() }))
+    Ok(name.map(|name| ListedTable {
+        family: message::family(reply),
+        name: name.into(),
+        dormant: flags & NFT_TABLE_F_DORMANT != 0,
+        owned: flags & NFT_TABLE_F_OWNER != 0,
+        chains: Vec::new(),
+    }))
 }
 
 /// Reads a chain; `None` if a name is not UTF-8.
 pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<ListedChain>, Error> {
-    let described = Described::decode(reply)?;
-    Ok(described.map(|Described { table, name, base }| ListedChain {
-        table: (message::family(reply), table.into()),
+    const NF_DROP: u32 = 0;
+    let (mut table, mut name, mut kind, mut place, mut drops) = (None, None, None, None, false);
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        match attribute.kind {
+            NFTA_CHAIN_TABLE => table = attribute.string().ok(),
+            NFTA_CHAIN_NAME => name = attribute.string().ok(),
+            NFTA_CHAIN_TYPE => kind = attribute.string().ok(),
+            NFTA_CHAIN_POLICY => drops = attribute.u32_be()? == NF_DROP,
+            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
+            _ => {}
+        }
+    }
+    let base = kind.zip(place);
+    let base = base.map(|(kind, (hook, priority))| Base { kind: kind.into(), hook, priority, drops });
+    let family = message::family(reply);
+    Ok(table.zip(name).map(|(table, name)| ListedChain {
+        family,
+        table: table.into(),
         name: name.into(),
-        base: base.map(|base| Base {
-            kind: base.kind.into(),
-            hook: base.hook,
-            priority: base.priority,
-            drops: base.drops,
-        }),
+        base,
     }))
 }
 
 impl fmt::Display for ListedTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, name, chains } = self;
+        let Self { family, name, chains, .. } = self;
         writeln!(f, "table {} {name}", family_name(*family))?;
         for ListedChain { name, base, .. } in chains {
             write!(f, "  chain {name}")?;

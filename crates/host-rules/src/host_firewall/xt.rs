@@ -1,9 +1,9 @@
 //! The matches of iptables that our rules in its chains consist of.
 //!
 //! iptables before 1.8.8 does not understand nf_tables' own test of marks, and no version that of conntrack's
-//! states: it shows the rule without it, and `iptables-save | iptables-restore` would turn it into one that accepts
-//! everything. Every version understands its own matches. If the kernel lacks them (`nft_compat`, `xt_mark`,
-//! `xt_conntrack`) it is better that the rule is refused.
+//! states: it shows the rule without it, and `iptables-save | iptables-restore` would turn it into one that
+//! accepts everything. Every version understands its own matches. If the kernel lacks them (`nft_compat`,
+//! `xt_mark`, `xt_conntrack`) it is better that the rule is refused.
 
 use netfilter::nft::encode;
 use netlink::Encoder;
@@ -37,8 +37,8 @@ pub(super) fn mark(info: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// `struct xt_conntrack_mtinfo3`, as far as it matters: the 16-bit words `match_flags`, `invert_flags` and
-/// `state_mask` come behind eight addresses of 16 bytes, two 32-bit times, a protocol and four ports; behind them are
-/// a mask of other states and four more ports.
+/// `state_mask` come behind eight addresses of 16 bytes, two 32-bit times, a protocol and four ports; behind
+/// them are a mask of other states and four more ports.
 const BEFORE_FLAGS: usize = 8 * 16 + 2 * 4 + 5 * 2;
 const BEHIND_STATES: usize = 5 * 2;
 /// `XT_CONNTRACK_STATE` in `match_flags`.

@@ -51,9 +51,9 @@ impl<R: Clone> Table<R> {
     }
 
     /// Decides about the table of this name. `held` are chains that cannot be deleted, each with its user;
-    /// `spared` is a chain that is treated as somebody else's: it stays as it is, with the jumps to it.
+    /// `spared` is a chain that is treated as another program's: it stays as it is, with the jumps to it.
     ///
-    /// A chain that somebody else's rule jumps to stays, and so do the chains that it jumps to itself.
+    /// A chain that another program's rule jumps to stays, and so do the chains that it jumps to itself.
     pub(super) fn plan(
         &self,
         name: &str,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_somebody_else_leads_to_stays_with_what_it_leads_to() {
+    fn a_chain_that_another_program_leads_to_stays_with_what_it_leads_to() {
         let (jumps, chains, kept) = in_nat(&[
             "PREROUTING KUBE-SERVICES",
             "CNI-DN-1 KUBE-MARK-MASQ",

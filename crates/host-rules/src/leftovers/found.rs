@@ -1,15 +1,15 @@
-//! What was found of kube-proxy's, and its words for a person.
+//! What was found of kube-proxy's, why some of it stays, and its description for a person.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use ipvs::Family;
+use netlink::OperationError;
 
 use super::{
-    Error,
     chains::Plan,
     names::{NFTABLES_TABLE, SERVICES},
 };
-use crate::Backend;
+use crate::{Backend, LegacyError, host_firewall};
 use netfilter::nft::family_name;
 
 /// Something of kube-proxy's. Its `Display` names it in a few words.
@@ -38,13 +38,54 @@ pub struct Rules {
     pub chains: Vec<Box<str>>,
 }
 
-/// Something that could not be removed, or looked at.
+/// Something that could not be removed, or read.
 #[derive(Debug)]
 pub struct Stayed {
     /// What.
     pub what: String,
     /// Why.
     pub why: Error,
+}
+
+/// Why something stayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The exchange with the kernel failed.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// Rules of another program need it.
+    #[error("{0} leads there")]
+    Needed(Box<str>),
+    /// The host forwards nothing else.
+    #[error(
+        "without it the host's chain FORWARD drops what pods answer; with our rules there (--host-firewall), or your \
+         own (docs/node.md has them), it goes at the next start"
+    )]
+    Forwards,
+    /// Some rule still uses the set.
+    #[error("it is in use")]
+    InUse,
+    /// The old iptables has tables, and its programs are not here to read them.
+    #[error(
+        "its programs are not here to read its tables; if kube-proxy's rules are in them, this removes them on the \
+         host: {by_hand}"
+    )]
+    NoPrograms {
+        /// The command.
+        by_hand: String,
+    },
+    /// The tables of the old iptables could not be read or changed.
+    #[error(transparent)]
+    Legacy(#[from] LegacyError),
+    /// Whether the host forwards what pods answer is not known.
+    #[error("cannot determine whether KUBE-FORWARD is needed")]
+    HostFirewall(#[source] host_firewall::Error),
+}
+
+impl Error {
+    pub(super) fn new(operation: impl Into<Cow<'static, str>>, source: netlink::Error) -> Self {
+        OperationError::new("the kernel", operation, source).into()
+    }
 }
 
 /// What was found, or removed, and what stays.

@@ -35,13 +35,13 @@ const IP_SET: &str = "/sys/module/ip_set";
 
 /// The names of all sets, of any owner.
 pub(super) fn names(socket: &mut Socket) -> Result<Vec<Box<str>>, Error> {
-    // The question would load the module, just to learn that there are none.
+    // The query would load the module, just to learn that there are none.
     if Path::new(MODULES).exists() && !Path::new(IP_SET).exists() {
         return Ok(Vec::new());
     }
     match socket.dump(&mut list(), decode) {
         Ok(names) => Ok(names.into_iter().flatten().collect()),
-        // Without the module there are no sets, and nobody takes the message (`nfnetlink_rcv_msg`).
+        // Without the module there are no sets, and the message is refused (`nfnetlink_rcv_msg`).
         Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_from_a_list_and_one_that_is_no_text_is_nobodys() {
+    fn a_name_is_read_from_a_list_and_one_that_is_not_utf_8_is_ignored() {
         let decoded = |name: &[u8]| {
             let bytes = message(0x0607, &[&attribute(1, &[6]), &attribute(2, name)]);
             decode(&Reply { kind: 0x0607, flags: 0, sequence: 0, payload: &bytes[16..] }).unwrap()

@@ -31,7 +31,8 @@ pub(super) fn by_hand(families: &[Family]) -> String {
 
 /// What a table has of kube-proxy's, and what of that has to stay.
 ///
-/// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic and has no rule of ours.
+/// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic and has no rule of
+/// ours.
 pub(super) fn plan(programs: &Programs, table: &str, spares_forwarding: bool) -> Result<Plan<String>, Error> {
     programs.save(table).map(|saved| plan_for(table, &saved, spares_forwarding))
 }

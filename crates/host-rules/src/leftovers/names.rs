@@ -53,7 +53,7 @@ const MANGLE: Chains = Chains { entered: &[], inner: &["KUBE-PROXY-CANARY"] };
 /// The chain that accepts answers of pods where the host forwards nothing else.
 pub(super) const FORWARD: &str = "KUBE-FORWARD";
 
-/// The chain that every kube-proxy in ipvs or iptables mode has, and nobody else.
+/// The chain that every kube-proxy in ipvs or iptables mode has, and no other program.
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 
 /// The chain that masquerades what is marked, in ipvs and iptables mode.

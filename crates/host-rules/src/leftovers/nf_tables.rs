@@ -6,17 +6,18 @@
 use std::collections::BTreeMap;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Reply, Socket, attributes};
+use netlink::{Batch, Errno, Error, Protocol, Reply, Socket, attributes};
 
-use super::chains::{Plan, Rule, Table};
+use super::{
+    chains::{Plan, Rule, Table},
+    names::{NFTABLES_SERVICES, NFTABLES_TABLE, POSTROUTING},
+};
 use netfilter::nft::{
-    attribute::{
-        NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
-        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
-    },
     decode::{self, Verdict},
-    kernel,
-    message::{self, Message, Nfproto},
+    message::{
+        self, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
+        NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, Nfproto,
+    },
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
@@ -24,7 +25,7 @@ use netfilter::nft::{
 const ATTEMPTS: u32 = 5;
 
 /// The user of a chain that the kernel refuses to delete although none of the rules read uses it.
-const UNKNOWN_USER: &str = "something that is no rule of the table";
+const UNKNOWN_USER: &str = "something that is not a rule of the table";
 
 /// What a table has of kube-proxy's, and what of that has to stay. Changes nothing.
 pub(super) fn plan(
@@ -72,7 +73,7 @@ fn attempt(
     spared: Option<&str>,
     checked: bool,
 ) -> Result<Attempt, Error> {
-    let generation = kernel::generation(socket)?;
+    let generation = message::generation(socket)?;
     let plan = read(socket, family, name)?.plan(name, held, spared);
     if plan.is_empty() {
         return Ok(Attempt::Done(plan));
@@ -90,7 +91,7 @@ fn attempt(
     }
 }
 
-/// Whether somebody has changed what the transaction builds on since it was read.
+/// Whether another program has changed what the transaction builds on since it was read.
 fn is_stale(error: &Error) -> bool {
     match error {
         Error::RolledBack(failure) => matches!(failure.error.errno, Errno::ERESTART | Errno::ENOENT),
@@ -100,10 +101,10 @@ fn is_stale(error: &Error) -> bool {
 }
 
 /// Reads the table. Its rules are only read if it has a chain of kube-proxy's: mostly it has none.
-pub(super) fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
+fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
     let request = message::request(Message::GetChain, family, |_| {});
-    for (chain, is_base) in kernel::dump(socket, request, |reply| decode_chain(reply, family, name))? {
+    for (chain, is_base) in message::dump(socket, request, |reply| decode_chain(reply, family, name))? {
         if is_base {
             table.built_in.push(chain);
         } else {
@@ -113,7 +114,7 @@ pub(super) fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Ta
     if table.is_concerned(name) {
         let request =
             message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
-        table.rules = kernel::dump(socket, request, |reply| decode_rule(reply, family, name))?;
+        table.rules = message::dump(socket, request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
 }
@@ -203,6 +204,36 @@ fn target(expression: &[u8]) -> Option<&str> {
         ("immediate", data) => Verdict::from_immediate(data)?.chain,
         _ => None,
     }
+}
+
+/// The modes of kube-proxy that translate destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Translation {
+    /// The rules are iptables'.
+    Iptables,
+    /// The rules are in a table of its own.
+    Nftables,
+}
+
+/// Whether there is what kube-proxy writes in its first sync of a family, whichever Services there are. What
+/// iptables has in the tables of the old iptables is not seen.
+///
+/// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one,
+/// then fills all of a table at once, and KUBE-POSTROUTING in any case. (Kubelets before 1.28 fill that chain
+/// too.)
+pub fn has_written(by: Translation, family: Family) -> Result<bool, super::Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)
+        .map_err(|source| super::Error::new("open a socket to netfilter", source))?;
+    let mut table = |name| {
+        read(&mut socket, family, name).map_err(|source| super::Error::new("read kube-proxy's rules", source))
+    };
+    Ok(match by {
+        Translation::Nftables => {
+            let table = table(NFTABLES_TABLE)?;
+            table.chains.iter().any(|chain| **chain == *NFTABLES_SERVICES)
+        }
+        Translation::Iptables => table("nat")?.rules.iter().any(|rule| *rule.chain == *POSTROUTING),
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Replies. Each function takes the attributes of one message.
+//! Decoding of replies. Each function takes the attributes of one message.
 //!
 //! Unknown attributes are skipped, as the kernel adds some now and then. Everything else that is not
 //! understood is an error of that entry alone.
@@ -44,7 +44,7 @@ pub(super) fn virtual_server(reply: &[u8]) -> Result<ObservedVirtualServer, Erro
         Some(mark) => VirtualServerId::Mark { family, mark },
         None => VirtualServerId::Address(ServiceAddress {
             protocol: Protocol::from_number(protocol)
-                .ok_or_else(|| malformed(format!("protocol {protocol} is none that IPVS balances")))?,
+                .ok_or_else(|| malformed(format!("IPVS does not balance protocol {protocol}")))?,
             ip: ip(&address.ok_or_else(|| missing("address"))?, family)?,
             port,
         }),

@@ -1,4 +1,4 @@
-//! Requests.
+//! Encoding of requests.
 
 use std::net::IpAddr;
 
@@ -154,7 +154,7 @@ fn real_server(e: &mut Encoder<'_>, server: &RealServer) {
     e.u32(dest::WEIGHT, server.weight);
     e.u32(dest::U_THRESH, server.upper_threshold);
     e.u32(dest::L_THRESH, server.lower_threshold);
-    // Of a real server that is not reached through a tunnel now, for connections that are yet.
+    // Also for a real server that is no longer reached through a tunnel, while its connections still are.
     if server.forwarding == Forwarding::Tunnel || server.tunnel != Tunnel::default() {
         let Tunnel { kind, port, flags } = server.tunnel;
         e.u8(dest::TUN_TYPE, tunnel_kind(kind));

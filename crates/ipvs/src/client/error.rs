@@ -1,10 +1,13 @@
-//! What can go wrong, for all commands and for one.
+//! Failures: of an exchange, and of one command.
 
-use netlink::{Errno, KernelError};
+use std::fmt;
+
+use netlink::Errno;
 
 use crate::{Command, VirtualServer};
 
-/// An exchange with the kernel that failed as a whole. A command that is refused is a [`FailedRequest`](crate::FailedRequest).
+/// An exchange with the kernel that failed as a whole. A command that is refused is a
+/// [`FailedRequest`](crate::FailedRequest).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,8 +20,8 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
-    /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was there before.
-    /// Some of the commands may have been executed since: read back and compare.
+    /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was
+    /// there before. Some of the commands may have been executed since: read back and compare.
     #[error("the module ip_vs was unloaded and loaded again: IPVS had nothing left, and is read anew")]
     Reloaded,
     /// Some other failure of the exchange. Commands may have been executed: read back and compare.
@@ -42,10 +45,88 @@ impl Error {
     }
 }
 
+/// The kernel's answer to a command that it does not execute: an error number, and often what it means.
+///
+/// ```
+/// use ipvs::KernelError;
+///
+/// const ENOENT: i32 = 2;
+/// let error = KernelError::new(ENOENT).because("no scheduler fancy");
+/// assert_eq!(error.to_string(), "ENOENT (No such file or directory): no scheduler fancy");
+/// assert_eq!((error.errno(), error.message()), (ENOENT, Some("no scheduler fancy")));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelError(netlink::KernelError);
+
+impl KernelError {
+    /// An error with an error number of include/uapi/asm-generic/errno.h, as in `libc` or
+    /// [`io::Error::raw_os_error`](std::io::Error::raw_os_error). For code that stands in for a kernel.
+    pub fn new(errno: i32) -> Self {
+        Self(netlink::KernelError::new(Errno::from_raw(errno)))
+    }
+
+    /// This error with an explanation.
+    #[must_use]
+    pub fn because(mut self, message: impl Into<Box<str>>) -> Self {
+        self.0.message = Some(message.into());
+        self
+    }
+
+    /// The error number.
+    pub fn errno(&self) -> i32 {
+        self.0.errno as i32
+    }
+
+    /// The kernel's own words (extended acknowledgement), or what the errno means where the kernel has none.
+    pub fn message(&self) -> Option<&str> {
+        self.0.message.as_deref()
+    }
+
+    /// The message if there is one, and the error number otherwise.
+    pub fn cause(&self) -> String {
+        self.0.cause()
+    }
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+/// One of several commands, which the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedRequest {
+    /// The command's position among those that were applied, from 0.
+    pub index: usize,
+    /// The kernel's answer.
+    pub error: KernelError,
+}
+
+impl FailedRequest {
+    /// The error of the command at this position.
+    pub fn new(index: usize, error: KernelError) -> Self {
+        Self { index, error }
+    }
+
+    pub(super) fn from_netlink(failure: netlink::FailedRequest) -> Self {
+        Self { index: failure.index, error: KernelError(failure.error) }
+    }
+}
+
+impl fmt::Display for FailedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request {}: {}", self.index, self.error)
+    }
+}
+
 /// The refusal of a command, with what its errno means where the kernel has no words of its own.
-pub(super) fn explained(command: &Command, error: KernelError) -> KernelError {
-    let KernelError { errno, message } = error;
-    KernelError { errno, message: message.or_else(|| reason(command, errno)) }
+pub(super) fn explained(command: &Command, error: netlink::KernelError) -> netlink::KernelError {
+    let netlink::KernelError { errno, message } = error;
+    netlink::KernelError { errno, message: message.or_else(|| reason(command, errno)) }
 }
 
 /// What an errno means for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
@@ -86,7 +167,9 @@ fn missing_modules(server: &VirtualServer) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use netlink::KernelError;
+
+    use super::{Command, Errno, Error, VirtualServer, explained};
     use crate::{Protocol, RealServer, Scheduler, ServiceAddress};
 
     fn vip() -> ServiceAddress {

@@ -1,4 +1,4 @@
-//! From the kernel's verbs, which refuse what is done already, to idempotent commands.
+//! Idempotent commands made of the kernel's verbs, which refuse what is done already.
 //!
 //! All commands are sent at once with the verb that most likely fits. Where the kernel refuses one
 //! because the object exists, or does not, the other verb is sent afterwards. By then the commands
@@ -22,14 +22,14 @@ pub(super) struct FollowUp<'a> {
 
 /// What a refusal means.
 enum Meaning {
-    /// What was wanted is so.
+    /// The wanted state exists already.
     Done,
     /// The other verb fits.
     Retry(Verb),
-    /// The virtual server of a real server is missing. That ends well if it was to be created by a
-    /// command before, which is itself sent again.
+    /// The virtual server of a real server is missing. That is no failure if an earlier command creates
+    /// it, and is itself sent again.
     Orphan,
-    /// What was wanted can't be.
+    /// The command cannot be executed.
     Failed,
 }
 

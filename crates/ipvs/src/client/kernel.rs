@@ -1,4 +1,4 @@
-//! The real kernel.
+//! IPVS in the real kernel.
 
 use std::{
     fmt,
@@ -43,12 +43,12 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// The kernel's IPVS table, in the network namespace of the thread that opened it.
 ///
-/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a second
-/// client speeds nothing up.
+/// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a
+/// second client speeds nothing up.
 ///
-/// The module ip_vs may be unloaded and loaded again, which leaves nothing of the table and gives IPVS another number
-/// among the families of generic netlink. The client then finds it again, and loads the module if need be: requests are
-/// repeated, but for commands ([`Error::Reloaded`]).
+/// The module ip_vs may be unloaded and loaded again, which leaves nothing of the table and gives IPVS
+/// another number among the families of generic netlink. The client then finds it again, and loads the module
+/// if need be: requests are repeated, but for commands ([`Error::Reloaded`]).
 ///
 /// ```no_run
 /// use ipvs::{KernelIpvs, Timeouts};
@@ -63,7 +63,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 pub struct KernelIpvs {
     bulk: Socket,
     short_dumps: Socket,
-    /// Stays in its network namespace, as the sockets do. `None` where there is no such file.
+    /// Stays in its network namespace, as the sockets do. `None` if the file does not exist.
     summary: Option<File>,
     /// The inode of that namespace, if it is known.
     namespace: Option<u64>,
@@ -88,17 +88,17 @@ impl fmt::Debug for OnReload {
 }
 
 impl KernelIpvs {
-    /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread leaves
-    /// it.
+    /// Opens the IPVS of the calling thread's network namespace. The client stays in it even when the thread
+    /// leaves it.
     ///
-    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it can't. The other methods
-    /// need CAP_NET_ADMIN, this one does not.
+    /// The kernel loads the module ip_vs by itself if it can; [`Error::NoIpvs`] means that it cannot. The
+    /// other methods need CAP_NET_ADMIN, this one does not.
     pub fn open() -> Result<Self, Error> {
         let cannot = Error::during("open IPVS");
         let mut bulk = Socket::open(Protocol::Generic).map_err(&cannot)?;
         let short_dumps = Socket::open_for_short_dumps(Protocol::Generic).map_err(&cannot)?;
         let family = bulk.generic_family(FAMILY).map_err(cannot)?;
-        // Not before the module has been loaded, which the line before sees to.
+        // The file exists once the module is loaded, which the line before causes.
         let summary = File::open(PROC_NET_IP_VS).ok();
         Ok(Self {
             bulk,
@@ -112,8 +112,8 @@ impl KernelIpvs {
         })
     }
 
-    /// Calls `prepare` each time the module ip_vs turns out to have been unloaded and loaded again: the timeouts and
-    /// `net.ipv4.vs.*` are the kernel's own then.
+    /// Calls `prepare` each time the module ip_vs turns out to have been unloaded and loaded again: the
+    /// timeouts and `net.ipv4.vs.*` are the kernel's own then.
     #[must_use]
     pub fn on_reload(mut self, prepare: impl FnMut(&mut Self) + Send + 'static) -> Self {
         self.on_reload = OnReload(Some(Box::new(prepare)));
@@ -125,8 +125,8 @@ impl KernelIpvs {
         self.get("read the IPVS timeouts", command::GET_CONFIG, decode::timeouts)
     }
 
-    /// Sets the connection timeouts that are not 0 and leaves the others (`IPVS_CMD_SET_CONFIG`). Connections take a
-    /// new timeout with their next packet.
+    /// Sets the connection timeouts that are not 0 and leaves the others (`IPVS_CMD_SET_CONFIG`). Connections
+    /// take a new timeout with their next packet.
     ///
     /// The kernel refuses values above `i32::MAX` clock ticks (about 24 days at 1000 Hz) with EINVAL.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
@@ -147,7 +147,8 @@ impl KernelIpvs {
         })
     }
 
-    /// Removes every virtual server of the network namespace, also those of other programs (`IPVS_CMD_FLUSH`).
+    /// Removes every virtual server of the network namespace, also those of other programs
+    /// (`IPVS_CMD_FLUSH`).
     pub fn flush(&mut self) -> Result<(), Error> {
         self.execute("remove all virtual servers", |requests, batch| {
             requests.about_all(batch, command::FLUSH);
@@ -170,9 +171,10 @@ impl KernelIpvs {
         outcome.map_err(Error::during(operation))
     }
 
-    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be called after an
-    /// ENOENT: so the kernel answers requests to a family that it does not have (`genl_rcv_msg` in
-    /// net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines and real servers that it lacks.
+    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be
+    /// called after an ENOENT: so the kernel answers requests to a family that it does not have
+    /// (`genl_rcv_msg` in net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines
+    /// and real servers that it lacks.
     fn reopen(&mut self) -> Result<bool, Error> {
         let family = self.bulk.generic_family(FAMILY).map_err(Error::during("open IPVS again"))?;
         if family == self.requests.family {
@@ -323,7 +325,7 @@ fn hertz() -> Option<NonZeroU32> {
     NonZeroU32::new(u32::try_from(hertz).ok()?)
 }
 
-/// An entry of a dump, or nothing if it can't be understood: it must not hide the others.
+/// An entry of a dump, or nothing if it cannot be understood: it must not hide the others.
 fn entry<T>(reply: &Reply<'_>, decode: impl FnOnce(&[u8]) -> Result<T, netlink::Error>) -> Option<T> {
     reply.generic().and_then(|(_, attributes)| decode(attributes)).ok()
 }

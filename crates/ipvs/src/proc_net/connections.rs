@@ -1,7 +1,7 @@
 //! The connections in `/proc/net/ip_vs_conn`.
 //!
-//! The format is that of `ip_vs_conn_seq_show` in net/netfilter/ipvs/ip_vs_conn.c. Where the file is not there the
-//! kernel was built without it:
+//! The format is that of `ip_vs_conn_seq_show` in net/netfilter/ipvs/ip_vs_conn.c. Where the file is not
+//! there the kernel was built without it:
 //!
 //! ```text
 //! Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
@@ -18,15 +18,15 @@ use std::{
 
 use serde::Serialize;
 
-use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use super::{Lines, decimal, hexadecimal, invalid, word};
 use crate::text::Endpoint;
 
 /// The two lines above connections, as `ipvsadm -Lnc` prints them.
 pub const CONNECTIONS_HEAD: &str = "IPVS connection entries\n\
     pro expire state       source             virtual            destination\n";
 
-/// A connection, or the template by which a client with session affinity keeps its real server: that one has the
-/// client's port 0.
+/// A connection, or the template by which a client with session affinity keeps its real server: that one has
+/// the client's port 0.
 ///
 /// It prints as one line of `ipvsadm -Lnc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,14 +40,15 @@ pub struct Connection {
     pub expires: u32,
     /// The client.
     pub client: SocketAddr,
-    /// The virtual server. Of one that balances a firewall mark, a template has the mark in the place of an address.
+    /// The virtual server. Of one that balances a firewall mark, a template has the mark in place of an
+    /// address.
     pub virtual_server: SocketAddr,
     /// The real server.
     pub real_server: SocketAddr,
 }
 
-/// Reads a text like `/proc/net/ip_vs_conn`, and visits every connection in it. The order is the kernel's, which is
-/// none. While connections come and go, one may be missing or be visited twice.
+/// Reads a text like `/proc/net/ip_vs_conn`, and visits every connection in it. The order is arbitrary. While
+/// connections come and go, one may be missing or be visited twice.
 ///
 /// A line that is not understood is an error ([`io::ErrorKind::InvalidData`]).
 ///

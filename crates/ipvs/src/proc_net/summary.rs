@@ -1,9 +1,9 @@
 //! The summary of the table in `/proc/net/ip_vs`.
 //!
-//! One file with everything, at a fraction of the cost of netlink, which has to be asked for the real servers of each
-//! virtual server separately. It is no replacement: it lacks a virtual server's scheduler flags and persistence
-//! engine, and a real server's thresholds and kind of tunnel. The format is that of `ip_vs_info_seq_show` in
-//! net/netfilter/ipvs/ip_vs_ctl.c, the same in all kernels since IPv6 came to IPVS:
+//! One file with everything, at a fraction of the cost of netlink, which has to be asked for the real servers
+//! of each virtual server separately. It cannot replace netlink: it lacks a virtual server's scheduler flags
+//! and persistence engine, and a real server's thresholds and kind of tunnel. The format is that of
+//! `ip_vs_info_seq_show` in net/netfilter/ipvs/ip_vs_ctl.c, the same in all kernels since IPv6 came to IPVS:
 //!
 //! ```text
 //! IP Virtual Server version 1.2.1 (size=4096)
@@ -22,7 +22,7 @@ use std::{
     str,
 };
 
-use super::text::{Lines, decimal, hexadecimal, invalid, word};
+use super::{Lines, decimal, hexadecimal, invalid, word};
 use crate::{
     Family, Forwarding, Protocol, RealServer, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags,
     VirtualServer, VirtualServerId,
@@ -50,8 +50,8 @@ pub struct VirtualServerSummary {
 pub struct Persistence {
     /// In seconds.
     pub timeout: u32,
-    /// The mask for a client's address, in host order. For IPv6 the prefix length, with its bytes reversed on a
-    /// little-endian machine: the kernel prints it as if it were in network order.
+    /// The mask for a client's address, in host order. For IPv6 the prefix length, with its bytes reversed on
+    /// a little-endian machine: the kernel prints it as if it were in network order.
     pub mask: u32,
 }
 
@@ -68,8 +68,8 @@ pub struct RealServerSummary {
 }
 
 impl VirtualServerSummary {
-    /// The summary that the kernel shows of a virtual server with these real servers; `None` if it balances a firewall
-    /// mark.
+    /// The summary that the kernel shows of a virtual server with these real servers; `None` if it balances a
+    /// firewall mark.
     pub fn new<'a>(
         config: &VirtualServer,
         real_servers: impl IntoIterator<Item = &'a RealServer>,
@@ -120,11 +120,11 @@ impl RealServerSummary {
     }
 }
 
-/// Reads a text like `/proc/net/ip_vs`, and visits every virtual server in it that balances an address. Firewall marks
-/// and other protocols are left out.
+/// Reads a text like `/proc/net/ip_vs`, and visits every virtual server in it that balances an address.
+/// Firewall marks and other protocols are left out.
 ///
-/// The kernel measures timeouts in ticks of its clock, of which a second has `hertz` (`CONFIG_HZ`). A line that is not
-/// understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it.
+/// The kernel measures timeouts in ticks of its clock, of which a second has `hertz` (`CONFIG_HZ`). A line
+/// that is not understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -236,8 +236,8 @@ fn real_server(line: &[u8]) -> Option<RealServerSummary> {
     Some(RealServerSummary { address: RealServerAddress { ip, port }, forwarding, weight })
 }
 
-/// An address in hexadecimal, or in brackets if it is IPv6, a colon, the port in hexadecimal, a blank; and what
-/// follows.
+/// An address in hexadecimal, or in brackets if it is IPv6, a colon, the port in hexadecimal, a blank; and
+/// what follows.
 fn endpoint(text: &[u8]) -> Option<(IpAddr, u16, &[u8])> {
     let (ip, rest) = match text.strip_prefix(b"[") {
         Some(text) => {

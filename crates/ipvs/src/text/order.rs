@@ -32,7 +32,7 @@ pub(super) fn real_servers(servers: &[ObservedRealServer]) -> Vec<&ObservedRealS
     })
 }
 
-/// Mark, family, protocol, address and port; 0 for what there is not.
+/// Mark, family, protocol, address and port; 0 where one is missing.
 fn virtual_server_key(id: &VirtualServerId) -> [u32; 8] {
     let (mark, protocol, address, port) = match id {
         VirtualServerId::Mark { mark, .. } => (*mark, 0, [0; 4], 0),

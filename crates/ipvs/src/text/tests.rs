@@ -120,3 +120,10 @@ fn a_label_is_at_the_end_of_its_virtual_server_s_line() {
          UDP  10.0.0.2:53                         0        0        0        0        0"
     );
 }
+
+#[test]
+fn large_numbers_are_cut_as_ipvsadm_cuts_them() {
+    let columns =
+        CounterColumns([99_999_999, 100_000_000, 1_000_000_000, 100_000_000_000, 100_000_000_000_000]);
+    assert_eq!(columns.to_string(), " 99999999  100000K    1000M     100G     100T");
+}

@@ -1,5 +1,5 @@
-//! What is written is what the kernel holds, and what is read back. In a real kernel, each test in a network namespace
-//! of its own.
+//! What is written is what the kernel holds, and what is read back. In a real kernel, each test in a network
+//! namespace of its own.
 //!
 //! A new test goes into the module of what is written or read; [`support`] has what all of them use.
 #![allow(

@@ -12,8 +12,8 @@ use super::support::{add_all, address, apply, in_new_namespace, pod, table, tcp}
 
 type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 
-/// Reads until each of `count` virtual servers is shown once. While the kernel makes its table larger, some time after
-/// thousands were added, it shows some twice (seen on Linux 7.2).
+/// Reads until each of `count` virtual servers is shown once. While the kernel makes its table larger, some
+/// time after thousands were added, it shows some twice (seen on Linux 7.2).
 fn summaries(kernel: &mut KernelIpvs, count: usize) -> Table {
     for _ in 0..250 {
         let mut table = Table::new();

@@ -1,5 +1,5 @@
-//! The module is unloaded and loaded again. In the test kernels it is built in, or others use it too: the client is made
-//! to ask for a family of another number, which the kernel answers in the same way.
+//! The module is unloaded and loaded again. In the test kernels it is built in, or others use it too: the
+//! client is made to ask for a family of another number, which the kernel answers in the same way.
 
 use std::sync::{
     Arc,

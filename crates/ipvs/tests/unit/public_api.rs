@@ -1,7 +1,7 @@
 //! The public API, compared with `public-api.txt`, so that no change of it is an accident.
 //!
-//! It is read from the source. What rustdoc knows is more exact, but its JSON is for nightly toolchains, and needs a
-//! reader that fits each of them. Here a change of the compiler changes nothing.
+//! It is read from the source. What rustdoc knows is more exact, but its JSON is for nightly toolchains, and
+//! needs a reader that fits each of them. Here a change of the compiler changes nothing.
 //!
 //! ```text
 //! UPDATE_PUBLIC_API=1 cargo test -p linux-ipvs --test unit
@@ -86,7 +86,7 @@ fn exported(directory: &Path, file: &str, path: &str) -> BTreeMap<String, String
             }
             Item::Mod(item) if is_public(&item.vis) && !is_hidden(&item.attrs) => {
                 let (inner, path) = (item.ident.to_string(), format!("{path}::{}", item.ident));
-                names.extend(exported(&directory.join(&inner), "mod.rs", &path));
+                names.extend(exported(&directory.join(&inner), &format!("../{inner}.rs"), &path));
             }
             item => names.extend(name(&item).map(|it| (it.clone(), format!("{path}::{it}")))),
         }

@@ -22,18 +22,18 @@ use tower_http::decompression::DecompressionLayer;
 
 use super::encoding::LONGEST;
 
-/// Why there is no client.
+/// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The configuration asks for something that cannot be had.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] kube::Error),
-    /// The name that the server's certificate is to have is no name.
+    /// The expected name of the server's certificate is not a host name.
     #[error("tls-server-name: {0:?} is not a host name")]
     ServerName(String),
 }
 
-/// When a connection that is quiet is tried, and how long the answer may take, as in client-go (`configureTransport` of
+/// When a quiet connection is tested, and how long the answer may take, as in client-go (`configureTransport` of
 /// k8s.io/apimachinery/pkg/util/net): one that is dead is noticed within 45 seconds.
 const QUIET: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(15);
@@ -42,7 +42,7 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// would take memory that is never needed again.
 const LIST_AHEAD: u32 = 256 * 1024;
 
-/// The client that a configuration stands for. It sends nothing yet.
+/// Makes the client of a configuration, without sending anything.
 ///
 /// kube's own client has only HTTP/1.1, in which each watch takes a connection.
 pub fn client(config: &Config) -> Result<Client, ClientError> {

@@ -1,14 +1,13 @@
-//! What the API server's answers are written in: protobuf, or JSON where it does not have that, or somebody in between.
+//! The encoding of the API server's answers: protobuf, or JSON where the server, or a proxy before it, lacks that.
 
 pub(super) mod json;
-pub(super) mod json_list;
-pub(super) mod list_decoder;
 pub(super) mod protobuf;
 
 use std::io;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
-use prost::DecodeError;
+
+use crate::protobuf::Malformed;
 
 /// The longest object or event in bytes. The API server takes no request of more than 3 MiB (`MaxRequestBodyBytes` in
 /// apiserver/pkg/server/config.go), and etcd no object of more than 1.5 MiB; JSON makes it longer.
@@ -17,7 +16,7 @@ pub(super) const LONGEST: usize = 16 << 20;
 /// The media type of Kubernetes' protobuf.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How an answer is written.
+/// The encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Protobuf,
@@ -27,11 +26,11 @@ pub(super) enum Encoding {
 impl Encoding {
     /// The value of the header `Accept`, as client-go has it: the server takes the first that it can write.
     pub(super) const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
-    /// That of a client that will not have protobuf.
+    /// The same for a client that refuses protobuf.
     pub(super) const ACCEPT_JSON: &str = "application/json";
 
-    /// What an answer with these headers is written in. One that does not say so has come by somebody who knows nothing
-    /// of protobuf.
+    /// The encoding of an answer with these headers. One without `Content-Type` comes from a proxy that does not know
+    /// protobuf.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let content_type =
             headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -42,31 +41,28 @@ impl Encoding {
 /// Why an answer cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
-    /// The connection broke, or what was compressed is not.
+    /// The connection broke, or the body could not be decompressed.
     #[error("{0}")]
     Connection(#[from] io::Error),
-    /// It says that it is protobuf of Kubernetes, and does not begin like that.
-    #[error("no object of Kubernetes in protobuf")]
+    /// The header says protobuf of Kubernetes, and the body does not begin like that.
+    #[error("not an object of Kubernetes in protobuf")]
     NoMagic,
-    /// The bytes are no protobuf.
-    #[error("no protobuf: {0}")]
-    Protobuf(#[from] DecodeError),
-    /// A field of a list that is no list.
-    #[error("no protobuf: a list with a field of another wire type")]
-    WireType,
-    /// An event of a type that nobody knows.
-    #[error("an event of the type {0:?}")]
+    /// The bytes are not protobuf.
+    #[error("not protobuf: {0}")]
+    Protobuf(#[from] Malformed),
+    /// An event of an unknown type.
+    #[error("unknown type of event {0:?}")]
     EventType(String),
-    /// The text of a list is JSON of something else, or none.
-    #[error("no list in JSON")]
+    /// The text of a list is not JSON, or not a list.
+    #[error("not a list in JSON")]
     NoList,
     /// A list ended before it was complete.
     #[error("the list ended before it was complete")]
     Incomplete,
-    /// The text is no JSON, or another one.
+    /// The text is not JSON, or not of the expected type.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// An object or an event that nobody can have sent.
+    /// An object or an event longer than any that a server accepts.
     #[error("an object of more than {} MiB", LONGEST >> 20)]
     TooLong,
 }
@@ -84,6 +80,6 @@ impl Unreadable {
 
     /// Whether protobuf may have been changed on the way.
     pub(super) fn is_no_protobuf(&self) -> bool {
-        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::WireType | Self::TooLong)
+        matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::TooLong)
     }
 }

@@ -1,14 +1,19 @@
-//! Why a list or a watch stopped, and what that means for the next attempt.
+//! Why a list or a watch stopped, how the next attempt differs, and the pause before it.
 
 use std::{error::Error, time::Duration};
 
 use hyper_util::client::legacy;
-use kube::core::{Status, request};
+use kube::{
+    core::{Status, request},
+    runtime::watcher::DefaultBackoff,
+};
 use service::one_line;
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info, warn};
 
-use super::encoding::Unreadable;
+use super::{Watches, encoding::Unreadable};
 
-/// How many characters of what a server says are repeated in the log and in `status`.
+/// How many characters of a server's message are repeated in the log and in `status`.
 const LONGEST_MESSAGE: usize = 1000;
 
 /// Why a list or a watch stopped.
@@ -17,13 +22,13 @@ pub(super) enum Failure {
     /// The request could not be sent, or was not answered.
     #[error("{}", cause(.0))]
     Request(#[from] kube::Error),
-    /// There is no such request.
+    /// The request cannot be built.
     #[error("{0}")]
     NoRequest(#[from] request::Error),
     /// The request was refused.
     #[error("{}", status(.0))]
     Refused(Box<Status>),
-    /// The answer, or a part of it, makes no sense, or broke off.
+    /// The answer cannot be read, or broke off.
     #[error("{}", one_line(.0))]
     Unreadable(#[from] Unreadable),
     /// The server reported an error in the middle of a watch.
@@ -42,7 +47,7 @@ pub(super) enum Failure {
     #[error("a list of more than {0} objects")]
     TooMany(usize),
     /// The list is empty, and the one before was not.
-    #[error("the list is empty; it must say so twice")]
+    #[error("the list is empty; only a second empty list is believed")]
     SuddenlyEmpty,
 }
 
@@ -55,7 +60,7 @@ impl Failure {
     /// Whether it is useless to watch on from the same version.
     ///
     /// A version can be too old (410, in either form) or, after a restore of the server's storage, too
-    /// new for ever (504), or no part of a URL. After a lost connection, a restart or under load, watching on spares
+    /// new for ever (504), or not valid in a URL. After a lost connection, a restart or under load, watching on spares
     /// the server a list from every node at once; what goes on for longer may be due to the version all the same
     /// ([`Self::may_be_due_to_the_version`]).
     pub(super) fn needs_a_new_list(&self) -> bool {
@@ -89,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// Whether the server knows nothing as new as what was asked for, as after a restore of its storage.
+    /// Whether the requested version is newer than all that the server has, as after a restore of its storage.
     pub(super) fn is_too_new(&self) -> bool {
         let says_so =
             |status: &Status| status.code == 504 && status.message.contains("Too large resource version");
@@ -116,10 +121,81 @@ fn status(status: &Status) -> String {
 
 /// The error with its causes. A connection that fails says why only in the last cause.
 fn cause(error: &kube::Error) -> String {
-    // kube's own word for a failed connection is "ServiceError", after tower's Service: no Service is
-    // meant.
+    // kube calls a failed connection "ServiceError", after tower's Service: a reader would think of a Service.
     match error {
         kube::Error::Service(error) => one_line(&**error),
         error => one_line(error),
+    }
+}
+
+/// How often a watch may fail at one version before everything is listed anew: a server that starts again is back
+/// within these attempts, 6 to 11 seconds, as a rule.
+const ATTEMPTS: u32 = 3;
+
+/// The pauses between attempts for one resource.
+pub(super) struct Retry {
+    resource: &'static str,
+    /// The pauses of client-go: 0.8 s doubling to 30 s, each up to twice as long at random, and from the start again
+    /// after two quiet minutes.
+    pauses: DefaultBackoff,
+    /// Those before a list that follows a watch. A server that is back refuses every version older than its start, and
+    /// the list must not wait for as long as the server was away; nor may it come again and again without a pause
+    /// where each watch is refused.
+    pauses_before_lists: DefaultBackoff,
+    /// How often the watch has failed in a way that may be due to its version, since the server last answered as it
+    /// should.
+    failed_watches: u32,
+    /// Since when the resource cannot be watched, and the cause that was logged; `None` while it can.
+    failing: Option<(Instant, String)>,
+    watches: Watches,
+}
+
+impl Retry {
+    pub(super) fn new(resource: &'static str, watches: Watches) -> Self {
+        watches.listing(resource);
+        let [pauses, pauses_before_lists] = [(), ()].map(|()| DefaultBackoff::default());
+        Self { resource, pauses, pauses_before_lists, failed_watches: 0, failing: None, watches }
+    }
+
+    /// Records that a watch has failed. Returns whether to list everything instead of watching on.
+    pub(super) fn gives_watch_up(&mut self, failure: &Failure) -> bool {
+        self.failed_watches += u32::from(failure.may_be_due_to_the_version());
+        self.lists_next(failure)
+    }
+
+    fn lists_next(&self, failure: &Failure) -> bool {
+        failure.needs_a_new_list() || self.failed_watches >= ATTEMPTS
+    }
+
+    /// Waits before the next attempt. Each different cause is logged once.
+    pub(super) async fn pause(&mut self, failure: &Failure) {
+        let resource = self.resource;
+        let words = failure.to_string();
+        self.watches.failed(resource, &words);
+        match &mut self.failing {
+            Some((_, logged)) if *logged == words => debug!("still cannot watch {resource}: {words}"),
+            Some((_, logged)) => {
+                warn!("still cannot watch {resource}: {words}");
+                *logged = words;
+            }
+            None => {
+                warn!("cannot watch {resource}: {words}; trying again, what is programmed stays");
+                self.failing = Some((Instant::now(), words));
+            }
+        }
+        let lists_next = self.lists_next(failure);
+        let pauses = if lists_next { &mut self.pauses_before_lists } else { &mut self.pauses };
+        if let Some(pause) = pauses.next() {
+            sleep(pause).await;
+        }
+    }
+
+    /// Records that the server answered as it should.
+    pub(super) fn succeeded(&mut self) {
+        self.watches.watching(self.resource);
+        self.failed_watches = 0;
+        if let Some((since, _)) = self.failing.take() {
+            info!("watching {} again after {:.1} s", self.resource, since.elapsed().as_secs_f64());
+        }
     }
 }

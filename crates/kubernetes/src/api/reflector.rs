@@ -10,25 +10,24 @@
 //! This is not `kube::runtime::watcher` because that one has only JSON, retries a watch refused with the HTTP status 410
 //! at the same version for ever, and asks again without a pause when a watch is closed at once.
 
-use std::{convert::Infallible, future::Future, marker::PhantomData, mem, time::Duration};
+use std::{
+    collections::BTreeMap, convert::Infallible, future::Future, marker::PhantomData, mem, time::Duration,
+};
 
 use futures::{FutureExt as _, StreamExt as _};
 use kube::{
     Client,
     api::{ListParams, VersionMatch, WatchParams},
 };
-use service::{Change, ObjectName};
+use rustc_hash::FxHashSet;
+use service::{Event, ObjectName};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::{
     Watches,
-    events::{Event, Events, watch},
-    failure::Failure,
-    list::{Part, list},
-    listing::Listing,
-    request::Requests,
-    retry::Retry,
+    failure::{Failure, Retry},
+    requests::{Events, Part, Requests, WatchEvent},
 };
 use crate::{
     objects::{Kind, View},
@@ -62,7 +61,7 @@ pub(super) enum Fields {
     None,
     /// Every server knows it.
     Always(String),
-    /// It spares the server what nobody needs. One that does not know the field sends that too.
+    /// It spares the server objects that are not needed. A server that does not know the field sends them too.
     IfKnown(String),
 }
 
@@ -74,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// Does without it from now on, if that is possible.
+    /// Drops the selector, if the server may do without.
     fn forgo(&mut self) -> bool {
         let is_possible = matches!(self, Self::IfKnown(_));
         if is_possible {
@@ -87,11 +86,11 @@ impl Fields {
 /// How recent a list must be.
 #[derive(Clone, Debug, PartialEq)]
 enum Recency {
-    /// As the server has it at hand: the first list must come soon, and later changes follow.
+    /// Any version in the server's cache: the first list must come soon, and later changes follow.
     Any,
-    /// As what is known already: a list after others must not go back in time.
+    /// At least the version that is known already: a list after others must not go back in time.
     NotOlderThan(String),
-    /// As of now: what is known is from a time that the server does not know any more.
+    /// The latest: the known version is one that the server does not know any more.
     Latest,
 }
 
@@ -108,13 +107,20 @@ pub(super) struct Reflector<T, F> {
     was_empty: bool,
 }
 
-impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
-    pub(super) fn new(client: &Client, selectors: Selectors, watches: &Watches, send: F) -> Self {
+impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
+    /// `resource` is the name of the watch in `status` and metrics.
+    pub(super) fn new(
+        client: &Client,
+        resource: &'static str,
+        selectors: Selectors,
+        watches: &Watches,
+        send: F,
+    ) -> Self {
         Self {
             requests: Requests::new(client.clone()),
             selectors,
             send,
-            retry: Retry::new(T::WATCHED_AS, watches.clone()),
+            retry: Retry::new(resource, watches.clone()),
             problem_log: ProblemLog::default(),
             recency: Recency::Any,
             kind: PhantomData,
@@ -153,7 +159,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             }
             other => other?,
         };
-        // A wrong answer of some proxy in between must not take every Service off the node, least of all
+        // A wrong answer of a proxy must not take every Service off the node, least of all
         // a node that is just being taken over; an answer that is given twice is believed.
         let is_empty = listing.is_empty();
         let was_empty = mem::replace(&mut self.was_empty, is_empty);
@@ -181,7 +187,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             version_match,
             ..ListParams::default()
         };
-        let mut parts = answer(list::<T>(&self.requests, &params)).await?;
+        let mut parts = answer(self.requests.list::<T>(&params)).await?;
         let (mut listing, mut version, mut objects) = (self.begin_list(), String::new(), 0);
         loop {
             // A clock for each of ten thousand objects would take longer than to read them.
@@ -222,32 +228,32 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
 
     /// Sends the events of one watch until the server ends it. `version` is that of the last.
     async fn send_events(&mut self, mut events: Events<T>, version: &mut String) -> Result<(), Failure> {
-        let mut stands = false;
+        let mut established = false;
         loop {
-            let event = match timeout(if stands { QUIET } else { SHORTEST_WATCH }, events.next()).await {
+            let event = match timeout(if established { QUIET } else { SHORTEST_WATCH }, events.next()).await {
                 Ok(Some(event)) => event,
-                Ok(None) if stands => return Ok(()),
+                Ok(None) if established => return Ok(()),
                 Ok(None) => return Err(Failure::ClosedAtOnce),
-                Err(_) if stands => return Err(Failure::Silent(QUIET)),
+                Err(_) if established => return Err(Failure::Silent(QUIET)),
                 Err(_) => {
-                    stands = true;
+                    established = true;
                     self.retry.succeeded();
                     continue;
                 }
             };
             match event? {
-                Event::Applied(view) => {
+                WatchEvent::Applied(view) => {
                     note_version(version, &view);
                     self.apply(view);
                 }
-                Event::Deleted(view) => {
+                WatchEvent::Deleted(view) => {
                     note_version(version, &view);
                     self.delete(&view.name);
                 }
-                Event::Bookmark(seen) => *version = seen,
-                Event::Error(status) => return Err(Failure::InStream(status)),
+                WatchEvent::Bookmark(seen) => *version = seen,
+                WatchEvent::Error(status) => return Err(Failure::InStream(status)),
             }
-            stands = true;
+            established = true;
             self.retry.succeeded();
         }
     }
@@ -260,7 +266,7 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
             bookmarks: true,
             send_initial_events: false,
         };
-        answer(watch(&self.requests, &params, version)).await
+        answer(self.requests.watch(&params, version)).await
     }
 
     fn begin_list(&mut self) -> Listing<T> {
@@ -285,15 +291,15 @@ impl<T: Kind, F: Fn(Change)> Reflector<T, F> {
         let name = view.name;
         let nameless = name.name().is_empty();
         match self.problem_log.usable(&name, view.decoded) {
-            Some(object) => (self.send)(object.apply()),
+            Some(object) => (self.send)(Event::Apply(object)),
             None if nameless => {}
-            None => (self.send)(T::delete(name)),
+            None => (self.send)(Event::Delete(name)),
         }
     }
 
     fn delete(&mut self, name: &ObjectName) {
         self.problem_log.forget::<T>(name);
-        (self.send)(T::delete(name.clone()));
+        (self.send)(Event::Delete(name.clone()));
     }
 }
 
@@ -307,4 +313,70 @@ fn note_version<T>(version: &mut String, view: &View<T>) {
 /// Waits for an answer, but not for ever.
 async fn answer<R>(answer: impl Future<Output = Result<R, Failure>>) -> Result<R, Failure> {
     timeout(ANSWER, answer).await.map_err(|_| Failure::Silent(ANSWER))?
+}
+
+/// How many objects are sent together: waking the receiver costs more than one object.
+const AT_ONCE: usize = 100;
+
+/// The objects of a list that have been read so far.
+enum Listing<T> {
+    /// The first list. Nothing is acted on before its end, so objects are sent as they arrive: they need not
+    /// be kept, and the desired state is computed by the time the last one is there.
+    First {
+        /// The names of all objects read.
+        names: FxHashSet<ObjectName>,
+        /// The objects that are still to be sent.
+        objects: Vec<T>,
+    },
+    /// A later list. It is sent as a whole, so that objects that are gone leave before their successors come.
+    Later(BTreeMap<ObjectName, T>),
+}
+
+impl<T: Kind> Listing<T> {
+    fn first() -> Self {
+        Self::First { names: FxHashSet::default(), objects: Vec::new() }
+    }
+
+    fn later() -> Self {
+        Self::Later(BTreeMap::new())
+    }
+
+    /// Adds an object, and returns the event to send now.
+    fn add(&mut self, name: ObjectName, object: T) -> Option<Event<T>> {
+        match self {
+            Self::First { names, objects } => {
+                names.insert(name);
+                objects.push(object);
+                (objects.len() >= AT_ONCE).then(|| Event::InitApply(mem::take(objects)))
+            }
+            Self::Later(objects) => {
+                objects.insert(name, object);
+                None
+            }
+        }
+    }
+
+    /// Removes an object that is gone, or has become useless.
+    fn remove(&mut self, name: &ObjectName) {
+        match self {
+            Self::First { names, .. } => _ = names.remove(name),
+            Self::Later(objects) => _ = objects.remove(name),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::First { names, .. } => names.is_empty(),
+            Self::Later(objects) => objects.is_empty(),
+        }
+    }
+
+    /// Ends the list, and returns the events to send.
+    fn finish(self) -> Vec<Event<T>> {
+        match self {
+            Self::First { names, objects } if objects.is_empty() => vec![Event::InitDone(names)],
+            Self::First { names, objects } => vec![Event::InitApply(objects), Event::InitDone(names)],
+            Self::Later(objects) => vec![Event::Replace(objects.into_values().collect())],
+        }
+    }
 }

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{request::Requests, *};
+use super::{requests::Requests, *};
 
 /// One answer: a status, and the body in JSON.
 type Answer = (u16, String);
@@ -231,30 +231,34 @@ fn short(changes: &[Change]) -> Vec<String> {
     let all = |names: BTreeSet<&str>| format!("={}", Vec::from_iter(names).join(","));
     for change in changes {
         texts.push(match change {
-            Change::InitApplyServices(services) => {
+            Change::Services(Event::InitApply(services)) => {
                 listed.extend(services.iter().map(|service| &service.name));
                 continue;
             }
-            Change::InitApplySlices(slices) => {
+            Change::Slices(Event::InitApply(slices)) => {
                 listed.extend(slices.iter().map(|slice| &slice.name));
                 continue;
             }
-            Change::InitDoneServices(names) | Change::InitDoneSlices(names) => {
+            Change::Services(Event::InitDone(names)) | Change::Slices(Event::InitDone(names)) => {
                 assert!(names.iter().all(|name| listed.contains(name)), "not all of {names:?} were sent");
                 listed.clear();
                 all(names.iter().map(service::ObjectName::name).collect())
             }
-            Change::ReplaceServices(services) => {
+            Change::Services(Event::Replace(services)) => {
                 all(services.iter().map(|service| service.name.name()).collect())
             }
-            Change::ReplaceSlices(slices) => all(slices.iter().map(|slice| slice.name.name()).collect()),
-            Change::ApplyService(service) => format!("+{}:{}", service.name.name(), service.ports[0].port),
-            Change::DeleteService(name) => format!("-{}", name.name()),
-            Change::ApplyNode(node) => {
+            Change::Slices(Event::Replace(slices)) => {
+                all(slices.iter().map(|slice| slice.name.name()).collect())
+            }
+            Change::Services(Event::Apply(service)) => {
+                format!("+{}:{}", service.name.name(), service.ports[0].port)
+            }
+            Change::Services(Event::Delete(name)) => format!("-{}", name.name()),
+            Change::Node(Some(node)) => {
                 let ips = node.ips.iter().map(ToString::to_string).collect::<Vec<_>>();
                 format!("n1 in {} at {}", node.zone.as_deref().unwrap_or("no zone"), ips.join(","))
             }
-            Change::DeleteNode => "no n1".to_owned(),
+            Change::Node(None) => "no n1".to_owned(),
             other => format!("{other:?}"),
         });
     }
@@ -371,9 +375,9 @@ async fn of_a_later_list_nothing_is_passed_on_before_its_end() {
 /// The parts of lists that were passed on, and how many objects each had.
 fn counts(changes: &[Change]) -> Vec<(&'static str, usize)> {
     let count = |change: &Change| match change {
-        Change::InitApplyServices(services) => ("listed", services.len()),
-        Change::InitDoneServices(names) => ("kept", names.len()),
-        Change::ReplaceServices(services) => ("replaced", services.len()),
+        Change::Services(Event::InitApply(services)) => ("listed", services.len()),
+        Change::Services(Event::InitDone(names)) => ("kept", names.len()),
+        Change::Services(Event::Replace(services)) => ("replaced", services.len()),
         other => panic!("{other:?}"),
     };
     changes.iter().map(count).collect()
@@ -729,10 +733,10 @@ async fn a_malformed_object_is_skipped_alone() {
     .play()
     .await;
     let [
-        Change::InitApplyServices(listed),
-        Change::InitDoneServices(_),
-        Change::ApplyService(odd),
-        Change::ApplyService(b),
+        Change::Services(Event::InitApply(listed)),
+        Change::Services(Event::InitDone(_)),
+        Change::Services(Event::Apply(odd)),
+        Change::Services(Event::Apply(b)),
     ] = &*changes
     else {
         panic!("{changes:?}")
@@ -847,8 +851,11 @@ async fn a_slice_that_stops_being_ours_counts_as_deleted() {
         [list(2, [slice("IPv4", "1")]), events([event("MODIFIED", &slice("FQDN", "3"))])],
     );
     let changes = script.play().await;
-    let [Change::InitApplySlices(slices), Change::InitDoneSlices(kept), Change::DeleteSlice(name)] =
-        &*changes
+    let [
+        Change::Slices(Event::InitApply(slices)),
+        Change::Slices(Event::InitDone(kept)),
+        Change::Slices(Event::Delete(name)),
+    ] = &*changes
     else {
         panic!("{changes:?}")
     };
@@ -915,7 +922,7 @@ async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
             services.and("nodes", [nodes.clone()])
         };
         let services = |mut changes: Vec<Change>| {
-            changes.retain(|change| !matches!(change, Change::ApplyNode(_) | Change::DeleteNode));
+            changes.retain(|change| !matches!(change, Change::Node(_)));
             short(&changes)
         };
         assert_eq!(services(script().play_for(Duration::from_secs(29)).await), Vec::<String>::new());

@@ -37,7 +37,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatchState {
-    /// The list was asked for, and is not complete yet.
+    /// The list was requested, and is not complete.
     Listing,
     /// The list is complete, and a watch is open.
     Watching,
@@ -48,7 +48,7 @@ pub enum WatchState {
 /// A failure to list or watch, and when it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastFailure {
-    /// The cause in words, without a full stop.
+    /// The cause, without a full stop.
     pub cause: String,
     /// How long ago; in JSON, seconds.
     #[serde(with = "seconds")]
@@ -63,7 +63,7 @@ struct ResourceState {
 }
 
 impl Watches {
-    /// The state of each watch, sorted by resource. Empty before anything was asked for.
+    /// The state of each watch, sorted by resource. Empty before the first request.
     pub fn all(&self) -> Vec<Watch> {
         let shown = |(resource, resource_state): (&&str, &ResourceState)| Watch {
             resource: (*resource).to_owned(),
@@ -114,7 +114,7 @@ impl Watches {
         self.enter(resource, WatchState::Failing, Some(cause));
     }
 
-    /// Nobody wants to know of it any more.
+    /// Removes a resource that is not watched any more.
     pub(super) fn forget(&self, resource: &'static str) {
         self.lock().resources.remove(resource);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use service::{Change, EndpointSlice, Node, ObjectName, Peer, Service};
+use service::{Change, EndpointSlice, Event, Node, ObjectName, Service};
 
 use crate::{
     objects::{Kind, View},
@@ -17,44 +17,42 @@ pub(super) struct Contents {
     /// The Node of this node, if there is one.
     pub(super) node: Option<Node>,
     /// The other Nodes.
-    pub(super) peers: BTreeMap<ObjectName, Peer>,
+    pub(super) peers: BTreeMap<ObjectName, Node>,
 }
 
 impl Contents {
     /// Returns everything, as after a first list. The Node comes before the lists: once these are
     /// complete, the desired state is acted on, and zones and the NodePort address `primary` depend on the Node.
     pub(super) fn all(&self) -> Vec<Change> {
-        let node = self.node.clone().map(Change::ApplyNode);
-        let services = Change::ReplaceServices(self.services.values().cloned().collect());
-        let slices = Change::ReplaceSlices(self.slices.values().cloned().collect());
-        let peers = Change::ReplacePeers(self.peers.values().cloned().collect());
+        let node = self.node.clone().map(|node| Change::Node(Some(node)));
+        let services = Change::Services(Event::Replace(self.services.values().cloned().collect()));
+        let slices = Change::Slices(Event::Replace(self.slices.values().cloned().collect()));
+        let peers = Change::Peers(Event::Replace(self.peers.values().cloned().collect()));
         node.into_iter().chain([peers, services, slices]).collect()
     }
 
-    /// Returns what is different from before. A new Service comes after its slices, so that it is not there for a
-    /// moment without endpoints.
+    /// Returns the changes since an earlier reading. A new Service comes after its slices: otherwise it would have no
+    /// endpoints for a moment.
     pub(super) fn since(&self, before: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.node != before.node {
             // A Node that is gone keeps its last zone, as with the API server.
-            changes.extend(self.node.clone().map(Change::ApplyNode));
+            changes.extend(self.node.clone().map(|node| Change::Node(Some(node))));
         }
-        differences(&before.peers, &self.peers, &mut changes);
-        differences(&before.slices, &self.slices, &mut changes);
-        differences(&before.services, &self.services, &mut changes);
+        changes.extend(differences(&before.peers, &self.peers).map(Change::Peers));
+        changes.extend(differences(&before.slices, &self.slices).map(Change::Slices));
+        changes.extend(differences(&before.services, &self.services).map(Change::Services));
         changes
     }
 }
 
-fn differences<T: Kind>(
-    before: &BTreeMap<ObjectName, T>,
-    after: &BTreeMap<ObjectName, T>,
-    changes: &mut Vec<Change>,
-) {
+fn differences<'a, T: Kind>(
+    before: &'a BTreeMap<ObjectName, T>,
+    after: &'a BTreeMap<ObjectName, T>,
+) -> impl Iterator<Item = Event<T>> + 'a {
     let gone = before.keys().filter(|name| !after.contains_key(name));
-    changes.extend(gone.cloned().map(T::delete));
     let different = after.iter().filter(|(name, object)| before.get(name) != Some(object));
-    changes.extend(different.map(|(_, object)| object.clone().apply()));
+    gone.cloned().map(Event::Delete).chain(different.map(|(_, object)| Event::Apply(object.clone())))
 }
 
 /// Puts the views of one kind together. A name that comes again wins over the earlier one.

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
-use service::{EndpointSlice, Node, Peer, Service};
+use service::{EndpointSlice, Node, Service};
 use tracing::debug;
 
 use super::Error;
@@ -21,16 +21,14 @@ pub(super) struct Manifests {
     pub(super) services: Vec<View<Service>>,
     pub(super) slices: Vec<View<EndpointSlice>>,
     pub(super) nodes: Vec<View<Node>>,
-    /// The same Nodes.
-    pub(super) peers: Vec<View<Peer>>,
-    /// What is no object, with its place and the reason, one line each.
+    /// The documents that are not objects, each with its place and the reason in one line.
     pub(super) skipped: Vec<String>,
 }
 
 /// The longest file in bytes: as long as the longest list of an API server.
 const LONGEST: u64 = 1 << 30;
 
-/// Reads the file's text; `None` if there is no such file any more.
+/// Reads the file's text; `None` if the file is gone.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let mut text = Vec::new();
     match File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text)) {
@@ -131,10 +129,9 @@ impl Manifests {
             with_port_names(&mut object);
             push(&mut self.slices, object, place, &mut self.skipped);
         } else if is::<Node>(&kind, &version) {
-            self.peers.extend(View::deserialize(&object).ok());
             push(&mut self.nodes, object, place, &mut self.skipped);
         } else if kind.is_empty() || version.is_empty() {
-            self.skipped.push(format!("{place}: no object with apiVersion and kind; it is skipped"));
+            self.skipped.push(format!("{place}: not an object with apiVersion and kind; it is skipped"));
         } else {
             debug!("{place}: {version} {kind} is ignored");
         }

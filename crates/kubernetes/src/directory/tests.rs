@@ -1,6 +1,6 @@
 use std::{os::unix::fs::symlink, sync::mpsc as blocking};
 
-use service::{EndpointSlice, Node, Service};
+use service::{EndpointSlice, Event, Node, Service};
 use tempfile::TempDir;
 use testkit::log::Log;
 
@@ -41,14 +41,14 @@ type Read = (Vec<Service>, Vec<EndpointSlice>, Option<Node>);
 
 fn read(files: &[(&str, &str)]) -> Result<Read, Error> {
     let mut changes = read_once(directory(files).path(), "n1")?;
-    let (Some(Change::ReplaceSlices(slices)), Some(Change::ReplaceServices(services))) =
+    let (Some(Change::Slices(Event::Replace(slices))), Some(Change::Services(Event::Replace(services)))) =
         (changes.pop(), changes.pop())
     else {
         panic!("not two replacements at last")
     };
-    let Some(Change::ReplacePeers(_)) = changes.pop() else { panic!("no other Nodes before them") };
+    let Some(Change::Peers(Event::Replace(_))) = changes.pop() else { panic!("no other Nodes before them") };
     let node = changes.pop().map(|change| match change {
-        Change::ApplyNode(node) => node,
+        Change::Node(Some(node)) => node,
         other => panic!("not a Node: {other:?}"),
     });
     Ok((services, slices, node))
@@ -94,10 +94,10 @@ fn the_node_comes_before_the_lists_at_first_and_later() {
         matches!(
             &changes[..],
             [
-                Change::ApplyNode(_),
-                Change::ReplacePeers(_),
-                Change::ReplaceServices(_),
-                Change::ReplaceSlices(_)
+                Change::Node(Some(_)),
+                Change::Peers(Event::Replace(_)),
+                Change::Services(Event::Replace(_)),
+                Change::Slices(Event::Replace(_))
             ]
         ),
         "{changes:?}"
@@ -111,7 +111,10 @@ fn the_node_comes_before_the_lists_at_first_and_later() {
     };
     let later = contents(&all).since(&contents(""));
     assert!(
-        matches!(&later[..], [Change::ApplyNode(_), Change::ApplySlice(_), Change::ApplyService(_)]),
+        matches!(
+            &later[..],
+            [Change::Node(Some(_)), Change::Slices(Event::Apply(_)), Change::Services(Event::Apply(_))]
+        ),
         "{later:?}"
     );
 }
@@ -215,7 +218,7 @@ impl Watched {
             async move { watch(&path, "n1", &shared, move |change| send.send(change).unwrap()).await },
         );
         let watched = Self { directory, problems, changes, _runtime: runtime };
-        while !matches!(watched.next(), Change::ReplaceSlices(_)) {}
+        while !matches!(watched.next(), Change::Slices(Event::Replace(_))) {}
         watched
     }
 
@@ -238,7 +241,7 @@ impl Watched {
 fn a_change_of_a_file_sends_the_difference_only() {
     let watched = Watched::new(directory(&[("web.yaml", WEB), ("slice.yaml", WEB_SLICE)]));
     fs::write(watched.path("slice.yaml"), WEB_SLICE.replace(", {addresses: [10.244.0.6]}", "")).unwrap();
-    let Change::ApplySlice(slice) = watched.next() else { panic!("not a slice") };
+    let Change::Slices(Event::Apply(slice)) = watched.next() else { panic!("not a slice") };
     assert_eq!(slice.endpoints.len(), 1);
     watched.nothing_more();
 }
@@ -247,7 +250,7 @@ fn a_change_of_a_file_sends_the_difference_only() {
 fn a_file_that_is_gone_takes_its_objects_along() {
     let watched = Watched::new(directory(&[("web.yaml", WEB), ("slice.yaml", WEB_SLICE)]));
     fs::remove_file(watched.path("web.yaml")).unwrap();
-    assert_eq!(watched.next(), Change::DeleteService("default/web".parse().unwrap()));
+    assert_eq!(watched.next(), Change::Services(Event::Delete("default/web".parse().unwrap())));
     watched.nothing_more();
 }
 
@@ -277,7 +280,7 @@ fn an_atomically_renamed_file_is_read() {
     let watched = Watched::new(directory(&[("web.yaml", WEB)]));
     fs::write(watched.path("web.yaml.tmp"), WEB.replace("80", "81")).unwrap();
     fs::rename(watched.path("web.yaml.tmp"), watched.path("web.yaml")).unwrap();
-    let Change::ApplyService(service) = watched.next() else { panic!("not a Service") };
+    let Change::Services(Event::Apply(service)) = watched.next() else { panic!("not a Service") };
     assert_eq!(service.ports[0].port, 81);
 }
 
@@ -295,7 +298,7 @@ fn a_configmap_volume_that_swaps_its_link_is_read() {
     let watched = Watched::new(volume);
     symlink("..2", watched.path("..data_tmp")).unwrap();
     fs::rename(watched.path("..data_tmp"), watched.path("..data")).unwrap();
-    let Change::ApplyService(service) = watched.next() else { panic!("not a Service") };
+    let Change::Services(Event::Apply(service)) = watched.next() else { panic!("not a Service") };
     assert_eq!(service.ports[0].port, 82);
 }
 
@@ -308,7 +311,7 @@ fn a_file_that_becomes_malformed_keeps_its_last_good_objects() {
     assert!(problem.contains("/web.yaml:1:"), "{problem}");
     assert!(problem.ends_with("; its last good objects stay"), "{problem}");
     fs::write(watched.path("web.yaml"), WEB.replace("80", "83")).unwrap();
-    let Change::ApplyService(service) = watched.next() else { panic!("not a Service") };
+    let Change::Services(Event::Apply(service)) = watched.next() else { panic!("not a Service") };
     assert_eq!(service.ports[0].port, 83);
     assert_eq!(watched.problems.all(), [""; 0], "it is good again");
 }
@@ -355,11 +358,11 @@ fn what_is_skipped_is_a_problem_as_long_as_it_is_there() {
     assert_eq!(
         source.problems(),
         [
-            at("2: no object with apiVersion and kind; it is skipped"),
+            at("2: not an object with apiVersion and kind; it is skipped"),
             at("3: items of the List is not a list; it is skipped"),
             "Service /: the whole object is skipped: metadata: 5 is not an object; it has no valid name or namespace"
                 .to_owned(),
-            "Service default/web is there twice: the one in the last file counts".to_owned(),
+            "Service default/web is defined twice: the one in the last file counts".to_owned(),
         ]
     );
     for gone in ["a.yaml", "c.yaml"] {
@@ -384,7 +387,7 @@ fn a_broken_file_does_not_hold_up_the_others() {
     let watched = Watched::new(directory(&[]));
     fs::write(watched.path("a.yaml"), "kind: [").unwrap();
     fs::write(watched.path("web.yaml"), WEB).unwrap();
-    assert!(matches!(watched.next(), Change::ApplyService(_)));
+    assert!(matches!(watched.next(), Change::Services(Event::Apply(_))));
 }
 
 #[test]
@@ -400,8 +403,9 @@ fn only_the_zone_and_the_addresses_of_a_node_are_a_change() {
     fs::write(watched.path("node.yaml"), NODE.replace("Pending", "Running")).unwrap();
     watched.nothing_more();
     fs::write(watched.path("node.yaml"), NODE.replace("192.0.2.1", "192.0.2.2")).unwrap();
-    let Change::ApplyNode(node) = watched.next() else { panic!("not a Node") };
-    assert_eq!(node, Node { ips: vec!["192.0.2.2".parse().unwrap()], ..Node::default() });
+    let Change::Node(Some(node)) = watched.next() else { panic!("not a Node") };
+    let ips = vec!["192.0.2.2".parse().unwrap()];
+    assert_eq!(node, Node { name: "n1".into(), ips, ..Node::default() });
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn decimal(text: &str) -> Option<u8> {
     }
 }
 
-/// The address that the text means, if it means one. The empty text is no problem: Go writes it for "not
+/// The address that the text means, if it means one. The empty text is not a problem: Go writes it for "not
 /// set".
 pub(super) fn read(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
     if text.is_empty() {

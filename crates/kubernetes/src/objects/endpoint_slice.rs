@@ -1,23 +1,20 @@
 //! EndpointSlices.
 
-mod protobuf;
-
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
-use rustc_hash::FxHashSet;
+use jiff::Timestamp;
 use serde::Deserialize;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
+use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
 
 use super::{
     Decoded, Kind, Problems, View, address,
-    field::{Field, First, List, Object, Quoted, Text, owned},
-    metadata::{Metadata, RawMetadata, nameless},
-    port,
-    weight::weight,
+    field::{Field, First, List, Quoted, Text, object, owned},
+    metadata::{Annotation, Metadata, RawMetadata, nameless},
+    values::{port, protocol, weight},
 };
 
-/// An EndpointSlice as the API server sends it.
+/// An EndpointSlice as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawSlice {
@@ -66,12 +63,12 @@ struct RawHint {
     name: Field<Text>,
 }
 
-impl Object for RawSlice {}
-impl Object for RawPort {}
-impl Object for RawEndpoint {}
-impl Object for RawConditions {}
-impl Object for RawHints {}
-impl Object for RawHint {}
+object!(RawSlice { 1 => metadata, 2 => endpoints, 3 => ports, 4 => address_type unless is_empty });
+object!(RawPort { 1 => name, 2 => protocol, 3 => port });
+object!(RawEndpoint { 1 => addresses, 2 => conditions, 6 => node_name, 7 => zone, 8 => hints });
+object!(RawConditions { 1 => ready, 2 => serving, 3 => terminating });
+object!(RawHints { 1 => for_zones, 2 => for_nodes });
+object!(RawHint { 1 => name unless is_empty });
 
 impl Kind for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";
@@ -80,13 +77,11 @@ impl Kind for EndpointSlice {
     const ALWAYS_SOME: bool = true;
 
     type Raw = RawSlice;
-    type Message = protobuf::EndpointSlice;
 
     fn read(raw: RawSlice) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
-        let labels = std::mem::take(&mut metadata.labels);
-        let owner = labels.service_name.read("metadata.labels[kubernetes.io/service-name]", &mut problems);
+        let owner = metadata.label("kubernetes.io/service-name", &mut problems);
         let family = family(raw.address_type, &mut problems);
         let triggered_at = triggered_at(&mut metadata, &mut problems);
         let weight = weight_of_all(&mut metadata, &mut problems);
@@ -94,7 +89,9 @@ impl Kind for EndpointSlice {
         let decoded = match (metadata.object_name(), owner.filter(|owner| !owner.is_empty()), family) {
             (None, _, _) => Decoded::Unusable(nameless(problems)),
             (_, _, Err(AddressType::Fqdn)) => Decoded::NotOurs("its addresses are host names"),
-            _ if labels.headless.is_present() => Decoded::NotOurs("it belongs to a headless Service"),
+            _ if metadata.has_label("service.kubernetes.io/headless") => {
+                Decoded::NotOurs("it belongs to a headless Service")
+            }
             (_, None, _) => Decoded::NotOurs("it has no label kubernetes.io/service-name"),
             (_, _, Err(AddressType::Unknown)) => Decoded::Unusable(problems.into_vec().join("; ")),
             (Some(name), Some(owner), Ok(family)) => {
@@ -108,29 +105,9 @@ impl Kind for EndpointSlice {
     fn problems(&self) -> &[String] {
         &self.problems
     }
-
-    fn init_apply(slices: Vec<Self>) -> Option<Change> {
-        Some(Change::InitApplySlices(slices))
-    }
-
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
-        Some(Change::InitDoneSlices(names))
-    }
-
-    fn replace(slices: Vec<Self>) -> Change {
-        Change::ReplaceSlices(slices)
-    }
-
-    fn apply(self) -> Change {
-        Change::ApplySlice(self)
-    }
-
-    fn delete(name: ObjectName) -> Change {
-        Change::DeleteSlice(name)
-    }
 }
 
-/// An `addressType` that is no IP family.
+/// An `addressType` that is not an IP family.
 enum AddressType {
     Fqdn,
     Unknown,
@@ -156,14 +133,17 @@ fn family(field: Field<Text>, problems: &mut Problems) -> Result<Family, Address
 }
 
 fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<SystemTime> {
-    let field = std::mem::take(&mut metadata.annotations.last_change_trigger_time);
-    let at = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]";
-    field.read(at, problems).map(SystemTime::from)
+    let Annotation { at, text } =
+        metadata.annotation("endpoints.kubernetes.io/last-change-trigger-time", problems)?;
+    let time = text.parse::<Timestamp>();
+    if time.is_err() {
+        problems.add(at, format_args!("{} is not a time", Quoted(&text)));
+    }
+    time.ok().map(SystemTime::from)
 }
 
 fn weight_of_all(metadata: &mut Metadata, problems: &mut Problems) -> Option<Weight> {
-    let at = "metadata.annotations[kube-ipvs.io/weight]";
-    let text = std::mem::take(&mut metadata.annotations.weight).read(at, problems)?;
+    let Annotation { at, text } = metadata.annotation("kube-ipvs.io/weight", problems)?;
     weight(&text, at, problems)
 }
 
@@ -194,9 +174,9 @@ fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) 
         problems.add(format_args!("{at}.name"), "not set");
     }
     let name = raw.name.read(format_args!("{at}.name"), problems);
-    let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
+    let protocol = protocol(raw.protocol, format_args!("{at}.protocol"), problems);
     // A slice may leave the number out to mean "all ports", which a node proxy cannot serve.
-    let number = port::number(raw.port, format_args!("{at}.port"), problems);
+    let number = port(raw.port, format_args!("{at}.port"), problems);
     Some(EndpointPort { name: owned(name?), protocol: protocol?, port: number? })
 }
 
@@ -223,7 +203,7 @@ fn endpoint(
     // The API server takes some of these. The kernel refuses a real server at most of them, and a loopback
     // address would lead to what the node keeps to itself.
     if let Some(special) = SpecialAddress::from_ip(ip) {
-        problems.add(at_address, format_args!("{ip} is {special}, which no pod has"));
+        problems.add(at_address, format_args!("{ip} is {special}, which a pod cannot have"));
         return None;
     }
     let conditions = raw.conditions.read(format_args!("{at}.conditions"), problems).unwrap_or_default();
@@ -428,7 +408,7 @@ mod tests {
         assert_eq!(slice.problems.len(), special.len());
         assert_eq!(
             slice.problems[1],
-            "endpoints[1].addresses[0]: 127.0.0.1 is a loopback address, which no pod has"
+            "endpoints[1].addresses[0]: 127.0.0.1 is a loopback address, which a pod cannot have"
         );
     }
 

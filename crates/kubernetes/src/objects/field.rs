@@ -1,8 +1,9 @@
-//! A field as it was sent: absent, what it should be, or something else.
+//! A field of an object: absent, of the expected shape, or of another.
 //!
-//! Decoding a [`Field`] fails only where the text is no JSON at all, so that one element of the wrong
-//! shape can never take the object, the list or the watch down with it. Fields that are not asked for
-//! (`managedFields`, annotations, conditions) are skipped without being stored.
+//! One struct describes an object in both encodings: serde reads it from JSON by the names of its fields, and
+//! [`object!`] gives their numbers in protobuf. Decoding a [`Field`] fails only where the text is not JSON, or the bytes
+//! are not protobuf, so that one element of the wrong shape can never take the object, the list or the watch down with
+//! it. Fields that are not asked for (`managedFields`, conditions) are skipped without being stored.
 
 use std::{
     fmt::{self, Display},
@@ -21,6 +22,7 @@ use serde::{
 use serde_json::Value;
 
 use super::Problems;
+use crate::protobuf::{self, Malformed};
 
 /// A field of an object.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +30,7 @@ pub(crate) enum Field<T> {
     /// The field is missing, or null.
     #[default]
     Absent,
-    /// The field is what it should be.
+    /// The field has the expected shape.
     Is(T),
     /// The field has another shape.
     Wrong(Value),
@@ -74,6 +76,16 @@ impl<T: Shape> List<T> {
     }
 }
 
+impl<T: Default> Field<T> {
+    /// Puts a value there unless there is one, and returns it.
+    pub(super) fn or_default(&mut self) -> Option<&mut T> {
+        if !matches!(self, Self::Is(_)) {
+            *self = Self::Is(T::default());
+        }
+        if let Self::Is(value) = self { Some(value) } else { None }
+    }
+}
+
 /// How many characters of a wrong value are repeated in its report at most.
 const LONGEST_REPORT: usize = 80;
 
@@ -92,7 +104,7 @@ fn brief(value: &Value) -> String {
     brief + dots
 }
 
-/// Text that somebody else wrote. Prints it in quotation marks, shortened and escaped.
+/// Text from outside. Prints it in quotation marks, shortened and escaped.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl Display for Quoted<'_> {
@@ -108,11 +120,15 @@ fn shortened(text: &str) -> (&str, &'static str) {
     end.and_then(|(end, _)| text.get(..end)).map_or((text, ""), |beginning| (beginning, "..."))
 }
 
-/// A value that a [`Field`] can hold. Each method makes it from one kind of JSON; `None` where that cannot
-/// be.
+/// A value that a [`Field`] can hold. Each method makes it from one kind of JSON, and [`merge`](Shape::merge) from
+/// protobuf; `None` where that cannot be.
 pub(crate) trait Shape: Sized {
-    /// The words for what the field should be, as in "is not ...".
+    /// The expected shape, as in "is not ...".
     const EXPECTED: &'static str;
+
+    /// Takes in a field of a message. If it is sent again, elements are added to a list, fields to an object, and a
+    /// scalar is replaced.
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed>;
 
     fn from_bool(_: bool) -> Option<Self> {
         None
@@ -138,6 +154,11 @@ pub(crate) trait Shape: Sized {
 impl Shape for bool {
     const EXPECTED: &'static str = "true or false";
 
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        *field = Field::Is(sent.number()? != 0);
+        Ok(())
+    }
+
     fn from_bool(value: bool) -> Option<Self> {
         Some(value)
     }
@@ -145,6 +166,11 @@ impl Shape for bool {
 
 impl Shape for i64 {
     const EXPECTED: &'static str = "an integer";
+
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        *field = Field::Is(sent.number()?.cast_signed());
+        Ok(())
+    }
 
     fn from_integer(value: i64) -> Option<Self> {
         Some(value)
@@ -154,6 +180,16 @@ impl Shape for i64 {
 impl Shape for Timestamp {
     const EXPECTED: &'static str = "a time";
 
+    /// Takes in a `Time`, whose field 1 is the seconds since 1970. One that is not set is sent without them.
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        let seconds = sent.message()?.number(1)?.cast_signed();
+        *field = match Self::from_second(seconds) {
+            Ok(time) if seconds != 0 => Field::Is(time),
+            _ => Field::Absent,
+        };
+        Ok(())
+    }
+
     fn from_text(value: &str) -> Option<Self> {
         value.parse().ok()
     }
@@ -162,7 +198,7 @@ impl Shape for Timestamp {
 /// A string, which shares the bytes of the answer that it came in.
 pub(crate) type Text = ByteString;
 
-/// A copy of a string, for as long as somebody needs it.
+/// A copy of a string, which outlives the answer that it came in.
 #[expect(clippy::needless_pass_by_value, reason = "what is owned afterwards is not needed as it was")]
 pub(super) fn owned<T: for<'a> From<&'a str>>(text: Text) -> T {
     T::from(&*text)
@@ -171,6 +207,12 @@ pub(super) fn owned<T: for<'a> From<&'a str>>(text: Text) -> T {
 impl Shape for Text {
     const EXPECTED: &'static str = "a string";
 
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        let text = Self::try_from(sent.message()?.to_bytes());
+        *field = text.map_or_else(|_| Field::Wrong("(bytes that are not UTF-8)".into()), Field::Is);
+        Ok(())
+    }
+
     fn from_text(value: &str) -> Option<Self> {
         Some(value.into())
     }
@@ -178,6 +220,12 @@ impl Shape for Text {
 
 impl<T: Shape> Shape for Vec<Field<T>> {
     const EXPECTED: &'static str = "a list";
+
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        let Some(list) = field.or_default() else { return Ok(()) };
+        list.push(Field::Absent);
+        list.last_mut().map_or(Ok(()), |element| T::merge(element, sent))
+    }
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
         let mut elements = Self::new();
@@ -195,6 +243,16 @@ pub(crate) struct First<T>(pub(crate) Field<T>);
 impl<T: Shape> Shape for First<T> {
     const EXPECTED: &'static str = "a list";
 
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        if field.is_present() {
+            return Ok(());
+        }
+        let mut first = Field::Absent;
+        T::merge(&mut first, sent)?;
+        *field = Field::Is(Self(first));
+        Ok(())
+    }
+
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
         let first = list.next_element()?.unwrap_or_default();
         while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -202,11 +260,57 @@ impl<T: Shape> Shape for First<T> {
     }
 }
 
-/// A JSON object: a struct whose fields are [`Field`]s with defaults.
-pub(crate) trait Object: DeserializeOwned {}
+/// An object in JSON, a message in protobuf: a struct whose fields are [`Field`]s. [`object!`] implements it.
+pub(crate) trait Object: DeserializeOwned + Default {
+    /// Takes in the field of a number. One of another number is ignored.
+    fn set(&mut self, number: u64, sent: protobuf::Value<'_>) -> Result<(), Malformed>;
+
+    /// Takes in all fields of a message.
+    fn take(&mut self, message: protobuf::Message<'_>) -> Result<(), Malformed> {
+        for field in message.fields() {
+            let (number, sent) = field?;
+            self.set(number, sent)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives the fields of an object their numbers in protobuf, from `generated.proto` in k8s.io/api and
+/// k8s.io/apimachinery.
+///
+/// Go sends a field that is a pointer only if it is set, and then it may be empty. Any other is always sent: it is set
+/// `unless is_empty`, as JSON leaves it out then.
+macro_rules! object {
+    ($object:ty { $($number:literal => $field:ident $(unless $unset:ident)?),* $(,)? }) => {
+        impl $crate::objects::field::Object for $object {
+            fn set(
+                &mut self,
+                number: u64,
+                sent: $crate::protobuf::Value<'_>,
+            ) -> Result<(), $crate::protobuf::Malformed> {
+                match number {
+                    $($number => {
+                        $(if sent.$unset() {
+                            self.$field = $crate::objects::field::Field::Absent;
+                            return Ok(());
+                        })?
+                        $crate::objects::field::Shape::merge(&mut self.$field, sent)
+                    })*
+                    _ => Ok(()),
+                }
+            }
+        }
+    };
+}
+pub(crate) use object;
 
 impl<T: Object> Shape for T {
     const EXPECTED: &'static str = "an object";
+
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        let message = sent.message()?;
+        field.or_default().map_or(Ok(()), |object| object.take(message))
+    }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Field<Self>, A::Error> {
         T::deserialize(MapAccessDeserializer::new(map)).map(Field::Is)
@@ -279,7 +383,7 @@ mod tests {
         friends: List<Pet>,
     }
 
-    impl Object for Pet {}
+    object!(Pet { 1 => name unless is_empty, 2 => legs, 3 => tame, 4 => friends });
 
     fn pet(text: &str) -> Field<Pet> {
         serde_json::from_str(text).unwrap()

@@ -1,17 +1,18 @@
-//! `metadata`: the object's name, and the labels and annotations that matter.
+//! `metadata`: the object's name, and its labels and annotations.
 
-pub(super) mod protobuf;
+use std::fmt;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, de::MapAccess};
 use service::ObjectName;
 
 use super::{
     Decoded, Problems, View,
-    field::{Field, Object, Text},
+    field::{Field, Shape, Text, object},
 };
+use crate::protobuf::{self, Malformed};
 
-/// `metadata` as the API server sends it.
+/// `metadata` as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RawMetadata {
@@ -20,87 +21,64 @@ pub(crate) struct RawMetadata {
     resource_version: Field<Text>,
     creation_timestamp: Field<Timestamp>,
     deletion_timestamp: Field<Timestamp>,
-    labels: Field<Box<Labels>>,
-    annotations: Field<Box<Annotations>>,
+    labels: Field<Entries>,
+    annotations: Field<Entries>,
 }
 
-impl Object for RawMetadata {}
+object!(RawMetadata {
+    1 => name unless is_empty,
+    3 => namespace unless is_empty,
+    6 => resource_version unless is_empty,
+    8 => creation_timestamp,
+    9 => deletion_timestamp,
+    11 => labels,
+    12 => annotations,
+});
 
-/// The labels that mean something to a node proxy.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Labels {
-    #[serde(rename = "service.kubernetes.io/service-proxy-name")]
-    pub(super) service_proxy_name: Field<Text>,
-    #[serde(rename = "service.kubernetes.io/headless")]
-    pub(super) headless: Field<Text>,
-    #[serde(rename = "kubernetes.io/service-name")]
-    pub(super) service_name: Field<Text>,
-    #[serde(rename = "topology.kubernetes.io/zone")]
-    pub(super) zone: Field<Text>,
+/// Labels or annotations. Of some with the same key the last counts.
+#[derive(Debug, Default)]
+struct Entries(Vec<(Text, Field<Text>)>);
+
+impl Entries {
+    fn take(&mut self, key: &str) -> Field<Text> {
+        let entry = self.0.iter_mut().rfind(|(other, _)| **other == *key);
+        entry.map(|(_, value)| std::mem::take(value)).unwrap_or_default()
+    }
 }
 
-// An object is moved some times until it is read.
-impl Object for Box<Labels> {}
+impl Shape for Entries {
+    const EXPECTED: &'static str = "an object";
 
-/// The annotations that mean something to a node proxy.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Annotations {
-    #[serde(rename = "endpoints.kubernetes.io/last-change-trigger-time")]
-    pub(super) last_change_trigger_time: Field<Timestamp>,
-    #[serde(rename = "kube-ipvs.io/scheduler")]
-    pub(super) scheduler: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/scheduler-flags")]
-    pub(super) scheduler_flags: Field<Text>,
-    #[serde(rename = "kube-router.io/service.scheduler")]
-    pub(super) kube_router_scheduler: Field<Text>,
-    #[serde(rename = "kube-router.io/service.schedflags")]
-    pub(super) kube_router_scheduler_flags: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/weights-by-node")]
-    pub(super) weights_by_node: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/weights-by-zone")]
-    pub(super) weights_by_zone: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/weight")]
-    pub(super) weight: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/max-connections")]
-    pub(super) max_connections: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/resume-below")]
-    pub(super) resume_below: Field<Text>,
-    #[serde(rename = "kube-ipvs.io/forwarding-method")]
-    pub(super) forwarding_method: Field<Text>,
-    #[serde(rename = "kube-router.io/service.dsr")]
-    pub(super) kube_router_dsr: Field<Text>,
-    /// Of Nodes: the addresses that network plugins give them in an overlay.
-    #[serde(rename = "projectcalico.org/IPv4IPIPTunnelAddr")]
-    pub(super) calico_ipip: Field<Text>,
-    #[serde(rename = "projectcalico.org/IPv4VXLANTunnelAddr")]
-    pub(super) calico_vxlan_v4: Field<Text>,
-    #[serde(rename = "projectcalico.org/IPv6VXLANTunnelAddr")]
-    pub(super) calico_vxlan_v6: Field<Text>,
-    #[serde(rename = "projectcalico.org/IPv4WireguardInterfaceAddr")]
-    pub(super) calico_wireguard_v4: Field<Text>,
-    #[serde(rename = "projectcalico.org/IPv6WireguardInterfaceAddr")]
-    pub(super) calico_wireguard_v6: Field<Text>,
-    #[serde(rename = "network.cilium.io/ipv4-cilium-host")]
-    pub(super) cilium_host_v4: Field<Text>,
-    #[serde(rename = "network.cilium.io/ipv6-cilium-host")]
-    pub(super) cilium_host_v6: Field<Text>,
+    /// Takes in one entry, a message of key and value. One that is not text is left out.
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        let entry = sent.message()?;
+        let [key, value] = [entry.field(1)?, entry.field(2)?].map(|it| Text::try_from(it.to_bytes()));
+        if let (Some(entries), Ok(key), Ok(value)) = (field.or_default(), key, value) {
+            entries.0.push((key, Field::Is(value)));
+        }
+        Ok(())
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Field<Self>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, value)) = map.next_entry::<String, _>()? {
+            entries.push((key.into(), value));
+        }
+        Ok(Field::Is(Self(entries)))
+    }
 }
-
-impl Object for Box<Annotations> {}
 
 /// `metadata` after it was read.
 pub(super) struct Metadata {
     /// Without a namespace if the object is cluster-wide; empty where it cannot be read.
     pub(super) name: ObjectName,
-    pub(super) version: Option<Text>,
+    version: Option<Text>,
     /// The time of creation, in seconds since 1970.
     pub(super) created: Option<i64>,
     /// Whether the object is being deleted.
     pub(super) leaving: bool,
-    pub(super) labels: Box<Labels>,
-    pub(super) annotations: Box<Annotations>,
+    labels: Entries,
+    annotations: Entries,
 }
 
 impl Metadata {
@@ -130,15 +108,48 @@ impl Metadata {
         (!name.is_empty() && !name.contains('/') && !namespace.is_empty()).then(|| self.name.clone())
     }
 
-    /// The object, with what was read of it.
+    /// Whether a label has any value, right or wrong.
+    pub(super) fn has_label(&self, key: &str) -> bool {
+        self.labels.0.iter().any(|(other, value)| **other == *key && value.is_present())
+    }
+
+    /// Takes the value of a label. It is read once.
+    pub(super) fn label(&mut self, key: &str, problems: &mut Problems) -> Option<Text> {
+        self.labels.take(key).read(format_args!("metadata.labels[{key}]"), problems)
+    }
+
+    /// Takes an annotation. It is read once.
+    pub(super) fn annotation(&mut self, key: &'static str, problems: &mut Problems) -> Option<Annotation> {
+        let text = self.annotations.take(key).read(AnnotationPath(key), problems)?;
+        Some(Annotation { at: AnnotationPath(key), text })
+    }
+
+    /// The view of the object with this content.
     pub(super) fn view<T>(self, decoded: Decoded<T>) -> View<T> {
         View { name: self.name, version: self.version, decoded }
     }
 }
 
+/// An annotation.
+pub(super) struct Annotation {
+    /// Its path in the object.
+    pub(super) at: AnnotationPath,
+    pub(super) text: Text,
+}
+
+/// The path of the annotation with a key.
+#[derive(Clone, Copy)]
+pub(super) struct AnnotationPath(&'static str);
+
+impl fmt::Display for AnnotationPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "metadata.annotations[{}]", self.0)
+    }
+}
+
 /// Why an object without [`Metadata::object_name`] cannot be used.
 pub(super) fn nameless(problems: Problems) -> String {
-    let mut words = problems.into_vec();
-    words.push("it has no valid name or namespace".to_owned());
-    words.join("; ")
+    let mut reasons = problems.into_vec();
+    reasons.push("it has no valid name or namespace".to_owned());
+    reasons.join("; ")
 }

@@ -1,34 +1,33 @@
 //! Nodes.
 
-pub(super) mod protobuf;
-
-use std::{fmt, net::IpAddr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use ipnet::IpNet;
 use ipvs::Family;
-use rustc_hash::FxHashSet;
 use serde::Deserialize;
-use service::{Change, Node, ObjectName};
-use tracing::warn;
+use service::Node;
 
 use super::{
     Decoded, Kind, Problems, View, address,
-    field::{Field, List, Object, Quoted, Text, owned},
+    field::{Field, List, Quoted, Text, object, owned},
     metadata::{Metadata, RawMetadata},
 };
 
-/// A Node as the API server sends it.
+/// A Node as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawNode {
-    pub(super) metadata: Field<RawMetadata>,
-    pub(super) spec: Field<RawSpec>,
-    pub(super) status: Field<RawStatus>,
+    metadata: Field<RawMetadata>,
+    spec: Field<RawSpec>,
+    status: Field<RawStatus>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawSpec {
+struct RawSpec {
     #[serde(rename = "podCIDR")]
     pod_cidr: Field<Text>,
     #[serde(rename = "podCIDRs")]
@@ -44,23 +43,23 @@ struct RawTaint {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawStatus {
-    pub(super) addresses: List<RawAddress>,
+struct RawStatus {
+    addresses: List<RawAddress>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawAddress {
+struct RawAddress {
     #[serde(rename = "type")]
     kind: Field<Text>,
     address: Field<Text>,
 }
 
-impl Object for RawNode {}
-impl Object for RawSpec {}
-impl Object for RawTaint {}
-impl Object for RawStatus {}
-impl Object for RawAddress {}
+object!(RawNode { 1 => metadata, 2 => spec, 3 => status });
+object!(RawSpec { 1 => pod_cidr unless is_empty, 5 => taints, 7 => pod_cidrs });
+object!(RawTaint { 1 => key unless is_empty });
+object!(RawStatus { 5 => addresses });
+object!(RawAddress { 1 => kind unless is_empty, 2 => address unless is_empty });
 
 impl Kind for Node {
     const KIND: &'static str = "Node";
@@ -69,21 +68,22 @@ impl Kind for Node {
     const ALWAYS_SOME: bool = false;
 
     type Raw = RawNode;
-    type Message = protobuf::Node;
 
     fn read(raw: RawNode) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
-        let zone = std::mem::take(&mut metadata.labels.zone)
-            .read("metadata.labels[topology.kubernetes.io/zone]", &mut problems);
+        let zone = metadata.label("topology.kubernetes.io/zone", &mut problems);
         // A zone that is not a string cannot be matched by any hint: the same as none.
         let mut spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
         let taints = std::mem::take(&mut spec.taints);
         let status = raw.status.read("status", &mut problems).unwrap_or_default();
+        let pod_cidrs = pod_cidrs(spec, &mut problems);
         let node = Self {
+            name: metadata.name.name().into(),
             zone: zone.map(owned),
             ips: ips(status.addresses, &mut problems),
-            pod_cidrs: pod_cidrs(spec, &mut problems),
+            overlay_ips: overlay_ips(&pod_cidrs, &mut metadata, &mut problems),
+            pod_cidrs,
             leaving: metadata.leaving || is_given_up(taints, &mut problems),
             problems: problems.into_vec(),
         };
@@ -93,38 +93,9 @@ impl Kind for Node {
     fn problems(&self) -> &[String] {
         &self.problems
     }
-
-    fn init_apply(nodes: Vec<Self>) -> Option<Change> {
-        nodes.into_iter().next_back().map(Change::ApplyNode)
-    }
-
-    fn init_done(names: FxHashSet<ObjectName>) -> Option<Change> {
-        names.is_empty().then(no_node)
-    }
-
-    fn replace(nodes: Vec<Self>) -> Change {
-        nodes.into_iter().next_back().map_or_else(no_node, Change::ApplyNode)
-    }
-
-    fn apply(self) -> Change {
-        Change::ApplyNode(self)
-    }
-
-    fn delete(name: ObjectName) -> Change {
-        warn!("the Node {} was deleted; its last zone, addresses and pod CIDRs stay in use", name.name());
-        Change::DeleteNode
-    }
 }
 
-fn no_node() -> Change {
-    warn!(
-        "no Node has this node's name (--hostname-override): unless it was known before, zone hints are not used, \
-         and nodePortAddresses \"primary\" serves no NodePort"
-    );
-    Change::DeleteNode
-}
-
-/// The taint of a node that the cluster autoscaler will delete. Load balancers must learn of it before.
+/// The taint of a node that the cluster autoscaler will delete. Load balancers must stop using it before.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
@@ -135,8 +106,8 @@ fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
 }
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
-/// primary one first. Host names are left out, and whatever else is no address.
-pub(super) fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
+/// primary one first. Host names are left out, and everything else that is not an address.
+fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
         let text = raw.address.read(format_args!("{at}.address"), problems)?;
@@ -149,7 +120,7 @@ pub(super) fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<I
 
 /// The first pod CIDR of each family, as with kube-proxy. A Node from before dual stack has its only one in
 /// `spec.podCIDR`.
-pub(super) fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
+fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     let mut given =
         spec.pod_cidrs.read_each("spec.podCIDRs", problems, |text, at, problems| range(&text, at, problems));
     let only = spec.pod_cidr.read("spec.podCIDR", problems).filter(|text| !text.is_empty());
@@ -166,6 +137,35 @@ pub(super) fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
         }
     }
     used
+}
+
+/// The annotations in which network plugins note the addresses that they give a node in an overlay.
+const OVERLAY_IPS: [&str; 7] = [
+    "projectcalico.org/IPv4IPIPTunnelAddr",
+    "projectcalico.org/IPv4VXLANTunnelAddr",
+    "projectcalico.org/IPv6VXLANTunnelAddr",
+    "projectcalico.org/IPv4WireguardInterfaceAddr",
+    "projectcalico.org/IPv6WireguardInterfaceAddr",
+    "network.cilium.io/ipv4-cilium-host",
+    "network.cilium.io/ipv6-cilium-host",
+];
+
+/// The addresses that a node may have in an overlay.
+fn overlay_ips(pod_cidrs: &[IpNet], metadata: &mut Metadata, problems: &mut Problems) -> Vec<IpAddr> {
+    let noted = OVERLAY_IPS.into_iter().filter_map(|key| metadata.annotation(key, problems));
+    let mut ips: Vec<_> = noted.filter_map(|annotation| address::parse(&annotation.text)).collect();
+    ips.extend(pod_cidrs.iter().copied().flat_map(first_two));
+    ips
+}
+
+/// Network plugins take one of the first two addresses of a node's range of pods (Flannel the first, Antrea the second).
+fn first_two(range: IpNet) -> impl Iterator<Item = IpAddr> {
+    let first = range.network();
+    let second = match first {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().saturating_add(1)).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().saturating_add(1)).into(),
+    };
+    [first, second].into_iter()
 }
 
 fn range(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpNet> {
@@ -213,8 +213,10 @@ mod tests {
             }))
         };
         let kept = Node {
+            name: "n1".into(),
             zone: Some("z1".into()),
             ips: vec!["192.0.2.1".parse().unwrap()],
+            overlay_ips: ["10.244.1.0", "10.244.1.1"].map(|ip| ip.parse().unwrap()).into(),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
             leaving: false,
             problems: vec![],
@@ -241,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_node_may_have_no_zone_and_no_addresses() {
-        assert_eq!(node(json!({"metadata": {"name": "n1"}})), Node::default());
+        let bare = Node { name: "n1".into(), ..Node::default() };
+        assert_eq!(node(json!({"metadata": {"name": "n1"}})), bare);
     }
 
     /// The pod CIDRs, and the problems.
@@ -317,5 +320,42 @@ mod tests {
         ]));
         assert_eq!(ips, ["192.0.2.4"]);
         assert_eq!(with_addresses(&json!("192.0.2.1")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_node_is_read_with_its_name_and_its_addresses() {
+        let addresses = json!([
+            {"type": "Hostname", "address": "node-b"},
+            {"type": "ExternalIP", "address": "203.0.113.2"},
+            {"type": "InternalIP", "address": "192.0.2.2"},
+            {"type": "InternalIP", "address": "2001:db8::2"},
+        ]);
+        let object = json!({"metadata": {"name": "node-b"}, "status": {"addresses": addresses},
+            "spec": {"podCIDRs": ["10.244.3.0/24", "fd00:10:244:3::/64"]}});
+        let all = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        let expected = Node {
+            name: "node-b".into(),
+            ips: all(&["192.0.2.2", "2001:db8::2", "203.0.113.2"]),
+            overlay_ips: all(&["10.244.3.0", "10.244.3.1", "fd00:10:244:3::", "fd00:10:244:3::1"]),
+            pod_cidrs: ["10.244.3.0/24", "fd00:10:244:3::/64"].map(|range| range.parse().unwrap()).into(),
+            ..Node::default()
+        };
+        assert_eq!(node(object), expected);
+    }
+
+    #[test]
+    fn network_plugins_name_the_addresses_that_they_give_a_node_in_an_overlay() {
+        let annotations = json!({
+            "projectcalico.org/IPv4IPIPTunnelAddr": "10.244.3.64",
+            "projectcalico.org/IPv4VXLANTunnelAddr": "no address",
+            "projectcalico.org/IPv6VXLANTunnelAddr": "fd00:10:244::3:40",
+            "projectcalico.org/IPv4WireguardInterfaceAddr": "10.244.3.65",
+            "network.cilium.io/ipv4-cilium-host": "10.244.3.66",
+        });
+        let object = json!({"metadata": {"name": "node-b", "annotations": annotations}});
+        let node = node(object);
+        let expected = ["10.244.3.64", "fd00:10:244::3:40", "10.244.3.65", "10.244.3.66"];
+        assert_eq!(node.overlay_ips, expected.map(|ip| ip.parse::<IpAddr>().unwrap()));
+        assert_eq!(node.problems, [""; 0]);
     }
 }

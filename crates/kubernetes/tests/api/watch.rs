@@ -24,7 +24,7 @@ use kube::{
 };
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
-use service::{Change, ObjectName};
+use service::{Change, Event, ObjectName};
 use testkit::control_plane::{ControlPlane, Options};
 
 /// What the server writes.
@@ -119,9 +119,9 @@ impl Watching {
         let (mut services, mut slices, mut zone) = (None, None, None);
         self.expect("the lists and the Node", |change| {
             match change {
-                Change::InitDoneServices(names) => services = Some(self.ours(names)),
-                Change::InitDoneSlices(names) => slices = Some(self.ours(names)),
-                Change::ApplyNode(node) => zone = node.zone,
+                Change::Services(Event::InitDone(names)) => services = Some(self.ours(names)),
+                Change::Slices(Event::InitDone(names)) => slices = Some(self.ours(names)),
+                Change::Node(Some(node)) => zone = node.zone,
                 _ => {}
             }
             Some((services.clone()?, slices.clone()?, zone.as_deref()?.to_owned()))
@@ -130,7 +130,7 @@ impl Watching {
 
     /// Waits until a slice of ours is deleted.
     fn expect_slice_deleted(&self, name: &str, patience: Duration) -> anyhow::Result<()> {
-        let deleted = Change::DeleteSlice(ObjectName::new(self.namespace, name));
+        let deleted = Change::Slices(Event::Delete(ObjectName::new(self.namespace, name)));
         self.expect_within(patience, "the deleted slice", |change| (change == deleted).then_some(()))
     }
 
@@ -287,7 +287,7 @@ fn what_the_administrator_changes_is_sent() {
     let owner = json!({"kubernetes.io/service-name": "web"});
     server.apply(&slice(NAMESPACE, "web-1", &owner, &["10.244.0.6"])).unwrap();
     let applied = |change| match change {
-        Change::ApplySlice(slice) if slice.name.name() == "web-1" => Some(slice),
+        Change::Slices(Event::Apply(slice)) if slice.name.name() == "web-1" => Some(slice),
         _ => None,
     };
     let changed = watching.expect("the changed slice", applied).unwrap();
@@ -300,11 +300,11 @@ fn what_the_administrator_changes_is_sent() {
     let web = ObjectName::new(NAMESPACE, "web");
     let other_proxy = json!({"service.kubernetes.io/service-proxy-name": ""});
     server.apply(&service(NAMESPACE, "web", None, &other_proxy)).unwrap();
-    let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
+    let gone = |change| (change == Change::Services(Event::Delete(web.clone()))).then_some(());
     watching.expect("the Service given to another proxy", gone).unwrap();
     server.apply(&service(NAMESPACE, "web", None, &json!({}))).unwrap();
     let back = |change| match change {
-        Change::ApplyService(service) if service.name == web => Some(service),
+        Change::Services(Event::Apply(service)) if service.name == web => Some(service),
         _ => None,
     };
     let back = watching.expect("the Service given back", back).unwrap();
@@ -315,7 +315,7 @@ fn what_the_administrator_changes_is_sent() {
 
     server.create_node(NAMESPACE, &["192.0.2.1".parse().unwrap()], Some("z9"), &[]).unwrap();
     let moved = |change| match change {
-        Change::ApplyNode(node) => (node.zone.as_deref() == Some("z9")).then_some(()),
+        Change::Node(Some(node)) => (node.zone.as_deref() == Some("z9")).then_some(()),
         _ => None,
     };
     watching.expect("the Node's new zone", moved).unwrap();
@@ -323,7 +323,7 @@ fn what_the_administrator_changes_is_sent() {
     server.delete::<EndpointSlice>(NAMESPACE, "web-1").unwrap();
     watching.expect_slice_deleted("web-1", Duration::from_secs(30)).unwrap();
     server.delete::<Service>(NAMESPACE, "web").unwrap();
-    let gone = |change| (change == Change::DeleteService(web.clone())).then_some(());
+    let gone = |change| (change == Change::Services(Event::Delete(web.clone()))).then_some(());
     watching.expect("the deleted Service", gone).unwrap();
 }
 
@@ -398,11 +398,11 @@ fn what_comes_in_protobuf_is_what_comes_in_json() {
         watching
             .expect("the lists", |change| {
                 match change {
-                    Change::ApplyNode(this) => node = Some(this),
-                    Change::InitApplyServices(some) => {
+                    Change::Node(Some(this)) => node = Some(this),
+                    Change::Services(Event::InitApply(some)) => {
                         services = some.into_iter().find(|it| it.name.name() == "rich").or(services.take());
                     }
-                    Change::InitApplySlices(some) => {
+                    Change::Slices(Event::InitApply(some)) => {
                         slices = some.into_iter().find(|it| it.name.name() == "rich-1").or(slices.take());
                     }
                     _ => {}
@@ -493,8 +493,8 @@ fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
     let is_changed =
         |slice: &service::EndpointSlice| slice.name.name() == "web-1" && slice.endpoints.len() == 1;
     let changed = |change| match change {
-        Change::ApplySlice(slice) => is_changed(&slice).then_some(()),
-        Change::ReplaceSlices(slices) => slices.iter().any(is_changed).then_some(()),
+        Change::Slices(Event::Apply(slice)) => is_changed(&slice).then_some(()),
+        Change::Slices(Event::Replace(slices)) => slices.iter().any(is_changed).then_some(()),
         _ => None,
     };
     for watching in &crowd {

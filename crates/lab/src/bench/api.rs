@@ -4,20 +4,22 @@
 //! both ask for, and records when the last object of each list was sent. As a real one it compresses lists. To anything
 //! else it answers "not found". It uses HTTP without TLS, with one thread per connection.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
-use std::time::SystemTime;
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::SystemTime,
+};
 
 use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
-use testkit::kernel_baseline::Size;
-use testkit::lab::Host;
-use testkit::{objects, protobuf};
+use testkit::{kernel_baseline::Size, lab::Host, objects, protobuf};
 
 /// What can be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

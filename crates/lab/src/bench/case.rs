@@ -4,8 +4,7 @@ use std::fmt;
 
 use dummy_interface::VipBinding;
 use serde::{Deserialize, Serialize};
-use testkit::kernel_baseline::Size;
-use testkit::kube_proxy;
+use testkit::{kernel_baseline::Size, kube_proxy};
 
 use super::data_plane::Effort;
 

@@ -6,29 +6,28 @@
 //! One variant is measured right after the other, round by round; so whatever else the machine does meets all of them.
 
 mod by_hand;
-mod client;
 mod cluster;
 pub mod figures;
 pub mod processor_clock;
 mod scene;
-mod server;
+mod traffic;
 mod way;
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
-use testkit::kernel_baseline::Size;
-use testkit::kube_proxy;
-
-use self::cluster::Cluster;
-use self::figures::{DataPlane, Estimation, Missing, Rounds, Row};
-use self::processor_clock::ProcessorClock;
-use self::scene::Scene;
-use super::case::{Mode, Program};
 pub use figures::Variant;
+use serde::{Deserialize, Serialize};
+use testkit::{kernel_baseline::Size, kube_proxy};
 pub use way::{Traffic, Way};
+
+use self::{
+    cluster::Cluster,
+    figures::{DataPlane, Estimation, Missing, Rounds, Row},
+    processor_clock::ProcessorClock,
+    scene::Scene,
+};
+use super::case::{Mode, Program};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,21 +1,27 @@
 //! One endpoint goes and comes back: the time from the write at the API server to the kernel, compared with
 //! the time in which the watch delivers the same change to a client that does nothing with it.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
-use testkit::daemon::eventually_within;
-use testkit::kernel_baseline::{self, Size};
-use testkit::objects;
+use testkit::{
+    daemon::eventually_within,
+    kernel_baseline::{self, Size},
+    objects,
+};
 
-use super::case::Program;
-use super::figures::{Figures, Percentiles};
-use super::node::{Node, PATIENCE, between};
+use super::{
+    case::Program,
+    figures::{Figures, Percentiles},
+    node::{Node, PATIENCE, between},
+};
 
 /// After a sync both programs wait a second before the next, unless an option says otherwise. A thousand changes that
 /// far from each other would take too long.

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
-use super::data_plane::figures::DataPlane;
+use super::{case::Case, data_plane::figures::DataPlane};
 
 /// A case and what was seen, or why nothing was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,21 +4,18 @@
 //! compiler, and a little on the C library and the processor, so the baseline names its compiler, and only
 //! growth by more than a tenth is a failure.
 
-use std::env::consts::ARCH;
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::{
+    env::consts::ARCH,
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use guest::{needs::VALGRIND, programs, workspace};
 use serde::{Deserialize, Serialize};
 use testkit::pure_path::Phase;
 
-use guest::compiler;
-use guest::programs::{self, Program};
-use guest::workspace;
-
-const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
 /// The accepted growth, in percent.
 const TOLERANCE: u64 = 10;
 
@@ -118,7 +115,7 @@ impl Counts {
             _ => None,
         });
         let architecture = ARCH.to_owned();
-        Ok(Self { architecture, compiler: compiler::version()?, phases: phases.collect() })
+        Ok(Self { architecture, compiler: workspace::compiler_version()?, phases: phases.collect() })
     }
 
     /// Each phase beside what it was in `baseline`.

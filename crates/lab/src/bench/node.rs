@@ -1,17 +1,23 @@
 //! A node with an API server, and one of the programs on it.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use testkit::daemon::{Daemon, eventually_within};
-use testkit::kernel_baseline::Size;
-use testkit::kube_proxy::KubeProxy;
-use testkit::lab::Lab;
+use testkit::{
+    daemon::{Daemon, eventually_within},
+    kernel_baseline::Size,
+    kube_proxy::KubeProxy,
+    lab::Lab,
+};
 
-use super::api::{Api, Objects};
-use super::case::{Mode, Program};
+use super::{
+    api::{Api, Objects},
+    case::{Mode, Program},
+};
 
 /// Where all of them serve their metrics.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10_249);

@@ -2,8 +2,10 @@
 
 use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Case, Mode, Program, Subject};
-use super::data_plane::Effort;
+use super::{
+    case::{Binding, Case, Mode, Program, Subject},
+    data_plane::Effort,
+};
 
 const fn size(services: u32, endpoints: u32) -> Size {
     Size { services, endpoints }

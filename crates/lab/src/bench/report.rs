@@ -1,16 +1,16 @@
 //! What is written down: target/bench/report.json, and the tables in docs/performance/tables.txt.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
+use guest::{Kernel, workspace};
 use serde::Serialize;
 
-use super::case::Case;
-use super::figures::{Figures, Measured};
-use super::tables;
-use guest::Kernel;
-use guest::workspace;
+use super::{
+    case::Case,
+    figures::{Figures, Measured},
+    tables,
+};
 
 /// The tables stand between these lines.
 const BEGIN: &str = "<!-- tables of cargo xtask bench: begin -->\n";

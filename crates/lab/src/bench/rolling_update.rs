@@ -1,21 +1,27 @@
 //! Every endpoint of some Services is replaced, one per change, at a steady pace: how far the kernel is
 //! behind the watch.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::mpsc::{Receiver, TryRecvError, channel},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
-use testkit::kernel_baseline::{self, Size};
-use testkit::objects;
+use testkit::{
+    kernel_baseline::{self, Size},
+    objects,
+};
 
-use super::case::{Binding, Program};
-use super::endpoint_change::{AT_ONCE, watch};
-use super::figures::{Figures, Percentiles};
-use super::node::{Node, PATIENCE};
+use super::{
+    case::{Binding, Program},
+    endpoint_change::{AT_ONCE, watch},
+    figures::{Figures, Percentiles},
+    node::{Node, PATIENCE},
+};
 
 /// Of all endpoints, this part is replaced.
 const PART: u32 = 10;

@@ -1,19 +1,19 @@
 //! The figures as tables, each beside its goal.
 
 mod data_plane;
-mod growth;
-mod peers;
 mod table;
 
 use std::fmt::Write as _;
 
+use table::{NONE, Table, both, bytes, megabytes, ratio, seconds, size_cell};
 use testkit::kernel_baseline::Size;
 
-use super::case::{Binding, Case, Program, Subject};
-use super::figures::{ColdSync, Figures, Measured, Percentiles};
-use super::plan::{HUGE, LARGE};
-use super::report::Report;
-use table::{NONE, Table, both, bytes, megabytes, ratio, seconds, size_cell};
+use super::{
+    case::{Binding, Case, Program, Subject},
+    figures::{ColdSync, Figures, Measured, Percentiles},
+    plan::{HUGE, LARGE},
+    report::Report,
+};
 
 /// All tables for which there are figures.
 pub(super) fn all(report: &Report) -> String {
@@ -30,8 +30,8 @@ pub(super) fn all(report: &Report) -> String {
         change(report),
         rolling_update(report),
         memory(report),
-        growth::table(report),
-        peers::table(report),
+        table::growth(report),
+        table::peers(report),
         data_plane::tables(report),
         missing(report),
     ] {
@@ -276,8 +276,7 @@ fn cases(report: &Report) -> impl Iterator<Item = Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::case::Mode;
-    use crate::bench::report::Machine;
+    use crate::bench::{case::Mode, report::Machine};
 
     #[test]
     fn a_measurement_that_failed_is_a_dash_in_its_table_and_its_reason_stands_below() {

@@ -1,8 +1,9 @@
 //! The faults, and how to inject each.
 
-mod api_server;
 mod kernel;
 mod process;
+
+use std::thread;
 
 use anyhow::Result;
 
@@ -55,10 +56,10 @@ pub(super) struct Own {
 
 /// All faults while VIPs are addresses of kube-ipvs0.
 pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
-    let server = if own.api_server { api_server::SERVER } else { &[] };
+    let server = if own.api_server { SERVER } else { &[] };
     let clock = if own.clock { process::CLOCK } else { &[] };
     let others = [
-        api_server::CONNECTIONS,
+        CONNECTIONS,
         kernel::IPVS,
         kernel::DEVICE,
         kernel::NF_TABLES,
@@ -75,6 +76,50 @@ pub(super) fn with_routes() -> Vec<Fault> {
 
 impl Own {
     pub(super) const EVERYTHING: Self = Self { api_server: true, clock: true };
+}
+
+/// What the log says when a watch has ended and cannot be restarted.
+const UNWATCHED: &str = "cannot watch";
+
+/// What it says about the version at which it would have resumed.
+const EXPIRED: &str = "(410)";
+
+const SERVER: &[Fault] = &[
+    fault("API server killed and started again", Some(UNWATCHED), killed),
+    fault("API server stopped for seconds (SIGSTOP)", None, stopped),
+    fault("API server restarted over a compacted etcd: the watch has expired (410)", Some(EXPIRED), expired),
+];
+
+const CONNECTIONS: &[Fault] = &[fault("way to the API server closed for seconds", None, cut_off)];
+
+/// Kills the server. Afterwards the kernel must get what is written as soon as the server accepts it.
+fn killed(scene: &mut Scene<'_>) -> Result<()> {
+    scene.server.restart_api_server()?;
+    scene.change_probe()
+}
+
+fn stopped(scene: &mut Scene<'_>) -> Result<()> {
+    let server = scene.server.api_server_process()?;
+    scene.stop_for_seconds(server)?;
+    scene.change_probe()
+}
+
+/// Closes the way to the server. A watch that ends and can be restarted is not reported.
+fn cut_off(scene: &mut Scene<'_>) -> Result<()> {
+    scene.cut_off()?;
+    scene.change_probe()?;
+    thread::sleep(scene.seconds(1.0, 4.0));
+    scene.reconnect()
+}
+
+/// Makes the watch expire: the server knows no change from before its start, and the daemon has missed some.
+fn expired(scene: &mut Scene<'_>) -> Result<()> {
+    scene.cut_off()?;
+    scene.change_probe()?;
+    scene.server.restart_api_server()?;
+    scene.change_probe()?;
+    scene.server.compact()?;
+    scene.reconnect()
 }
 
 #[cfg(test)]

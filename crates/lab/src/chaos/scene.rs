@@ -2,22 +2,30 @@
 
 mod cut_short;
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, ServiceAddress, VirtualServerId};
-use testkit::control_plane::ControlPlane;
-use testkit::daemon::{Daemon, eventually_within};
-use testkit::kube_proxy::KubeProxy;
-use testkit::lab::Lab;
+use testkit::{
+    control_plane::ControlPlane,
+    daemon::{Daemon, eventually_within},
+    kube_proxy::KubeProxy,
+    lab::Lab,
+};
 
-use crate::stage;
-use crate::stage::kernel_state::KernelState;
-use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
+use crate::{
+    stage,
+    stage::{
+        kernel_state::KernelState,
+        objects::{self, Condition, Endpoint, Kind, Write},
+    },
+};
 
 /// Short enough for hundreds of faults; 30 s by default.
 pub(super) const PERIOD: &str = "--ipvs-sync-period=5s";

@@ -1,18 +1,22 @@
 //! One fault after the other.
 
-use std::fs;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
-use super::Plan;
-use super::catalogue::Fault;
-use super::report::{Report, Row};
-use super::scene::Scene;
-use super::traffic::Traffic;
+use super::{
+    Plan,
+    catalogue::Fault,
+    report::{Report, Row},
+    scene::Scene,
+    traffic::Traffic,
+};
 
 /// How long after a repair the daemon may log it.
 const WORD_WITHIN: Duration = Duration::from_secs(5);
@@ -117,8 +121,8 @@ fn first_logged(
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalogue;
     use super::*;
+    use crate::chaos::catalogue;
 
     fn plan(seed: u64) -> Plan {
         Plan { seed, rounds: 2, most: 50, others: 0, names: Vec::new() }

@@ -1,13 +1,9 @@
 //! Who connects to whom while faults happen.
 
-use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
-use std::thread;
-use std::time::Duration;
+use std::{net::SocketAddr, sync::atomic::AtomicBool, thread, time::Duration};
 
 use anyhow::{Result, ensure};
-use testkit::daemon::eventually_within;
-use testkit::lab::Lab;
+use testkit::{daemon::eventually_within, lab::Lab};
 
 use crate::stage::traffic::{Counts, Held, Tally, Target};
 

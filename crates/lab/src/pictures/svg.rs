@@ -13,7 +13,7 @@ const BACKGROUND: &str = "#16181d";
 const FOREGROUND: &str = "#d8dee9";
 
 /// A picture of a screen.
-pub(super) fn of(screen: &Screen) -> String {
+pub(super) fn draw(screen: &Screen) -> String {
     let (rows, columns) = screen.size();
     let (rows, columns) = (rows.get(), columns.get());
     let width = u32::from(columns) * CELL.0 + 2 * FRAME;
@@ -26,7 +26,7 @@ pub(super) fn of(screen: &Screen) -> String {
     for row in 0..rows {
         let cells: Vec<&Cell> = (0..columns).filter_map(|column| screen.cell(row, column)).collect();
         let mut column = 0;
-        for run in cells.chunk_by(|one, next| Look::of(one) == Look::of(next)) {
+        for run in cells.chunk_by(|one, next| Look::from_cell(one) == Look::from_cell(next)) {
             write_run(&mut svg, u32::from(row), column, run);
             column += u32::try_from(run.len()).unwrap_or_default();
         }
@@ -42,7 +42,7 @@ struct Look {
 }
 
 impl Look {
-    fn of(cell: &Cell) -> Self {
+    fn from_cell(cell: &Cell) -> Self {
         let attributes = [
             (cell.bold(), " font-weight=\"bold\""),
             (cell.dim(), " opacity=\"0.6\""),
@@ -55,7 +55,7 @@ impl Look {
 
 /// Writes cells that look alike. They keep their places whatever font the reader has.
 fn write_run(svg: &mut String, row: u32, column: u32, cells: &[&Cell]) {
-    let Some(look) = cells.first().map(|cell| Look::of(cell)) else { return };
+    let Some(look) = cells.first().map(|cell| Look::from_cell(cell)) else { return };
     let text: String =
         cells.iter().map(|cell| if cell.has_contents() { cell.contents() } else { " " }).collect();
     let (left, top) = (FRAME + column * CELL.0, FRAME + row * CELL.1);
@@ -98,7 +98,7 @@ mod tests {
     fn text_stays_text_and_keeps_how_it_looks() {
         let mut parser = Parser::new(ROWS, COLUMNS, 0);
         parser.process(b"a <b>\r\n\x1b[7mhead\x1b[0m \x1b[1mbold\x1b[0m");
-        let svg = super::of(parser.screen());
+        let svg = super::draw(parser.screen());
         for part in
             [">a &lt;b&gt;<", "fill=\"#16181d\" xml:space=\"preserve\">head<", "font-weight=\"bold\">bold<"]
         {

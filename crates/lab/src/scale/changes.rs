@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, sleep_until},
+};
 
-use super::cluster::Cluster;
-use super::feed::{Encoding, Feed, Kind, is};
-use super::list::version;
-use crate::bench::Percentiles;
-use crate::least_squares::line;
+use super::{
+    cluster::Cluster,
+    feed::{Encoding, Feed, Kind, is},
+    lists::version,
+};
+use crate::{bench::Percentiles, least_squares::line};
 
 /// How many nodes watch.
 const NODES: [u32; 4] = [1, 10, 100, 300];

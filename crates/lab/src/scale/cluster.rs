@@ -1,24 +1,23 @@
 //! The API server, what is in it, and what it uses of the machine.
 
-use std::fs;
-use std::ops::Sub;
+use std::{fs, ops::Sub};
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{GetParams, PostParams};
-use kube::config::Kubeconfig;
-use kube::core::Request;
-use kube::{Api, Client};
+use guest::{go::control_plane, programs::processor_times, workspace};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{
+    Api, Client,
+    api::{GetParams, PostParams},
+    config::Kubeconfig,
+    core::Request,
+};
 use serde_json::Value;
-use testkit::control_plane::{ControlPlane, Options};
-use testkit::kernel_baseline::Size;
-use testkit::objects;
-
-use guest::go::control_plane;
-use guest::process::processor_times;
-use guest::workspace;
+use testkit::{
+    control_plane::{ControlPlane, Options},
+    kernel_baseline::Size,
+    objects,
+};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";

@@ -1,14 +1,11 @@
 //! One watch as kube-ipvs has it (`crates/kubernetes/src/api/reflector.rs`), but its events are only distinguished; or as kube-proxy has
 //! it, which begins with all objects.
 
-use std::pin::Pin;
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
-use kube::Client;
-use kube::api::WatchParams;
-use kube::core::Request;
+use kube::{Client, api::WatchParams, core::Request};
 use kubernetes::api::{SERVICE_FIELDS, SERVICE_LABELS, SLICE_LABELS};
 use tokio::time::timeout;
 

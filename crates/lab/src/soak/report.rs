@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::endpoint_toggle::LATEST;
-use super::samples::{Sample, Trend, Trends};
-use super::witness::Turn;
+use super::{
+    churn::LATEST,
+    samples::{Sample, Trend, Trends},
+    witness::Turn,
+};
 use crate::stage::traffic::Counts;
 
 /// All of it; the text is a summary.

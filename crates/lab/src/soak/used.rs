@@ -1,18 +1,16 @@
 //! The Services that somebody connects to while others change.
 
-use std::sync::atomic::AtomicBool;
-use std::thread;
-use std::time::Duration;
+use std::{sync::atomic::AtomicBool, thread, time::Duration};
 
 use anyhow::Result;
-use testkit::daemon::eventually_within;
-use testkit::lab::Lab;
+use testkit::{daemon::eventually_within, lab::Lab};
 
-use super::endpoint_toggle::VACANT;
-use super::report::Account;
-use crate::stage::objects::{self, Condition, Endpoint, Kind, Write};
-use crate::stage::traffic::{Held, Target};
-use crate::stage::{self, Stage};
+use super::{churn::VACANT, report::Account};
+use crate::stage::{
+    self, Stage,
+    objects::{self, Condition, Endpoint, Kind, Write},
+    traffic::{Held, Target},
+};
 
 /// Of each kind of Service that is connected to there are so many.
 const USED: u16 = 3;

@@ -3,27 +3,32 @@
 //! A connection that is refused before that is not lost: nobody could answer it yet. How long that may take
 //! is a separate question, so it is measured separately, with the API server's share.
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{
+    Api,
+    runtime::{WatchStreamExt as _, watcher},
+};
 use serde::Serialize;
 
-use crate::stage::Stage;
-use crate::stage::objects::NAMESPACE;
+use crate::stage::{Stage, objects::NAMESPACE};
 
 /// Between two looks at what IPVS has: how exact the times are.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Sees each turn of [`super::endpoint_toggle`].
+/// Sees each turn of [`super::churn::EndpointToggle`].
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     since: Instant,

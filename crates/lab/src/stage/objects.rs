@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
-use kube::Client;
-use kube::api::{DeleteParams, GetParams, PostParams};
-use kube::core::Request;
+use kube::{
+    Client,
+    api::{DeleteParams, GetParams, PostParams},
+    core::Request,
+};
 use serde_json::{Value, json};
 
 /// The namespace of all of them.

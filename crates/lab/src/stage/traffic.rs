@@ -1,20 +1,19 @@
 //! TCP connections to Services, each of which is accounted for: answered, refused as it should be, or lost.
 
 mod counts;
-mod vacancy;
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
+pub(crate) use counts::{Counts, Tally};
 use nix::errno::Errno;
 use testkit::lab::{Connection, Host, Manner};
-
-pub(crate) use counts::{Counts, Tally};
-pub(crate) use vacancy::Vacancy;
 
 /// How long a connection may take to open, and an answer over an open one. After seconds of lost packets, TCP
 /// waits seconds before it retransmits.
@@ -191,4 +190,51 @@ impl SourcePorts {
 
 fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<Errno>() == Some(&Errno::ECONNREFUSED))
+}
+
+/// Whether a Service has endpoints. The number is odd while it may have none.
+#[derive(Debug, Default)]
+pub(crate) struct Vacancy(AtomicU64);
+
+impl Vacancy {
+    /// From now on there may be no endpoint.
+    pub(crate) fn begin(&self) {
+        self.0.fetch_or(1, Relaxed);
+    }
+
+    /// From now on there is one.
+    pub(crate) fn end(&self) {
+        if !self.0.load(Relaxed).is_multiple_of(2) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Whether there was an endpoint all the time since [`Vacancy::now`] said this.
+    fn was_served_since(&self, then: u64) -> bool {
+        then.is_multiple_of(2) && self.now() == then
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_right_if_there_was_no_endpoint_at_its_beginning_or_meanwhile() {
+        let vacancy = Vacancy::default();
+        let before = vacancy.now();
+        assert!(vacancy.was_served_since(before));
+        vacancy.begin();
+        assert!(!vacancy.was_served_since(before));
+        let meanwhile = vacancy.now();
+        vacancy.begin();
+        vacancy.end();
+        vacancy.end();
+        assert!(!vacancy.was_served_since(before) && !vacancy.was_served_since(meanwhile));
+        assert!(vacancy.was_served_since(vacancy.now()));
+    }
 }

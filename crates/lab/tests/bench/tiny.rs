@@ -1,8 +1,10 @@
 //! Every measurement in a tiny size: as root, on a kernel with IPVS.
 
-use lab::bench::case::{Binding, Case, Mode, Program, Subject};
-use lab::bench::data_plane::Effort;
-use lab::bench::plan::{self, TINY, TINY_DOUBLED};
+use lab::bench::{
+    case::{Binding, Case, Mode, Program, Subject},
+    data_plane::Effort,
+    plan::{self, TINY, TINY_DOUBLED},
+};
 
 const ADDRESS: Binding = Binding::Address;
 const ROUTE: Binding = Binding::Route;

@@ -1,4 +1,4 @@
-//! The kernel client.
+//! Conntrack of the real kernel.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub struct KernelConntrack {
 }
 
 impl KernelConntrack {
-    /// Opens a netlink socket. Nothing is read or written yet.
+    /// Opens a netlink socket. Nothing is read or written.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
             .map_err(|source| Error::new("open a socket to conntrack", source))?;
@@ -56,9 +56,9 @@ impl KernelConntrack {
 
     /// Requests to delete each entry of these flows, and the family of each.
     ///
-    /// The table is read once, whether or not others change it meanwhile, which they always do. Some entries may be
-    /// listed twice or not at all; deleting those that are is still right, and a flow that continues is found the
-    /// next time.
+    /// The table is read once, whether or not others change it meanwhile, which they always do. Some entries
+    /// may be listed twice or not at all; deleting those that are is still right, and a flow that continues
+    /// is found the next time.
     fn find(&mut self, flows: &StaleFlows) -> Result<(Batch, Vec<Family>), Error> {
         let (mut deletions, mut families) = (Batch::default(), Vec::new());
         let listed = self.socket.dump_once(&mut entry::list(), |reply| {
@@ -87,7 +87,7 @@ impl Conntrack for KernelConntrack {
 
 fn not_listed(error: netlink::Error) -> Error {
     match error.errno() {
-        // A request that names no attributes can only be refused because nobody knows its type.
+        // A request that names no attributes can only be refused because its type is unknown.
         Some(Errno::EINVAL) => Error::NotSupported,
         _ => Error::new("list conntrack's entries", error),
     }

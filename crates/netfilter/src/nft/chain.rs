@@ -1,15 +1,15 @@
 //! Chains: where rules are, and where packets meet them.
 
-use std::fmt;
-
 use ipvs::Family;
 use netlink::{Batch, Error, Reply};
 
 use super::{
     TABLE,
-    attribute::{NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE},
     decode::{self, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY},
-    message::{self, CREATE, Message},
+    message::{
+        self, CREATE, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE,
+        NFTA_CHAIN_TYPE,
+    },
     rule::Rule,
 };
 
@@ -76,31 +76,11 @@ impl Hook {
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Filter => "filter",
             Self::Nat => "nat",
         }
-    }
-}
-
-impl Point {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Prerouting => "prerouting",
-            Self::Input => "input",
-            Self::Forward => "forward",
-            Self::Output => "output",
-            Self::Postrouting => "postrouting",
-        }
-    }
-}
-
-impl fmt::Display for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, point, priority } = self;
-        // Which names nft has for priorities depends on its version: 1.1 calls -101 of output `dstnat - 1`.
-        write!(f, "type {} hook {} priority {priority}; policy accept;", kind.name(), point.name())
     }
 }
 

@@ -2,14 +2,14 @@
 
 use netlink::{Error, attributes, find};
 
-use super::attribute::NFTA_DATA_VERDICT;
+use super::message::NFTA_DATA_VERDICT;
 
 /// `enum nft_hook_attributes`.
 pub(crate) const NFTA_HOOK_HOOKNUM: u16 = 1;
 pub(crate) const NFTA_HOOK_PRIORITY: u16 = 2;
 
-/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, as bytes of type, length, and text with
-/// its NUL.
+/// `NFTNL_UDATA_RULE_COMMENT`: the type of a comment in a rule's user data, as bytes of type, length, and
+/// text with its NUL.
 pub(crate) const UDATA_COMMENT: u8 = 0;
 
 /// What an `immediate` expression decides.
@@ -43,13 +43,37 @@ pub fn expression(entry: &[u8]) -> Option<(&str, &[u8])> {
     Some((find(entry, NFTA_EXPR_NAME)?.string().ok()?, data))
 }
 
-/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None` if it has
-/// none.
-pub(crate) fn counted_packets(expressions: &[u8]) -> Option<u64> {
+/// Each expression in a rule's list of them: its name, and its data.
+fn expressions(list: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
+    attributes(list).filter_map(|entry| expression(entry.ok()?.payload))
+}
+
+/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None`
+/// if it has none.
+pub(crate) fn counted_packets(list: &[u8]) -> Option<u64> {
     const NFTA_COUNTER_PACKETS: u16 = 2;
-    let entries = attributes(expressions).filter_map(|entry| expression(entry.ok()?.payload));
-    let (_, counter) = entries.filter(|(name, _)| *name == "counter").last()?;
+    let (_, counter) = expressions(list).filter(|(name, _)| *name == "counter").last()?;
     find(counter, NFTA_COUNTER_PACKETS)?.array().ok().map(u64::from_be_bytes)
+}
+
+/// Whether a rule drops packets, by its list of expressions.
+pub(crate) fn drops(list: &[u8]) -> bool {
+    const NF_DROP: i32 = 0;
+    expressions(list)
+        .filter(|(name, _)| *name == "immediate")
+        .any(|(_, data)| Verdict::from_immediate(data).is_some_and(|verdict| verdict.code == NF_DROP))
+}
+
+/// Whether a rule fixes the destination of a connection as it is, by its list of expressions: it has a
+/// destination NAT to an address without a port.
+pub(crate) fn keeps_destination(list: &[u8]) -> bool {
+    const NFTA_NAT_TYPE: u16 = 1;
+    const NFT_NAT_DNAT: u32 = 1;
+    const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
+    expressions(list).filter(|(name, _)| *name == "nat").any(|(_, data)| {
+        let kind = find(data, NFTA_NAT_TYPE).and_then(|kind| kind.u32_be().ok());
+        kind == Some(NFT_NAT_DNAT) && find(data, NFTA_NAT_REG_PROTO_MIN).is_none()
+    })
 }
 
 /// The number of a base chain's hook, and its priority there.

@@ -4,9 +4,9 @@ use ipvs::Family;
 use netlink::Encoder;
 
 use super::{
-    attribute::NFTA_LIST_ELEM,
     decode::UDATA_COMMENT,
-    expression::{Expression, Verdict},
+    expression::{List, Verdict},
+    message::NFTA_LIST_ELEM,
     statement::Statement,
 };
 
@@ -23,14 +23,12 @@ pub fn expression(list: &mut Encoder<'_>, name: &str, data: impl FnOnce(&mut Enc
 /// Appends `meta mark & BIT == BIT` to a rule's list of expressions.
 pub fn mark_match(list: &mut Encoder<'_>, bit: u32) {
     // The same instructions in every family.
-    for expression in Statement::HasMark(bit).expressions(Family::V4) {
-        expression.encode(list);
-    }
+    Statement::HasMark(bit).encode(Family::V4, list);
 }
 
 /// Appends `accept` to a rule's list of expressions.
 pub fn accept(list: &mut Encoder<'_>) {
-    Expression::Verdict(Verdict::Accept).encode(list);
+    List(list).verdict(Verdict::Accept);
 }
 
 /// The user data of a rule with this comment.

@@ -1,7 +1,8 @@
-//! Message types, and the header that every nf_tables message starts with.
+//! Messages about any table, their attributes, and whole exchanges with the kernel
+//! (include/uapi/linux/netfilter/nf_tables.h).
 
 use ipvs::Family;
-use netlink::{Attribute, Batch, Encoder, Error, Reply, attributes};
+use netlink::{Attribute, Batch, Encoder, Errno, Error, Reply, Socket, attributes};
 
 /// `NFNL_SUBSYS_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h.
 pub(crate) const SUBSYSTEM: u16 = 10;
@@ -14,6 +15,44 @@ const BATCH_GENERATION: u16 = 1;
 pub const CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`: a rule goes to the end of its chain.
 pub(crate) const APPEND: u16 = 0x800;
+
+// The numbers of attributes that several modules read or write.
+
+/// The name of a table, in `enum nft_table_attributes`.
+pub const NFTA_TABLE_NAME: u16 = 1;
+/// The flags of a table.
+pub const NFTA_TABLE_FLAGS: u16 = 2;
+/// How many objects a table has (`use` in `struct nft_table`).
+pub(crate) const NFTA_TABLE_USE: u16 = 3;
+
+/// The table of a chain, in `enum nft_chain_attributes`.
+pub const NFTA_CHAIN_TABLE: u16 = 1;
+/// The name of a chain.
+pub const NFTA_CHAIN_NAME: u16 = 3;
+/// The hook of a base chain.
+pub const NFTA_CHAIN_HOOK: u16 = 4;
+/// The policy of a base chain.
+pub const NFTA_CHAIN_POLICY: u16 = 5;
+/// The type of a base chain.
+pub const NFTA_CHAIN_TYPE: u16 = 7;
+
+/// The table of a rule, in `enum nft_rule_attributes`.
+pub const NFTA_RULE_TABLE: u16 = 1;
+/// The chain of a rule.
+pub const NFTA_RULE_CHAIN: u16 = 2;
+/// The number by which the kernel knows a rule.
+pub const NFTA_RULE_HANDLE: u16 = 3;
+/// The expressions of a rule.
+pub const NFTA_RULE_EXPRESSIONS: u16 = 4;
+/// The user data of a rule, which the kernel stores unread.
+pub const NFTA_RULE_USERDATA: u16 = 7;
+
+/// One entry of any list (`NFTA_LIST_ELEM`).
+pub const NFTA_LIST_ELEM: u16 = 1;
+/// A value, in `enum nft_data_attributes`.
+pub const NFTA_DATA_VALUE: u16 = 1;
+/// A verdict.
+pub const NFTA_DATA_VERDICT: u16 = 2;
 
 /// `enum nf_tables_msg_types`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +167,53 @@ pub(crate) const fn protocol(family: Family) -> u8 {
     match family {
         Family::V4 => 2,
         Family::V6 => 10,
+    }
+}
+
+const NFTA_GEN_ID: u16 = 1;
+
+/// The number of the last transaction in this network namespace, by anybody.
+pub fn generation(socket: &mut Socket) -> Result<u32, Error> {
+    let mut request = request(Message::GetGeneration, Family::V4, |_| {});
+    let found = socket.get(&mut request, |reply| {
+        let id = body(reply)?.find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_GEN_ID));
+        id.ok_or_else(|| Error::Malformed { what: "a generation without a number".into() })??.u32_be()
+    })?;
+    found
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
+}
+
+/// Lists what several tables have. The dump is repeated if anybody changes any of them meanwhile.
+pub fn dump<T>(
+    socket: &mut Socket,
+    mut request: Batch,
+    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+) -> Result<Vec<T>, Error> {
+    Ok(socket.dump(&mut request, decode)?.into_iter().flatten().collect())
+}
+
+/// Whether a table of that name exists.
+pub fn has_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
+    let mut request = request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
+    match socket.get(&mut request, |_| Ok(())) {
+        Ok(_) => Ok(true),
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a table with everything in it; returns whether it existed.
+pub fn delete_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
+    let mut batch = Batch::default();
+    begin(&mut batch, None);
+    add(&mut batch, Message::DelTable, 0, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
+    end(&mut batch);
+    match socket.transact(&mut batch) {
+        Ok(()) => Ok(true),
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,15 +1,14 @@
 //! Rules, and how an installed rule is recognised as ours.
 
-use std::fmt;
-
 use ipvs::Family;
-use netlink::{Batch, Encoder, Error, Reply};
+use netlink::{Attribute, Batch, Encoder, Error, Reply};
 
 use super::{
-    TABLE,
-    attribute::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_RULE_USERDATA},
-    decode, encode,
-    message::{self, APPEND, CREATE, Message},
+    TABLE, decode, encode,
+    message::{
+        self, APPEND, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
+        NFTA_RULE_USERDATA,
+    },
     statement::Statement,
 };
 
@@ -26,6 +25,17 @@ pub(crate) struct ObservedRule {
     pub(crate) chain: Box<str>,
     /// Empty if it has none.
     pub(crate) comment: Box<str>,
+    /// Whether it fixes the destination of connections, whichever version of ours wrote it.
+    pub(crate) keeps_destination: bool,
+}
+
+/// What a rule of our table has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) chain: Box<str>,
+    pub(crate) packets: u64,
+    /// Whether they were dropped.
+    pub(crate) dropped: bool,
 }
 
 impl Rule {
@@ -58,11 +68,6 @@ impl Rule {
         format!("{} #{:08x}", self.about, fnv1a(batch.as_bytes()))
     }
 
-    /// Whether the kernel's rule is there for the same, be its instructions those of another version.
-    pub(crate) fn has_the_purpose_of(&self, observed: &ObservedRule) -> bool {
-        observed.comment.split_once(" #").is_some_and(|(about, _)| about == self.about)
-    }
-
     /// Appends the request that adds it to the end of its chain.
     pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, chain: &str) {
         message::add(batch, Message::NewRule, CREATE | APPEND, family, |encoder| {
@@ -73,20 +78,9 @@ impl Rule {
         });
     }
 
-    /// Writes it as nft lists it.
-    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-        for statement in &self.statements {
-            statement.write(family, f)?;
-            f.write_char(' ')?;
-        }
-        write!(f, "comment \"{}\"", self.comment(family))
-    }
-
     fn encode_expressions(&self, family: Family, encoder: &mut Encoder<'_>) {
         encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
-            for expression in self.statements.iter().flat_map(|statement| statement.expressions(family)) {
-                expression.encode(list);
-            }
+            self.statements.iter().for_each(|statement| statement.encode(family, list));
         });
     }
 }
@@ -108,28 +102,28 @@ pub(crate) fn list(family: Family) -> Batch {
 
 /// Reads one rule; `None` for another table's.
 pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
-    let (mut table, mut chain, mut comment) = ("", "", "");
+    let (mut table, mut chain, mut comment, mut keeps_destination) = ("", "", "", false);
     for attribute in message::body(reply)? {
         let attribute = attribute?;
         match attribute.kind {
             NFTA_RULE_TABLE => table = attribute.string()?,
             NFTA_RULE_CHAIN => chain = attribute.string()?,
             NFTA_RULE_USERDATA => comment = decode::comment(attribute.payload),
+            NFTA_RULE_EXPRESSIONS => keeps_destination = decode::keeps_destination(attribute.payload),
             _ => {}
         }
     }
-    Ok((table == TABLE).then(|| ObservedRule { chain: chain.into(), comment: comment.into() }))
+    let rule = || ObservedRule { chain: chain.into(), comment: comment.into(), keeps_destination };
+    Ok((table == TABLE).then(rule))
 }
 
-/// The comment of a rule that counts, and how many packets it has counted; `None` for any other rule, and for another
-/// table's.
-pub(crate) fn decode_count(reply: &Reply<'_>) -> Result<Option<(Box<str>, u64)>, Error> {
-    let Some(rule) = decode(reply)? else { return Ok(None) };
+/// Reads what a rule has counted; `None` if it does not count, or is another table's.
+pub(crate) fn decode_count(reply: &Reply<'_>) -> Result<Option<Counted>, Error> {
+    let Some(ObservedRule { chain, .. }) = decode(reply)? else { return Ok(None) };
     for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        if attribute.kind == NFTA_RULE_EXPRESSIONS {
-            return Ok(decode::counted_packets(attribute.payload).map(|packets| (rule.comment, packets)));
-        }
+        let Attribute { kind: NFTA_RULE_EXPRESSIONS, payload, .. } = attribute? else { continue };
+        let dropped = decode::drops(payload);
+        return Ok(decode::counted_packets(payload).map(|packets| Counted { chain, packets, dropped }));
     }
     Ok(None)
 }
@@ -141,7 +135,7 @@ fn fnv1a(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::statement::Field, *};
 
     fn rule(bit: u32) -> Rule {
         Rule::new("a reason", [Statement::HasMark(bit), Statement::Return])
@@ -157,5 +151,21 @@ mod tests {
     fn fnv1a_gives_the_published_values() {
         assert_eq!(fnv1a(b""), 0x811c_9dc5);
         assert_eq!(fnv1a(b"foobar"), 0xbf9c_f968);
+    }
+
+    #[test]
+    fn a_rule_that_keeps_the_destination_is_recognised_by_its_instructions() {
+        let [kept, replaced, left] = [
+            Statement::DnatToDaddr,
+            Statement::DnatTo { fields: &[Field::Daddr], map: "m" },
+            Statement::Masquerade { fully_random: true },
+        ]
+        .map(|statement| {
+            let mut batch = Batch::default();
+            Rule::new("a reason", [statement]).add_to(&mut batch, Family::V6, "c");
+            let payload = &batch.as_bytes()[16..];
+            decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap().keeps_destination
+        });
+        assert_eq!((kept, replaced, left), (true, false, false));
     }
 }

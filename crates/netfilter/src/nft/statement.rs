@@ -1,16 +1,12 @@
 //! What a rule says, in the terms of nft's language.
 
-use std::{fmt, net::IpAddr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ipvs::Family;
+use netlink::Encoder;
 
-use super::{
-    expression::{
-        Base, Comparison, ConntrackKey, Direction, Expression, HeaderChecksum, MetaKey, Register, Verdict,
-    },
-    family_name,
-};
+use super::expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register, Verdict};
 
 /// A part of a packet that a set's key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +22,7 @@ pub(crate) enum Field {
     OriginalDport,
 }
 
-/// The interfaces that a rule speaks of. Names have 1 to 15 bytes.
+/// The interfaces that a rule matches. Names have 1 to 15 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     Name(Box<str>),
@@ -36,7 +32,7 @@ pub(crate) enum Interface {
 /// What conntrack says about a packet's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CtState {
-    /// This is the first packet, or nobody has answered yet. Neighbour discovery is not tracked and so not
+    /// This is the first packet, or there was no answer so far. Neighbour discovery is not tracked and so not
     /// new (`nf_conntrack_icmpv6.c`).
     New,
     /// Packets in both directions were seen, or this is an error message about such a connection.
@@ -56,13 +52,13 @@ pub(crate) enum Statement {
     Daddr(IpAddr),
     /// The packet has another of its family inside.
     Encapsulates,
-    /// The packet has another of its family inside, by generic UDP encapsulation at this port, without any option: the
-    /// kernel would hand whatever else is said to be inside to the node's own programs.
+    /// The packet has another of its family inside, by generic UDP encapsulation at this port, without any
+    /// option: the kernel would hand whatever else is said to be inside to the node's own programs.
     EncapsulatesByGue(u16),
     /// The packet came in through this interface.
     IifName(Interface),
-    /// The packet came in through another interface than those by which its source is reached: a strict reverse path
-    /// check.
+    /// The packet came in through another interface than those by which its source is reached: a strict
+    /// reverse path check.
     NoWayBack,
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
@@ -87,8 +83,9 @@ pub(crate) enum Statement {
     DnatTo { fields: &'static [Field], map: &'static str },
     /// Replaces the destination of this packet alone.
     SetDaddr(IpAddr),
-    /// Notes the last four bytes of the destination where the kernel has the packet's priority. It keeps that while it
-    /// decapsulates the packet, and forgets it when it forwards the content (`ip_forward` in net/ipv4/ip_forward.c).
+    /// Notes the last four bytes of the destination where the kernel has the packet's priority. It keeps that
+    /// while it decapsulates the packet, and forgets it when it forwards the content (`ip_forward` in
+    /// net/ipv4/ip_forward.c).
     SetPriorityToDaddr,
     /// Keeps the packet from conntrack.
     Notrack,
@@ -122,36 +119,20 @@ impl Field {
         }
     }
 
-    fn load(self, family: Family, to: Register) -> Expression {
+    fn load(self, family: Family, to: Register, list: &mut List<'_, '_>) {
         let length = self.length(family);
-        let header = |offset| Expression::Payload { base: Base::Network, offset, length, to };
-        let original = |key| Expression::Conntrack { key, direction: Some(Direction::Original), to };
+        let original = Some(Direction::Original);
         match (self, family) {
-            (Self::Saddr, Family::V4) => header(12),
-            (Self::Saddr, Family::V6) => header(8),
-            (Self::Daddr, _) => header(daddr_offset(family)),
-            (Self::L4Proto, _) => Expression::Meta { key: MetaKey::L4Protocol, to },
+            (Self::Saddr, Family::V4) => list.payload(Base::Network, 12, length, to),
+            (Self::Saddr, Family::V6) => list.payload(Base::Network, 8, length, to),
+            (Self::Daddr, _) => list.payload(Base::Network, daddr_offset(family), length, to),
+            (Self::L4Proto, _) => list.meta(MetaKey::L4Protocol, to),
             // The same place in TCP, UDP and SCTP.
-            (Self::ThDport, _) => Expression::Payload { base: Base::Transport, offset: 2, length, to },
-            (Self::Priority, _) => Expression::Meta { key: MetaKey::Priority, to },
-            (Self::OriginalDaddr, Family::V4) => original(ConntrackKey::DestinationV4),
-            (Self::OriginalDaddr, Family::V6) => original(ConntrackKey::DestinationV6),
-            (Self::OriginalDport, _) => original(ConntrackKey::DestinationPort),
-        }
-    }
-
-    fn name(self, family: Family) -> &'static str {
-        match (self, family) {
-            (Self::Saddr, Family::V4) => "ip saddr",
-            (Self::Saddr, Family::V6) => "ip6 saddr",
-            (Self::Daddr, Family::V4) => "ip daddr",
-            (Self::Daddr, Family::V6) => "ip6 daddr",
-            (Self::L4Proto, _) => "meta l4proto",
-            (Self::ThDport, _) => "th dport",
-            (Self::Priority, _) => "meta priority",
-            (Self::OriginalDaddr, Family::V4) => "ct original ip daddr",
-            (Self::OriginalDaddr, Family::V6) => "ct original ip6 daddr",
-            (Self::OriginalDport, _) => "ct original proto-dst",
+            (Self::ThDport, _) => list.payload(Base::Transport, 2, length, to),
+            (Self::Priority, _) => list.meta(MetaKey::Priority, to),
+            (Self::OriginalDaddr, Family::V4) => list.conntrack(ConntrackKey::DestinationV4, original, to),
+            (Self::OriginalDaddr, Family::V6) => list.conntrack(ConntrackKey::DestinationV6, original, to),
+            (Self::OriginalDport, _) => list.conntrack(ConntrackKey::DestinationPort, original, to),
         }
     }
 }
@@ -164,157 +145,120 @@ const fn daddr_offset(family: Family) -> u8 {
 }
 
 /// The protocol number of a packet inside another of the same family, and what nft calls it.
-const fn encapsulation(family: Family) -> (u8, &'static str) {
+pub(super) const fn encapsulation(family: Family) -> (u8, &'static str) {
     match family {
         Family::V4 => (4, "ipencap"),
         Family::V6 => (41, "ipv6"),
     }
 }
 
+const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
-/// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h). The protocol
-/// follows.
-const GUE_PLAIN: u8 = 0;
+/// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h).
+/// The protocol follows.
+pub(super) const GUE_PLAIN: u8 = 0;
 
 const FIRST: Register = Register(0);
 
 impl Statement {
-    /// The instructions that do what the statement says to packets of `family`.
-    pub(crate) fn expressions(&self, family: Family) -> Vec<Expression> {
+    /// Appends the instructions that do what the statement says to packets of `family` to a rule's list of
+    /// expressions.
+    pub(crate) fn encode(&self, family: Family, list: &mut Encoder<'_>) {
+        let list = &mut List(list);
         match self {
-            Self::Saddr(net) => source(*net, Comparison::Equal),
-            Self::SaddrNot(net) => source(*net, Comparison::NotEqual),
-            Self::Daddr(ip) => vec![Field::Daddr.load(family, FIRST), equal(octets(*ip))],
-            Self::Encapsulates => {
-                let (number, _) = encapsulation(family);
-                vec![Field::L4Proto.load(family, FIRST), equal(vec![number])]
+            Self::Saddr(net) => source(*net, Comparison::Equal, list),
+            Self::SaddrNot(net) => source(*net, Comparison::NotEqual, list),
+            Self::Daddr(ip) => {
+                Field::Daddr.load(family, FIRST, list);
+                equal(&octets(*ip), list);
             }
-            Self::EncapsulatesByGue(port) => encapsulates_by_gue(*port, family),
-            Self::IifName(interface) => vec![
-                Expression::Meta { key: MetaKey::InputInterfaceName, to: FIRST },
-                equal(interface.pattern()),
-            ],
-            Self::NoWayBack => vec![Expression::WayBack { to: FIRST }, equal(vec![0; 4])],
-            Self::InSet { fields, set } => {
-                let mut expressions = loaded(fields, family);
-                expressions.push(Expression::Lookup { set, key: FIRST, value: None });
-                expressions
-            }
-            Self::CtState(connection) => vec![
-                Expression::Conntrack { key: ConntrackKey::State, direction: None, to: FIRST },
-                masked(connection.bits(), 0),
-                Expression::Compare { register: FIRST, how: Comparison::NotEqual, value: vec![0; 4] },
-            ],
-            Self::IsReply => vec![
-                Expression::Conntrack { key: ConntrackKey::Direction, direction: None, to: FIRST },
-                equal(vec![Direction::Reply as u8]),
-            ],
-            Self::TcpSyn => tcp_syn(family),
-            Self::EchoRequest => echo_request(family),
-            Self::HasMark(bit) => vec![
-                Expression::Meta { key: MetaKey::Mark, to: FIRST },
-                masked(*bit, 0),
-                equal(bit.to_ne_bytes().into()),
-            ],
-            Self::SetMark(bit) => change_mark(!bit, *bit),
-            Self::ClearMark(bit) => change_mark(!bit, 0),
-            Self::DnatToDaddr => vec![
-                Field::Daddr.load(family, FIRST),
-                Expression::DestinationNat { family, address: FIRST, port: None },
-            ],
-            Self::DnatTo { fields, map } => {
-                let mut expressions = loaded(fields, family);
-                let port = Some(FIRST.after(Field::Daddr.length(family)));
-                expressions.extend([
-                    Expression::Lookup { set: map, key: FIRST, value: Some(FIRST) },
-                    Expression::DestinationNat { family, address: FIRST, port },
-                ]);
-                expressions
-            }
-            Self::SetDaddr(ip) => set_daddr(*ip, family),
-            Self::SetPriorityToDaddr => set_priority_to_daddr(family),
-            Self::Notrack => vec![Expression::Notrack],
-            Self::Counter => vec![Expression::Counter],
-            Self::ClampMaxSegmentSize { fields, map } => {
-                let mut expressions = loaded(fields, family);
-                expressions.extend([
-                    Expression::Lookup { set: map, key: FIRST, value: Some(FIRST) },
-                    Expression::SetMaxSegmentSize { from: FIRST },
-                ]);
-                expressions
-            }
-            Self::Masquerade { fully_random } => {
-                vec![Expression::Masquerade { fully_random: *fully_random }]
-            }
-            Self::Jump(chain) => vec![Expression::Verdict(Verdict::Jump(chain))],
-            Self::Goto(chain) => vec![Expression::Verdict(Verdict::Goto(chain))],
-            Self::Return => vec![Expression::Verdict(Verdict::Return)],
-            Self::Drop => vec![Expression::Verdict(Verdict::Drop)],
-            // ICMP_PORT_UNREACH, ICMPV6_PORT_UNREACH.
-            Self::Reject => vec![Expression::Reject { icmp_code: if family == Family::V4 { 3 } else { 4 } }],
-        }
-    }
-
-    /// Writes its text in a table of `family`.
-    pub(crate) fn write(&self, family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-        match self {
-            Self::Saddr(net) => {
-                write!(f, "{} ", Field::Saddr.name(family))?;
-                write_net(*net, f)
-            }
-            Self::SaddrNot(net) => {
-                write!(f, "{} != ", Field::Saddr.name(family))?;
-                write_net(*net, f)
-            }
-            Self::Daddr(ip) => write!(f, "{} {ip}", Field::Daddr.name(family)),
-            Self::Encapsulates => {
-                let (_, name) = encapsulation(family);
-                write!(f, "{} {name}", Field::L4Proto.name(family))
-            }
+            Self::Encapsulates => is_protocol(encapsulation(family).0, family, list),
             Self::EncapsulatesByGue(port) => {
-                let header = u16::from_be_bytes([GUE_PLAIN, encapsulation(family).0]);
-                write!(f, "udp dport {port} @th,64,16 {header:#x}")
+                is_protocol(IPPROTO_UDP, family, list);
+                Field::ThDport.load(family, FIRST, list);
+                equal(&port.to_be_bytes(), list);
+                list.payload(Base::Transport, 8, 2, FIRST);
+                equal(&[GUE_PLAIN, encapsulation(family).0], list);
             }
-            Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
-            Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
-            Self::NoWayBack => f.write_str("fib saddr . iif oif 0"),
+            Self::IifName(interface) => {
+                list.meta(MetaKey::InputInterfaceName, FIRST);
+                equal(&interface.pattern(), list);
+            }
+            Self::NoWayBack => {
+                list.way_back(FIRST);
+                equal(&[0; 4], list);
+            }
             Self::InSet { fields, set } => {
-                write_fields(fields, family, f)?;
-                write!(f, " @{set}")
+                load(fields, family, list);
+                list.lookup(set, FIRST, None);
             }
-            Self::CtState(CtState::InvalidOrUntracked) => f.write_str("ct state invalid,untracked"),
-            Self::IsReply => f.write_str("ct direction reply"),
-            Self::TcpSyn => f.write_str("tcp flags syn"),
-            Self::CtState(CtState::New) => f.write_str("ct state new"),
-            Self::CtState(CtState::EstablishedOrRelated) => f.write_str("ct state established,related"),
-            Self::EchoRequest if family == Family::V4 => f.write_str("icmp type echo-request"),
-            Self::EchoRequest => f.write_str("icmpv6 type echo-request"),
-            Self::HasMark(bit) => write!(f, "meta mark & {bit:#010x} == {bit:#010x}"),
-            Self::SetMark(bit) => write!(f, "meta mark set meta mark | {bit:#010x}"),
-            Self::ClearMark(bit) => write!(f, "meta mark set meta mark & {:#010x}", !bit),
-            Self::DnatToDaddr => write!(f, "dnat to {}", Field::Daddr.name(family)),
+            Self::CtState(connection) => {
+                list.conntrack(ConntrackKey::State, None, FIRST);
+                mask(connection.bits(), 0, list);
+                list.compare(FIRST, Comparison::NotEqual, &[0; 4]);
+            }
+            Self::IsReply => {
+                list.conntrack(ConntrackKey::Direction, None, FIRST);
+                equal(&[Direction::Reply as u8], list);
+            }
+            Self::TcpSyn => {
+                const SYN: u8 = 0x02;
+                is_protocol(IPPROTO_TCP, family, list);
+                list.payload(Base::Transport, 13, 1, FIRST);
+                list.bitwise(FIRST, &[SYN], &[0]);
+                list.compare(FIRST, Comparison::NotEqual, &[0]);
+            }
+            Self::EchoRequest => {
+                let (protocol, echo_request) = match family {
+                    Family::V4 => (1, 8),
+                    Family::V6 => (58, 128),
+                };
+                is_protocol(protocol, family, list);
+                list.payload(Base::Transport, 0, 1, FIRST);
+                equal(&[echo_request], list);
+            }
+            Self::HasMark(bit) => {
+                list.meta(MetaKey::Mark, FIRST);
+                mask(*bit, 0, list);
+                equal(&bit.to_ne_bytes(), list);
+            }
+            Self::SetMark(bit) => change_mark(!bit, *bit, list),
+            Self::ClearMark(bit) => change_mark(!bit, 0, list),
+            Self::DnatToDaddr => {
+                Field::Daddr.load(family, FIRST, list);
+                list.destination_nat(family, FIRST, None);
+            }
             Self::DnatTo { fields, map } => {
-                write!(f, "dnat {} to ", family_name(family))?;
-                write_fields(fields, family, f)?;
-                write!(f, " map @{map}")
+                load(fields, family, list);
+                list.lookup(map, FIRST, Some(FIRST));
+                let port = FIRST.after(Field::Daddr.length(family));
+                list.destination_nat(family, FIRST, Some(port));
             }
-            Self::SetDaddr(ip) => write!(f, "{} set {ip}", Field::Daddr.name(family)),
-            Self::SetPriorityToDaddr if family == Family::V4 => f.write_str("meta priority set ip daddr"),
-            Self::SetPriorityToDaddr => f.write_str("meta priority set @nh,288,32"),
-            Self::Notrack => f.write_str("notrack"),
-            Self::Counter => f.write_str("counter packets 0 bytes 0"),
+            Self::SetDaddr(ip) => {
+                list.immediate(&octets(*ip), FIRST);
+                let checksum = (family == Family::V4).then_some(10);
+                list.set_network_header(daddr_offset(family), Field::Daddr.length(family), checksum, FIRST);
+            }
+            Self::SetPriorityToDaddr => {
+                let length = Field::Priority.length(family);
+                let offset = daddr_offset(family) + Field::Daddr.length(family) - length;
+                list.payload(Base::Network, offset, length, FIRST);
+                list.set_meta(MetaKey::Priority, FIRST);
+            }
+            Self::Notrack => list.notrack(),
+            Self::Counter => list.counter(),
             Self::ClampMaxSegmentSize { fields, map } => {
-                f.write_str("tcp option maxseg size set ")?;
-                write_fields(fields, family, f)?;
-                write!(f, " map @{map}")
+                load(fields, family, list);
+                list.lookup(map, FIRST, Some(FIRST));
+                list.set_max_segment_size(FIRST);
             }
-            Self::Masquerade { fully_random: false } => f.write_str("masquerade"),
-            Self::Masquerade { fully_random: true } => f.write_str("masquerade fully-random"),
-            Self::Jump(chain) => write!(f, "jump {chain}"),
-            Self::Goto(chain) => write!(f, "goto {chain}"),
-            Self::Return => f.write_str("return"),
-            Self::Drop => f.write_str("drop"),
-            Self::Reject => f.write_str("reject"),
+            Self::Masquerade { fully_random } => list.masquerade(*fully_random),
+            Self::Jump(chain) => list.verdict(Verdict::Jump(chain)),
+            Self::Goto(chain) => list.verdict(Verdict::Goto(chain)),
+            Self::Return => list.verdict(Verdict::Return),
+            Self::Drop => list.verdict(Verdict::Drop),
+            // ICMP_PORT_UNREACH, ICMPV6_PORT_UNREACH.
+            Self::Reject => list.reject(if family == Family::V4 { 3 } else { 4 }),
         }
     }
 }
@@ -346,22 +290,12 @@ impl CtState {
 }
 
 /// Loads fields into registers one after the other.
-fn loaded(fields: &[Field], family: Family) -> Vec<Expression> {
+fn load(fields: &[Field], family: Family, list: &mut List<'_, '_>) {
     let mut register = FIRST;
-    let load = |field: &Field| {
-        let load = field.load(family, register);
+    for field in fields {
+        field.load(family, register, list);
         register = register.after(field.length(family));
-        load
-    };
-    fields.iter().map(load).collect()
-}
-
-fn write_fields(fields: &[Field], family: Family, f: &mut impl fmt::Write) -> fmt::Result {
-    for (position, field) in fields.iter().enumerate() {
-        let separator = if position == 0 { "" } else { " . " };
-        write!(f, "{separator}{}", field.name(family))?;
     }
-    Ok(())
 }
 
 fn octets(ip: IpAddr) -> Vec<u8> {
@@ -371,96 +305,35 @@ fn octets(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-fn encapsulates_by_gue(port: u16, family: Family) -> Vec<Expression> {
-    vec![
-        Field::L4Proto.load(family, FIRST),
-        equal(vec![IPPROTO_UDP]),
-        Field::ThDport.load(family, FIRST),
-        equal(port.to_be_bytes().to_vec()),
-        Expression::Payload { base: Base::Transport, offset: 8, length: 2, to: FIRST },
-        equal(vec![GUE_PLAIN, encapsulation(family).0]),
-    ]
+fn is_protocol(number: u8, family: Family, list: &mut List<'_, '_>) {
+    Field::L4Proto.load(family, FIRST, list);
+    equal(&[number], list);
 }
 
-fn tcp_syn(family: Family) -> Vec<Expression> {
-    const SYN: u8 = 0x02;
-    vec![
-        Field::L4Proto.load(family, FIRST),
-        equal(vec![6]),
-        Expression::Payload { base: Base::Transport, offset: 13, length: 1, to: FIRST },
-        Expression::Bitwise { register: FIRST, mask: vec![SYN], xor: vec![0] },
-        Expression::Compare { register: FIRST, how: Comparison::NotEqual, value: vec![0] },
-    ]
-}
-
-fn echo_request(family: Family) -> Vec<Expression> {
-    let (protocol, echo_request) = match family {
-        Family::V4 => (1, 8),
-        Family::V6 => (58, 128),
-    };
-    vec![
-        Field::L4Proto.load(family, FIRST),
-        equal(vec![protocol]),
-        Expression::Payload { base: Base::Transport, offset: 0, length: 1, to: FIRST },
-        equal(vec![echo_request]),
-    ]
-}
-
-fn set_daddr(ip: IpAddr, family: Family) -> Vec<Expression> {
-    let (offset, length) = (daddr_offset(family), Field::Daddr.length(family));
-    let checksum = match family {
-        Family::V4 => HeaderChecksum::At(10),
-        Family::V6 => HeaderChecksum::None,
-    };
-    vec![
-        Expression::Immediate { value: octets(ip), to: FIRST },
-        Expression::SetNetworkHeader { offset, length, checksum, from: FIRST },
-    ]
-}
-
-fn set_priority_to_daddr(family: Family) -> Vec<Expression> {
-    let (base, length) = (Base::Network, Field::Priority.length(family));
-    let offset = daddr_offset(family) + Field::Daddr.length(family) - length;
-    vec![
-        Expression::Payload { base, offset, length, to: FIRST },
-        Expression::SetMeta { key: MetaKey::Priority, from: FIRST },
-    ]
-}
-
-fn source(net: IpNet, how: Comparison) -> Vec<Expression> {
-    let (family, address, mask) = match net.trunc() {
-        IpNet::V4(net) => (Family::V4, net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
-        IpNet::V6(net) => (Family::V6, net.addr().octets().to_vec(), net.netmask().octets().to_vec()),
-    };
-    let mut expressions = vec![Field::Saddr.load(family, FIRST)];
-    if net.prefix_len() < net.max_prefix_len() {
-        let xor = vec![0; mask.len()];
-        expressions.push(Expression::Bitwise { register: FIRST, mask, xor });
-    }
-    expressions.push(Expression::Compare { register: FIRST, how, value: address });
-    expressions
-}
-
-fn write_net(net: IpNet, f: &mut impl fmt::Write) -> fmt::Result {
+fn source(net: IpNet, how: Comparison, list: &mut List<'_, '_>) {
     let net = net.trunc();
-    if net.prefix_len() < net.max_prefix_len() { write!(f, "{net}") } else { write!(f, "{}", net.addr()) }
+    let family = Family::from(net.addr());
+    Field::Saddr.load(family, FIRST, list);
+    if net.prefix_len() < net.max_prefix_len() {
+        let mask = octets(net.netmask());
+        list.bitwise(FIRST, &mask, &vec![0; mask.len()]);
+    }
+    list.compare(FIRST, how, &octets(net.addr()));
 }
 
-fn equal(value: Vec<u8>) -> Expression {
-    Expression::Compare { register: FIRST, how: Comparison::Equal, value }
+fn equal(value: &[u8], list: &mut List<'_, '_>) {
+    list.compare(FIRST, Comparison::Equal, value);
 }
 
 /// Marks are compared and changed in host order.
-fn masked(mask: u32, xor: u32) -> Expression {
-    Expression::Bitwise { register: FIRST, mask: mask.to_ne_bytes().into(), xor: xor.to_ne_bytes().into() }
+fn mask(mask: u32, xor: u32, list: &mut List<'_, '_>) {
+    list.bitwise(FIRST, &mask.to_ne_bytes(), &xor.to_ne_bytes());
 }
 
-fn change_mark(mask: u32, xor: u32) -> Vec<Expression> {
-    vec![
-        Expression::Meta { key: MetaKey::Mark, to: FIRST },
-        masked(mask, xor),
-        Expression::SetMeta { key: MetaKey::Mark, from: FIRST },
-    ]
+fn change_mark(keep: u32, xor: u32, list: &mut List<'_, '_>) {
+    list.meta(MetaKey::Mark, FIRST);
+    mask(keep, xor, list);
+    list.set_meta(MetaKey::Mark, FIRST);
 }
 
 #[cfg(test)]

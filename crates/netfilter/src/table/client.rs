@@ -1,19 +1,18 @@
-//! The kernel client.
+//! Our tables in the real kernel.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use ipvs::Family;
-use netlink::{Errno, KernelError, OperationError, Protocol, Socket};
+use netlink::{Errno, KernelError, OperationError, Socket};
 
 use super::{
-    installation::{Shapes, Task, known_elements, look},
+    installation::{CurrentTable, Shapes, Task},
     intervals,
-    netfilter::{Error, Netfilter, Observed},
-    observed::ObservedTable,
+    observed::{ObservedTable, known_elements},
     probe,
     transaction::Transaction,
 };
-use crate::{Element, Feature, Operation, Policy, Ruleset, nft::kernel};
+use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::message};
 
 /// How often a read, or a transaction that builds on one, is tried if others change nf_tables meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -33,23 +32,20 @@ pub struct KernelNetfilter {
 impl KernelNetfilter {
     /// Opens a netlink socket and probes what the kernel supports. Nothing is changed.
     pub fn open(policy: &Policy) -> Result<Self, Error> {
-        let mut socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
+        let mut socket = super::open_socket()?;
         let mut missing = BTreeMap::new();
         for family in Family::BOTH {
             let lacks = probe::missing_features(&mut socket, family)
-                .map_err(|source| Error::new("find out what nf_tables is capable of", source))?;
+                .map_err(|source| Error::new("probe what nf_tables supports", source))?;
             missing.insert(family, lacks);
         }
         Ok(Self::with(socket, policy, missing))
     }
 
-    /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is what the
-    /// kernel is known to lack, as of [`KernelNetfilter::missing_features`].
+    /// Opens a netlink socket for reading alone: nothing is probed, which would load modules. `missing` is
+    /// what the kernel is known to lack, as of [`KernelNetfilter::missing_features`].
     pub fn open_unprobed(policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Result<Self, Error> {
-        let socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
-        Ok(Self::with(socket, policy, missing))
+        Ok(Self::with(super::open_socket()?, policy, missing))
     }
 
     fn with(socket: Socket, policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Self {
@@ -60,8 +56,8 @@ impl KernelNetfilter {
     }
 
     /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
-    /// the table fails. Without interval sets the table has no `allowed-sources`: nobody reaches a restricted
-    /// address, and adding an allowed source fails.
+    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
+    /// restricted address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
     }
@@ -84,9 +80,9 @@ impl KernelNetfilter {
             }
             let stages = shapes.with(has_direct_return);
             let elements = known_elements(&mut self.socket, family, &table, |_| true)?;
-            if stages.installed.is_in(&table) && !elements.strange {
+            if stages.installed.is_in(&table) && !elements.has_foreign {
                 observed.installed.insert(family);
-            } else if stages.prepared.is_in(&table) && !elements.strange {
+            } else if stages.prepared.is_in(&table) && !elements.has_foreign {
                 observed.prepared.insert(family);
             }
             observed.elements.extend(elements.ours.into_iter().flatten());
@@ -103,19 +99,19 @@ impl KernelNetfilter {
         let generation = if tasks.is_empty() || whatever_others_do {
             None
         } else {
-            Some(kernel::generation(&mut self.socket).map_err(not_read)?)
+            Some(message::generation(&mut self.socket).map_err(not_read)?)
         };
         let mut transaction = Transaction::default();
         let mut operations = Cow::Borrowed(operations);
         for task in tasks {
             let Some(shapes) = self.shapes.get(&task.family) else { continue };
-            let there = look(&mut self.socket, shapes, &task).map_err(not_read)?;
+            let current = CurrentTable::read(&mut self.socket, shapes, &task).map_err(not_read)?;
             if let Some(table) = task.table {
-                let direct_return = task.direct_return.unwrap_or(there.has_direct_return(task.family));
-                shapes.with(direct_return).install(table, &mut transaction, &there);
+                let direct_return = task.direct_return.unwrap_or(current.has_direct_return(task.family));
+                shapes.with(direct_return).install(table, &mut transaction, &current);
             }
             if task.deletes_intervals {
-                let there = there.elements.ours.into_iter().flatten().collect();
+                let there = current.elements.ours.into_iter().flatten().collect();
                 operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
             }
         }
@@ -128,7 +124,7 @@ fn not_read(source: netlink::Error) -> Error {
     Error::new("read our nf_tables table", source)
 }
 
-/// Sends the transaction, and says of which request a failure was.
+/// Sends the transaction. The error of a refused one names the request that failed.
 pub(super) fn commit(
     socket: &mut Socket,
     transaction: &Transaction<'_>,
@@ -149,13 +145,13 @@ pub(super) fn commit(
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
         let cannot = |source| Error::new("read our nf_tables tables", source);
-        let before = kernel::generation(&mut self.socket).map_err(cannot)?;
+        let before = message::generation(&mut self.socket).map_err(cannot)?;
         let observed = self.read();
-        if kernel::generation(&mut self.socket).map_err(cannot)? == before {
+        if message::generation(&mut self.socket).map_err(cannot)? == before {
             return observed.map_err(cannot);
         }
-        // Somebody keeps changing nf_tables, mostly their own table. That must not keep us from reading ours:
-        // if ours is changed, a notification says so and we read it again.
+        // Other programs keep changing nf_tables, mostly their own tables. That must not keep us from reading
+        // ours: if ours is changed, a notification says so and it is read again.
         self.read().map_err(cannot)
     }
 
@@ -166,8 +162,8 @@ impl Netfilter for KernelNetfilter {
                 outcome => return outcome,
             }
         }
-        // Somebody commits all the time, but hardly to our table: the monitor would report it. What we write is
-        // still right, or the kernel refuses it.
+        // Other programs commit all the time, but hardly to our table: the monitor would report it. What we
+        // write is still right, or the kernel refuses it.
         self.write(operations, true)
     }
 }
@@ -202,7 +198,7 @@ fn is_stale(error: &Error) -> bool {
 }
 
 /// Combines neighbouring changes of the same kind to the same set into one request.
-pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
+fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
     let kind = |operation: &Operation| match operation {
         Operation::PrepareTable(_)
         | Operation::InstallTable(_)
@@ -224,6 +220,23 @@ pub(super) fn change_elements(transaction: &mut Transaction<'_>, operations: &[O
             Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
             _ => {}
         }
+    }
+}
+
+/// What goes over the wire. No part of the public API: it is for the tests, benches and fuzzers of the
+/// workspace.
+#[cfg(feature = "wire")]
+pub mod wire {
+    use netlink::Batch;
+
+    use super::{Operation, Transaction, change_elements};
+
+    /// Encodes the transaction that [`apply`](crate::Netfilter::apply) sends for operations on elements.
+    /// Intervals that are deleted must exist.
+    pub fn encode(operations: &[Operation]) -> Batch {
+        let mut transaction = Transaction::default();
+        change_elements(&mut transaction, operations);
+        transaction.encode(None)
     }
 }
 

@@ -1,14 +1,14 @@
-//! Making a table: what is to be made, and what is there already.
+//! How a table is made, from what the kernel has already.
 
 use ipvs::Family;
 use netlink::Socket;
 
 use super::{
     intervals,
-    observed::{self, Elements, ObservedTable},
+    observed::{Elements, ObservedTable, known_elements},
     transaction::Transaction,
 };
-use crate::{Element, Operation, Policy, Ruleset, nft::set::Set};
+use crate::{Element, Operation, Policy, Ruleset};
 
 /// Our table of one family in each of its shapes.
 #[derive(Debug)]
@@ -51,11 +51,16 @@ pub(super) struct Stages {
 
 impl Stages {
     /// Adds what makes the table.
-    pub(super) fn install<'a>(&'a self, table: Table, transaction: &mut Transaction<'a>, there: &There) {
-        let takes_flows = there.table.as_ref().is_some_and(|table| self.installed.takes_flows(table));
+    pub(super) fn install<'a>(
+        &'a self,
+        table: Table,
+        transaction: &mut Transaction<'a>,
+        current: &CurrentTable,
+    ) {
+        let takes_flows = current.table.as_ref().is_some_and(ObservedTable::takes_flows);
         let only_prepares = table == Table::Prepared && !takes_flows;
         let wanted = if only_prepares { &self.prepared } else { &self.installed };
-        wanted.install(transaction, there.table.as_ref(), &there.elements);
+        wanted.install(transaction, current.table.as_ref(), &current.elements);
     }
 }
 
@@ -99,46 +104,30 @@ impl Task {
     }
 }
 
-/// What the table of one family holds now, as far as a task depends on it.
-pub(super) struct There {
+/// What the kernel has of the table of one family, as far as a task depends on it.
+pub(super) struct CurrentTable {
     pub(super) table: Option<ObservedTable>,
     pub(super) elements: Elements,
 }
 
-impl There {
+impl CurrentTable {
+    pub(super) fn read(socket: &mut Socket, shapes: &Shapes, task: &Task) -> Result<Self, netlink::Error> {
+        let table = ObservedTable::read(socket, task.family, shapes.chain_names())?;
+        let is_prepared = |table| [false, true].iter().any(|with| shapes.with(*with).prepared.is_in(table));
+        let is_prepared = table.as_ref().is_some_and(is_prepared);
+        let elements = match &table {
+            // Its sets stay as they are.
+            Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
+            Some(table) => {
+                known_elements(socket, task.family, table, |set| task.table.is_some() || set.intervals)?
+            }
+            None => Elements::default(),
+        };
+        Ok(Self { table, elements })
+    }
+
     /// Whether the table has direct return.
     pub(super) fn has_direct_return(&self, family: Family) -> bool {
         self.table.as_ref().is_some_and(|table| Ruleset::has_direct_return(family, table))
     }
-}
-
-pub(super) fn look(socket: &mut Socket, shapes: &Shapes, task: &Task) -> Result<There, netlink::Error> {
-    let table = ObservedTable::read(socket, task.family, shapes.chain_names())?;
-    let is_prepared = |table| [false, true].iter().any(|with| shapes.with(*with).prepared.is_in(table));
-    let is_prepared = table.as_ref().is_some_and(is_prepared);
-    let elements = match &table {
-        // Its sets stay as they are.
-        Some(_) if is_prepared && !task.deletes_intervals => Elements::default(),
-        Some(table) => {
-            known_elements(socket, task.family, table, |set| task.table.is_some() || set.intervals)?
-        }
-        None => Elements::default(),
-    };
-    Ok(There { table, elements })
-}
-
-/// The elements of interest, set by set, in the sets that have our names and types.
-pub(super) fn known_elements(
-    socket: &mut Socket,
-    family: Family,
-    table: &ObservedTable,
-    of_interest: impl Fn(&Set) -> bool,
-) -> Result<Elements, netlink::Error> {
-    let mut elements = Elements::default();
-    for set in Ruleset::known_sets().filter(|set| of_interest(set)) {
-        if table.sets.iter().any(|observed| set.is(family, observed)) {
-            observed::read_elements(socket, family, set.name, &mut elements)?;
-        }
-    }
-    Ok(elements)
 }

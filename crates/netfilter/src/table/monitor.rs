@@ -1,4 +1,4 @@
-//! Noticing that somebody else changed nf_tables.
+//! Notifications of changes of nf_tables by other programs.
 
 use ipvs::Family;
 use netlink::{Notification, Notifications, Protocol, attributes};
@@ -28,7 +28,7 @@ const RULES: [Message; 6] = [
     Message::DelRule,
 ];
 
-/// What somebody else has changed.
+/// What other programs have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Something in one of our tables, or the whole of it.
@@ -99,7 +99,8 @@ impl Monitor {
         Ok(Self { notifications, own_port })
     }
 
-    /// Waits until somebody else has changed something since the last call. Safe to cancel: nothing is lost.
+    /// Waits until another program has changed something since the last call. Safe to cancel: nothing is
+    /// lost.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
         let mut changed = Changed::default();
         while !changed.anything() {

@@ -1,22 +1,22 @@
-//! Reading our table back.
+//! Reading our tables back.
+
+use std::iter;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Reply, Socket};
+use netlink::{Batch, Errno, Error, Protocol, Reply, Socket};
 
-use super::key;
 use crate::{
-    Element,
+    Element, ElementSet,
+    element::KNOWN_SETS,
     nft::{
-        TABLE,
-        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
-        chain,
+        TABLE, chain,
         chain::ObservedChain,
-        kernel,
-        message::{self, Message},
+        element,
+        message::{self, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
         rule,
         rule::ObservedRule,
         set,
-        set::ObservedSet,
+        set::{ObservedSet, Set},
     },
 };
 
@@ -31,11 +31,11 @@ pub(crate) struct ObservedTable {
 }
 
 impl ObservedTable {
-    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that it
-    /// was deleted meanwhile.
+    /// Reads the table, which should have chains of these names; `None` if there is none. ENOENT means that
+    /// it was deleted meanwhile.
     ///
-    /// This takes as long as our table is large, however many chains others have and however often they commit.
-    /// Only where somebody has put something into our table are the chains of all tables listed.
+    /// This takes as long as our table is large, however many chains others have and however often they
+    /// commit. The chains of all tables are listed only if another program has put something into ours.
     pub(crate) fn read(
         socket: &mut Socket,
         family: Family,
@@ -51,10 +51,15 @@ impl ObservedTable {
         let sets = dump_ours(socket, set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
         if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = kernel::dump(socket, chain::list(family), chain::decode)?;
+            chains = message::dump(socket, chain::list(family), chain::decode)?;
         }
         let rules = dump_ours(socket, rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
+    }
+
+    /// Whether it takes flows from the destination NAT of others, even if another version of ours made it.
+    pub(crate) fn takes_flows(&self) -> bool {
+        self.rules.iter().any(|rule| rule.keeps_destination)
     }
 }
 
@@ -103,27 +108,34 @@ pub(super) fn named_chains(
 pub(crate) struct Elements {
     /// Set by set.
     pub(crate) ours: Vec<Vec<Element>>,
-    /// Whether somebody else has put something there that cannot be ours, but can match packets: a range of
+    /// Whether another program has put something there that cannot be ours, but can match packets: a range of
     /// ports, another protocol.
-    pub(crate) strange: bool,
+    pub(crate) has_foreign: bool,
 }
 
-/// Reads the elements of a set and adds them to `elements`, as [`dump_ours`] does it.
-pub(crate) fn read_elements(
+/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`]
+/// does it.
+pub(super) fn known_elements(
     socket: &mut Socket,
     family: Family,
-    set: &str,
-    elements: &mut Elements,
-) -> Result<(), Error> {
-    let mut ours = Vec::new();
-    socket.dump_once(&mut set::list_elements(family, set), |reply| {
-        set::decode_elements(reply, |raw| match key::element(set, family, raw) {
-            Some(element) => ours.push(element),
-            None => elements.strange = true,
-        })
-    })?;
-    elements.ours.push(ours);
-    Ok(())
+    table: &ObservedTable,
+    of_interest: impl Fn(&Set) -> bool,
+) -> Result<Elements, Error> {
+    let mut elements = Elements::default();
+    for known in KNOWN_SETS.iter().filter(|known| of_interest(&known.set)) {
+        if !table.sets.iter().any(|observed| known.set.is(family, observed)) {
+            continue;
+        }
+        let mut ours = Vec::new();
+        socket.dump_once(&mut element::list(family, known.set.name), |reply| {
+            element::decode(reply, |raw| match known.read(family, raw) {
+                Some(element) => ours.push(element),
+                None => elements.has_foreign = true,
+            })
+        })?;
+        elements.ours.push(ours);
+    }
+    Ok(elements)
 }
 
 /// Lists what our table alone has, once.
@@ -138,6 +150,29 @@ fn dump_ours<T>(
 ) -> Result<Vec<T>, Error> {
     let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
     Ok(found.into_iter().flatten().collect())
+}
+
+/// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are
+/// recognised as ours; none where the kernel has no nf_tables.
+pub fn elements() -> Result<ElementSet, crate::Error> {
+    read_elements().map_err(|source| crate::Error::new("read the elements of our nf_tables tables", source))
+}
+
+fn read_elements() -> Result<ElementSet, Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)?;
+    match message::generation(&mut socket) {
+        // The kernel has no handler for the message (`nfnetlink_rcv_msg`).
+        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(ElementSet::default()),
+        generation => generation?,
+    };
+    let mut found = ElementSet::default();
+    for family in Family::BOTH {
+        if let Some(table) = ObservedTable::read(&mut socket, family, iter::empty())? {
+            let elements = known_elements(&mut socket, family, &table, |_| true)?;
+            found.extend(elements.ours.into_iter().flatten());
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -174,10 +209,10 @@ mod tests {
         let _ = rule::decode(&reply);
         let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
-        let _ = set::decode_elements(&reply, |raw| {
-            for set in crate::Ruleset::known_sets() {
-                key::element(set.name, Family::V4, raw);
-                key::element(set.name, Family::V6, raw);
+        let _ = element::decode(&reply, |raw| {
+            for known in KNOWN_SETS {
+                known.read(Family::V4, raw);
+                known.read(Family::V6, raw);
             }
         });
     }

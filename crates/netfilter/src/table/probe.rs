@@ -10,7 +10,7 @@ use crate::{
     Element, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
-        kernel,
+        message::{self},
         rule::Rule,
         statement::{CtState, Statement},
     },
@@ -26,7 +26,7 @@ pub enum Feature {
     /// nf_tables itself, with tables of the family.
     Tables,
     /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`, and
-    /// nobody reaches a restricted address.
+    /// no client reaches a restricted address.
     IntervalSets,
     /// Chains of type nat.
     NatChains,
@@ -67,8 +67,8 @@ impl fmt::Display for Feature {
 /// The features that the kernel lacks for a table of `family`. They are found by a rehearsal: nothing is
 /// changed, but available modules are loaded.
 pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
-    // Without nf_tables nobody in the kernel takes the message (`nfnetlink_rcv_msg`).
-    match kernel::generation(socket) {
+    // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
+    match message::generation(socket) {
         Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(vec![Feature::Tables]),
         generation => generation?,
     };

@@ -2,7 +2,6 @@
 
 mod chains;
 mod direct_return;
-mod sets;
 
 use std::fmt;
 
@@ -11,22 +10,22 @@ use ipvs::Family;
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::chains::KEEPS_DESTINATION;
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
-pub(super) use self::direct_return::{RECEIVED, SENT};
-use self::sets::SETS;
+pub(super) use self::direct_return::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
 use super::{
     observed::{Elements, ObservedTable},
     transaction::{Request, Transaction},
 };
 use crate::{
     Element, Policy,
+    element::KNOWN_SETS,
     nft::{TABLE, chain::Chain, family_name, rule::Rule, set::Set},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
 /// Services: what changes with them is in the sets.
 ///
-/// `Display` prints it, without elements, exactly as `nft --numeric-priority list ruleset` does (except that nft 1.0.6
-/// prints the test of mark bit 31 as a prefix).
+/// `Display` prints it, without elements, exactly as `nft --numeric-priority list ruleset` does (except that
+/// nft 1.0.6 prints the test of mark bit 31 as a prefix).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: Family,
@@ -37,13 +36,15 @@ pub struct Ruleset {
 impl Ruleset {
     /// The table that does what `policy` says.
     pub fn new(policy: &Policy, family: Family) -> Self {
-        Self { family, sets: SETS.iter().collect(), chains: chains::chains(policy, family) }
+        let usual = KNOWN_SETS.iter().filter(|known| !known.is_of_direct_return);
+        let sets = usual.map(|known| &known.set).collect();
+        Self { family, sets, chains: chains::chains(policy, family) }
     }
 
     /// The table with what direct return needs besides.
     pub fn with_direct_return(policy: &Policy, family: Family) -> Self {
         let mut ruleset = Self::new(policy, family);
-        ruleset.sets.extend(direct_return::sets());
+        ruleset.sets = Self::known_sets().collect();
         direct_return::extend(&mut ruleset.chains, policy, family);
         ruleset
     }
@@ -67,15 +68,6 @@ impl Ruleset {
         prepared
     }
 
-    /// Whether the kernel's table takes flows from others, be it one of another version.
-    pub(crate) fn takes_flows(&self, table: &ObservedTable) -> bool {
-        let mut rules = self.chains.iter().flat_map(|chain| &chain.rules);
-        rules.any(|rule| {
-            rule.about == KEEPS_DESTINATION
-                && table.rules.iter().any(|observed| rule.has_the_purpose_of(observed))
-        })
-    }
-
     /// The names of its chains.
     pub(crate) fn chain_names(&self) -> impl Iterator<Item = &'static str> {
         self.chains.iter().map(|chain| chain.name)
@@ -83,7 +75,7 @@ impl Ruleset {
 
     /// Every set that the table can have.
     pub(crate) fn known_sets() -> impl Iterator<Item = &'static Set> {
-        SETS.iter().chain(direct_return::sets())
+        KNOWN_SETS.iter().map(|known| &known.set)
     }
 
     /// Whether the kernel's table is exactly this one, elements aside.
@@ -96,8 +88,8 @@ impl Ruleset {
 
     /// Whether the kernel's table has any of the sets that only direct return needs.
     pub(crate) fn has_direct_return(family: Family, table: &ObservedTable) -> bool {
-        let mut sets = direct_return::sets().iter();
-        sets.any(|set| table.sets.iter().any(|observed| set.is(family, observed)))
+        let mut added = KNOWN_SETS.iter().filter(|known| known.is_of_direct_return);
+        added.any(|known| table.sets.iter().any(|observed| known.set.is(family, observed)))
     }
 
     /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
@@ -111,8 +103,8 @@ impl Ruleset {
         elements: &Elements,
     ) {
         match table {
-            Some(table) if self.is_in(table) && !elements.strange => {}
-            Some(table) if self.all_sets_are_ours(table) && !elements.strange => {
+            Some(table) if self.is_in(table) && !elements.has_foreign => {}
+            Some(table) if self.all_sets_are_ours(table) && !elements.has_foreign => {
                 self.repair(transaction, table);
             }
             _ => {
@@ -154,8 +146,9 @@ impl Ruleset {
         table.sets.iter().any(|observed| set.is(self.family, observed))
     }
 
-    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are fixed at its
-    /// creation, so a chain that differs is deleted first. Packets see either the old rules or the new ones.
+    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are
+    /// fixed at its creation, so a chain that differs is deleted first. Packets see either the old rules or
+    /// the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
         transaction.push(Request::FlushRules(self.family));
         for observed in &table.chains {

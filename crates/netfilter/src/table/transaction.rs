@@ -5,17 +5,15 @@ use std::fmt;
 use ipvs::Family;
 use netlink::Batch;
 
-use super::{intervals, key};
+use super::intervals;
 use crate::{
     Element,
     nft::{
-        TABLE,
-        attribute::{NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
-        chain,
+        TABLE, chain,
         chain::Chain,
+        element::{self, Key},
         family_name,
-        key::Key,
-        message::{self, CREATE, Message},
+        message::{self, CREATE, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
         rule,
         rule::Rule,
         set,
@@ -157,7 +155,7 @@ impl Request<'_> {
 
 fn encode_elements(batch: &mut Batch, message: Message, flags: u16, elements: &[Element]) {
     if let Some(first) = elements.first() {
-        set::elements(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
+        element::change(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
     }
 }
 
@@ -197,7 +195,7 @@ fn write_elements(f: &mut fmt::Formatter<'_>, verb: &str, elements: &[Element]) 
     write!(f, "{verb} element {} {TABLE} {} {{ ", family_name(first.family()), first.set())?;
     for (position, element) in elements.iter().take(ELEMENTS_SHOWN).enumerate() {
         f.write_str(if position == 0 { "" } else { ", " })?;
-        key::write(element, f)?;
+        write!(f, "{}", Key::from(element))?;
     }
     match elements.len().saturating_sub(ELEMENTS_SHOWN) {
         0 => f.write_str(" }"),

@@ -128,7 +128,8 @@ fn flows_answered_by_no_real_server_go_and_similar_ones_stay() {
         entry("udp", "192.0.2.8:4000", VIP, GONE, "10.244.1.1:61000"),
         // The pod itself.
         entry("udp", "10.244.1.2:4000", VIP, GONE, "10.244.1.1:61001"),
-        // Another port of a real server that serves; and nobody: never translated, the address itself answers.
+        // Another port of a real server that serves; and nobody: never translated, the address itself
+        // answers.
         udp("192.0.2.9:2", VIP, "10.244.2.2:8054"),
         udp("192.0.2.9:3", VIP, VIP),
     ];

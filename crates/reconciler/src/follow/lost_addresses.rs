@@ -23,8 +23,8 @@ impl LostAddresses {
         Self { grace, current: None, lost: BTreeMap::new() }
     }
 
-    /// Stores which addresses the node has now, and returns those that were added since the last call. The first
-    /// call returns none.
+    /// Stores which addresses the node has now, and returns those that were added since the last call. The
+    /// first call returns none.
     pub(crate) fn update(&mut self, current: &BTreeSet<IpAddr>, now: Instant) -> BTreeSet<IpAddr> {
         let before = self.current.replace(current.clone());
         self.lost.retain(|ip, _| !current.contains(ip));

@@ -36,8 +36,8 @@ impl SchedulerProbes {
         Change::MissingSchedulers(self.missing.clone())
     }
 
-    /// Probes the schedulers that a plan asks for and that were not probed before: a Service must not be without
-    /// virtual servers because of a scheduler. The `default` one was probed at the start.
+    /// Probes the schedulers that a plan asks for and that were not probed before: a Service must not be
+    /// without virtual servers because of a scheduler. The `default` one was probed at the start.
     pub(crate) fn probe_new(
         &mut self,
         plan: &Plan,
@@ -73,7 +73,7 @@ impl SchedulerProbes {
             }
             Ok(SchedulerSupport::NotLoaded) => {
                 warn!(
-                    "{scheduler} is not loaded, and to load it on demand can hang IPVS: Services that ask for it get \
+                    "{scheduler} is not loaded, and loading it on demand can hang IPVS: Services that ask for it get \
                      {default}. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs resync tries again"
                 );
                 result.changed |= self.mark_unusable(scheduler, Absence::NotLoaded);
@@ -102,8 +102,8 @@ impl SchedulerProbes {
         }
     }
 
-    /// Records which schedulers the kernel refused in a plan, and returns whether any of them was thought usable. It
-    /// had them before, or they could not be probed.
+    /// Records which schedulers the kernel refused in a plan, and returns whether any of them was thought
+    /// usable. It had them before, or they could not be probed.
     pub(crate) fn record_refused(&mut self, refused: &BTreeSet<Scheduler>, default: Scheduler) -> bool {
         let others = refused.iter().filter(|it| **it != default);
         others.fold(false, |changed, it| changed | self.mark_unusable(*it, Absence::Lacking))
@@ -124,11 +124,11 @@ pub(crate) fn assigned_scheduler(command: &Command) -> Option<Scheduler> {
     }
 }
 
-/// Leaves at most `left` changes of schedulers in the plan, subtracts them from `left`, and returns the virtual servers whose
-/// change is deferred: they keep their scheduler for now. Nothing else is deferred.
+/// Leaves at most `left` changes of schedulers in the plan, subtracts them from `left`, and returns the
+/// virtual servers whose change is deferred: they keep their scheduler for now. Nothing else is deferred.
 ///
-/// A scheduler that no virtual server has yet is given to a single one first. The kernel may lack the module, and
-/// would request it again for each virtual server.
+/// A scheduler that no virtual server has yet is given to a single one first. The kernel may lack the module,
+/// and would request it again for each virtual server.
 pub(crate) fn defer_changes(plan: &mut Plan, image: &Observed, left: &mut usize) -> BTreeSet<ServiceAddress> {
     let mut deferred = BTreeSet::new();
     let most = *left;

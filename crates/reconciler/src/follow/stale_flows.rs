@@ -1,8 +1,9 @@
 //! Stale UDP flows: conntrack would go on sending them to where a sync has just stopped sending them.
 //!
-//! They follow from the operations that were carried out: a change without UDP costs nothing. Whether such flows
-//! exist is not known here: deleting them means reading conntrack's table. A flow that is still right is left alone: its next packet would make a new entry, to the same
-//! real server, but where it is masqueraded an answer that is under way would not find its way back.
+//! They follow from the operations that were carried out: a change without UDP costs nothing. Whether such
+//! flows exist is not known here: deleting them means reading conntrack's table. A flow that is still right
+//! is left alone: its next packet would make a new entry, to the same real server, but an answer to a
+//! masqueraded flow that is under way would be lost.
 
 use std::{collections::BTreeSet, mem, net::IpAddr};
 
@@ -16,11 +17,11 @@ use watcher::{Observed, Operation, VirtualServerImage};
 pub(crate) struct Rerouted {
     /// Virtual servers that are new or gone, or lost a real server.
     addresses: BTreeSet<ServiceAddress>,
-    /// The addresses that became this node's: VIPs that were bound, and its own that came back. Before, their packets
-    /// went elsewhere.
+    /// The addresses that became this node's: VIPs that were bound, and its own that came back. Until then,
+    /// their packets went to other nodes.
     local_again: BTreeSet<IpAddr>,
-    /// The families whose table was installed. Before, flows may have begun that were not masqueraded, and while
-    /// another table has a rule for that, conntrack does not ask again (`nf_nat_inet_fn` in
+    /// The families whose table was installed. Until then, flows may have begun without masquerade, and while
+    /// another table has a rule for that, conntrack does not evaluate it again (`nf_nat_inet_fn` in
     /// net/netfilter/nf_nat_core.c).
     installed: BTreeSet<Family>,
 }
@@ -63,8 +64,8 @@ impl Rerouted {
         self.installed.extend(other.installed);
     }
 
-    /// Takes the flows to the recorded addresses, except those to real servers that the kernel has now. Without an
-    /// image of the kernel they wait for the next sync.
+    /// Takes the flows to the recorded addresses, except those to real servers that the kernel has now.
+    /// Without an image of the kernel they wait for the next sync.
     pub(crate) fn take_stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
         let Some(now) = now else { return StaleFlows::default() };
         let Self { mut addresses, local_again, installed } = mem::take(self);

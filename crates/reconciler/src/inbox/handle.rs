@@ -13,29 +13,15 @@ use watcher::Plan;
 use crate::{
     NodeUsage, SyncReport, SyncStatus, VirtualServerOwner,
     inbox::{Inbox, Pending},
+    writer::Writer,
 };
 
 /// A message to the writer thread.
-#[derive(Debug)]
 pub(crate) enum Input {
     /// The inbox is not empty.
     Pending,
-    /// Read everything, repair everything, and say what was done.
-    Resync(Sender<SyncReport>),
-    /// Report the status.
-    Status(Sender<SyncStatus>),
-    /// Read everything, and say what differs.
-    Compare(Sender<Result<Plan, Unanswered>>),
-    /// Say why a Service is served as it is.
-    Explain(ObjectName, Sender<Result<Explanation, Unanswered>>),
-    /// Say whose an address is.
-    ExplainAddress(IpAddr, Sender<Result<AddressExplanation, Unanswered>>),
-    /// Say what Services use of the node, once the first sync has ended.
-    NodeUsage(Sender<NodeUsage>),
-    /// Say which Service has each virtual server.
-    VirtualServerOwners(Sender<Vec<VirtualServerOwner>>),
-    /// Say whether the kernel has a scheduler.
-    ProbeScheduler(Scheduler, Sender<Result<SchedulerSupport, Unanswered>>),
+    /// A question, which the writer thread answers between two syncs.
+    Ask(Box<dyn FnOnce(&mut Writer) + Send>),
     /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
     Stop,
 }
@@ -51,7 +37,7 @@ pub enum Unanswered {
     /// The lists are not complete: nothing is known, and nothing is written either.
     #[error("Services and EndpointSlices are not listed yet")]
     NotListed,
-    /// The kernel could not be read, so there is nothing to compare with. The cause in words.
+    /// The kernel could not be read, so there is nothing to compare with. The cause as text.
     #[error("{0}")]
     Unread(String),
     /// The writer thread has ended.
@@ -74,7 +60,8 @@ impl Handle {
     }
 
     /// Sends a change from the API server or the directory. Only the last change of each object is kept, so
-    /// that pending changes take no more memory than there are objects. After the end of the writer thread it is lost.
+    /// that pending changes take no more memory than there are objects. After the end of the writer thread it
+    /// is lost.
     pub fn change(&self, change: Change) {
         self.post(|pending| pending.changes.push(change));
     }
@@ -84,53 +71,53 @@ impl Handle {
         self.post(|pending| pending.add_links(changed));
     }
 
-    /// Sends the kernel's notification that somebody else has changed our nf_tables tables, so that they are read
-    /// and repaired.
+    /// Sends the kernel's notification that another program has changed our nf_tables tables, so that they
+    /// are read and repaired.
     pub fn tables_changed(&self) {
         self.post(|pending| pending.tables = true);
     }
 
     /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
     pub fn resync(&self) -> Result<SyncReport, Stopped> {
-        self.ask(Input::Resync)
+        self.ask_later(Writer::resync)
     }
 
     /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done
     /// about it. Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
     pub fn compare(&self) -> Result<Plan, Unanswered> {
-        self.ask(Input::Compare)?
+        self.ask_later(Writer::compare)?
     }
 
     /// Why a Service is served on this node as it is. Blocks while a sync is running.
     pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
-        self.ask(|answer| Input::Explain(service, answer))?
+        self.ask(move |writer| writer.explain(&service))?
     }
 
     /// Whose an address is on this node, and what is done with it. Blocks while a sync is running.
     pub fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
-        self.ask(|answer| Input::ExplainAddress(ip, answer))?
+        self.ask(move |writer| writer.explain_address(ip))?
     }
 
-    /// How things stand. Blocks while a sync is running.
+    /// Whether the desired state is programmed, and what was done for it. Blocks while a sync is running.
     pub fn status(&self) -> Result<SyncStatus, Stopped> {
-        self.ask(Input::Status)
+        self.ask(Writer::status)
     }
 
     /// What Services use of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn node_usage(&self) -> Result<NodeUsage, Stopped> {
-        self.ask(Input::NodeUsage)
+        self.ask_later(Writer::node_usage)
     }
 
     /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync
     /// is running.
     pub fn virtual_server_owners(&self) -> Result<Vec<VirtualServerOwner>, Stopped> {
-        self.ask(Input::VirtualServerOwners)
+        self.ask(|writer| writer.virtual_server_owners())
     }
 
-    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is running, and while
-    /// the kernel loads a module.
+    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is
+    /// running, and while the kernel loads a module.
     pub fn probe_scheduler(&self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
-        self.ask(|answer| Input::ProbeScheduler(scheduler, answer))?
+        self.ask(move |writer| writer.probe_scheduler(scheduler))?
     }
 
     /// Stops the writer thread after the sync that is running.
@@ -138,7 +125,8 @@ impl Handle {
         self.send(Input::Stop)
     }
 
-    /// Puts something into the inbox, if it is still emptied.
+    /// Puts something into the inbox. After the end of the writer thread no message can be sent, and the
+    /// inbox stays empty.
     fn post(&self, put: impl FnOnce(&mut Pending)) {
         let mut pending = self.inbox.open();
         // Sent under the lock: inputs that are sent later come after the inbox.
@@ -148,9 +136,21 @@ impl Handle {
     }
 
     /// Asks, and waits for the answer.
-    fn ask<T>(&self, question: impl FnOnce(Sender<T>) -> Input) -> Result<T, Stopped> {
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Writer) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        // The caller may have gone.
+        self.ask_later(|writer, answer| drop(answer.send(question(writer))))
+    }
+
+    /// Asks what the writer may answer later, and waits for the answer.
+    fn ask_later<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Writer, Sender<T>) + Send + 'static,
+    ) -> Result<T, Stopped> {
         let (answer, answered) = channel();
-        self.send(question(answer))?;
+        self.send(Input::Ask(Box::new(|writer| question(writer, answer))))?;
         answered.recv().map_err(|_| Stopped)
     }
 

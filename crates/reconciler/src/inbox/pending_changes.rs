@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use service::{Change, ObjectName};
+use service::{Change, Event, Named, ObjectName};
 
 use crate::ObjectKind;
 
@@ -39,9 +39,7 @@ pub(crate) struct PendingChange {
 /// What a change is about, if the next one about the same replaces it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    Service(ObjectName),
-    Slice(ObjectName),
-    Peer(ObjectName),
+    Object(ObjectKind, ObjectName),
     /// The parts of a list that is being read.
     Parts(ObjectKind),
     /// One property of this node, or of what it knows.
@@ -65,9 +63,9 @@ impl PendingChanges {
     fn append(&mut self, mut pending: PendingChange) {
         let kind = pending.kind;
         let outdated: fn(&PendingChange, ObjectKind) -> bool = match pending.change {
-            Change::ReplaceServices(_) | Change::ReplaceSlices(_) | Change::ReplacePeers(_) => {
-                |earlier, kind| earlier.kind == kind
-            }
+            Change::Services(Event::Replace(_))
+            | Change::Slices(Event::Replace(_))
+            | Change::Peers(Event::Replace(_)) => |earlier, kind| earlier.kind == kind,
             Change::ForgetPeers => |earlier, kind| earlier.kind == kind || earlier.is_said_by_peers(),
             _ => |_, _| false,
         };
@@ -120,23 +118,18 @@ impl PendingChange {
         self.changes += 1;
         let distinct = &mut self.distinct;
         match (&mut self.change, later) {
-            (Change::InitApplyServices(parts), Change::InitApplyServices(part)) => {
-                add_part(parts, part, distinct, |service| service.name.clone());
-            }
-            (Change::InitApplySlices(parts), Change::InitApplySlices(part)) => {
-                add_part(parts, part, distinct, |slice| slice.name.clone());
-            }
-            (Change::InitApplyPeers(parts), Change::InitApplyPeers(part)) => {
-                add_part(parts, part, distinct, |peer| peer.name.clone());
-            }
-            // The delay of a change is measured from the one that has waited longest.
-            (Change::ApplySlice(earlier), Change::ApplySlice(mut later)) => {
-                later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
-                *earlier = later;
+            (Change::Services(earlier), Change::Services(later)) => replace_event(earlier, later, distinct),
+            (Change::Peers(earlier), Change::Peers(later)) => replace_event(earlier, later, distinct),
+            (Change::Slices(earlier), Change::Slices(mut later)) => {
+                // The delay of a change is measured from the one that has waited longest.
+                if let (Event::Apply(earlier), Event::Apply(later)) = (&*earlier, &mut later) {
+                    later.triggered_at = later.triggered_at.into_iter().chain(earlier.triggered_at).min();
+                }
+                replace_event(earlier, later, distinct);
             }
             // A Node that is gone, or lists no addresses, keeps those that it had.
-            (Change::ApplyNode(_), Change::DeleteNode) => {}
-            (Change::ApplyNode(earlier), Change::ApplyNode(mut later)) => {
+            (Change::Node(Some(_)), Change::Node(None)) => {}
+            (Change::Node(Some(earlier)), Change::Node(Some(mut later))) => {
                 if later.ips.is_empty() {
                     later.ips = mem::take(&mut earlier.ips);
                 }
@@ -152,17 +145,23 @@ impl PendingChange {
     }
 }
 
-/// Adds a part of a list. Where the list has begun anew, the earlier objects of the same names are dropped in time.
-fn add_part<T, N: Eq + Hash>(parts: &mut Vec<T>, part: Vec<T>, distinct: &mut usize, name: impl Fn(&T) -> N) {
-    /// So many are not worth a look.
+/// Replaces an event by a later one about the same object, or adds the next part of a list. Where the list has begun
+/// anew, the earlier objects of the same names are dropped in time.
+fn replace_event<T: Named>(earlier: &mut Event<T>, later: Event<T>, distinct: &mut usize) {
+    /// With fewer objects nothing is dropped.
     const FEW: usize = 1_000;
-    parts.extend(part);
-    if parts.len() > 2 * (*distinct).max(FEW) {
-        let mut names = FxHashSet::default();
-        parts.reverse();
-        parts.retain(|object| names.insert(name(object)));
-        parts.reverse();
-        *distinct = parts.len();
+    match (earlier, later) {
+        (Event::InitApply(parts), Event::InitApply(part)) => {
+            parts.extend(part);
+            if parts.len() > 2 * (*distinct).max(FEW) {
+                let mut names = FxHashSet::default();
+                parts.reverse();
+                parts.retain(|object| names.insert(object.object_name()));
+                parts.reverse();
+                *distinct = parts.len();
+            }
+        }
+        (earlier, later) => *earlier = later,
     }
 }
 
@@ -170,24 +169,11 @@ impl Key {
     /// The key of a change; `None` if it is about all objects of a kind.
     fn from_change(change: &Change) -> Option<Self> {
         match change {
-            Change::ApplyService(service) => Some(Self::Service(service.name.clone())),
-            Change::DeleteService(name) => Some(Self::Service(name.clone())),
-            Change::ApplySlice(slice) => Some(Self::Slice(slice.name.clone())),
-            Change::DeleteSlice(name) => Some(Self::Slice(name.clone())),
-            Change::ApplyPeer(peer) => Some(Self::Peer(ObjectName::new("", &*peer.name))),
-            Change::DeletePeer(name) => Some(Self::Peer(name.clone())),
-            Change::InitApplyServices(_) | Change::InitApplySlices(_) | Change::InitApplyPeers(_) => {
-                Some(Self::Parts(ObjectKind::from_change(change).0))
-            }
-            Change::ReplaceServices(_)
-            | Change::InitDoneServices(_)
-            | Change::ReplaceSlices(_)
-            | Change::InitDoneSlices(_)
-            | Change::ReplacePeers(_)
-            | Change::InitDonePeers(_)
-            | Change::ForgetPeers => None,
-            Change::ApplyNode(_) => Some(Self::OfNode(mem::discriminant(&Change::DeleteNode))),
-            Change::DeleteNode
+            Change::Services(event) => Self::from_event(ObjectKind::Services, event),
+            Change::Slices(event) => Self::from_event(ObjectKind::EndpointSlices, event),
+            Change::Peers(event) => Self::from_event(ObjectKind::Peers, event),
+            Change::ForgetPeers => None,
+            Change::Node(_)
             | Change::NodeAddresses { .. }
             | Change::UnpackingPeers(_)
             | Change::TunnelledBefore(_)
@@ -201,13 +187,19 @@ impl Key {
         }
     }
 
+    fn from_event<T: Named>(kind: ObjectKind, event: &Event<T>) -> Option<Self> {
+        match event {
+            Event::Apply(object) => Some(Self::Object(kind, object.object_name())),
+            Event::Delete(name) => Some(Self::Object(kind, name.clone())),
+            Event::InitApply(_) => Some(Self::Parts(kind)),
+            Event::Replace(_) | Event::InitDone(_) => None,
+        }
+    }
+
     /// The kind of what it is about.
     fn kind(&self) -> ObjectKind {
         match self {
-            Self::Service(_) => ObjectKind::Services,
-            Self::Slice(_) => ObjectKind::EndpointSlices,
-            Self::Peer(_) => ObjectKind::Peers,
-            Self::Parts(kind) => *kind,
+            Self::Object(kind, _) | Self::Parts(kind) => *kind,
             Self::OfNode(_) => ObjectKind::Node,
         }
     }

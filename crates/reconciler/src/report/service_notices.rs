@@ -1,13 +1,35 @@
 //! Notices to the owners of Services about what is not served as they ask for it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use ipvs::ServiceAddress;
 use service::{ObjectName, RefusedAddress, State, in_turn};
 use tracing::warn;
 
-use super::dedup::Dedup;
-use crate::{Notice, NoticeCallback, Reason};
+/// A problem of one Service that its owner can solve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The Service that it is about.
+    pub service: ObjectName,
+    /// The kind of problem.
+    pub reason: Reason,
+    /// One sentence for a person.
+    pub text: String,
+}
+
+/// The kind of problem that a notice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// An address and port of the Service belongs to another one, which is served there instead.
+    AddressTaken,
+    /// An external address of the Service is one that no Service gets.
+    AddressRefused,
+    /// A field or annotation of the Service, or of one of its slices, is not used as it is written.
+    FieldNotUsed,
+}
+
+/// Receives notices. The writer thread calls it: it must not block.
+pub type NoticeCallback = Box<dyn Fn(Notice) + Send>;
 
 /// How many notices are logged at once: one Service can want the addresses of ten thousand.
 const MOST_LOGGED: usize = 20;
@@ -16,12 +38,12 @@ const MOST_LOGGED: usize = 20;
 pub(crate) struct ServiceNotices {
     conflicts: Dedup<(ObjectName, Unserved)>,
     refusals: Dedup<(ObjectName, RefusedAddress)>,
-    /// Fields and annotations that are not used as they are written, in words.
+    /// Fields and annotations that are not used as they are written, as text.
     unused_fields: Dedup<(ObjectName, String)>,
     notices: NoticeCallback,
 }
 
-/// What a Service asks for and does not get, because its claim comes later.
+/// An address and port that a Service asks for and does not get, because its claim comes later.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Unserved {
     /// An address and port, and the Service that has it.
@@ -97,7 +119,7 @@ fn each<'a, T: Ord + Clone + 'a>(
 fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
         Unserved::Named(address, holder) => {
-            // Who reads Events of one namespace need not know what others have.
+            // A reader of the Events of one namespace need not know what others have.
             let holder = match holder.namespace() == service.namespace() {
                 true => holder.to_string(),
                 false => "a Service of another namespace".to_owned(),
@@ -111,4 +133,32 @@ fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
         ),
     };
     Notice { service, reason: Reason::AddressTaken, text }
+}
+
+/// Remembers which entries of one kind were reported, as long as they last.
+#[derive(Debug)]
+pub(crate) struct Dedup<K> {
+    reported: BTreeSet<K>,
+    /// The revision of the desired state's list that was reported last.
+    revision: u64,
+}
+
+impl<K> Default for Dedup<K> {
+    fn default() -> Self {
+        Self { reported: BTreeSet::new(), revision: 0 }
+    }
+}
+
+impl<K: Ord + Clone> Dedup<K> {
+    /// Returns the entries that were not reported before, and marks all of them as reported. The same
+    /// `revision` as before means that nothing has changed; then `current` is not called.
+    pub(crate) fn new_entries(&mut self, revision: u64, current: impl FnOnce() -> BTreeSet<K>) -> Vec<K> {
+        if mem::replace(&mut self.revision, revision) == revision {
+            return Vec::new();
+        }
+        let current = current();
+        let new = current.difference(&self.reported).cloned().collect();
+        self.reported = current;
+        new
+    }
 }

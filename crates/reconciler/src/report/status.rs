@@ -1,12 +1,15 @@
-//! The status of the reconciler.
+//! The status of the reconciler, the problems that it lists, and what Services use of the node.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
 
-use ipvs::{RealServerAddress, ServiceAddress};
+use ipvs::{Family, RealServerAddress, ServiceAddress};
+use netfilter::Element;
 use serde::{Deserialize, Serialize};
-use service::{ObjectName, seconds};
+use service::{AddressKind, Conflict, ObjectName, Problem, RefusedAddress, State, in_turn, seconds};
+use watcher::Ownership;
 
-use crate::{BusyWith, ForeignVirtualServers, SyncReport, SyncState};
+use super::sync_log::NO_NODE_PORTS;
+use crate::{ForeignVirtualServers, SyncReport};
 
 /// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +23,7 @@ pub struct SyncStatus {
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(rename = "standing_for", with = "seconds")]
     pub sync_state_age: Duration,
-    /// What takes so long that other Services are served in between, if anything does.
+    /// The changes that take so long that other Services are served in between, if any do.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub busy: Option<BusyWith>,
@@ -30,7 +33,8 @@ pub struct SyncStatus {
     pub real_servers: usize,
     /// How many VIPs are wanted on this node.
     pub vips: usize,
-    /// The external addresses at which Services are served and that are not bound, because another host has them.
+    /// The external addresses at which Services are served and that are not bound, because another host has
+    /// them.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub unbound: BTreeSet<IpAddr>,
@@ -40,13 +44,13 @@ pub struct SyncStatus {
     /// any; in JSON, seconds.
     #[serde(with = "seconds")]
     pub longest_drain: Duration,
-    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`] of them, in
-    /// turn by namespaces.
+    /// The real servers that have been draining longest, longest first; at most [`SyncStatus::MOST_DRAINS`]
+    /// of them, in turn by namespaces.
     pub drains: Vec<Drain>,
-    /// How many virtual servers keep their scheduler for now: each sync changes a few.
+    /// How many virtual servers still wait for their new scheduler: each sync changes a few.
     pub scheduler_changes: usize,
-    /// The foreign virtual servers that are left alone, as of the last full look: those that are kept, and those in
-    /// excluded ranges.
+    /// The foreign virtual servers that are left alone, as of the last full read: those that are kept, and
+    /// those in excluded ranges.
     pub kept_foreign: ForeignVirtualServers,
     /// The foreign virtual servers that were removed, in all syncs.
     pub removed_foreign: ForeignVirtualServers,
@@ -57,11 +61,11 @@ pub struct SyncStatus {
     pub last_sync: Option<LastSync>,
     /// The last sync that changed something.
     pub last_change: Option<LastSync>,
-    /// The last sync that repaired what something else had changed.
+    /// The last sync that repaired what another program had changed.
     pub last_repair: Option<LastSync>,
     /// How many operations have repaired something, in all syncs.
     pub repaired: usize,
-    /// The last sync that looked at the whole kernel. What something else has changed since is not known.
+    /// The last sync that checked the whole kernel. What another program has changed since is not known.
     pub last_full_sync: Option<LastSync>,
 }
 
@@ -95,4 +99,173 @@ pub struct Drain {
     /// For how long it has been draining, as far as is known: a restart forgets it. In JSON, seconds.
     #[serde(with = "seconds")]
     pub age: Duration,
+}
+
+/// Whether the desired state is programmed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SyncState {
+    /// The lists of Services and EndpointSlices have not arrived: nothing is written before.
+    #[default]
+    NotListed,
+    /// A change waits for the next sync.
+    Behind,
+    /// An operation or a reading of the last sync failed; it is tried again.
+    Failing,
+    /// Nothing failed in the last sync, and nothing waits for the next.
+    Synced,
+}
+
+/// What the writer thread is busy with, and for how long it has been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusyWith {
+    /// The Service that has the most of what is left, if it still exists.
+    pub service: Option<ObjectName>,
+    /// How many virtual servers, VIPs and elements of our tables are left.
+    pub left: usize,
+    /// For how long; in JSON, seconds.
+    #[serde(rename = "for", with = "seconds")]
+    pub age: Duration,
+}
+
+/// A virtual server, and the Service that owns its address. Other Services may claim the address too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VirtualServerOwner {
+    /// The virtual server's address.
+    pub address: ServiceAddress,
+    /// The Service that owns it.
+    pub service: ObjectName,
+    /// How many real servers are wanted; others may still drain.
+    pub real_servers: usize,
+}
+
+impl VirtualServerOwner {
+    /// Lists every desired virtual server.
+    pub(crate) fn list(state: &State) -> Vec<Self> {
+        let owners = state.virtual_servers().filter_map(|server| {
+            let (address, real_servers) = (server.address, server.real_servers.len());
+            Some(Self { address, service: state.owner(&address)?.clone(), real_servers })
+        });
+        owners.collect()
+    }
+}
+
+const DNS_PORT: u16 = 53;
+
+/// What Services use of the node itself, so that the node must be fit for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUsage {
+    /// The NodePorts that are served.
+    pub node_ports: BTreeSet<u16>,
+    /// The addresses of this node's pods that are real servers.
+    pub local_endpoints: BTreeSet<IpAddr>,
+    /// The ClusterIPs at which DNS is served.
+    pub dns: BTreeSet<IpAddr>,
+    /// Whether other nodes may tunnel to this one.
+    pub direct_return: bool,
+}
+
+impl NodeUsage {
+    /// Collects what the desired state uses.
+    pub fn from_state(state: &State) -> Self {
+        let (mut node_ports, mut dns) = (BTreeSet::new(), BTreeSet::new());
+        for server in state.virtual_servers() {
+            match (server.kind, server.address.port) {
+                (AddressKind::NodePort, port) => _ = node_ports.insert(port),
+                (AddressKind::ClusterIp, DNS_PORT) => _ = dns.insert(server.address.ip),
+                _ => {}
+            }
+        }
+        // There is a hairpin element for each pod of this node that is a real server: it can be its own
+        // client.
+        let local_endpoint = |element| match element {
+            Element::Hairpin(flow) => Some(flow.pod.ip),
+            _ => None,
+        };
+        Self {
+            node_ports,
+            local_endpoints: state.elements().filter_map(local_endpoint).collect(),
+            dns,
+            direct_return: !state.unpacking().is_empty(),
+        }
+    }
+}
+
+/// How many of the Services that wait for an address are named: all of a namespace may want the same.
+const NAMED_WAITING: usize = 3;
+
+/// Lists the first of what is wrong with the node for these inputs, and then of what is wrong with the
+/// inputs, in turn by namespaces: one cannot hide the others. `read` says whether the node's addresses are
+/// known.
+pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
+    let unserved = unserved_families(state, ours).map(|family| {
+        let count = state.virtual_server_count(family);
+        format!("this node has no {family}; virtual servers that are not served: {count}")
+    });
+    let no_node_ports = (read && state.has_unserved_node_ports()).then(|| NO_NODE_PORTS.to_owned());
+    let refused = state
+        .reports()
+        .refused()
+        .flat_map(|(service, refused)| refused.iter().map(|refused| Listed::Refused(service, refused)));
+    let conflicts = state.conflicts().map(Listed::Conflict);
+    let in_objects = state.problems().map(Listed::Problem);
+    let of_objects = refused.chain(conflicts).chain(in_objects);
+    let of_objects = in_turn(of_objects, SyncStatus::MOST_PROBLEMS, |it| it.namespace().to_owned());
+    unserved
+        .chain(no_node_ports)
+        .chain(of_objects.iter().map(ToString::to_string))
+        .take(SyncStatus::MOST_PROBLEMS)
+        .collect()
+}
+
+/// A problem of an object.
+enum Listed<'a> {
+    Refused(&'a ObjectName, &'a RefusedAddress),
+    Conflict(Conflict<'a>),
+    Problem(Problem<'a>),
+}
+
+impl Listed<'_> {
+    /// The namespace of the object whose problem it is.
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Refused(service, _) => service.namespace(),
+            Self::Conflict(Conflict { waiting, .. }) => waiting.first().map_or("", |name| name.namespace()),
+            Self::Problem(problem) => problem.namespace(),
+        }
+    }
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(service, refused) => write!(f, "{service}: {refused}"),
+            Self::Conflict(Conflict { address, holder, waiting }) => {
+                let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
+                let named = named.join(", ");
+                write!(f, "{address} belongs to {holder}, whose claim comes first; {named}")?;
+                match waiting.len().saturating_sub(NAMED_WAITING) {
+                    0 => {}
+                    more => write!(f, " and {more} more")?,
+                }
+                f.write_str(" cannot have it")
+            }
+            Self::Problem(problem) => problem.fmt(f),
+        }
+    }
+}
+
+/// Counts what [`problems`] lists and what is beyond its limit, without reading every object.
+pub(crate) fn count_problems(state: &State, ours: &Ownership, read: bool) -> usize {
+    unserved_families(state, ours).count()
+        + usize::from(read && state.has_unserved_node_ports())
+        + state.reports().refused_count()
+        + state.conflict_count()
+        + state.reports().problem_count()
+}
+
+/// The families of virtual servers that this node does not serve.
+fn unserved_families(state: &State, ours: &Ownership) -> impl Iterator<Item = Family> {
+    let others = Family::BOTH.into_iter().filter(|family| !ours.families.contains(family));
+    others.filter(|family| state.virtual_server_count(*family) > 0)
 }

@@ -1,13 +1,16 @@
-//! What is logged about syncs.
+//! The log of syncs: repairs, failures, and what takes the writer thread long. Nothing here reads a clock:
+//! the caller passes the time.
 
 use std::{
     collections::HashSet,
     hash::{BuildHasher as _, RandomState},
+    time::{Duration, Instant},
 };
 
+use service::ObjectName;
 use tracing::{debug, info, warn};
 
-use crate::{SyncReport, SyncStats, Trigger, sync::PlanOutcome};
+use crate::{BusyWith, SyncReport, SyncStats, Trigger, sync::PlanOutcome};
 
 /// The problem that no NodePort is served. Its cause is in the addresses of this node,
 /// `--nodeport-addresses`, `--bind-address` or the Node.
@@ -48,7 +51,7 @@ impl SyncLog {
     pub(crate) fn log_node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),
-            (true, false) => info!("NodePorts are served, or wanted by nobody any more"),
+            (true, false) => info!("NodePorts are served, or not wanted any more"),
             _ => {}
         }
         self.no_node_ports = nowhere;
@@ -85,6 +88,55 @@ fn log_repairs(named: &[String], all: usize) {
     match all.saturating_sub(named.len()) {
         0 => {}
         more => warn!("and {more} more repairs"),
+    }
+}
+
+/// Changes that take so long that other Services are served in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Busy {
+    /// The Service that has the most of them, if it still exists.
+    pub(crate) service: Option<ObjectName>,
+    /// How many virtual servers, VIPs and elements of our tables are left.
+    pub(crate) left: usize,
+}
+
+/// Remembers what the writer thread is busy with, and logs it once it has been for a while.
+#[derive(Debug, Default)]
+pub(crate) struct BusyLog {
+    now: Option<(Busy, Instant)>,
+    logged: bool,
+}
+
+/// Work that takes less is not worth a line.
+const LONG: Duration = Duration::from_secs(2);
+
+impl BusyLog {
+    /// Records what the last sync had no time for.
+    pub(crate) fn update(&mut self, busy: Option<Busy>, now: Instant) {
+        let since = self.now.as_ref().map_or(now, |(_, since)| *since);
+        let age = now.saturating_duration_since(since);
+        match &busy {
+            Some(busy) if age >= LONG && !self.logged => {
+                warn!(
+                    left = busy.left,
+                    "busy with {}: other Services are served in between",
+                    busy.service.as_ref().map_or_else(|| "deleted Services".into(), ToString::to_string),
+                );
+                self.logged = true;
+            }
+            None if self.logged => {
+                info!(took = ?age, "no longer busy: every change is in the kernel");
+                self.logged = false;
+            }
+            _ => {}
+        }
+        self.now = busy.map(|busy| (busy, since));
+    }
+
+    /// What the writer thread is busy with.
+    pub(crate) fn current(&self, now: Instant) -> Option<BusyWith> {
+        let (Busy { service, left }, since) = self.now.clone()?;
+        Some(BusyWith { service, left, age: now.saturating_duration_since(since) })
     }
 }
 
@@ -133,5 +185,30 @@ mod tests {
         let lines =
             logged(|| SyncLog::default().log_sync(&report, &SyncStats::default(), &PlanOutcome::default()));
         assert_eq!(lines.unwrap(), ["INFO synced trigger=Forced done=1 failed=0 took=0ns"]);
+    }
+
+    #[test]
+    fn what_takes_long_is_logged_once_and_so_is_its_end() {
+        let begin = Instant::now();
+        let mut log = BusyLog::default();
+        let busy = |left| Some(Busy { service: Some(ObjectName::new("shop", "web")), left });
+        let lines = logged(|| {
+            for seconds in 0..10 {
+                log.update(busy(100), begin + Duration::from_secs(seconds));
+            }
+            let current = log.current(begin + Duration::from_secs(10)).unwrap();
+            assert_eq!((current.left, current.age), (100, Duration::from_secs(10)));
+            log.update(None, begin + Duration::from_secs(12));
+            log.update(busy(1), begin + Duration::from_secs(20));
+            log.update(None, begin + Duration::from_secs(21));
+        });
+        assert_eq!(
+            lines.unwrap(),
+            [
+                "WARN busy with shop/web: other Services are served in between left=100",
+                "INFO no longer busy: every change is in the kernel took=12s",
+            ]
+        );
+        assert_eq!(log.current(begin), None);
     }
 }

@@ -1,14 +1,12 @@
-//! What a sync did and found, in numbers: metrics and alerts are made of these. The log has the details.
+//! What a sync did and found, as numbers, for metrics and alerts. The log has the details.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::{Command, Family};
-use watcher::{Observed, Operation, ReadError};
+use service::ObjectName;
+use watcher::{DrainStats, Observed, Operation, ReadError};
 
-/// What one sync did and what there is after it, in numbers. Kinds with a count of 0 are left out.
+/// What one sync did, and what the kernel has after it, as numbers. Kinds with a count of 0 are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
     /// Failed readings and operations. A retry that fails counts again.
@@ -19,11 +17,15 @@ pub struct SyncStats {
     pub drains: DrainStats,
     /// What the kernel has after the sync; `None` if that is in doubt.
     pub programmed: Option<Programmed>,
-    /// How many problems of Services and EndpointSlices there are, whether or not the status has room for them.
+    /// How many problems of Services and EndpointSlices there are, whether or not the status has room for
+    /// them.
     pub problems: usize,
+    /// The Services of which something is left for the next sync, so that their last changes are not all in
+    /// the kernel.
+    pub left: BTreeSet<ObjectName>,
 }
 
-/// What the kernel has, no matter who made it.
+/// What the kernel has, whichever program made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// How many virtual servers with an address.
@@ -92,22 +94,6 @@ pub enum RepairKind {
     VirtualServer,
     /// A real server, or its weight.
     RealServer,
-}
-
-/// Draining: TCP real servers that are no longer wanted and had connections when they were last checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DrainStats {
-    /// How many began to drain.
-    pub started: usize,
-    /// How many ceased to drain: their connections have ended, their timeout has passed, they are wanted again, or
-    /// another program has removed them.
-    pub ended: usize,
-    /// How many connections were cut off by the drain timeout.
-    pub cut_off: u64,
-    /// How many drain now.
-    pub pending: usize,
-    /// When the oldest of these began to drain, as far as is known: a restart forgets it.
-    pub oldest: Option<Instant>,
 }
 
 impl Subsystem {

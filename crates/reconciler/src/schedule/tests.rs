@@ -9,13 +9,10 @@ const TIMING: Timing = Timing {
     tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
-const FULL: SyncEnd = SyncEnd {
-    read: ReadScope::Everything,
-    failed: false,
-    unfinished: false,
-    interrupted: false,
-    next_check: None,
-};
+const PART: SyncEnd =
+    SyncEnd { full: false, unread: false, failures: Failures::None, rest: Rest::None, next_check: None };
+
+const FULL: SyncEnd = SyncEnd { full: true, ..PART };
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -80,7 +77,7 @@ fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
     let mut schedule = Schedule::new(TIMING);
     schedule.sync_ended(begin, FULL);
     let end = begin + Duration::from_millis(29_900);
-    schedule.sync_ended(end, SyncEnd { read: ReadScope::Part, ..FULL });
+    schedule.sync_ended(end, PART);
     schedule.request(Trigger::KernelEvent);
     let now = end + Duration::from_millis(50);
     assert_eq!(schedule.next_sync(now), Some((end + REPAIR_PAUSE, Trigger::Period)));
@@ -94,7 +91,7 @@ fn a_failed_sync_is_tried_again_sooner_than_the_period_and_ever_more_slowly() {
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
     let mut waits = Vec::new();
     for _ in 0..7 {
-        schedule.sync_ended(end, SyncEnd { failed: true, ..FULL });
+        schedule.sync_ended(end, SyncEnd { failures: Failures::Tried, ..FULL });
         let (due, trigger) = schedule.next_sync(end).unwrap();
         waits.push(((due - end).as_secs(), trigger));
         end = due;
@@ -116,10 +113,8 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
         schedule.request(Trigger::Change);
         assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change, "second {second}");
         let next_check = Some((now + seconds(1), Trigger::Drain));
-        schedule.sync_ended(
-            now,
-            SyncEnd { read: ReadScope::Part, failed: true, unfinished: true, next_check, ..FULL },
-        );
+        schedule
+            .sync_ended(now, SyncEnd { failures: Failures::Tried, rest: Rest::Deferred, next_check, ..PART });
     }
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(begin + seconds(30)).unwrap().1, Trigger::Period);
@@ -131,7 +126,7 @@ fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
     schedule.sync_ended(now, FULL);
     now += seconds(40);
-    schedule.sync_ended(now, SyncEnd { read: ReadScope::Nothing, failed: true, ..FULL });
+    schedule.sync_ended(now, SyncEnd { unread: true, failures: Failures::Tried, ..PART });
     assert!(schedule.next_sync(now).unwrap().0 >= now + seconds(1), "{:?}", schedule.next_sync(now));
 }
 
@@ -149,7 +144,7 @@ fn draining_real_servers_are_checked_when_due() {
 fn deferred_work_follows_soon_and_other_changes_come_in_between() {
     let end = Instant::now();
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
-    schedule.sync_ended(end, SyncEnd { unfinished: true, ..FULL });
+    schedule.sync_ended(end, SyncEnd { rest: Rest::Deferred, ..FULL });
     assert_eq!(schedule.next_sync(end), Some((end + CONTINUE_PAUSE, Trigger::Continue)));
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Change)));
@@ -159,10 +154,28 @@ fn deferred_work_follows_soon_and_other_changes_come_in_between() {
 fn what_was_interrupted_goes_on_at_once_whatever_the_pause() {
     let end = Instant::now();
     let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, SyncEnd { interrupted: true, ..FULL });
+    schedule.sync_ended(end, SyncEnd { rest: Rest::Interrupted, ..FULL });
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Continue)));
     schedule.request(Trigger::Forced);
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
+}
+
+#[test]
+fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
+    let mut now = Instant::now();
+    let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });
+    let slice = SyncEnd { failures: Failures::Tried, rest: Rest::Interrupted, ..PART };
+    schedule.sync_ended(now, slice);
+    let retry = now + seconds(1);
+    while now < retry {
+        assert_eq!(schedule.next_sync(now), Some((now, Trigger::Continue)));
+        now += Duration::from_millis(300);
+        schedule.sync_ended(now, SyncEnd { failures: Failures::Waiting, ..slice });
+    }
+    assert_eq!(schedule.next_sync(now), Some((retry, Trigger::Retry)));
+    schedule.sync_ended(now, slice);
+    schedule.sync_ended(now, PART);
+    assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Period, "nothing fails any more");
 }
 
 fn any_time(most: u64) -> impl Strategy<Value = Duration> {
@@ -189,20 +202,22 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
     ])
 }
 
+fn any_rest() -> impl Strategy<Value = Rest> {
+    select(vec![Rest::None, Rest::Deferred, Rest::Interrupted])
+}
+
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
-    let read = select(vec![ReadScope::Everything, ReadScope::Part, ReadScope::Nothing]);
-    (any_time(90_000), read, any::<[bool; 3]>(), option::of(any_time(120_000))).prop_map(
-        move |(at, read, [failed, unfinished, interrupted], check)| {
-            let failed = failed || read == ReadScope::Nothing;
+    let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }]);
+    (any_time(90_000), read, any::<bool>(), any_rest(), option::of(any_time(120_000))).prop_map(
+        move |(at, read, failed, rest, check)| {
             (
                 begin + at,
                 SyncEnd {
-                    read,
-                    failed,
-                    unfinished,
-                    interrupted,
+                    failures: if failed || read.unread { Failures::Tried } else { Failures::None },
+                    rest,
                     next_check: check.map(|check| (begin + check, Trigger::Drain)),
+                    ..read
                 },
             )
         },
@@ -230,14 +245,14 @@ proptest! {
 
         let (last_end, last) = *ends.last().unwrap();
         let (due, trigger) = schedule.next_sync(last_end + later).unwrap();
-        let full = ends.iter().rev().find(|(_, end)| end.read == ReadScope::Everything);
+        let full = ends.iter().rev().find(|(_, end)| end.full);
         // A kernel that could not be read is read again after a pause.
-        let begin = full.filter(|_| last.read != ReadScope::Nothing).map_or(last_end, |(at, _)| *at);
+        let begin = full.filter(|_| !last.unread).map_or(last_end, |(at, _)| *at);
         let soonest = last_end + timing.min_sync_period;
         let latest = soonest.max(begin + timing.sync_period);
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
         // Of these the period may do the work.
-        if !last.interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
+        if last.rest != Rest::Interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
             prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
         }
     }

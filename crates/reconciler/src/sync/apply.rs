@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Instant};
 
-use ipvs::{Command, FailedRequest, Protocol};
+use ipvs::{Command, FailedRequest};
 use netfilter::{
     Element,
     Operation::{AddDirectReturn, AddElement},
@@ -10,41 +10,39 @@ use netfilter::{
 use netlink::Errno;
 use service::one_line;
 use tracing::{Level, debug, enabled, trace_span};
-use watcher::{Batch, Kernel, Observed, Operation, Plan};
+use watcher::{Batch, Kernel, Operation, Plan, connections_cut_off};
 
 use super::{
-    bisect::bisect,
-    blocked::Blocked,
-    outcome::PlanOutcome,
-    pace::{Pace, Slice, Work},
-    transactions::{Transaction, next_transaction},
+    pace::{Pace, Work},
+    pass::Pass,
+    transactions::{Transaction, bisect, next_transaction},
 };
 use crate::{
     FailureKind, PLAN_LOG, Subsystem, SyncReport,
-    follow::{repairs::Unrepaired, schedulers::assigned_scheduler},
+    follow::{Unrepaired, schedulers::assigned_scheduler},
 };
 
-/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and keeps
-/// `observed` in step.
+/// Logs the operations and carries them out in order, in as few exchanges with the kernel as possible, and
+/// keeps the image in step.
 ///
-/// A failed operation does not stop the others, except those that depend on it ([`Blocked`]): a virtual server whose
-/// elements in our tables are wrong, its real servers, a VIP without any virtual server, and the removal of elements
-/// that something still in place needs.
+/// A failed operation does not stop the others, except those that depend on it
+/// ([`Failed`](super::outcome::Failed)): a virtual server whose elements in our tables are wrong, its real
+/// servers, a VIP without any virtual server, and the removal of elements that something still in place
+/// needs.
 ///
-/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the outcome.
-pub(crate) fn apply(
+/// It ends early where the slice of time is over, after one exchange at least. What was not reached is in the
+/// outcome.
+pub(super) fn apply(
     plan: &Plan,
     kernel: &mut Kernel,
-    observed: &mut Observed,
-    (blocked, pace): (&mut Blocked, &mut Pace),
+    pace: &mut Pace,
     unrepaired: &Unrepaired,
-    slice: &Slice<'_>,
-) -> PlanOutcome {
+    pass: &mut Pass<'_>,
+) {
     if enabled!(target: PLAN_LOG, Level::DEBUG) {
         plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
     }
-    let outcome = PlanOutcome::default();
-    let mut executor = Executor { kernel, observed, outcome, blocked, pace, unrepaired, slice };
+    let mut executor = Executor { kernel, pace, unrepaired, pass };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
@@ -60,23 +58,19 @@ pub(crate) fn apply(
             }
         }
     }
-    executor.outcome
 }
 
 /// The answers of a kernel without a kind of device, or without the family.
 const NO_SUCH_DEVICES: [Errno; 2] = [Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT];
 
-struct Executor<'a> {
+struct Executor<'a, 'b> {
     kernel: &'a mut Kernel,
-    observed: &'a mut Observed,
-    outcome: PlanOutcome,
-    blocked: &'a mut Blocked,
     pace: &'a mut Pace,
     unrepaired: &'a Unrepaired,
-    slice: &'a Slice<'a>,
+    pass: &'a mut Pass<'b>,
 }
 
-impl Executor<'_> {
+impl Executor<'_, '_> {
     /// Carries out a batch, in exchanges that do not take long.
     fn in_exchanges<T: Clone + Into<Operation>>(
         &mut self,
@@ -96,20 +90,22 @@ impl Executor<'_> {
         }
     }
 
-    /// Updates the pace with the duration of an exchange. An exchange with failed operations does not measure the kernel.
+    /// Updates the pace with the duration of an exchange. An exchange with failed operations does not measure
+    /// the kernel.
     fn timed(&mut self, work: Work, operations: usize, exchange: impl FnOnce(&mut Self)) {
-        let (begin, failures) = (Instant::now(), self.outcome.failures.len());
+        let (begin, failures) = (Instant::now(), self.pass.outcome.failures.len());
         exchange(self);
-        if self.outcome.failures.len() == failures {
+        if self.pass.outcome.failures.len() == failures {
             self.pace.update(work, operations, begin.elapsed());
         }
     }
 
-    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is always done first.
+    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is
+    /// always done first.
     fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
-        let leaves = self.outcome.has_done_something() && self.slice.is_over();
+        let leaves = self.pass.outcome.has_done_something() && self.pass.slice.is_over();
         if leaves {
-            self.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
+            self.pass.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
         }
         leaves
     }
@@ -118,10 +114,10 @@ impl Executor<'_> {
         let commands = self.permitted(commands);
         match self.kernel.ipvs.apply(&commands) {
             Ok(failed) => {
-                self.outcome.doubtful |= contradicts_image(&commands, &failed);
+                self.pass.outcome.doubtful |= contradicts_image(&commands, &failed);
                 let lacking = failed.iter().filter(|failure| failure.error.errno() == Errno::ENOENT as i32);
                 let lacking = lacking.filter_map(|failure| assigned_scheduler(commands.get(failure.index)?));
-                self.outcome.lacking.extend(lacking);
+                self.pass.outcome.lacking.extend(lacking);
                 self.settle(&commands, failed.into_iter().map(|it| (it.index, it.error.to_string())));
             }
             Err(error) => self.give_up(&commands, &error),
@@ -132,9 +128,10 @@ impl Executor<'_> {
         let changes = self.permitted(changes);
         match self.kernel.dummy_interface.apply(&changes) {
             Ok(failed) => {
-                self.outcome.doubtful |= failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
+                self.pass.outcome.doubtful |=
+                    failed.iter().any(|failure| failure.error.errno == Errno::ENODEV);
                 let lacking = failed.iter().filter(|failure| NO_SUCH_DEVICES.contains(&failure.error.errno));
-                self.outcome.lacking_tunnels.extend(lacking.filter_map(|failure| {
+                self.pass.outcome.lacking_tunnels.extend(lacking.filter_map(|failure| {
                     match changes.get(failure.index)? {
                         dummy_interface::Operation::EnsureTunnel(family) => Some(*family),
                         _ => None,
@@ -175,7 +172,7 @@ impl Executor<'_> {
             Ok(()) => self.settle(&changes, []),
             Err(error @ netfilter::Error::RolledBack { .. }) => {
                 for change in changes.iter() {
-                    self.outcome.lacking_tunnels.insert(change.family());
+                    self.pass.outcome.lacking_tunnels.insert(change.family());
                     self.fail(&(*change).into(), FailureKind::Refused, one_line(&error).into());
                 }
             }
@@ -183,8 +180,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly affects the
-    /// others.
+    /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly
+    /// affects the others.
     fn transaction(&mut self, changes: &[netfilter::Operation]) {
         let changes = self.permitted(changes);
         if changes.is_empty() {
@@ -199,7 +196,7 @@ impl Executor<'_> {
                     return;
                 }
                 // The address has clients in the kernel that the image lacks, and that are in the way.
-                self.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
+                self.pass.outcome.doubtful |= errno(&error) == Some(Errno::EEXIST);
                 let cause: Arc<str> = one_line(&error).into();
                 let (restrictions, rest): (Vec<netfilter::Operation>, Vec<_>) =
                     changes.iter().partition(|change| restricts(change));
@@ -208,29 +205,32 @@ impl Executor<'_> {
                 for change in refused {
                     self.fail(&change.into(), FailureKind::Refused, cause.clone());
                 }
-                // Even if the kernel refuses the clients that an address lets in, the address must be restricted.
+                // Even if the kernel refuses the clients that an address lets in, the address must be
+                // restricted.
                 self.transaction(&still);
             }
-            // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does not
-            // help.
+            // For example, the table is missing (ENOENT): then the image is wrong, and trying the halves does
+            // not help.
             Err(error) => self.give_up(&changes, &error),
         }
     }
 
-    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put off.
+    /// Returns the operations of a batch that may be carried out: nearly always all of them. The rest is put
+    /// off.
     fn permitted<'b, T: Clone + Into<Operation>>(&mut self, batch: &'b [T]) -> Cow<'b, [T]> {
-        if self.blocked.is_empty() {
+        if self.pass.failed.is_empty() {
             return Cow::Borrowed(batch);
         }
-        let blocked_by =
-            |executor: &Self, one: &T| executor.blocked.blocked_by(&one.clone().into(), executor.observed);
-        let Some(first) = batch.iter().position(|one| blocked_by(self, one).is_some()) else {
+        let put_off = |executor: &Self, one: &T| {
+            executor.pass.failed.puts_off(&one.clone().into(), &executor.pass.image)
+        };
+        let Some(first) = batch.iter().position(|one| put_off(self, one).is_some()) else {
             return Cow::Borrowed(batch);
         };
         let (permitted, rest) = batch.split_at(first);
         let mut permitted = permitted.to_vec();
         for one in rest {
-            match blocked_by(self, one) {
+            match put_off(self, one) {
                 Some(cause) => self.fail(&one.clone().into(), FailureKind::PutOff, cause.into()),
                 None => permitted.push(one.clone()),
             }
@@ -249,22 +249,28 @@ impl Executor<'_> {
             match failed.next_if(|(failed, _)| *failed == index) {
                 Some((_, cause)) => {
                     // Most of them fail alike.
-                    let cause = match self.outcome.failures.last() {
+                    let cause = match self.pass.outcome.failures.last() {
                         Some((_, last)) if **last == *cause => last.clone(),
                         _ => cause.into(),
                     };
                     self.fail(&operation, FailureKind::Refused, cause);
                 }
                 None => {
-                    self.outcome.cut_off.extend(cut_off(&operation, self.observed));
-                    self.outcome.rerouted.record(&operation);
-                    self.observed.carried_out(&operation);
-                    *self.outcome.done.entry(operation.kind()).or_default() += 1;
-                    if operation.key().is_some_and(|key| self.unrepaired.contains(&key)) {
-                        self.outcome.repairs.add(&operation);
+                    if let Operation::Ipvs(command) = &operation
+                        && let Some(connections) = connections_cut_off(command, &self.pass.image)
+                    {
+                        self.pass.outcome.cut_off.push((operation.clone(), connections));
                     }
-                    if self.outcome.first_done.len() < SyncReport::MOST_DONE {
-                        self.outcome.first_done.push(operation.to_string());
+                    self.pass.outcome.rerouted.record(&operation);
+                    self.pass.image.carried_out(&operation);
+                    *self.pass.outcome.done.entry(operation.kind()).or_default() += 1;
+                    // What a repair brings with it is not counted once more.
+                    let key = operation.key().filter(|_| !self.pass.is_recheck);
+                    if key.is_some_and(|key| self.unrepaired.contains(&key)) {
+                        self.pass.outcome.add_repair(&operation);
+                    }
+                    if self.pass.outcome.first_done.len() < SyncReport::MOST_DONE {
+                        self.pass.outcome.first_done.push(operation.to_string());
                     }
                 }
             }
@@ -277,27 +283,28 @@ impl Executor<'_> {
         batch: &[T],
         error: &(dyn std::error::Error + 'static),
     ) {
-        self.outcome.doubtful = true;
+        self.pass.outcome.doubtful = true;
         let cause: Arc<str> = one_line(error).into();
         for operation in batch.iter().cloned().map(Into::into) {
             // The operation may have been done, and the next full reading would not show that it was.
-            self.outcome.rerouted.record(&operation);
+            self.pass.outcome.rerouted.record(&operation);
             self.fail(&operation, FailureKind::InDoubt, cause.clone());
         }
     }
 
     fn fail(&mut self, operation: &Operation, how: FailureKind, cause: Arc<str>) {
         // What is there without them is not known.
-        self.outcome.doubtful |= operation.is_foundation();
-        self.blocked.record_failure(operation, self.observed);
-        *self.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() += 1;
-        self.outcome.failures.push((operation.clone(), cause));
+        self.pass.outcome.doubtful |= operation.is_foundation();
+        self.pass.failed.add(operation, &self.pass.image);
+        *self.pass.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() +=
+            1;
+        self.pass.outcome.failures.push((operation.clone(), cause));
     }
 }
 
-/// Whether a virtual server is missing (ESRCH) that should be there: the image has it, or it was just added, and another
-/// program has removed it. Behind an addition that the kernel refuses, the real servers are refused too, and the image is
-/// right.
+/// Whether a virtual server is missing (ESRCH) that should be there: the image has it, or it was just added,
+/// and another program has removed it. Behind an addition that the kernel refuses, the real servers are
+/// refused too, and the image is right.
 fn contradicts_image(commands: &[Command], failed: &[FailedRequest]) -> bool {
     let command = |failure: &FailedRequest| commands.get(failure.index);
     let is_addition = |command: &&Command| matches!(command, Command::AddVirtualServer(_));
@@ -319,14 +326,6 @@ fn restricts(change: &netfilter::Operation) -> bool {
     matches!(change, AddElement(Element::Restricted(_)))
 }
 
-/// The removal of a TCP real server, with its connections, if it has any.
-fn cut_off(operation: &Operation, observed: &Observed) -> Option<(Operation, u64)> {
-    let Operation::Ipvs(command @ Command::DeleteRealServer(_, server)) = operation else { return None };
-    let of = command.address()?;
-    let connections = observed.virtual_servers.get(&of)?.real_server(server)?.connections;
-    (of.protocol == Protocol::Tcp && connections > 0).then(|| (operation.clone(), connections))
-}
-
 fn errno(error: &netfilter::Error) -> Option<Errno> {
     match error {
         netfilter::Error::RolledBack { source, .. } => source.errno(),
@@ -336,30 +335,36 @@ fn errno(error: &netfilter::Error) -> Option<Errno> {
 
 #[cfg(test)]
 mod tests {
-    use ipvs::{RealServer, Scheduler, ServiceAddress, VirtualServer};
+    use ipvs::{Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
     use testkit::FakeKernel;
-    use watcher::{RealServerImage, VirtualServerImage};
+    use watcher::{Observed, RealServerImage, VirtualServerImage};
 
     use super::*;
+    use crate::{
+        Trigger,
+        sync::{PlanOutcome, Slice},
+    };
 
-    fn applied(plan: &Plan, kernel: &mut Kernel, observed: &mut Observed) -> PlanOutcome {
-        let (mut blocked, mut pace) = (Blocked::new(true), Pace::default());
+    fn applied(plan: &Plan, image: Observed) -> PlanOutcome {
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
         let slice = Slice::new(&|| false);
-        apply(plan, kernel, observed, (&mut blocked, &mut pace), &Unrepaired::default(), &slice)
+        let mut pass = Pass::new(image, true, true, Trigger::Change, &slice);
+        apply(plan, &mut kernel, &mut Pace::default(), &Unrepaired::default(), &mut pass);
+        pass.outcome
     }
 
     /// Removes a real server with three connections.
     fn removal(protocol: Protocol) -> PlanOutcome {
         let of = ServiceAddress { protocol, ip: [10, 96, 0, 1].into(), port: 80 };
-        let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
-        let server = RealServerImage { config, connections: 3, expired: true };
+        let config = RealServer::masquerade([10, 244, 0, 1].into(), 8080).weight(0);
+        let server = RealServerImage { config, connections: 3 };
         let image =
             VirtualServerImage::new(VirtualServer::new(of, Scheduler::RR), [server].into_iter().collect());
-        let mut observed =
+        let observed =
             Observed { virtual_servers: [(of, image)].into_iter().collect(), ..Observed::default() };
-        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
         let plan = [Command::DeleteRealServer(of.into(), config.address).into()].into_iter().collect();
-        applied(&plan, &mut Kernel { ipvs, netfilter, dummy_interface }, &mut observed)
+        applied(&plan, observed)
     }
 
     #[test]
@@ -377,9 +382,7 @@ mod tests {
         let real = |port| RealServer::masquerade([10, 244, 0, 1].into(), port);
         let refused = (1..=100).map(|port| Command::AddRealServer(of(port).into(), real(port)));
         let plan: Plan = refused.map(Operation::from).collect();
-        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
-        let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
-        let outcome = applied(&plan, &mut kernel, &mut Observed::default());
+        let outcome = applied(&plan, Observed::default());
         assert_eq!(outcome.failures.len(), 100, "no virtual server is there");
         let [(_, first), others @ ..] = &outcome.failures[..] else { panic!("nothing failed") };
         assert!(others.iter().all(|(_, cause)| Arc::ptr_eq(cause, first)));

@@ -1,29 +1,32 @@
-//! The outcome of a plan.
+//! The outcome of a sync: what was done, what failed, and what must be put off because of that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     mem,
+    net::IpAddr,
     sync::Arc,
 };
 
-use ipvs::{Family, Scheduler};
-use service::{Dirty, Key, State, in_turn, one_line};
-use watcher::{Operation, OperationKind, ReadError};
-
-use crate::{
-    FailureKind, Subsystem, SyncReport,
-    follow::{repairs::RepairSummary, stale_flows::Rerouted},
-    report::{add_counts, add_first},
+use dummy_interface::Operation::{Bind, Unbind};
+use ipvs::{Command, Family, Scheduler, ServiceAddress};
+use netfilter::{
+    Element,
+    Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable},
 };
+use service::{Dirty, Key, State, in_turn, one_line};
+use watcher::{Observed, Operation, OperationKind, ReadError};
 
-/// The outcome of a plan.
+use crate::{FailureKind, RepairKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
+
+/// The outcome of the plans of one sync.
 #[derive(Debug, Default)]
 pub(crate) struct PlanOutcome {
     /// How many operations were carried out, by kind.
     pub(crate) done: BTreeMap<OperationKind, usize>,
-    /// The first operations that were carried out, in words.
+    /// The first operations that were carried out, as text.
     pub(crate) first_done: Vec<String>,
-    /// The operations that failed or were put off, each with its cause in words. There can be very many, with few causes.
+    /// The operations that failed or were put off, each with its cause as text. There can be very many, with
+    /// few causes.
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
     /// How many operations and readings failed, by kind.
     pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
@@ -31,8 +34,10 @@ pub(crate) struct PlanOutcome {
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// The keys of the operations that were not reached in time.
     pub(crate) left: Dirty,
-    /// The operations that repaired what another program had changed.
-    pub(crate) repairs: RepairSummary,
+    /// How many operations repaired what another program had changed.
+    pub(crate) repairs: BTreeMap<RepairKind, usize>,
+    /// The first of these operations, as text.
+    pub(crate) first_repairs: Vec<String>,
     /// What makes UDP flows stale.
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.
@@ -46,24 +51,8 @@ pub(crate) struct PlanOutcome {
 }
 
 impl PlanOutcome {
-    /// Adds the outcome of another plan.
-    pub(crate) fn extend(&mut self, other: Self) {
-        add_counts(&mut self.done, other.done);
-        add_first(&mut self.first_done, other.first_done, SyncReport::MOST_DONE);
-        self.failures.extend(other.failures);
-        add_counts(&mut self.failure_counts, other.failure_counts);
-        self.cut_off.extend(other.cut_off);
-        self.left.merge(other.left);
-        self.repairs.extend(other.repairs);
-        self.rerouted.extend(other.rerouted);
-        self.lacking.extend(other.lacking);
-        self.lacking_tunnels.extend(other.lacking_tunnels);
-        self.unread = self.unread.take().or(other.unread);
-        self.doubtful |= other.doubtful;
-    }
-
-    /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are named, one
-    /// namespace cannot hide the others.
+    /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are
+    /// named, one namespace cannot hide the others.
     pub(crate) fn name_in_turn(&mut self, state: &State) {
         let namespace = |(operation, _): &(Operation, Arc<str>)| {
             let at = match operation.key()? {
@@ -76,7 +65,8 @@ impl PlanOutcome {
         self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
     }
 
-    /// The keys that must be looked at again: of the operations that failed, and of those that were not reached.
+    /// The keys that must be compared again: those of the operations that failed, and those that were not
+    /// reached.
     pub(crate) fn dirty(&self) -> Dirty {
         let mut dirty = self.left.clone();
         dirty.extend(self.failures.iter().filter_map(|(operation, _)| operation.key()));
@@ -93,9 +83,178 @@ impl PlanOutcome {
         self.failures.iter().any(|(operation, _)| operation.is_foundation())
     }
 
-    /// The outcome where the kernel could not be read, so that nothing was done.
-    pub(crate) fn unread(error: &ReadError) -> Self {
-        let failure_counts = BTreeMap::from([((Subsystem::from_read_error(error), FailureKind::Unread), 1)]);
-        Self { unread: Some(one_line(error)), doubtful: true, failure_counts, ..Self::default() }
+    /// Records that the kernel could not be read.
+    pub(crate) fn fail_to_read(&mut self, error: &ReadError) {
+        self.unread = Some(one_line(error));
+        self.doubtful = true;
+        let failure = (Subsystem::from_read_error(error), FailureKind::Unread);
+        *self.failure_counts.entry(failure).or_default() += 1;
+    }
+
+    /// Counts a repair.
+    pub(crate) fn add_repair(&mut self, operation: &Operation) {
+        *self.repairs.entry(RepairKind::from_operation(operation)).or_default() += 1;
+        if self.first_repairs.len() < SyncReport::MOST_REPAIRS {
+            self.first_repairs.push(operation.to_string());
+        }
+    }
+}
+
+/// The parts that are wrong because operations failed, and the operations that must be put off for that.
+#[derive(Debug, Default)]
+pub(crate) struct Failed {
+    parts: HashSet<Part>,
+    /// Whether a new table takes no flows from the rules of other programs while an addition to its family
+    /// fails.
+    defers_rules: bool,
+}
+
+/// A part of the kernel's state on which operations depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    /// The table of a family.
+    Table(Family),
+    /// What a table needs for direct return.
+    DirectReturn(Family),
+    /// All that is to be added to a family.
+    Additions(Family),
+    /// The elements of a virtual server. With a wrong one it would let in clients that must stay out, or
+    /// leave flows without masquerade.
+    Elements(ServiceAddress),
+    /// The elements of an address. With a wrong one it would lead to a virtual server whose elements are
+    /// wrong, or to this node's own programs.
+    ElementsOfVip(IpAddr),
+    /// A virtual server that is to be added.
+    NewServer(ServiceAddress),
+    /// The virtual servers that are to be added to an address.
+    NewServersOf(IpAddr),
+    /// A virtual server that is to be deleted.
+    OldServer(ServiceAddress),
+    /// An address that is to be unbound.
+    OldVip(IpAddr),
+}
+
+impl Failed {
+    /// Starts a sync. With `defers_rules` a new table takes no flows from the rules of other programs while
+    /// an addition to its family fails.
+    pub(crate) fn new(defers_rules: bool) -> Self {
+        Self { defers_rules, ..Self::default() }
+    }
+
+    /// Whether nothing must be put off.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Records that an operation was not carried out, as far as is known. `observed` is the image before it.
+    pub(crate) fn add(&mut self, operation: &Operation, observed: &Observed) {
+        let counts = |part: &Part| self.defers_rules || !matches!(part, Part::Additions(_));
+        self.parts.extend(gives(operation, observed).into_iter().filter(counts));
+    }
+
+    /// Why an operation must be put off, if it must.
+    pub(crate) fn puts_off(&self, operation: &Operation, observed: &Observed) -> Option<&'static str> {
+        let mut needs = needs(operation).into_iter();
+        needs.find(|(part, _)| self.contains(part, observed)).map(|(_, cause)| cause)
+    }
+
+    fn contains(&self, part: &Part, observed: &Observed) -> bool {
+        let has_server = |ip: &IpAddr| observed.virtual_servers.keys().any(|at| at.ip == *ip);
+        self.parts.contains(part) && !matches!(part, Part::NewServersOf(ip) if has_server(ip))
+    }
+}
+
+/// The parts that an operation makes right. Without the others, what is already there goes on serving, or the
+/// rules of another program do.
+fn gives(operation: &Operation, observed: &Observed) -> Vec<Part> {
+    match operation {
+        Operation::Netfilter(PrepareTable(family)) => vec![Part::Table(*family)],
+        Operation::Netfilter(AddDirectReturn(family)) => vec![Part::DirectReturn(*family)],
+        Operation::Netfilter(AddElement(element)) if element.is_for_unpacking() => Vec::new(),
+        Operation::Netfilter(AddElement(element)) => {
+            let mut parts = elements_of(element, observed);
+            parts.push(Part::Additions(element.family()));
+            parts
+        }
+        Operation::Netfilter(DeleteElement(Element::Vip(_))) => Vec::new(),
+        Operation::Netfilter(DeleteElement(element)) => elements_of(element, observed),
+        Operation::Ipvs(command) => match (command, command.address()) {
+            (Command::AddVirtualServer(_), Some(at)) => {
+                vec![Part::NewServer(at), Part::NewServersOf(at.ip), Part::Additions(at.ip.into())]
+            }
+            (Command::DeleteVirtualServer(_), Some(at)) => vec![Part::OldServer(at)],
+            _ => Vec::new(),
+        },
+        Operation::DummyInterface(Bind(vip)) => vec![Part::Additions((*vip).into())],
+        Operation::DummyInterface(Unbind(vip)) => vec![Part::OldVip(*vip)],
+        Operation::Netfilter(_) | Operation::DummyInterface(_) => Vec::new(),
+    }
+}
+
+/// The parts to which an element belongs.
+fn elements_of(element: &Element, observed: &Observed) -> Vec<Part> {
+    match (element, element.virtual_server()) {
+        (Element::Vip(vip), _) => vec![Part::ElementsOfVip(*vip)],
+        (_, Some(of)) if observed.virtual_servers.contains_key(of) => {
+            vec![Part::Elements(*of), Part::ElementsOfVip(of.ip)]
+        }
+        (_, Some(of)) => vec![Part::Elements(*of)],
+        (_, None) => Vec::new(),
+    }
+}
+
+/// The parts that must be right before an operation, each with the cause to name while it is not.
+fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
+    const WRONG_ELEMENT: &str = "put off: an element of it in our tables is wrong";
+    match operation {
+        Operation::Netfilter(change) => {
+            let mut needs = vec![(Part::Table(change.family()), "put off: its table is missing")];
+            match change {
+                InstallTable(family) => needs.push((
+                    Part::Additions(*family),
+                    "put off: something is missing that serves the traffic which it takes from other programs' rules",
+                )),
+                AddElement(element) if element.is_of_direct_return() => {
+                    let set = Part::DirectReturn(element.family());
+                    needs.push((set, "put off: its table has no direct return"));
+                }
+                DeleteElement(Element::Vip(vip)) => {
+                    needs.push((Part::OldVip(*vip), "put off: it is still bound"));
+                }
+                DeleteElement(element) => needs.extend(element.virtual_server().into_iter().flat_map(|of| {
+                    [
+                        (Part::OldServer(*of), "put off: its virtual server is still there"),
+                        (
+                            Part::Elements(*of),
+                            "put off: another element of its virtual server is wrong",
+                        ),
+                    ]
+                })),
+                _ => {}
+            }
+            needs
+        }
+        Operation::Ipvs(command) => match (command, command.address()) {
+            (Command::AddVirtualServer(_), Some(at)) => {
+                vec![(Part::Elements(at), WRONG_ELEMENT), (Part::Table(at.ip.into()), WRONG_ELEMENT)]
+            }
+            (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Some(of)) => {
+                let missing = (Part::NewServer(of), "put off: its virtual server is missing");
+                // It may be on another node, and would answer its clients past this one; and it may be meant
+                // for other clients.
+                let cause = "put off: an element of its virtual server in our tables is wrong";
+                let takes_connections = server.weight != 0;
+                [missing]
+                    .into_iter()
+                    .chain(takes_connections.then_some((Part::Elements(of), cause)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        },
+        Operation::DummyInterface(Bind(vip)) => vec![
+            (Part::NewServersOf(*vip), "put off: all its virtual servers are missing"),
+            (Part::ElementsOfVip(*vip), WRONG_ELEMENT),
+        ],
+        Operation::DummyInterface(_) => Vec::new(),
     }
 }

@@ -1,19 +1,20 @@
-//! How long a sync goes on before it lets others in, and how many operations one exchange with the kernel has.
+//! How long a sync goes on before it lets others in, and how many operations one exchange with the kernel
+//! has.
 
 use std::{
     cell::Cell,
     time::{Duration, Instant},
 };
 
-/// For how long a sync carries out operations before it looks whether anything has arrived, and for how long it goes on
-/// where nothing has: then it reports what it has done so far.
+/// How long a sync carries out operations before it checks the inbox, and how long it goes on while the inbox
+/// is empty: then it ends, so that what it has done so far is reported.
 const SLICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
-/// The time that a sync may take before it looks for what has arrived.
+/// The time that a sync may take before others are served.
 pub(crate) struct Slice<'a> {
     begin: Cell<Instant>,
     lengths: [Duration; 2],
-    /// Whether anything has arrived for the writer.
+    /// Whether the inbox has anything.
     is_waited_for: &'a dyn Fn() -> bool,
 }
 
@@ -40,22 +41,22 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// How long an exchange with the kernel shall take: it cannot be interrupted.
+/// How long an exchange with the kernel should take: it cannot be interrupted.
 const EXCHANGE: Duration = Duration::from_millis(30);
 
 /// How many operations an exchange has at least, and at most.
 const OPERATIONS: [usize; 2] = [4, 4_096];
 
-/// What the kernel takes differently long for.
+/// Kinds of operations by how long the kernel takes for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// To add real servers: each is compared with those that were removed in the last two minutes.
+    /// Additions of real servers: each is compared with those that were removed in the last two minutes.
     RealServers,
-    /// To add allowed source ranges.
+    /// Additions of allowed source ranges.
     NewRanges,
-    /// To remove some.
+    /// Removals of allowed source ranges.
     OldRanges,
-    /// To change kube-ipvs0 and its addresses.
+    /// Changes of kube-ipvs0 and its addresses.
     Links,
     /// Everything else.
     Others,
@@ -90,7 +91,8 @@ impl Pace {
         }
     }
 
-    /// How many of these operations the next exchange has, and which work counts in it: that of which there can be least.
+    /// How many of these operations the next exchange has, and the work that limits it: that of which an
+    /// exchange has least.
     pub(crate) fn next_exchange<T>(self, operations: &[T], work: impl Fn(&T) -> Work) -> (usize, Work) {
         let (mut most, mut counts) = (usize::MAX, Work::Others);
         for (before, operation) in operations.iter().enumerate() {
@@ -109,7 +111,7 @@ impl Pace {
         (operations.len(), counts)
     }
 
-    /// How many operations a portion has, so that those who come first have not long to wait for each other.
+    /// How many operations a portion has, so that cheap Services do not wait long for each other.
     pub(crate) fn portion(self) -> usize {
         8 * self.of(Work::RealServers)
     }

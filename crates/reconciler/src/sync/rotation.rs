@@ -1,5 +1,5 @@
-//! Rotation: each node adds real servers in its own order, so that not every node begins with the same one, unless
-//! the scheduler hashes.
+//! Rotation: each node adds real servers in its own order, so that not every node begins with the same one,
+//! unless the scheduler hashes.
 
 use std::fmt::{self, Write};
 
@@ -14,8 +14,8 @@ use watcher::{Batch, Plan};
 /// Mostly a Service exists before its endpoints, so whatever is added together is rotated; real servers that
 /// exist stay in their order.
 ///
-/// With a scheduler that hashes, the order decides where each client's connections go, and is the same on all nodes: the
-/// plan's, by address.
+/// With a scheduler that hashes, the order decides where each client's connections go, and is the same on all
+/// nodes: the plan's, by address.
 pub(crate) fn rotate(plan: &mut Plan, node_name: &str, is_hashing: impl Fn(VirtualServerId) -> bool) {
     let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
         Batch::Ipvs(commands) => Some(commands),

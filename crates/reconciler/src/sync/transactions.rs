@@ -1,16 +1,21 @@
 //! Which changes of our tables go into one transaction.
 //!
-//! The kernel holds a lock for all of nf_tables during a transaction, and each allowed source range that is removed from a
-//! set of thousands takes it 30 ms (`nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c). So many ranges are changed in
-//! several transactions, in an order in which no client is let in that should not be, and none kept out that should.
+//! The kernel holds a lock for all of nf_tables during a transaction, and each allowed source range that is
+//! removed from a set of thousands takes it 30 ms (`nft_pipapo_remove` in net/netfilter/nft_set_pipapo.c). So
+//! many ranges are changed in several transactions, in an order in which no client is let in that should not
+//! be, and none kept out that should.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use ipvs::ServiceAddress;
 use netfilter::{
     AllowedSource, Element,
     Operation::{self, AddElement, DeleteElement},
 };
+use service::Key;
 
 use super::pace::{Pace, Work};
 
@@ -23,12 +28,12 @@ pub(super) struct Transaction {
     pub(super) work: Work,
 }
 
-/// Source ranges that overlap, of one virtual server: they cannot be there at the same time, and what is removed and added
-/// among them may be meant for the same clients.
+/// Source ranges that overlap, of one virtual server: they cannot be there at the same time, and what is
+/// removed and added among them may be meant for the same clients.
 type Overlapping = Vec<Operation>;
 
-/// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become restricted, and
-/// ranges that go.
+/// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become
+/// restricted, and ranges that go.
 pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transaction, Vec<Operation>) {
     let sources = changes.iter().filter(|change| source(change).is_some()).count();
     if sources <= FEW {
@@ -109,12 +114,44 @@ fn adds(change: &Operation) -> bool {
     matches!(change, AddElement(_))
 }
 
+/// The key of the changes that must stay in one transaction: the elements of one virtual server. Some of them
+/// without the others would let in clients that must stay out, or keep out clients that must be let in.
+fn unit(change: &Operation) -> Option<Key> {
+    let of = match change {
+        AddElement(element) | DeleteElement(element) => element.virtual_server(),
+        _ => None,
+    };
+    of.copied().map(Key::VirtualServer).or_else(|| watcher::Operation::from(*change).key())
+}
+
+/// Splits a transaction into two, each in the order of the whole; `None` if it is a single unit. The first
+/// half has the units that come first.
+pub(crate) fn bisect(changes: &[Operation]) -> Option<[Vec<Operation>; 2]> {
+    let mut units = HashMap::new();
+    let mut number = |change: &Operation| {
+        let next = units.len();
+        *units.entry(unit(change)).or_insert(next)
+    };
+    let numbered: Vec<_> = changes.iter().map(|change| (number(change), *change)).collect();
+    let middle = units.len() / 2;
+    let (left, right): (Vec<_>, Vec<_>) = numbered.into_iter().partition(|(unit, _)| *unit < middle);
+    let halves = [left, right].map(|half| half.into_iter().map(|(_, change)| change).collect());
+    (middle > 0).then_some(halves)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, time::Duration};
+    use std::{
+        collections::{BTreeSet, HashSet},
+        time::Duration,
+    };
 
-    use ipvs::Protocol;
-    use proptest::{collection::btree_set, prelude::*};
+    use ipvs::{Family, Protocol};
+    use netfilter::Operation::{InstallTable, PrepareTable};
+    use proptest::{
+        collection::{btree_set, vec},
+        prelude::*,
+    };
 
     use super::*;
 
@@ -210,5 +247,47 @@ mod tests {
     fn few_changes_are_one_transaction() {
         let changes: Vec<_> = (0..8).map(|number| AddElement(range(80, number, 0))).collect();
         assert_eq!(transactions(&changes), [changes]);
+    }
+
+    fn any_change() -> impl Strategy<Value = Operation> {
+        let of = (0..4u16).prop_map(|port| ServiceAddress {
+            protocol: Protocol::Tcp,
+            ip: [10, 96, 0, 1].into(),
+            port,
+        });
+        let element = prop_oneof![
+            of.clone().prop_map(Element::ClusterIp),
+            of.prop_map(Element::Restricted),
+            (0..4u8).prop_map(|last| Element::Vip([10, 96, 0, last].into())),
+        ];
+        prop_oneof![
+            element.clone().prop_map(AddElement),
+            element.prop_map(DeleteElement),
+            Just(PrepareTable(Family::V4)),
+            Just(InstallTable(Family::V4)),
+        ]
+    }
+
+    /// What of `changes` is also in `half`, in the order of `changes`.
+    fn those_in(half: &[Operation], changes: &[Operation]) -> Vec<Operation> {
+        changes.iter().copied().filter(|change| half.contains(change)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn halves_are_smaller_keep_the_order_and_split_no_virtual_server(
+            changes in vec(any_change(), 0..20),
+        ) {
+            let units = |changes: &[Operation]| changes.iter().map(unit).collect::<HashSet<_>>();
+            let Some([left, right]) = bisect(&changes) else {
+                prop_assert!(units(&changes).len() < 2, "more than one unit can be split");
+                return Ok(());
+            };
+            prop_assert!(!left.is_empty() && !right.is_empty());
+            prop_assert!(units(&left).is_disjoint(&units(&right)));
+            prop_assert_eq!(left.len() + right.len(), changes.len());
+            prop_assert_eq!(&left, &those_in(&left, &changes));
+            prop_assert_eq!(&right, &those_in(&right, &changes));
+        }
     }
 }

@@ -16,8 +16,8 @@ use crate::common::{service, slice};
 use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
-use reconciler::{Callbacks, ChangeEvent, Handle, Observer, SyncEvent, Timing, start};
-use service::{Change, EndpointSlice, Options, Service, State};
+use reconciler::{Callbacks, Handle, Observer, SyncEvent, Timing, start};
+use service::{Change, EndpointSlice, Event, Options, Service, State};
 use testkit::{
     lab::{Host, Lab},
     patience::patience,
@@ -44,8 +44,6 @@ pub(crate) struct Syncs {
 }
 
 impl Observer for Syncs {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.left.store(sync.report.left, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -152,8 +150,8 @@ fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory(
     let syncs = Syncs::default();
     let handle = on(&lab.node, syncs.clone());
     let tell = |change| handle.change(change);
-    tell(Change::ReplaceServices((0..SERVICES).map(|number| wanted(number, 0)).collect()));
-    tell(Change::ReplaceSlices((0..SERVICES).map(|number| endpoints(number, 0)).collect()));
+    tell(Change::Services(Event::Replace((0..SERVICES).map(|number| wanted(number, 0)).collect())));
+    tell(Change::Slices(Event::Replace((0..SERVICES).map(|number| endpoints(number, 0)).collect())));
     let settled = || {
         let deadline = Instant::now() + patience(PATIENCE);
         loop {
@@ -173,9 +171,9 @@ fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory(
     let (before, syncs_before) = (kibibytes("VmRSS:"), syncs.so_far());
     let change_all = |round| {
         for number in 0..SERVICES {
-            tell(Change::ApplyService(wanted(number, round)));
+            tell(Change::Services(Event::Apply(wanted(number, round))));
             if moves(number) {
-                tell(Change::ApplySlice(endpoints(number, round)));
+                tell(Change::Slices(Event::Apply(endpoints(number, round))));
             }
         }
     };

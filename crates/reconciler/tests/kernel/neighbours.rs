@@ -11,7 +11,9 @@ use std::{
 
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use reconciler::Handle;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Service, ServiceKind, ServicePort};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Service, ServiceKind, ServicePort,
+};
 use testkit::{
     lab::{Host, Lab},
     patience::patience,
@@ -92,7 +94,11 @@ impl Neighbour {
     fn moves(&mut self, handle: &Handle, kernel: &mut KernelIpvs) -> Duration {
         self.moves = self.moves.wrapping_add(1);
         let begin = Instant::now();
-        handle.change(Change::ApplySlice(slice("small", Protocol::Tcp, &[&self.pod().to_string()])));
+        handle.change(Change::Slices(Event::Apply(slice(
+            "small",
+            Protocol::Tcp,
+            &[&self.pod().to_string()],
+        ))));
         let has = |kernel: &mut KernelIpvs| {
             let real = kernel.real_servers(Self::at().into()).unwrap_or_default();
             real.iter().any(|real| real.config.address.ip == self.pod() && real.config.weight > 0)
@@ -113,7 +119,7 @@ fn moves_during(node: &Host, (handle, syncs): (&Handle, &Syncs), what: &str, cha
         .inside(move || {
             let mut kernel = KernelIpvs::open().unwrap();
             let mut neighbour = Neighbour { moves: 1 };
-            handle.change(Change::ApplyService(service("small", Neighbour::VIP, Protocol::Tcp)));
+            handle.change(Change::Services(Event::Apply(service("small", Neighbour::VIP, Protocol::Tcp))));
             neighbour.moves(&handle, &mut kernel);
             let begin = Instant::now();
             handle.change(change);
@@ -142,16 +148,18 @@ fn a_tenant_s_costly_change_keeps_no_neighbour_waiting_for_its_end() {
     let syncs = Syncs::default();
     let handle = on(&lab.node, syncs.clone());
     let others = [restricted("b", 11, 2_048), restricted("c", 12, 2_048)];
-    handle.change(Change::ReplaceServices([restricted("a", 10, 1_000)].into_iter().chain(others).collect()));
-    handle.change(Change::ReplaceSlices(vec![]));
+    handle.change(Change::Services(Event::Replace(
+        [restricted("a", 10, 1_000)].into_iter().chain(others).collect(),
+    )));
+    handle.change(Change::Slices(Event::Replace(vec![])));
     let during = |what: &str, change| moves_during(&lab.node, (&handle, &syncs), what, change);
-    let moves = during("1,000 ranges of clients", Change::ApplyService(restricted("a", 13, 1_000)));
+    let moves = during("1,000 ranges of clients", Change::Services(Event::Apply(restricted("a", 13, 1_000))));
     assert!(moves > 0, "it waited for the end");
 
     // What was removed in one round makes the next one slow.
-    handle.change(Change::ApplyService(large(12)));
+    handle.change(Change::Services(Event::Apply(large(12))));
     let moves: usize = (0..3)
-        .map(|round| during("12,000 real servers", Change::ApplySlice(endpoints(12, 1_000, round))))
+        .map(|round| during("12,000 real servers", Change::Slices(Event::Apply(endpoints(12, 1_000, round)))))
         .sum();
     assert!(moves > 0, "it waited for the end");
     handle.stop().unwrap();

@@ -7,8 +7,8 @@ use dummy_interface::TunnelDevice;
 use ipvs::{Family, Forwarding, Protocol::Tcp, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Balancing, Change, Endpoint, EndpointSlice, ExternalForwarding, ForwardingMethod, Options, Peer, Service,
-    ServiceKind, Unpacking,
+    Balancing, Change, Endpoint, EndpointSlice, Event, ExternalForwarding, ForwardingMethod, Node, Options,
+    Service, ServiceKind, Unpacking,
 };
 use testkit::{FakeKernel, fake_kernel::State as KernelState};
 
@@ -50,13 +50,14 @@ fn kernel() -> FakeKernel {
 
 fn peers() -> Change {
     let ips: Vec<IpAddr> = vec![[192, 0, 2, 2].into()];
-    Change::ReplacePeers(vec![Peer {
+    Change::Peers(Event::Replace(vec![Node {
         name: "node-b".into(),
         ips,
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
-    }])
+        ..Node::default()
+    }]))
 }
 
 fn unpacks() -> Change {
@@ -119,8 +120,8 @@ fn a_kernel_without_the_rules_masquerades_and_serves_everything_else_at_once() {
     running.tell(peers());
     running.tell(unpacks());
     let other = (service("other", "10.96.0.11", Tcp), slice("other", Tcp, &["10.244.0.1"]));
-    running.tell(Change::ReplaceServices(vec![web(), other.0]));
-    running.tell(Change::ReplaceSlices(vec![elsewhere(), other.1]));
+    running.tell(Change::Services(Event::Replace(vec![web(), other.0])));
+    running.tell(Change::Slices(Event::Replace(vec![elsewhere(), other.1])));
     running.kernel_where(|kernel| method(kernel) == Some(Forwarding::Masquerade));
     running.settled();
     let state = kernel.state();

@@ -6,7 +6,7 @@ use crate::common::{AT_ONCE, Running, active_connections, at, real, service, sli
 use ipvs::{Protocol::Tcp, VirtualServerId};
 use netlink::Errno;
 use reconciler::{Timing, Trigger};
-use service::Change;
+use service::{Change, Event};
 use testkit::{FakeKernel, fake_kernel::State};
 
 const BRIEF: Timing = Timing { drain_timeout: Some(Duration::from_millis(800)), ..AT_ONCE };
@@ -31,7 +31,7 @@ fn leaving(kernel: &FakeKernel, timing: Timing, connections: u32) -> Running {
     }
     running.lists(services, slices);
     active_connections(kernel, web(), LEAVING, connections);
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
     running
 }
@@ -116,10 +116,10 @@ fn an_endpoint_that_comes_back_drains_from_the_beginning_when_it_leaves_again() 
     let running = leaving(&kernel, AT_ONCE, 1);
     let before =
         running.status_where(|status| status.longest_drain > Duration::from_millis(200)).longest_drain;
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", LEAVING])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1", LEAVING]))));
     running.settled();
     assert_eq!(running.handle.status().unwrap().draining, 0);
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
     let status = running.handle.status().unwrap();
     assert_eq!(status.draining, 1);

@@ -6,7 +6,7 @@ use crate::story::{Ending, Inputs, Story, after, any_story, faults, picture};
 use netlink::Errno;
 use proptest::{prelude::*, sample::select};
 use reconciler::Timing;
-use service::Change;
+use service::{Change, Event};
 use testkit::{FakeKernel, fake_kernel::Fault};
 
 /// A reconciler that syncs when it is asked to, and not between the two lists: of Services without their
@@ -37,8 +37,8 @@ fn play(story: &Story, restarts: bool, disturb: &dyn Fn(&FakeKernel)) -> Ending 
     } else {
         running
     };
-    running.tell(Change::ReplaceServices(story.after.services.clone()));
-    running.tell(Change::ReplaceSlices(story.after.slices.clone()));
+    running.tell(Change::Services(Event::Replace(story.after.services.clone())));
+    running.tell(Change::Slices(Event::Replace(story.after.slices.clone())));
     let mut report = running.handle.resync().unwrap();
     if report.failed > 0 {
         report = running.handle.resync().unwrap();

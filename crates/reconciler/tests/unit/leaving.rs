@@ -5,7 +5,7 @@ use ipvs::{
     Protocol::{Tcp, Udp},
     RealServer, VirtualServerId,
 };
-use service::Change;
+use service::{Change, Event};
 use testkit::FakeKernel;
 
 #[test]
@@ -16,7 +16,7 @@ fn a_tcp_endpoint_with_connections_drains_and_leaves_when_the_last_one_ends() {
     let connections = |count| active_connections(kernel, id, "10.244.0.2", count);
     connections(1);
     kernel.heal();
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
     assert!(kernel.writes().starts_with("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0\n"));
     assert_eq!(running.handle.status().unwrap().draining, 1);
@@ -37,10 +37,10 @@ fn an_endpoint_that_returns_while_it_drains_gets_its_weight_back_in_place() {
     let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     let both = slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]);
     active_connections(kernel, id, "10.244.0.2", 1);
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
     kernel.heal();
-    running.tell(Change::ApplySlice(both));
+    running.tell(Change::Slices(Event::Apply(both)));
     running.settled();
     let writes = kernel.writes();
     assert!(writes.contains("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 1\n"), "{writes}");
@@ -57,7 +57,7 @@ fn a_udp_endpoint_leaves_at_once_even_with_connections() {
     let id = VirtualServerId::Address(at("10.96.0.53", Udp));
     active_connections(&running.kernel, id, "10.244.0.2", 9);
     running.kernel.heal();
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.1"]))));
     running.settled();
     assert!(running.kernel.writes().contains("delete real server UDP 10.96.0.53:80 -> 10.244.0.2:8080\n"));
 }
@@ -90,7 +90,7 @@ fn endpoint_draining_over_a_restart_leaves_when_its_last_connection_ends() {
 fn a_removed_tcp_endpoint_without_connections_leaves_at_once_by_way_of_weight_0() {
     let running = Running::serving_web();
     running.kernel.heal();
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
     // Between reading the connections and removing the real server nobody can connect to it any more.
     assert_eq!(

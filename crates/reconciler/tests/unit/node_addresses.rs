@@ -11,7 +11,7 @@ use ipvs::{
 use netfilter::conntrack::StaleFlows;
 use netlink::Errno;
 use reconciler::{SyncState, Trigger};
-use service::{Change, ObjectName, Service, ServiceKind};
+use service::{Change, Event, ObjectName, Service, ServiceKind};
 use testkit::{FakeKernel, fake_kernel::State};
 
 fn ip(text: &str) -> IpAddr {
@@ -232,11 +232,11 @@ fn an_address_that_two_services_share_stays_bound_until_the_last_one_goes() {
     let running = Running::on(&kernel);
     running.lists(vec![external("a", "10.96.0.10", 80), external("b", "10.96.0.11", 81)], vec![]);
     let shared = ip("203.0.113.7");
-    running.tell(Change::DeleteService(ObjectName::new("default", "a")));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "a"))));
     running.settled();
     assert!(kernel.state().is_bound(shared) && !kernel.state().is_bound(ip("10.96.0.10")));
     assert!(!kernel.writes().contains("unbind 203.0.113.7"), "not even for a moment");
-    running.tell(Change::DeleteService(ObjectName::new("default", "b")));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "b"))));
     running.settled();
     assert!(!kernel.state().is_bound(shared));
 }

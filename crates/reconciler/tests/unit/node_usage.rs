@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, num::NonZero, sync::mpsc::channel, thread, time
 use crate::common::{Running, endpoint, service, slice};
 use ipvs::Protocol::Tcp;
 use reconciler::NodeUsage;
-use service::{Change, Endpoint, EndpointSlice, Service, ServicePort};
+use service::{Change, Endpoint, EndpointSlice, Event, Service, ServicePort};
 use testkit::FakeKernel;
 
 /// A Service with a NodePort, and two endpoints, of which one is on another node.
@@ -43,7 +43,7 @@ fn the_node_ports_that_are_served_and_the_real_servers_on_this_node_are_in_use()
     let (web, slice) = exposed();
     running.lists(vec![web.clone()], vec![slice]);
     assert_eq!(running.handle.node_usage(), Ok(expected()));
-    running.tell(Change::DeleteService(web.name));
+    running.tell(Change::Services(Event::Delete(web.name)));
     assert_eq!(running.handle.node_usage(), Ok(NodeUsage::default()));
 }
 

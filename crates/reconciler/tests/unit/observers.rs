@@ -9,7 +9,7 @@ use std::{
 use ipvs::Protocol::Tcp;
 use netlink::Errno;
 use reconciler::{ChangeEvent, ObjectKind, Observer, SyncEvent, Trigger};
-use service::{Change, EndpointSlice, Service, ServiceKind, TrafficPolicy};
+use service::{Change, EndpointSlice, Event, Service, ServiceKind, TrafficPolicy};
 use testkit::FakeKernel;
 
 use crate::common::{Running, Setup, service, slice};
@@ -67,10 +67,10 @@ fn slice_of(seconds: u64, addresses: &[&str]) -> EndpointSlice {
 fn changes_are_counted_and_wait_once_both_lists_are_here() {
     let (running, changes, _syncs) = observed(&FakeKernel::new());
     let web = service("web", "10.96.0.1", Tcp);
-    running.tell(Change::ReplaceServices(vec![web.clone(), service("www", "10.96.0.2", Tcp)]));
-    running.tell(Change::ReplaceSlices(vec![]));
-    running.tell(Change::ApplySlice(slice_of(1, &["10.244.0.1"])));
-    running.tell(Change::ApplyService(web));
+    running.tell(Change::Services(Event::Replace(vec![web.clone(), service("www", "10.96.0.2", Tcp)])));
+    running.tell(Change::Slices(Event::Replace(vec![])));
+    running.tell(Change::Slices(Event::Apply(slice_of(1, &["10.244.0.1"]))));
+    running.tell(Change::Services(Event::Apply(web)));
     running.settled();
     let heard = |kind, objects, waits| ChangeEvent { kind, objects, changes: 1, waits };
     assert_eq!(
@@ -90,10 +90,10 @@ fn a_sync_tells_when_the_changes_that_it_acted_on_were_asked_for() {
     let (running, _changes, syncs) = observed(&FakeKernel::new());
     // A list may be old: it says nothing about how long anything took.
     running.lists(vec![service("web", "10.96.0.1", Tcp)], vec![slice_of(1, &["10.244.0.1"])]);
-    running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice_of(2, &["10.244.0.2"]))));
     running.settled();
     // Not different, so no sync is due because of it.
-    running.tell(Change::ApplySlice(slice_of(3, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice_of(3, &["10.244.0.2"]))));
     running.handle.resync().unwrap();
     let events: Vec<_> = syncs.try_iter().collect();
     assert!(events.iter().all(|heard| heard.complete && heard.served == 1), "{events:?}");
@@ -111,7 +111,7 @@ fn sync_is_incomplete_and_keeps_the_times_while_the_kernel_cannot_be_read() {
     kernel.heal();
     // The next call is the first of a reading.
     kernel.fail_call(0, Errno::ENOMEM);
-    running.tell(Change::ApplySlice(slice_of(2, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice_of(2, &["10.244.0.2"]))));
     running.handle.resync().unwrap();
     running.settled();
     let events: Vec<_> = syncs.try_iter().collect();
@@ -137,7 +137,7 @@ fn change_for_health_checks_only_is_observed_at_once_and_writes_nothing() {
     for endpoint in &mut slice.endpoints {
         (endpoint.ready, endpoint.terminating) = (false, true);
     }
-    running.tell(Change::ApplySlice(slice));
+    running.tell(Change::Slices(Event::Apply(slice)));
     running.settled();
     let events: Vec<_> = syncs.try_iter().map(|heard| (heard.trigger, heard.ready, heard.done)).collect();
     assert_eq!(events, [(Trigger::Change, 0, 0)]);

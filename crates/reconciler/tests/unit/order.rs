@@ -7,7 +7,7 @@ use ipvs::{Family, Protocol::Tcp, ServiceAddress};
 use netfilter::Element;
 use netlink::Errno;
 use reconciler::{SyncReport, Timing};
-use service::{Change, ObjectName, Service, TrafficPolicy};
+use service::{Change, Event, ObjectName, Service, TrafficPolicy};
 use testkit::FakeKernel;
 
 #[test]
@@ -17,8 +17,8 @@ fn new_table_takes_no_flows_while_something_is_refused_but_not_for_ever() {
     kernel.state().refused_elements.insert(Element::Vip(vip));
     let running = Running::on(&kernel);
     let services = [("web", "10.96.0.10"), ("refused", "10.96.0.11")];
-    running.tell(Change::ReplaceServices(services.map(|(name, ip)| service(name, ip, Tcp)).into()));
-    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    running.tell(Change::Services(Event::Replace(services.map(|(name, ip)| service(name, ip, Tcp)).into())));
+    running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     let syncs = [(); 3].map(|()| running.handle.resync().unwrap());
     let waits = |report: &SyncReport| {
         report.failures.iter().any(|failure| failure.starts_with("install table IPv4: put off"))
@@ -42,8 +42,8 @@ fn a_table_that_somebody_deletes_later_waits_as_long_as_the_first_one() {
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.11".parse().unwrap()));
     let running = Running::timed(&kernel, Timing { min_sync_period: LONG, ..AT_ONCE });
     let services = [("web", "10.96.0.10"), ("refused", "10.96.0.11")];
-    running.tell(Change::ReplaceServices(services.map(|(name, ip)| service(name, ip, Tcp)).into()));
-    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    running.tell(Change::Services(Event::Replace(services.map(|(name, ip)| service(name, ip, Tcp)).into())));
+    running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     let syncs_until_it_is_there = || {
         let has_rules = || {
             running.handle.resync().unwrap();
@@ -99,7 +99,7 @@ fn default_kubernetes_works_before_anything_else_is_begun() {
 fn removal_closes_the_door_first() {
     let running = Running::serving_web();
     running.kernel.heal();
-    running.tell(Change::DeleteService(ObjectName::new("default", "web")));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "web"))));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -135,7 +135,7 @@ fn virtual_server_waits_for_its_masquerade_rule_and_the_vips_other_port_serves()
     two.ports.push(service::ServicePort { name: "b".into(), protocol: Tcp, port: 81, node_port: None });
     let rule = Element::ClusterIp(ServiceAddress { port: 81, ..at("10.96.0.10", Tcp) });
     kernel.state().refused_elements.insert(rule);
-    running.tell(Change::ApplyService(two));
+    running.tell(Change::Services(Event::Apply(two)));
     assert!(running.handle.resync().unwrap().failed > 0);
     let writes = kernel.writes();
     assert!(!writes.contains("add virtual server TCP 10.96.0.10:81"), "{writes}");
@@ -161,7 +161,7 @@ fn real_servers_on_other_nodes_wait_for_the_masquerade_rule_and_leave_before_it(
 
     let cluster = Service { external_traffic_policy: TrafficPolicy::Cluster, ..local.clone() };
     kernel.fail_call(0, Errno::ENFILE);
-    running.tell(Change::ApplyService(cluster));
+    running.tell(Change::Services(Event::Apply(cluster)));
     let failed = running.status_where(|status| status.last_sync.as_ref().unwrap().report.failed > 0);
     assert_eq!(
         failed.last_sync.unwrap().report.failed,
@@ -180,7 +180,7 @@ delete element external-local TCP 203.0.113.7:80
     );
 
     kernel.heal();
-    running.tell(Change::ApplyService(local));
+    running.tell(Change::Services(Event::Apply(local)));
     running.settled();
     assert_eq!(
         kernel.writes(),
@@ -211,7 +211,7 @@ fn others_are_kept_away_before_endpoints_elsewhere_stand_in_and_let_in_when_one_
     };
 
     kernel.heal();
-    running.tell(Change::ApplySlice(far));
+    running.tell(Change::Slices(Event::Apply(far)));
     running.settled();
     assert_eq!(
         writes(),
@@ -224,7 +224,7 @@ delete real server TCP 203.0.113.7:80 -> 10.244.0.1:8080
     );
 
     kernel.heal();
-    running.tell(Change::ApplySlice(both));
+    running.tell(Change::Slices(Event::Apply(both)));
     running.settled();
     assert_eq!(
         writes(),
@@ -245,7 +245,7 @@ fn a_vip_without_one_of_its_rules_stays_closed() {
         let running = Running::on(&kernel);
         running.lists(vec![], vec![]);
         kernel.state().refused_elements.insert(rule);
-        running.tell(Change::ApplyService(service("web", "10.96.0.10", Tcp)));
+        running.tell(Change::Services(Event::Apply(service("web", "10.96.0.10", Tcp))));
         assert!(running.handle.resync().unwrap().failed > 0);
         assert!(!kernel.state().is_bound(vip), "without {rule:?}:\n{}", kernel.writes());
 

@@ -13,7 +13,7 @@ use ipvs::{
     RealServer, Scheduler, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use reconciler::{SyncReport, SyncState, Timing, Trigger};
-use service::Change;
+use service::{Change, Event};
 use testkit::{FakeKernel, fake_kernel::State};
 
 /// A period that is short enough for a test to wait for.
@@ -284,7 +284,7 @@ fn changes_of_the_desired_state_and_of_the_kernel_are_distinguished() {
         server.config.weight = 3;
         real_servers(&mut state).insert(server.config.address, server);
     }
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.5", "10.244.0.7"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.5", "10.244.0.7"]))));
     let report = repaired(&running);
     assert!(
         report.repairs == ["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"],

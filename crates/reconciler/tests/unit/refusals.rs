@@ -6,7 +6,7 @@ use crate::common::{AT_ONCE, LONG, Running, Setup, at, endpoint, service, slice}
 use ipvs::{Family, Protocol::Tcp, Scheduler, VirtualServerId};
 use netlink::Errno;
 use reconciler::{SyncStatus, Timing, Trigger};
-use service::Change;
+use service::{Change, Event};
 use testkit::FakeKernel;
 
 #[test]
@@ -28,8 +28,8 @@ fn one_refused_real_server_does_not_stop_the_others() {
     let running = Running::on(&FakeKernel::new());
     let mut with_multicast = slice("web", Tcp, &["10.244.0.1", "10.244.0.9"]);
     with_multicast.endpoints.insert(1, endpoint("224.0.0.1"));
-    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
-    running.tell(Change::ReplaceSlices(vec![with_multicast]));
+    running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
+    running.tell(Change::Slices(Event::Replace(vec![with_multicast])));
     let report = running.handle.resync().unwrap();
     assert_eq!(report.failed, 1);
     assert!(report.failures[0].contains("224.0.0.1:8080 weight 1: EINVAL"), "{report:?}");
@@ -43,8 +43,8 @@ fn refused_vip_is_reported_with_the_kernels_own_words() {
     let kernel = FakeKernel::new();
     kernel.state().refused_vips.insert("10.96.0.10".parse().unwrap());
     let running = Running::on(&kernel);
-    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
-    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
+    running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     let report = running.handle.resync().unwrap();
     let expected = "bind 10.96.0.10: EINVAL (Invalid argument): Invalid prefsrc address";
     assert!(report.failures.iter().any(|failure| failure == expected), "{report:?}");
@@ -59,10 +59,10 @@ fn one_refused_virtual_server_does_not_stop_the_others() {
     kernel.heal();
     // Three reads, and of each Service three elements come before the first virtual server.
     kernel.fail_call(9, Errno::ENOMEM);
-    running.tell(Change::ReplaceServices(vec![
+    running.tell(Change::Services(Event::Replace(vec![
         service("a", "10.96.0.10", Tcp),
         service("b", "10.96.0.11", Tcp),
-    ]));
+    ])));
     let report = running.handle.resync().unwrap();
     assert!(report.failures[0].starts_with("add virtual server TCP 10.96.0.10:80 rr: ENOMEM"), "{report:?}");
     let served = |vip: &str| {
@@ -84,8 +84,8 @@ fn a_lasting_failure_and_a_draining_endpoint_do_not_put_off_the_period() {
     let mut slices = vec![slice("web", Tcp, &["10.244.0.1", "224.0.0.1"])];
     slices.push(slice("other", Tcp, &["10.244.0.2"]));
     let services = vec![service("web", "10.96.0.10", Tcp), service("other", "10.96.0.11", Tcp)];
-    running.tell(Change::ReplaceServices(services));
-    running.tell(Change::ReplaceSlices(slices));
+    running.tell(Change::Services(Event::Replace(services)));
+    running.tell(Change::Slices(Event::Replace(slices)));
     running.handle.resync().unwrap();
     let other = VirtualServerId::Address(at("10.96.0.11", Tcp));
     kernel.state().virtual_servers.remove(&other).unwrap();
@@ -99,8 +99,8 @@ fn a_virtual_server_that_stays_refused_puts_nothing_else_in_doubt() {
     let running = Running::on(&kernel);
     running.lists(vec![], vec![]);
     kernel.heal();
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])));
-    running.tell(Change::ApplyService(service("web", "10.96.0.10", Tcp)));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]))));
+    running.tell(Change::Services(Event::Apply(service("web", "10.96.0.10", Tcp))));
     let is_retry = |status: &SyncStatus| {
         status.last_sync.as_ref().is_some_and(|sync| sync.report.trigger == Trigger::Retry)
     };
@@ -118,7 +118,7 @@ fn a_virtual_server_that_another_program_removed_is_made_again_as_a_whole() {
     let web = VirtualServerId::Address(at("10.96.0.10", Tcp));
     kernel.state().virtual_servers.remove(&web).unwrap();
     let endpoints = ["10.244.0.1", "10.244.0.2", "10.244.0.3"];
-    running.tell(Change::ApplySlice(slice("web", Tcp, &endpoints)));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &endpoints))));
     running.kernel_where(|state| state.virtual_servers.get(&web).is_some_and(|(_, reals)| reals.len() == 3));
     assert_eq!(kernel.state().full_reads, 1, "the image was wrong");
 }
@@ -128,8 +128,8 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_no_door_is_opened() {
     let kernel = FakeKernel::new();
     kernel.state().missing_schedulers.insert(Scheduler::RR);
     let running = Running::on(&kernel);
-    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
-    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
+    running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     let report = running.handle.resync().unwrap();
     assert!(report.failures.iter().any(|line| line.contains("load the module ip_vs_rr")), "{report:?}");
     assert!(!kernel.state().is_bound("10.96.0.10".parse().unwrap()));

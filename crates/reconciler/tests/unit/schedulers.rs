@@ -6,7 +6,7 @@ use crate::common::{Running, Setup, at, real, service, slice};
 use ipvs::{Command, Ipvs, Protocol::Tcp, RealServer, Scheduler, VirtualServerId};
 use netlink::Errno;
 use reconciler::{Reason, Trigger};
-use service::{Balancing, Change, EndpointSlice, Options, Service};
+use service::{Balancing, Change, EndpointSlice, Event, Options, Service};
 use testkit::FakeKernel;
 
 fn objects(count: u8) -> (Vec<Service>, Vec<EndpointSlice>) {
@@ -27,8 +27,8 @@ fn changed(kernel: &FakeKernel, count: u8) -> Running {
     with_scheduler(kernel, Scheduler::RR).lists(services.clone(), slices.clone());
     kernel.heal();
     let running = with_scheduler(kernel, Scheduler::LC);
-    running.tell(Change::ReplaceServices(services));
-    running.tell(Change::ReplaceSlices(slices));
+    running.tell(Change::Services(Event::Replace(services)));
+    running.tell(Change::Slices(Event::Replace(slices)));
     running
 }
 
@@ -45,7 +45,7 @@ fn schedulers_are_changed_a_few_at_a_time_and_other_changes_get_in_between() {
     let done = first.last_full_sync.unwrap().report.done;
     assert!((1..=32).contains(&done), "{done}");
     assert!(!first.synced);
-    running.tell(Change::ApplySlice(slice("web-200", Tcp, &["10.244.0.1", "10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("web-200", Tcp, &["10.244.0.1", "10.244.0.2"]))));
 
     let mut left = BTreeSet::new();
     running.status_where(|status| {
@@ -83,8 +83,8 @@ fn a_scheduler_that_the_kernel_lacks_is_named_and_the_old_one_goes_on() {
         let name = format!("web-{number}");
         let mut sticky = service(&name, &format!("10.96.1.{number}"), Tcp);
         sticky.session_affinity = Some(60);
-        running.tell(Change::ApplyService(sticky));
-        running.tell(Change::ApplySlice(slice(&name, Tcp, &["10.244.0.1", "10.244.0.2"])));
+        running.tell(Change::Services(Event::Apply(sticky)));
+        running.tell(Change::Slices(Event::Apply(slice(&name, Tcp, &["10.244.0.1", "10.244.0.2"]))));
         let id = VirtualServerId::Address(at(&format!("10.96.1.{number}"), Tcp));
         running.kernel_where(|state| {
             let (server, reals) = &state.virtual_servers[&id];
@@ -129,7 +129,10 @@ fn service_is_served_with_the_default_scheduler_where_the_kernel_lacks_its_own()
     // The scheduler is tried once, however many Services ask for it.
     kernel.heal();
     let more = service("more", "10.96.1.3", Tcp);
-    running.tell(Change::ApplyService(Service { balancing: asking_for(Scheduler::SED).balancing, ..more }));
+    running.tell(Change::Services(Event::Apply(Service {
+        balancing: asking_for(Scheduler::SED).balancing,
+        ..more
+    })));
     running.kernel_where(|state| state.virtual_servers.len() == 3);
     assert!(!kernel.writes().contains("198.51.100.0"), "{}", kernel.writes());
 
@@ -159,11 +162,11 @@ fn a_dangerous_scheduler_that_was_unloaded_is_not_asked_for_either() {
     let running = Running::on(&kernel);
     running.lists(vec![asking_for(Scheduler::LBLC)], vec![]);
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::LBLC]));
-    running.tell(Change::ReplaceServices(vec![]));
+    running.tell(Change::Services(Event::Replace(vec![])));
     running.kernel_where(|state| state.virtual_servers.is_empty());
     kernel.state().dangerous_schedulers.insert(Scheduler::LBLC);
     kernel.heal();
-    running.tell(Change::ApplyService(asking_for(Scheduler::LBLC)));
+    running.tell(Change::Services(Event::Apply(asking_for(Scheduler::LBLC))));
     running.kernel_where(|state| !state.virtual_servers.is_empty());
     assert!(!kernel.writes().contains("lblc"), "{}", kernel.writes());
 }
@@ -173,10 +176,10 @@ fn a_scheduler_that_was_there_and_is_gone_is_missing() {
     let kernel = FakeKernel::new();
     let running = Running::on(&kernel);
     running.lists(vec![asking_for(Scheduler::SED)], vec![]);
-    running.tell(Change::ReplaceServices(vec![]));
+    running.tell(Change::Services(Event::Replace(vec![])));
     running.kernel_where(|state| state.virtual_servers.is_empty());
     kernel.state().missing_schedulers.insert(Scheduler::SED);
-    running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+    running.tell(Change::Services(Event::Apply(asking_for(Scheduler::SED))));
     running.kernel_where(|state| !state.virtual_servers.is_empty());
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR]));
     running.settled();
@@ -194,7 +197,7 @@ fn an_attempt_that_goes_wrong_leaves_nothing_behind() {
         running.lists(vec![], vec![]);
         kernel.heal();
         fault(&kernel);
-        running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+        running.tell(Change::Services(Event::Apply(asking_for(Scheduler::SED))));
         running.kernel_where(|state| {
             state.virtual_servers.keys().eq([&VirtualServerId::Address(at("10.96.1.1", Tcp))])
                 && state.virtual_servers.values().all(|(server, _)| server.scheduler == Scheduler::SED)
@@ -212,7 +215,7 @@ fn where_schedulers_are_tried_may_be_a_service() {
     there.ports[0].port = 20_000;
     running.lists(vec![there.clone()], vec![slice("there", Tcp, &["10.244.0.1"])]);
     kernel.heal();
-    running.tell(Change::ApplyService(asking_for(Scheduler::SED)));
+    running.tell(Change::Services(Event::Apply(asking_for(Scheduler::SED))));
     running.kernel_where(|state| state.virtual_servers.len() == 2);
     assert!(!kernel.writes().contains("198.51.100.0"), "{}", kernel.writes());
     assert_eq!(schedulers(&kernel), BTreeSet::from([Scheduler::RR, Scheduler::SED]));
@@ -233,7 +236,7 @@ fn unused_annotation_is_one_notice_to_the_owner() {
     let lacks = "metadata.annotations: the kernel of node node lacks the scheduler sed (module ip_vs_sed); rr is used \
                  there. With the module loaded, kube-ipvs resync tries again";
     assert_eq!(notice_texts(&running), BTreeSet::from([lacks.to_owned(), "spec.x: not set".to_owned()]));
-    running.tell(Change::ApplyService(Service { session_affinity: Some(60), ..wrong.clone() }));
+    running.tell(Change::Services(Event::Apply(Service { session_affinity: Some(60), ..wrong.clone() })));
     assert_eq!(notice_texts(&running), BTreeSet::new());
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{Running, service};
 use ipvs::Protocol::Tcp;
 use reconciler::{Notice, Reason};
-use service::{Change, ObjectName, Service, ServicePort};
+use service::{Change, Event, ObjectName, Service, ServicePort};
 use testkit::FakeKernel;
 
 /// A Service that wants 10.96.0.10, as old as `created` says.
@@ -19,7 +19,7 @@ fn taken(of: &str, by: &str) -> Notice {
 }
 
 fn delete(running: &Running, name: &str) {
-    running.tell(Change::DeleteService(ObjectName::new("default", name)));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", name))));
 }
 
 #[test]
@@ -29,14 +29,14 @@ fn lost_address_is_one_notice_and_another_when_its_owner_changes() {
     running.lists(all, vec![]);
     assert_eq!(running.notices(), [taken("young", "old"), taken("youngest", "old")]);
 
-    running.tell(Change::ApplyService(service("other", "10.96.0.11", Tcp)));
+    running.tell(Change::Services(Event::Apply(service("other", "10.96.0.11", Tcp))));
     assert_eq!(running.notices(), [], "nothing new");
 
     delete(&running, "old");
     assert_eq!(running.notices(), [taken("youngest", "young")]);
     delete(&running, "young");
     assert_eq!(running.notices(), [], "it has the address now");
-    running.tell(Change::ApplyService(claimant("old", 1)));
+    running.tell(Change::Services(Event::Apply(claimant("old", 1))));
     assert_eq!(running.notices(), [taken("youngest", "old")]);
 }
 
@@ -65,9 +65,9 @@ fn service_that_loses_many_addresses_gets_notices_of_a_few_and_a_count() {
     };
     assert_eq!(texts(), [named(1), named(2), named(3), named(4), named(5), more(395)]);
 
-    running.tell(Change::ApplyService(all("old", 1, 6)));
+    running.tell(Change::Services(Event::Apply(all("old", 1, 6))));
     assert_eq!(texts(), [more(1)]);
-    running.tell(Change::ApplyService(all("old", 1, 5)));
+    running.tell(Change::Services(Event::Apply(all("old", 1, 5))));
     assert_eq!(texts(), [""; 0]);
 }
 
@@ -102,15 +102,15 @@ fn refused_address_is_one_notice_and_stays_in_the_status_while_it_lasts() {
     assert_eq!(running.notices(), [loopback()]);
     assert_eq!(problems(), [format!("default/thief: {}", loopback().text)]);
 
-    running.tell(Change::ApplyService(service("kubernetes", "10.96.0.1", Tcp)));
+    running.tell(Change::Services(Event::Apply(service("kubernetes", "10.96.0.1", Tcp))));
     let taken = || refused("10.96.0.1", "another Service's ClusterIP");
     assert_eq!(running.notices(), [taken()], "the other one was sent before");
     assert_eq!(problems().len(), 2);
 
-    running.tell(Change::ApplyService(asking(&["203.0.113.7"])));
+    running.tell(Change::Services(Event::Apply(asking(&["203.0.113.7"]))));
     assert_eq!(running.notices(), []);
     assert_eq!(problems(), [""; 0]);
-    running.tell(Change::ApplyService(asking(&["10.96.0.1"])));
+    running.tell(Change::Services(Event::Apply(asking(&["10.96.0.1"]))));
     assert_eq!(running.notices(), [taken()]);
 }
 

@@ -13,7 +13,7 @@ use ipvs::{
 use netfilter::{AllowedSource, Element};
 use netlink::Errno;
 use reconciler::Timing;
-use service::{Change, EndpointSlice, Service};
+use service::{Change, EndpointSlice, Event, Service};
 use testkit::{FakeKernel, fake_kernel::State};
 
 const BALANCED: &str = "203.0.113.1";
@@ -66,7 +66,7 @@ fn a_restricted_address_opens_after_its_elements_and_closes_before_them() {
     let running = Running::on(&FakeKernel::new());
     running.lists(vec![], vec![]);
     running.kernel.heal();
-    running.tell(Change::ApplyService(balanced("web", Some(&["10.0.0.0/8"]))));
+    running.tell(Change::Services(Event::Apply(balanced("web", Some(&["10.0.0.0/8"])))));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -84,7 +84,7 @@ bind 203.0.113.1
 "
     );
     running.kernel.heal();
-    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -104,7 +104,7 @@ fn other_clients_are_let_in_by_their_elements_alone() {
     let running = Running::on(&FakeKernel::new());
     running.lists(vec![balanced("web", Some(&["10.0.0.0/8", "192.0.2.0/24"]))], vec![]);
     running.kernel.heal();
-    running.tell(Change::ApplyService(balanced("web", Some(&["10.1.0.0/16", "192.0.2.0/24"]))));
+    running.tell(Change::Services(Event::Apply(balanced("web", Some(&["10.1.0.0/16", "192.0.2.0/24"])))));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -126,11 +126,11 @@ fn restricted_address_with_a_refused_element_is_not_served_and_all_others_are() 
         let kernel = FakeKernel::new();
         kernel.state().refused_elements.insert(refused);
         let running = Running::on(&kernel);
-        running.tell(Change::ReplaceServices(vec![
+        running.tell(Change::Services(Event::Replace(vec![
             balanced("web", Some(&["10.0.0.0/8", "192.0.2.0/24"])),
             service("other", "10.96.0.11", Tcp),
-        ]));
-        running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+        ])));
+        running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
         let report = running.handle.resync().unwrap();
         assert_eq!(report.failed, failures, "{report:?}");
         {
@@ -170,8 +170,8 @@ fn refused_ranges_leave_the_old_ones_in_force_and_new_pods_waiting() {
         };
         let before = elements();
         kernel.state().refused_elements.insert(refused);
-        running.tell(Change::ApplyService(balanced("web", Some(&[ranges]))));
-        running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"])));
+        running.tell(Change::Services(Event::Apply(balanced("web", Some(&[ranges])))));
+        running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]))));
         assert!(running.handle.resync().unwrap().failed > 0);
         assert_eq!(elements(), before, "{refused} is refused on the way to {ranges}");
         assert_eq!(pods(&kernel.state()), ["10.244.0.1"], "{refused} is refused on the way to {ranges}");
@@ -189,8 +189,8 @@ fn a_virtual_server_from_before_is_not_opened_without_its_restriction() {
     kernel.state().virtual_servers.insert(left.id, (left, BTreeMap::new()));
     kernel.state().refused_elements.insert(Element::Restricted(restricted()));
     let running = Running::on(&kernel);
-    running.tell(Change::ReplaceServices(vec![balanced("web", Some(&["10.0.0.0/8"]))]));
-    running.tell(Change::ReplaceSlices(vec![slice("web", Tcp, &["10.244.0.1"])]));
+    running.tell(Change::Services(Event::Replace(vec![balanced("web", Some(&["10.0.0.0/8"]))])));
+    running.tell(Change::Slices(Event::Replace(vec![slice("web", Tcp, &["10.244.0.1"])])));
     running.handle.resync().unwrap();
     assert!(!kernel.state().is_bound(BALANCED.parse().unwrap()));
     assert_eq!(pods(&kernel.state()), [""; 0]);
@@ -208,7 +208,7 @@ fn served_address_admits_nobody_while_the_kernel_refuses_its_allowed_clients() {
     let clients = ["10.1.0.1", "192.0.2.9"];
     assert_eq!(let_in(&kernel.state(), &clients), clients);
     kernel.state().refused_elements.insert(source("10.0.0.0", "10.255.255.255"));
-    running.tell(Change::ApplyService(balanced("web", Some(&["10.0.0.0/8"]))));
+    running.tell(Change::Services(Event::Apply(balanced("web", Some(&["10.0.0.0/8"])))));
     assert!(running.handle.resync().unwrap().failed > 0);
     assert_eq!(let_in(&kernel.state(), &clients), [""; 0]);
     kernel.state().refused_elements.clear();
@@ -223,7 +223,7 @@ fn clients_that_somebody_added_are_found_when_they_are_in_the_way() {
     running.lists(vec![balanced("web", Some(&["192.0.2.0/24"]))], vec![]);
     kernel.state().elements.insert(source("10.1.2.0", "10.1.2.255"));
     kernel.heal();
-    running.tell(Change::ApplyService(balanced("web", Some(&["192.0.2.0/24", "10.1.0.0/16"]))));
+    running.tell(Change::Services(Event::Apply(balanced("web", Some(&["192.0.2.0/24", "10.1.0.0/16"])))));
     // The first attempt fails; the retry reads everything, and removes what overlaps.
     running.settled();
     assert_eq!(
@@ -261,8 +261,8 @@ impl Side {
     }
 
     fn tell(&self, running: &Running) {
-        running.tell(Change::ReplaceServices(self.services.clone()));
-        running.tell(Change::ReplaceSlices(self.slices.clone()));
+        running.tell(Change::Services(Event::Replace(self.services.clone())));
+        running.tell(Change::Slices(Event::Replace(self.slices.clone())));
     }
 }
 

@@ -10,7 +10,7 @@ use ipvs::{
 };
 use netfilter::conntrack::{Flow, StaleFlows};
 use netlink::Errno;
-use service::{Change, ObjectName, Service};
+use service::{Change, Event, ObjectName, Service};
 use testkit::FakeKernel;
 
 const DNS: &str = "10.96.0.53:80";
@@ -50,7 +50,7 @@ fn served(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Runnin
 #[test]
 fn of_an_endpoint_that_goes_the_flows_to_it_are_forgotten_and_no_others() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.2"]))));
     handed_over(&running, &[(DNS, &[SECOND])]);
     running.handle.resync().unwrap();
     handed_over(&running, &[]);
@@ -69,7 +69,7 @@ fn so_they_are_at_every_address_of_the_service() {
     dns.ports.iter_mut().for_each(|port| port.node_port = 30053.try_into().ok());
     running.lists(vec![dns], vec![slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])]);
     running.stale_flows();
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.2"]))));
     let addresses = [DNS, "203.0.113.7:80", "198.51.100.7:80", "192.0.2.1:30053"];
     handed_over(&running, &addresses.map(|to| (to, &[SECOND][..])));
 }
@@ -77,14 +77,14 @@ fn so_they_are_at_every_address_of_the_service() {
 #[test]
 fn the_last_endpoint_takes_its_flows_along_too() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
-    running.tell(Change::ApplySlice(slice("dns", Udp, &[])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &[]))));
     handed_over(&running, &[(DNS, &[])]);
 }
 
 #[test]
 fn a_deleted_service_takes_the_flows_to_all_its_endpoints_along() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
-    running.tell(Change::DeleteService(ObjectName::new("default", "dns")));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "dns"))));
     handed_over(&running, &[(DNS, &[])]);
 }
 
@@ -93,8 +93,8 @@ fn new_service_drops_flows_that_are_untranslated_or_translated_elsewhere() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1"]);
     let new = vec![service("dns", "10.96.0.53", Udp), service("ntp", "10.96.0.123", Udp)];
     // The slice waits for its Service, so one sync has both.
-    running.tell(Change::ApplySlice(slice("ntp", Udp, &["10.244.0.2"])));
-    running.tell(Change::ReplaceServices(new));
+    running.tell(Change::Slices(Event::Apply(slice("ntp", Udp, &["10.244.0.2"]))));
+    running.tell(Change::Services(Event::Replace(new)));
     let mut handed = StaleFlows::default();
     running.stale_flows().into_iter().for_each(|flows| handed.merge(flows));
     assert_eq!(handed.addresses().count(), 1);
@@ -116,7 +116,7 @@ fn new_table_drops_flows_that_began_without_masquerade() {
     let running = serving(&kernel, Udp, &["10.244.0.1"]);
     assert_eq!(running.stale_flows(), [unless_masqueraded(DNS, &[FIRST])]);
     // It serves now: another endpoint makes no flow stale.
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"]))));
     handed_over(&running, &[]);
     // Somebody takes the table away: what is masqueraded already goes on.
     kernel.state().tables.clear();
@@ -128,9 +128,9 @@ fn new_table_drops_flows_that_began_without_masquerade() {
 fn tcp_and_sctp_ask_conntrack_for_nothing() {
     for protocol in [Tcp, Sctp] {
         let running = serving(&FakeKernel::new(), protocol, &["10.244.0.1", "10.244.0.2"]);
-        running.tell(Change::ApplySlice(slice("dns", protocol, &["10.244.0.2"])));
+        running.tell(Change::Slices(Event::Apply(slice("dns", protocol, &["10.244.0.2"]))));
         running.settled();
-        running.tell(Change::DeleteService(ObjectName::new("default", "dns")));
+        running.tell(Change::Services(Event::Delete(ObjectName::new("default", "dns"))));
         handed_over(&running, &[]);
     }
 }
@@ -154,7 +154,7 @@ fn an_endpoint_that_could_not_be_removed_keeps_its_flows_until_it_is() {
     let kernel = FakeKernel::new();
     let running = served(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]);
     kernel.fail_call(0, Errno::ENOMEM);
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.2"]))));
     running.status_where(|status| !status.synced);
     assert!(!kernel.writes().contains("delete"), "{}", kernel.writes());
     assert_eq!(running.stale_flows.try_iter().count(), 0, "it serves yet");
@@ -167,7 +167,7 @@ fn the_flows_of_an_endpoint_whose_removal_was_not_answered_are_forgotten() {
     let kernel = FakeKernel::new();
     let running = served(&kernel, Udp, &["10.244.0.1", "10.244.0.2"]);
     kernel.lose_answer(0);
-    running.tell(Change::ApplySlice(slice("dns", Udp, &["10.244.0.2"])));
+    running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.2"]))));
     // The reading after that finds it gone already.
     handed_over(&running, &[(DNS, &[SECOND])]);
 }

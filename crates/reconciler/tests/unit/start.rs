@@ -9,7 +9,7 @@ use ipvs::{
 };
 use netfilter::Element;
 use reconciler::Trigger;
-use service::{Change, EndpointSlice, Service, ServiceKind, ServicePort};
+use service::{Change, EndpointSlice, Event, Service, ServiceKind, ServicePort};
 use testkit::{
     FakeKernel,
     fake_kernel::{Fault, State},
@@ -204,8 +204,8 @@ fn one_failure_among_many_stops_nothing_else_and_is_reported_once() {
     let refused = at("10.100.0.9", Tcp);
     kernel.state().refused_elements.insert(Element::ClusterIp(refused));
     let running = Running::on(&kernel);
-    running.tell(Change::ReplaceServices(services));
-    running.tell(Change::ReplaceSlices(slices));
+    running.tell(Change::Services(Event::Replace(services)));
+    running.tell(Change::Slices(Event::Replace(slices)));
     let status =
         running.status_where(|status| status.last_sync.as_ref().is_some_and(|it| it.report.left == 0));
     let report = status.last_sync.unwrap().report;
@@ -222,8 +222,8 @@ fn an_answer_that_is_lost_among_many_is_made_good_by_the_retry() {
         let (kernel, (services, slices)) = (FakeKernel::new(), many());
         kernel.inject(6_000, fault);
         let running = Running::on(&kernel);
-        running.tell(Change::ReplaceServices(services));
-        running.tell(Change::ReplaceSlices(slices));
+        running.tell(Change::Services(Event::Replace(services)));
+        running.tell(Change::Slices(Event::Replace(slices)));
         running.settled();
         assert_eq!(running.handle.status().unwrap().repaired, 0, "{fault:?}");
         let state = kernel.state();

@@ -8,10 +8,8 @@ use std::{
 use ipvs::{Family, Protocol::Tcp, VirtualServerId};
 use netfilter::Element;
 use netlink::Errno;
-use reconciler::{
-    ChangeEvent, FailureKind, Observer, Programmed, RepairKind, Subsystem, SyncEvent, SyncStats,
-};
-use service::{Change, Service};
+use reconciler::{FailureKind, Observer, Programmed, RepairKind, Subsystem, SyncEvent, SyncStats};
+use service::{Change, Event, Service};
 use testkit::{FakeKernel, fake_kernel::Fault};
 
 use crate::common::{Running, Setup, active_connections, at, real, service, slice};
@@ -19,8 +17,6 @@ use crate::common::{Running, Setup, active_connections, at, real, service, slice
 struct Listener(Sender<SyncStats>);
 
 impl Observer for Listener {
-    fn on_change_applied(&mut self, _: ChangeEvent) {}
-
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.0.send(sync.stats.clone()).unwrap();
     }
@@ -131,7 +127,7 @@ fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
     let kernel = FakeKernel::new();
     let (running, stats_of_syncs) = served(&kernel);
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.2".parse().unwrap()));
-    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.tell(Change::Services(Event::Apply(service("www", "10.96.0.2", Tcp))));
     running.handle.resync().unwrap();
     kernel.state().refused_elements.clear();
     running.handle.resync().unwrap();
@@ -157,7 +153,7 @@ fn failures_are_counted_by_where_and_how() {
     let kernel = FakeKernel::new();
     let (running, stats_of_syncs) = served(&kernel);
     kernel.inject(0, Fault::BrokenOff);
-    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.tell(Change::Services(Event::Apply(service("www", "10.96.0.2", Tcp))));
     running.settled();
     let failures = sum(&stats_of_syncs).failures;
     assert!(failures.contains_key(&(Subsystem::NfTables, FailureKind::InDoubt)), "{failures:?}");
@@ -172,7 +168,7 @@ fn drain_is_counted_when_it_begins_and_when_it_ends() {
     let kernel = FakeKernel::new();
     let (running, stats_of_syncs) = served(&kernel);
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.status_where(|status| status.draining == 1);
     let drains = sum(&stats_of_syncs).drains;
     assert_eq!((drains.started, drains.ended), (1, 0));
@@ -195,13 +191,13 @@ fn what_the_kernel_has_is_counted_foreign_and_draining_servers_too() {
         Programmed { virtual_servers: 1, real_servers: 2, vips: 1, ..Programmed::default() }
     );
     active_connections(&kernel, at("10.96.0.1", Tcp).into(), "10.244.0.2", 3);
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1"])));
-    running.tell(Change::ApplyService(service("www", "10.96.0.2", Tcp)));
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
+    running.tell(Change::Services(Event::Apply(service("www", "10.96.0.2", Tcp))));
     assert_eq!(
         programmed(),
         Programmed { virtual_servers: 2, real_servers: 2, vips: 2, ..Programmed::default() }
     );
-    running.tell(Change::ReplaceServices(Vec::new()));
+    running.tell(Change::Services(Event::Replace(Vec::new())));
     assert_eq!(programmed(), Programmed::default());
 }
 
@@ -238,6 +234,6 @@ fn all_problems_are_counted_although_the_status_lists_the_first_twenty() {
     };
     // Of each a refused address and a field, the family, and the conflict.
     assert_eq!(problems(), (8, 8));
-    running.tell(Change::ReplaceServices((1..=30).map(claimant).collect()));
+    running.tell(Change::Services(Event::Replace((1..=30).map(claimant).collect())));
     assert_eq!(problems(), (20, 60));
 }

@@ -10,15 +10,15 @@ use dummy_interface::Changed;
 use ipvs::{Protocol::Tcp, Scheduler, VirtualServer, VirtualServerId};
 use reconciler::Timing;
 use rustc_hash::FxHashSet;
-use service::{Change, EndpointSlice, ObjectName};
+use service::{Change, EndpointSlice, Event, ObjectName};
 use testkit::FakeKernel;
 
 #[test]
 fn nothing_is_written_before_both_lists_have_arrived() {
     let running = Running::on(&FakeKernel::new());
-    running.tell(Change::ReplaceServices(vec![service("web", "10.96.0.10", Tcp)]));
+    running.tell(Change::Services(Event::Replace(vec![service("web", "10.96.0.10", Tcp)])));
     let report = running.handle.resync().unwrap();
-    assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
+    assert_eq!(report.failures, ["not synced: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((running.kernel.writes().as_str(), running.kernel.state().calls), ("", 0));
 }
 
@@ -29,14 +29,14 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
     let (written, calls) = (kernel.writes(), kernel.state().calls);
     let other = service("other", "10.96.0.20", Tcp);
     let name = other.name.clone();
-    running.tell(Change::InitApplyServices(vec![other]));
-    running.tell(Change::InitApplySlices(vec![slice("other", Tcp, &["10.244.0.9"])]));
-    running.tell(Change::InitDoneSlices(FxHashSet::from_iter(["default/other-1".parse().unwrap()])));
+    running.tell(Change::Services(Event::InitApply(vec![other])));
+    running.tell(Change::Slices(Event::InitApply(vec![slice("other", Tcp, &["10.244.0.9"])])));
+    running.tell(Change::Slices(Event::InitDone(FxHashSet::from_iter(["default/other-1".parse().unwrap()]))));
     let report = running.handle.resync().unwrap();
-    assert_eq!(report.failures, ["not yet: the lists of Services and EndpointSlices have not arrived"]);
+    assert_eq!(report.failures, ["not synced: the lists of Services and EndpointSlices have not arrived"]);
     assert_eq!((kernel.writes(), kernel.state().calls), (written.clone(), calls));
 
-    running.tell(Change::InitDoneServices(FxHashSet::from_iter([name])));
+    running.tell(Change::Services(Event::InitDone(FxHashSet::from_iter([name]))));
     running.settled();
     let since = kernel.writes().strip_prefix(&written).unwrap().to_owned();
     for line in ["add virtual server TCP 10.96.0.20:80 rr", "delete virtual server TCP 10.96.0.10:80"] {
@@ -48,7 +48,11 @@ fn nothing_is_removed_before_the_ends_of_both_lists() {
 fn a_changed_endpoint_costs_its_own_service_and_no_full_read() {
     let running = Running::serving_web();
     running.kernel.heal();
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2", "10.244.0.3"])));
+    running.tell(Change::Slices(Event::Apply(slice(
+        "web",
+        Tcp,
+        &["10.244.0.1", "10.244.0.2", "10.244.0.3"],
+    ))));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -80,7 +84,8 @@ fn of_five_thousand_endpoints_those_of_a_changed_slice_that_changed_are_written(
     let slices = (0..50).map(|number| hundred(number, |_| {})).collect();
     running.lists(vec![service("large", "10.96.0.10", Tcp)], slices);
     running.kernel.heal();
-    running.tell(Change::ApplySlice(hundred(7, |slice| slice.endpoints[3] = endpoint("10.245.0.1"))));
+    running
+        .tell(Change::Slices(Event::Apply(hundred(7, |slice| slice.endpoints[3] = endpoint("10.245.0.1")))));
     running.settled();
     assert_eq!(
         running.kernel.writes(),
@@ -117,8 +122,8 @@ fn an_added_and_deleted_service_is_never_programmed() {
     let running = Running::timed(&FakeKernel::new(), Timing { min_sync_period: LONG, ..AT_ONCE });
     running.lists(vec![], vec![]);
     running.kernel.heal();
-    running.tell(Change::ApplyService(service("brief", "10.96.0.77", Tcp)));
-    running.tell(Change::DeleteService(ObjectName::new("default", "brief")));
+    running.tell(Change::Services(Event::Apply(service("brief", "10.96.0.77", Tcp))));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "brief"))));
     assert_eq!(running.handle.resync().unwrap().done, 0);
     assert_eq!(running.kernel.writes(), "");
 }
@@ -176,7 +181,7 @@ fn foreign_virtual_servers_that_were_removed_are_counted_since_the_start_and_oth
     };
     add("192.0.2.1");
     add("192.0.2.2");
-    running.tell(Change::DeleteService(ObjectName::new("default", "web")));
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", "web"))));
     let report = running.handle.resync().unwrap();
     assert_eq!(report.removed_foreign.to_string(), "TCP 192.0.2.1:80, TCP 192.0.2.2:80");
     add("192.0.2.3");
@@ -192,7 +197,7 @@ fn a_changed_port_and_a_changed_vip_take_the_old_ones_away() {
     running.kernel.heal();
     let mut moved = service("web", "10.96.0.10", Tcp);
     moved.ports[0].port = 81;
-    running.tell(Change::ApplyService(moved));
+    running.tell(Change::Services(Event::Apply(moved)));
     running.settled();
     let writes = running.kernel.writes();
     assert!(writes.contains("delete virtual server TCP 10.96.0.10:80\n"), "{writes}");
@@ -200,7 +205,7 @@ fn a_changed_port_and_a_changed_vip_take_the_old_ones_away() {
     assert!(!writes.contains("bind"), "the VIP stays: {writes}");
 
     running.kernel.heal();
-    running.tell(Change::ApplyService(service("web", "10.96.0.20", Tcp)));
+    running.tell(Change::Services(Event::Apply(service("web", "10.96.0.20", Tcp))));
     running.settled();
     let writes = running.kernel.writes();
     assert!(writes.contains("bind 10.96.0.20\nunbind 10.96.0.10\n"), "{writes}");
@@ -211,7 +216,11 @@ fn a_changed_port_and_a_changed_vip_take_the_old_ones_away() {
 fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
     let running = Running::serving_web();
     running.kernel.state().virtual_servers.clear();
-    running.tell(Change::ApplySlice(slice("web", Tcp, &["10.244.0.1", "10.244.0.2", "10.244.0.3"])));
+    running.tell(Change::Slices(Event::Apply(slice(
+        "web",
+        Tcp,
+        &["10.244.0.1", "10.244.0.2", "10.244.0.3"],
+    ))));
     // The first attempt fails, the retry a second later reads what there is.
     running.settled();
     let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
@@ -224,7 +233,7 @@ fn edit_of_a_removed_virtual_server_restores_its_real_servers_too() {
     running.kernel.state().virtual_servers.clear();
     let mut sticky = service("web", "10.96.0.10", Tcp);
     sticky.session_affinity = Some(60);
-    running.tell(Change::ApplyService(sticky));
+    running.tell(Change::Services(Event::Apply(sticky)));
     running.settled();
     let id = VirtualServerId::Address(at("10.96.0.10", Tcp));
     assert_eq!(running.kernel.state().virtual_servers[&id].1.len(), 2);
@@ -251,7 +260,7 @@ fn changes_that_never_end_do_not_put_off_the_sync() {
     // They come until the first sync, and would come for ten seconds.
     let deadline = Instant::now() + Duration::from_secs(10);
     for address in ["10.244.0.7", "10.244.0.8"].iter().cycle() {
-        running.tell(Change::ApplySlice(slice("web", Tcp, &[address])));
+        running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &[address]))));
         if !running.kernel.state().writes.is_empty() {
             break;
         }

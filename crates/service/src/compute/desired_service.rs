@@ -3,11 +3,11 @@
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
 use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
-use netfilter::{AllowedSource, ClusterIpFor, Element, MaxSegmentSize, TunnelExit};
+use netfilter::{AllowedSource, ClusterIpFor, Element, MasqueradeSet, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{AddressKind, MasqueradeSet, RefusedAddress};
+use super::{AddressKind, RefusedAddress};
 use crate::{
     direct_return::DirectReturnParts,
     input::{Options, Service, ServiceKind, Traffic, TrafficPolicy},

@@ -3,9 +3,10 @@
 use std::{net::IpAddr, num::NonZero};
 
 use ipvs::{Family, Protocol, ServiceAddress};
+use netfilter::MasqueradeSet;
 use serde::{Deserialize, Serialize};
 
-use super::{ExternalAddresses, MasqueradeSet, Quota, SourceRanges};
+use super::{ExternalAddresses, Quota, SourceRanges};
 use crate::{
     direct_return::DirectReturn,
     input::{Service, ServiceInputs, ServicePort, ThisNode, Traffic, TrafficPolicy},

@@ -73,18 +73,15 @@ impl SourceRanges {
 }
 
 impl Clients {
-    /// The clients of one family. As in upstream, a range of all addresses lifts the restriction, and ranges of the
-    /// other family alone do not restrict this one. If no range could be read, no client is let in.
+    /// The clients of one family. As in upstream, a range of all addresses lifts the restriction.
     fn new(inputs: ServiceInputs<'_>, family: Family) -> Self {
         let ServiceInputs { service, node, .. } = inputs;
-        let Some(all) = &service.load_balancer_source_ranges else { return Self::Everybody };
-        let of_family = || all.iter().filter(|range| Family::from(range.addr()) == family);
-        let only_of_the_other = of_family().next().is_none() && !all.is_empty();
-        if only_of_the_other || of_family().any(|range| range.prefix_len() == 0) {
+        let Some(ranges) = service.source_ranges_of(family) else { return Self::Everybody };
+        if ranges.clone().any(|range| range.prefix_len() == 0) {
             return Self::Everybody;
         }
-        let node = node.ips().iter().any(|ip| of_family().any(|range| range.contains(ip)));
-        Self::In { ranges: merged(of_family().map(ends).collect()), node }
+        let node = node.ips().iter().any(|ip| ranges.clone().any(|range| range.contains(ip)));
+        Self::In { ranges: merged(ranges.map(ends).collect()), node }
     }
 }
 

@@ -8,39 +8,83 @@ use std::{
 use ipvs::{Family, Scheduler, Tunnel};
 use rustc_hash::FxHashSet;
 
-use super::{EndpointSlice, Node, ObjectName, Peer, Service};
+use super::{EndpointSlice, Node, ObjectName, Service};
 use crate::direct_return::UnpackingPeers;
 
-/// A change of the inputs.
+/// What happened to the objects of one kind, as kube's `watcher::Event` has it.
 ///
 /// A list comes as a whole, or in parts while it is read for the first time. It is then complete at its end, and
 /// objects that it has left out are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<T> {
+    /// All objects.
+    Replace(Vec<T>),
+    /// The next objects of a list that is being read.
+    InitApply(Vec<T>),
+    /// The list has been read to its end: there are objects of these names, and no others.
+    InitDone(FxHashSet<ObjectName>),
+    /// An object is new or different.
+    Apply(T),
+    /// The object of this name is gone.
+    Delete(ObjectName),
+}
+
+impl<T> Event<T> {
+    /// The number of objects that it brings or removes. The end of a list has none.
+    pub fn objects(&self) -> usize {
+        match self {
+            Self::Replace(objects) | Self::InitApply(objects) => objects.len(),
+            Self::InitDone(_) => 0,
+            Self::Apply(_) | Self::Delete(_) => 1,
+        }
+    }
+
+    /// Whether all objects are known after it.
+    pub fn completes_the_list(&self) -> bool {
+        matches!(self, Self::Replace(_) | Self::InitDone(_))
+    }
+}
+
+/// An object that events are about.
+pub trait Named {
+    /// Its namespace and name. The namespace of a cluster-wide object is empty.
+    fn object_name(&self) -> ObjectName;
+}
+
+impl Named for Service {
+    fn object_name(&self) -> ObjectName {
+        self.name.clone()
+    }
+}
+
+impl Named for EndpointSlice {
+    fn object_name(&self) -> ObjectName {
+        self.name.clone()
+    }
+}
+
+impl Named for Node {
+    fn object_name(&self) -> ObjectName {
+        ObjectName::new("", &*self.name)
+    }
+}
+
+/// A change of the inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// All Services.
-    ReplaceServices(Vec<Service>),
-    /// The next Services of a list that is being read.
-    InitApplyServices(Vec<Service>),
-    /// The list has been read to its end: there are these Services, and no others.
-    InitDoneServices(FxHashSet<ObjectName>),
-    /// A Service is new or different.
-    ApplyService(Service),
-    /// A Service is gone.
-    DeleteService(ObjectName),
-    /// All EndpointSlices.
-    ReplaceSlices(Vec<EndpointSlice>),
-    /// The next EndpointSlices of a list that is being read.
-    InitApplySlices(Vec<EndpointSlice>),
-    /// The list has been read to its end: there are these EndpointSlices, and no others.
-    InitDoneSlices(FxHashSet<ObjectName>),
-    /// An EndpointSlice is new or different.
-    ApplySlice(EndpointSlice),
-    /// An EndpointSlice is gone.
-    DeleteSlice(ObjectName),
-    /// This node is new or different.
-    ApplyNode(Node),
-    /// The Node is gone. What it last said holds: its pods are still where they were.
-    DeleteNode,
+    /// Of Services.
+    Services(Event<Service>),
+    /// Of EndpointSlices.
+    Slices(Event<EndpointSlice>),
+    /// Of the other nodes of the cluster.
+    Peers(Event<Node>),
+    /// Nothing is known of the other nodes any more.
+    ForgetPeers,
+    /// The other nodes cannot be listed. External addresses no longer wait for that.
+    PeersUnavailable,
+    /// This node is new or different. `None`: there is no such Node, or no longer. What it last said holds: its pods
+    /// are still where they were.
+    Node(Option<Node>),
     /// The node's own addresses have changed. They must be known before the desired state is acted on: without
     /// them, a node serves no NodePort, and binds addresses that it already has.
     NodeAddresses {
@@ -51,20 +95,6 @@ pub enum Change {
         /// outlive the absence of their address; for everything else they are gone.
         lost: BTreeSet<IpAddr>,
     },
-    /// All other nodes of the cluster.
-    ReplacePeers(Vec<Peer>),
-    /// The next of the other nodes of a list that is being read.
-    InitApplyPeers(Vec<Peer>),
-    /// The list has been read to its end: there are nodes of these names, and no others.
-    InitDonePeers(FxHashSet<ObjectName>),
-    /// Another node is new or different.
-    ApplyPeer(Peer),
-    /// Another node is gone.
-    DeletePeer(ObjectName),
-    /// Nothing is known of the other nodes any more.
-    ForgetPeers,
-    /// The other nodes cannot be listed. External addresses no longer wait for that.
-    PeersUnavailable,
     /// All addresses at which this node asks the API server.
     ApiServer(BTreeSet<SocketAddr>),
     /// The gateways of all of this node's routes.
@@ -89,6 +119,6 @@ pub enum Change {
 pub enum Absence {
     /// The kernel was asked, and lacks it.
     Lacking,
-    /// Its module is not loaded, and the kernel was not asked: to load it on demand can hang IPVS.
+    /// Its module is not loaded, and the kernel was not asked: loading it on demand can hang IPVS.
     NotLoaded,
 }

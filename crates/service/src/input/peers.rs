@@ -9,20 +9,7 @@ use std::{
 use ipnet::IpNet;
 use ipvs::Family;
 
-/// Another node of the cluster, decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its node IPs: it answers requests there, and may send into tunnels from there.
-    pub ips: Vec<IpAddr>,
-    /// Its possible addresses in an overlay. It may send into tunnels from these too.
-    pub overlay_ips: Vec<IpAddr>,
-    /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
-    pub pod_cidrs: Vec<IpNet>,
-    /// What was wrong with its Node, each problem naming the field; the rest of it is used.
-    pub problems: Vec<String>,
-}
+use super::Node;
 
 /// The other nodes, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,13 +34,6 @@ struct Addresses {
 }
 
 impl Peers {
-    /// Replaces all nodes.
-    pub(crate) fn replace(&mut self, peers: Vec<Peer>) {
-        self.by_name.clear();
-        self.listed = true;
-        self.add(peers);
-    }
-
     /// Ends a list: the nodes of these names are all.
     pub(crate) fn end_list(&mut self, is_listed: impl Fn(&str) -> bool) {
         self.listed = true;
@@ -61,9 +41,9 @@ impl Peers {
     }
 
     /// Adds nodes that are new or different.
-    pub(crate) fn add(&mut self, peers: impl IntoIterator<Item = Peer>) {
-        self.by_name.extend(peers.into_iter().map(|peer| {
-            let Peer { name, ips, overlay_ips, pod_cidrs, problems: _ } = peer;
+    pub(crate) fn add(&mut self, nodes: impl IntoIterator<Item = Node>) {
+        self.by_name.extend(nodes.into_iter().map(|node| {
+            let Node { name, ips, overlay_ips, pod_cidrs, .. } = node;
             (name, Addresses { ips, overlay_ips, pod_cidrs })
         }));
         self.index();
@@ -87,12 +67,12 @@ impl Peers {
     }
 
     /// Whether a node is known and has these addresses.
-    pub(crate) fn has_exactly(&self, peer: &Peer) -> bool {
-        let known = self.by_name.get(&peer.name);
+    pub(crate) fn has_exactly(&self, node: &Node) -> bool {
+        let known = self.by_name.get(&node.name);
         known.is_some_and(|known| {
-            known.ips == peer.ips
-                && known.overlay_ips == peer.overlay_ips
-                && known.pod_cidrs == peer.pod_cidrs
+            known.ips == node.ips
+                && known.overlay_ips == node.overlay_ips
+                && known.pod_cidrs == node.pod_cidrs
         })
     }
 

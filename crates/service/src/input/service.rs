@@ -76,6 +76,41 @@ impl Service {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 
+    /// The clients that a load balancer's addresses of one family admit; `None`: every client. As upstream, ranges of the
+    /// other family alone do not restrict this one. Without a single range that could be read, no client is admitted.
+    pub(crate) fn source_ranges_of(&self, family: Family) -> Option<impl Iterator<Item = &IpNet> + Clone> {
+        let all = self.load_balancer_source_ranges.as_deref()?;
+        let of_family = all.iter().filter(move |range| Family::from(range.addr()) == family);
+        let only_of_the_other = !all.is_empty() && of_family.clone().next().is_none();
+        (!only_of_the_other).then_some(of_family)
+    }
+
+    /// What it asks for in a valid way and does not get: the path of each field, and the reason.
+    pub fn unserved(&self) -> Vec<(&'static str, String)> {
+        let mut unserved = Vec::new();
+        // A Service without any ClusterIP is headless, which no proxy serves.
+        let is_headless = self.cluster_ips.is_empty();
+        let external = [
+            ("spec.externalIPs", &self.external_ips),
+            ("status.loadBalancer.ingress", &self.load_balancer_ips),
+        ];
+        for (at, ips) in external {
+            for ip in ips.iter().filter(|ip| !is_headless && !self.has_cluster_ip_of(Family::from(**ip))) {
+                let family = Family::from(*ip);
+                unserved.push((at, format!("{ip} is not served: the Service has no {family} ClusterIP")));
+            }
+        }
+        let is_restricted = self.load_balancer_source_ranges.is_some();
+        for ip in self.in_its_families(&self.load_balancer_ips).filter(|_| is_restricted) {
+            let family = Family::from(ip);
+            if self.source_ranges_of(family).is_none() {
+                let why = format!("none is of {family}; every client is let in at {ip}");
+                unserved.push(("spec.loadBalancerSourceRanges", why));
+            }
+        }
+        unserved
+    }
+
     /// Whether it asks for any external IP, or a load balancer has given it an address.
     pub fn has_external_addresses(&self) -> bool {
         !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()

@@ -1,4 +1,4 @@
-//! This node: its Node, and everything else of it on which Services depend.
+//! Nodes, decoded, and this node: its Node, and everything else of it on which Services depend.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +12,26 @@ use ipvs::{Family, Scheduler};
 use super::{Absence, Options, Peers};
 use crate::direct_return::Tunnels;
 
-/// This node's Node, decoded.
+/// A Node, decoded: this node's, or that of another one of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
+    /// Its name.
+    pub name: Arc<str>,
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
     /// The node IPs: `status.addresses` of type InternalIP, then those of type ExternalIP. The first of
-    /// a family is the primary one of that family.
+    /// a family is the primary one of that family. Another node answers requests there, and may send into tunnels from
+    /// there.
     pub ips: Vec<IpAddr>,
-    /// `spec.podCIDRs`: the addresses of the pods of this node, at most one range of each family.
+    /// Its possible addresses in an overlay. Another node may send into tunnels from these too.
+    pub overlay_ips: Vec<IpAddr>,
+    /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
     pub pod_cidrs: Vec<IpNet>,
     /// The node is leaving: it is being deleted, or the cluster autoscaler will delete it
     /// (`metadata.deletionTimestamp`, the taint `ToBeDeletedByClusterAutoscaler`). Load balancers are sent
     /// elsewhere; everything is served as before.
     pub leaving: bool,
-    /// What was wrong with it, each problem naming the field; the rest of it is used.
+    /// The problems of the object, each naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }
 
@@ -95,8 +100,8 @@ impl ThisNode {
         if node.ips.is_empty() {
             node.ips.clone_from(&self.node.ips);
         }
-        // No Service depends on it.
-        node.leaving = false;
+        // No Service depends on these.
+        (node.leaving, node.overlay_ips) = (false, Vec::new());
         self.node = node;
     }
 

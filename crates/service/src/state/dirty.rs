@@ -6,7 +6,7 @@ use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
 
 /// The smallest part of the kernel's state that is compared by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// kube-ipvs0 itself.
     Device,

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, mem, net::SocketAddr, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Computed, ServiceEntry};
+use super::{Computed, FormerAges, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
     direct_return::Tunnels,
     input::{
-        AddressBook, Change, CompactSlice, EndpointSlice, Interners, ObjectName, Options, Peers, Problem,
-        Service, ServiceInputs, ThisNode,
+        AddressBook, Change, CompactSlice, EndpointSlice, Event, Interners, Named, Node, ObjectName, Options,
+        Peers, Problem, Service, ServiceInputs, ThisNode,
     },
 };
 
@@ -25,6 +25,7 @@ pub(crate) struct Inputs {
     services: FxHashMap<ObjectName, Box<ServiceEntry>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
+    former_ages: FormerAges,
     node: ThisNode,
     addresses: AddressBook,
     services_listed: bool,
@@ -41,6 +42,7 @@ impl Inputs {
             options,
             services: FxHashMap::default(),
             owners: FxHashMap::default(),
+            former_ages: FormerAges::default(),
             node: ThisNode::default(),
             addresses: AddressBook::default(),
             services_listed: false,
@@ -55,30 +57,14 @@ impl Inputs {
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
-            Change::ReplaceServices(services) => self.replace_services(services),
-            Change::InitApplyServices(services) => self.put_services(services),
-            Change::InitDoneServices(names) => self.keep_services(&names),
-            Change::ApplyService(service) => self.put_service(service).into_iter().collect(),
-            Change::DeleteService(name) => self.remove_service(&name).into_iter().collect(),
-            Change::ReplaceSlices(slices) => self.replace_slices(slices),
-            Change::InitApplySlices(slices) => self.put_slices(slices),
-            Change::InitDoneSlices(names) => self.keep_slices(&names),
-            Change::ApplySlice(slice) => self.put_slice(slice),
-            Change::DeleteSlice(name) => self.remove_slice(&name),
-            Change::ApplyNode(described) => self.change_node(|node| node.describe(described)),
-            Change::DeleteNode => BTreeSet::new(),
+            Change::Services(event) => self.take(event),
+            Change::Slices(event) => self.take(event),
+            Change::Peers(event) => self.take(event),
+            Change::Node(Some(node)) => self.change_node(|this| this.describe(node)),
+            Change::Node(None) => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
                 self.change_node(|node| (node.addresses, node.lost) = (here, lost))
             }
-            Change::ReplacePeers(all) => self.change_peers(|peers| peers.replace(all)),
-            Change::InitApplyPeers(more) => self.change_peers(|peers| peers.add(more)),
-            Change::InitDonePeers(names) => self.change_peers(|peers| {
-                peers.end_list(|name| names.contains(&ObjectName::new("", name)));
-            }),
-            // Each node reports to its Node every few minutes.
-            Change::ApplyPeer(peer) if self.node.peers().has_exactly(&peer) => BTreeSet::new(),
-            Change::ApplyPeer(peer) => self.change_peers(|peers| peers.add([peer])),
-            Change::DeletePeer(gone) => self.change_peers(|peers| peers.retain(|name| *name != *gone.name())),
             Change::ForgetPeers => self.change_node(|node| {
                 node.peers = Arc::default();
                 let tunnels = Arc::make_mut(&mut node.tunnels);
@@ -113,15 +99,20 @@ impl Inputs {
         changed
     }
 
-    fn replace_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        let names = services.iter().map(|service| service.name.clone()).collect();
-        let mut changed = self.keep_services(&names);
-        changed.append(&mut self.put_services(services));
-        changed
-    }
-
-    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
-        services.into_iter().filter_map(|service| self.put_service(service)).collect()
+    /// Applies an event of any kind of object.
+    fn take<T: Kept>(&mut self, event: Event<T>) -> BTreeSet<ObjectName> {
+        match event {
+            Event::Replace(objects) => {
+                let names = objects.iter().map(T::object_name).collect();
+                let mut changed = T::keep(self, &names);
+                changed.append(&mut T::put(self, objects));
+                changed
+            }
+            Event::InitApply(objects) => T::put(self, objects),
+            Event::InitDone(names) => T::keep(self, &names),
+            Event::Apply(object) => T::put(self, [object]),
+            Event::Delete(name) => T::remove(self, &name),
+        }
     }
 
     fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -143,6 +134,7 @@ impl Inputs {
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let entry = self.services.entry(name.clone()).or_default();
+        self.former_ages.apply(&mut service, entry.service.as_ref());
         if entry.service.as_ref() == Some(&service) {
             return None;
         }
@@ -159,18 +151,8 @@ impl Inputs {
         let service = entry.service.take()?;
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         self.addresses.replace(Some(&service), None);
+        self.former_ages.remember(&service);
         Some(service.name)
-    }
-
-    fn replace_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        let names = slices.iter().map(|slice| slice.name.clone()).collect();
-        let mut changed = self.keep_slices(&names);
-        changed.append(&mut self.put_slices(slices));
-        changed
-    }
-
-    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
-        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
     }
 
     fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -262,6 +244,64 @@ impl Inputs {
     /// The copy of a name that is kept already, or else the name itself.
     fn kept_name(&self, name: ObjectName) -> ObjectName {
         self.services.get_key_value(&name).map_or(name, |(kept, _)| kept.clone())
+    }
+}
+
+/// A kind of object of which the latest is kept, by name. Each method returns the Services whose inputs have changed.
+trait Kept: Named + Sized {
+    /// Keeps objects that are new or different.
+    fn put(inputs: &mut Inputs, objects: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName>;
+
+    /// Removes all objects but those of these names, which are all that there are.
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName>;
+
+    /// Removes an object.
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName>;
+}
+
+impl Kept for Service {
+    fn put(inputs: &mut Inputs, services: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| inputs.put_service(service)).collect()
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        inputs.keep_services(names)
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.remove_service(name).into_iter().collect()
+    }
+}
+
+impl Kept for EndpointSlice {
+    fn put(inputs: &mut Inputs, slices: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| inputs.put_slice(slice)).collect()
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        inputs.keep_slices(names)
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.remove_slice(name)
+    }
+}
+
+/// The other nodes.
+impl Kept for Node {
+    fn put(inputs: &mut Inputs, nodes: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
+        // Each node reports to its Node every few minutes, which changes nothing here.
+        let peers = inputs.node.peers();
+        let different: Vec<_> = nodes.into_iter().filter(|node| !peers.has_exactly(node)).collect();
+        if different.is_empty() { BTreeSet::new() } else { inputs.change_peers(|peers| peers.add(different)) }
+    }
+
+    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        inputs.change_peers(|peers| peers.end_list(|name| names.contains(&ObjectName::new("", name))))
+    }
+
+    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
+        inputs.change_peers(|peers| peers.retain(|other| *other != *name.name()))
     }
 }
 
@@ -375,7 +415,7 @@ mod tests {
         let (service, slice) = (ObjectName::new("default", "web"), ObjectName::new("default", "web-1"));
         let mut inputs = Inputs::new(Options::new("node-a"));
         for change in [
-            Change::ApplySlice(EndpointSlice {
+            Change::Slices(Event::Apply(EndpointSlice {
                 name: slice.clone(),
                 service: service.clone(),
                 family: ipvs::Family::V4,
@@ -384,8 +424,8 @@ mod tests {
                 weight: None,
                 triggered_at: None,
                 problems: Vec::new(),
-            }),
-            Change::DeleteSlice(slice),
+            })),
+            Change::Slices(Event::Delete(slice)),
         ] {
             assert_eq!(inputs.apply(change), BTreeSet::from([service.clone()]));
             inputs.set_computed(&service, None);

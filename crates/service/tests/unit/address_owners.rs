@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::common::*;
 use service::{
-    AddressOwner, AddressRefusal, Change, Node, ObjectName, Options, Peer, Service, ServiceKind, State,
+    AddressOwner, AddressRefusal, Change, Event, Node, ObjectName, Options, Service, ServiceKind, State,
 };
 
 const TAKEN: &str = "198.51.100.1";
@@ -23,13 +23,14 @@ fn balanced(text: &str, cluster_ip: &str, at: &str, created: i64) -> Service {
     }
 }
 
-fn peer(name: &str, ip: &str, pods: &[&str]) -> Peer {
-    Peer {
+fn peer(name: &str, ip: &str, pods: &[&str]) -> Node {
+    Node {
         name: name.into(),
         ips: ips(&[ip]),
         overlay_ips: Vec::new(),
         pod_cidrs: pods.iter().map(|range| range.parse().unwrap()).collect(),
         problems: Vec::new(),
+        ..Node::default()
     }
 }
 
@@ -47,7 +48,7 @@ fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it
     let api = SocketAddr::new(ip(TAKEN), 6443);
     for (change, why, owner) in [
         (
-            Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]),
+            Change::Peers(Event::Replace(vec![peer("node-b", TAKEN, &[])])),
             AddressRefusal::NodeIp,
             AddressOwner::OtherNode,
         ),
@@ -57,9 +58,9 @@ fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it
             AddressRefusal::Gateway,
             AddressOwner::Gateway,
         ),
-        (Change::ApplyNode(node), AddressRefusal::PodRange, AddressOwner::PodRange),
+        (Change::Node(Some(node)), AddressRefusal::PodRange, AddressOwner::PodRange),
         (
-            Change::ReplacePeers(vec![peer("node-b", "192.0.2.2", &["198.51.100.0/24"])]),
+            Change::Peers(Event::Replace(vec![peer("node-b", "192.0.2.2", &["198.51.100.0/24"])])),
             AddressRefusal::PodRange,
             AddressOwner::PodRange,
         ),
@@ -85,9 +86,9 @@ fn an_external_ip_of_an_endpoint_of_an_older_service_is_refused() {
     for services in [[dns.clone(), thief.clone()], [thief.clone(), dns.clone()]] {
         let mut state = state_of(&services, &slices);
         assert_eq!(refusals(&state, "thief"), [AddressRefusal::Endpoint]);
-        state.apply(Change::DeleteSlice(name("dns-1")));
+        state.apply(Change::Slices(Event::Delete(name("dns-1"))));
         assert_eq!(refusals(&state, "thief"), []);
-        state.apply(Change::ApplySlice(slices[0].clone()));
+        state.apply(Change::Slices(Event::Apply(slices[0].clone())));
         assert_eq!(refusals(&state, "thief"), [AddressRefusal::Endpoint]);
     }
     // Who may write slices takes no address from an older Service with them.
@@ -110,14 +111,49 @@ fn an_external_ip_of_another_namespace_is_refused_whatever_the_port() {
     assert_eq!(refusals(&state, "b/thief"), [AddressRefusal::OtherNamespace]);
     assert!(is_served(&state, "a/victim") && is_served(&state, "a/mail"), "a namespace shares with itself");
     for gone in ["a/victim", "a/mail"] {
-        state.apply(Change::DeleteService(name(gone)));
+        state.apply(Change::Services(Event::Delete(name(gone))));
     }
     assert_eq!(refusals(&state, "b/thief"), []);
     // A controller's word goes before an older Service's.
-    state.apply(Change::ApplyService(balanced("a/ingress", "10.96.0.1", TAKEN, 9)));
+    state.apply(Change::Services(Event::Apply(balanced("a/ingress", "10.96.0.1", TAKEN, 9))));
     assert_eq!(refusals(&state, "b/thief"), [AddressRefusal::OtherNamespace]);
     let shared = state_with(allowing(&["0.0.0.0/0"]), &[victim, thief], &[]);
     assert!(is_served(&shared, "b/thief") && is_served(&shared, "a/victim"));
+}
+
+#[test]
+fn a_service_that_is_created_again_has_its_external_ip_back_from_one_that_waited() {
+    let victim = |created| asking("a/victim", "10.96.0.1", TAKEN, created);
+    let mut state = state_of(&[victim(1), asking("b/waiting", "10.96.0.66", TAKEN, 2)], &[]);
+    let relisted = |created| {
+        Change::Services(Event::Replace(vec![victim(created), asking("b/waiting", "10.96.0.66", TAKEN, 2)]))
+    };
+    let again = [
+        vec![Change::Services(Event::Delete(name("a/victim"))), Change::Services(Event::Apply(victim(3)))],
+        // Both happened while the watch was away.
+        vec![relisted(4)],
+        vec![
+            Change::Services(Event::Replace(vec![asking("b/waiting", "10.96.0.66", TAKEN, 2)])),
+            relisted(5),
+        ],
+    ];
+    for changes in again {
+        for change in changes {
+            state.apply(change);
+        }
+        assert_eq!(refusals(&state, "b/waiting"), [AddressRefusal::OtherNamespace]);
+        assert!(is_served(&state, "a/victim"));
+    }
+    // The endpoints of an older Service are a claim too.
+    let slices = [slice("waiting-1", "b/waiting", &[ready(TAKEN)])];
+    let waiting = Service { created: Some(2), ..service("b/waiting", "10.96.0.66") };
+    let mut state = state_of(&[victim(1), waiting], &slices);
+    for change in
+        [Change::Services(Event::Delete(name("a/victim"))), Change::Services(Event::Apply(victim(3)))]
+    {
+        state.apply(change);
+    }
+    assert_eq!(refusals(&state, "a/victim"), []);
 }
 
 #[test]
@@ -126,7 +162,7 @@ fn a_load_balancer_at_another_node_s_address_is_served_and_not_bound() {
     for (peers, bound) in
         [(vec![peer("node-b", TAKEN, &[])], false), (vec![peer("node-b", "192.0.2.2", &[])], true)]
     {
-        let touched = state.apply(Change::ReplacePeers(peers));
+        let touched = state.apply(Change::Peers(Event::Replace(peers)));
         assert!(is_served(&state, "web"));
         assert_eq!(state.wants_vip(&ip(TAKEN)), bound);
         assert_eq!(touched.vips, [ip(TAKEN)].into());
@@ -169,9 +205,9 @@ fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_de
     let plain = state_with(watching(), &[service("web", "10.96.0.1")], &[]);
     assert!(plain.synced() && !plain.needs_nodes());
     for change in [
-        Change::ReplacePeers(vec![]),
+        Change::Peers(Event::Replace(vec![])),
         Change::PeersUnavailable,
-        Change::InitDonePeers([].into_iter().collect()),
+        Change::Peers(Event::InitDone([].into_iter().collect())),
     ] {
         let mut state = state_with(watching(), &[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
         assert!(state.listed() && !state.synced() && state.needs_nodes());
@@ -200,10 +236,10 @@ fn an_explained_address_names_its_services_and_those_that_are_refused() {
 #[test]
 fn an_address_that_two_nodes_list_is_the_other_one_s_unless_an_interface_here_has_it() {
     let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
-    state.apply(Change::ApplyNode(Node { ips: ips(&[TAKEN]), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(&[TAKEN]), ..Node::default() })));
     assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
     assert!(state.wants_vip(&ip(TAKEN)), "behind NAT no interface has it");
-    state.apply(Change::ReplacePeers(vec![peer("node-b", TAKEN, &[])]));
+    state.apply(Change::Peers(Event::Replace(vec![peer("node-b", TAKEN, &[])])));
     assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::OtherNode);
     assert!(!state.wants_vip(&ip(TAKEN)));
     state.apply(node_addresses(&[TAKEN]));
@@ -221,9 +257,9 @@ fn a_node_port_gives_way_to_an_api_server_that_begins_at_this_node_and_is_back_w
     state.apply(node_addresses(&[NODE]));
     let at = tcp(&format!("{NODE}:{number}"));
     assert!(state.virtual_server(&at).is_some());
-    let touched = state.apply(Change::ApplySlice(api.clone()));
+    let touched = state.apply(Change::Slices(Event::Apply(api.clone())));
     assert!(state.virtual_server(&at).is_none() && touched.virtual_servers.contains(&at));
-    state.apply(Change::DeleteSlice(api.name));
+    state.apply(Change::Slices(Event::Delete(api.name)));
     assert!(state.virtual_server(&at).is_some());
 }
 
@@ -251,10 +287,10 @@ fn a_range_of_pods_within_another_one_hides_nothing_of_it() {
     let pods = ["10.244.0.0/16", "10.244.1.0/24"];
     for pods in [pods, [pods[1], pods[0]]] {
         let mut state = state_of(&[], &[]);
-        state.apply(Change::ReplacePeers(vec![
+        state.apply(Change::Peers(Event::Replace(vec![
             peer("node-b", "192.0.2.2", &pods[..1]),
             peer("node-c", "192.0.2.3", &pods[1..]),
-        ]));
+        ])));
         for pod in ["10.244.0.5", "10.244.1.5", "10.244.2.5"] {
             assert_eq!(state.explain_address(ip(pod)).owner, AddressOwner::PodRange, "{pod}");
         }

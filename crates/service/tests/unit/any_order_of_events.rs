@@ -20,7 +20,7 @@ use proptest::{
 use rustc_hash::FxHashSet;
 use service::{
     Absence, AddressKind, AddressOwner, Balancing, Change, Dirty, Endpoint, EndpointReason, EndpointSlice,
-    ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options, Peer,
+    Event, ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options,
     Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
 };
 
@@ -35,7 +35,7 @@ struct Inputs {
     missing_schedulers: BTreeMap<Scheduler, Absence>,
     api_server: BTreeSet<SocketAddr>,
     gateways: BTreeSet<IpAddr>,
-    peers: BTreeMap<Arc<str>, Peer>,
+    peers: BTreeMap<Arc<str>, Node>,
     peers_listed: bool,
     peers_unavailable: bool,
     unpacking: UnpackingPeers,
@@ -56,56 +56,58 @@ impl Inputs {
 
     /// Whether a slice comes to another Service with it.
     fn moves_a_slice(&self, change: &Change) -> bool {
-        let Change::ApplySlice(slice) = change else { return false };
+        let Change::Slices(Event::Apply(slice)) = change else { return false };
         self.slices.get(&slice.name).is_some_and(|before| before.service != slice.service)
     }
 
     fn take(&mut self, change: Change) {
         match change {
-            Change::ReplaceServices(list) => {
+            Change::Services(Event::Replace(list)) => {
                 self.services = list.into_iter().map(|service| (service.name.clone(), service)).collect();
             }
-            Change::InitApplyServices(list) => {
+            Change::Services(Event::InitApply(list)) => {
                 self.services.extend(list.into_iter().map(|service| (service.name.clone(), service)));
             }
-            Change::InitDoneServices(names) => self.services.retain(|name, _| names.contains(name)),
-            Change::ApplyService(service) => drop(self.services.insert(service.name.clone(), service)),
-            Change::DeleteService(name) => drop(self.services.remove(&name)),
-            Change::ReplaceSlices(list) => {
+            Change::Services(Event::InitDone(names)) => self.services.retain(|name, _| names.contains(name)),
+            Change::Services(Event::Apply(service)) => {
+                drop(self.services.insert(service.name.clone(), service));
+            }
+            Change::Services(Event::Delete(name)) => drop(self.services.remove(&name)),
+            Change::Slices(Event::Replace(list)) => {
                 self.slices = list.into_iter().map(|slice| (slice.name.clone(), slice)).collect();
             }
-            Change::InitApplySlices(list) => {
+            Change::Slices(Event::InitApply(list)) => {
                 self.slices.extend(list.into_iter().map(|slice| (slice.name.clone(), slice)));
             }
-            Change::InitDoneSlices(names) => self.slices.retain(|name, _| names.contains(name)),
-            Change::ApplySlice(slice) => drop(self.slices.insert(slice.name.clone(), slice)),
-            Change::DeleteSlice(name) => drop(self.slices.remove(&name)),
-            Change::ApplyNode(mut node) => {
+            Change::Slices(Event::InitDone(names)) => self.slices.retain(|name, _| names.contains(name)),
+            Change::Slices(Event::Apply(slice)) => drop(self.slices.insert(slice.name.clone(), slice)),
+            Change::Slices(Event::Delete(name)) => drop(self.slices.remove(&name)),
+            Change::Node(Some(mut node)) => {
                 // A Node without IPs keeps those it had.
                 if node.ips.is_empty() {
                     node.ips = std::mem::take(&mut self.node.ips);
                 }
                 self.node = node;
             }
-            Change::DeleteNode => {}
+            Change::Node(None) => {}
             Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
             Change::ApiServer(addresses) => self.api_server = addresses,
             Change::Gateways(gateways) => self.gateways = gateways,
             Change::PeersUnavailable => self.peers_unavailable = true,
-            Change::ReplacePeers(list) => {
+            Change::Peers(Event::Replace(list)) => {
                 self.peers_listed = true;
                 self.peers = list.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
             }
-            Change::ApplyPeer(peer) => drop(self.peers.insert(peer.name.clone(), peer)),
-            Change::InitApplyPeers(list) => {
+            Change::Peers(Event::Apply(peer)) => drop(self.peers.insert(peer.name.clone(), peer)),
+            Change::Peers(Event::InitApply(list)) => {
                 self.peers.extend(list.into_iter().map(|peer| (peer.name.clone(), peer)));
             }
-            Change::InitDonePeers(names) => {
+            Change::Peers(Event::InitDone(names)) => {
                 self.peers_listed = true;
                 self.peers.retain(|name, _| names.contains(&ObjectName::new("", &**name)));
             }
-            Change::DeletePeer(gone) => drop(self.peers.remove(gone.name())),
+            Change::Peers(Event::Delete(gone)) => drop(self.peers.remove(gone.name())),
             Change::ForgetPeers => {
                 self.peers.clear();
                 (self.peers_listed, self.peers_unavailable) = (false, false);
@@ -122,10 +124,10 @@ impl Inputs {
 
     /// The changes that tell all of it, one by one.
     fn changes(&self) -> Vec<Change> {
-        let services = self.services.values().cloned().map(Change::ApplyService);
-        let slices = self.slices.values().cloned().map(Change::ApplySlice);
+        let services = self.services.values().cloned().map(|service| Change::Services(Event::Apply(service)));
+        let slices = self.slices.values().cloned().map(|slice| Change::Slices(Event::Apply(slice)));
         let node = [
-            Change::ApplyNode(self.node.clone()),
+            Change::Node(Some(self.node.clone())),
             Change::NodeAddresses { here: self.addresses.clone(), lost: self.lost_addresses.clone() },
             Change::MissingSchedulers(self.missing_schedulers.clone()),
             Change::ApiServer(self.api_server.clone()),
@@ -135,10 +137,10 @@ impl Inputs {
             Change::MissingTunnels(self.missing_tunnels.clone()),
             Change::TunnelsInUse(self.tunnels_in_use.clone()),
         ];
-        let peers = self.peers.values().cloned().map(Change::ApplyPeer);
+        let peers = self.peers.values().cloned().map(|node| Change::Peers(Event::Apply(node)));
         let mtu = self.link_mtu.map(Change::LinkMtu);
         let names = self.peers.keys().map(|name| ObjectName::new("", &**name)).collect();
-        let listed = self.peers_listed.then_some(Change::InitDonePeers(names));
+        let listed = self.peers_listed.then_some(Change::Peers(Event::InitDone(names)));
         let unavailable = self.peers_unavailable.then_some(Change::PeersUnavailable);
         services.chain(slices).chain(node).chain(peers).chain(mtu).chain(listed).chain(unavailable).collect()
     }
@@ -148,8 +150,8 @@ impl Inputs {
 fn applied(options: &Options, changes: &[Change]) -> State {
     let inputs = Inputs::after(changes);
     let ends = [
-        Change::InitDoneServices(inputs.services.into_keys().collect()),
-        Change::InitDoneSlices(inputs.slices.into_keys().collect()),
+        Change::Services(Event::InitDone(inputs.services.into_keys().collect())),
+        Change::Slices(Event::InitDone(inputs.slices.into_keys().collect())),
     ];
     let mut state = State::new(options.clone());
     for change in changes.iter().chain(&ends) {
@@ -249,27 +251,31 @@ fn any_unpacking() -> impl Strategy<Value = Unpacking> {
     (any_families(), any::<bool>()).prop_map(|(families, gue)| Unpacking { families, gue })
 }
 
-fn any_peer() -> impl Strategy<Value = Peer> {
+fn any_peer() -> impl Strategy<Value = Node> {
     let names = select(&["node-b", "node-c"][..]);
     let pods = vec(select(&["10.1.0.0/24", "198.51.100.0/24"][..]), 0..2);
-    (names, any_ips(2), any_ips(1), pods).prop_map(|(name, ips, overlay_ips, pods)| Peer {
+    (names, any_ips(2), any_ips(1), pods).prop_map(|(name, ips, overlay_ips, pods)| Node {
         name: name.into(),
         ips,
         overlay_ips,
         pod_cidrs: pods.iter().map(|range| range.parse().unwrap()).collect(),
         problems: Vec::new(),
+        ..Node::default()
     })
 }
 
+/// Names of Services, each with its creation time: a Service that is created again under its name may keep its age.
+const AGES: [(&str, Option<i64>); 5] =
+    [("a", Some(2)), ("b", Some(1)), ("c", None), ("kube-system/dns", Some(1)), ("kubernetes", Some(0))];
+
 fn any_service() -> impl Strategy<Value = Service> {
-    let names = select(&["a", "b", "c", "kube-system/dns", "kubernetes"][..]);
-    let identity = (names, option::of(0..3_i64), any_kind(), any::<u8>());
+    let identity = (select(&AGES[..]), any_kind(), any::<u8>());
     let addresses = (any_ips(2), any_ips(2), any_ips(2), any_source_ranges(), vec(any_port(), 0..3));
     let balancing = option::of(any_balancing());
     let policies = (option::of(1..3_u32), any_policy(), any_policy(), option::of(1..3_u16), balancing);
     (identity, addresses, policies).prop_map(
         |(
-            (text, created, kind, other_proxy),
+            ((text, created), kind, other_proxy),
             (cluster_ips, external_ips, load_balancer_ips, load_balancer_source_ranges, ports),
             (session_affinity, internal_traffic_policy, external_traffic_policy, health_check, balancing),
         )| Service {
@@ -377,36 +383,36 @@ fn names(of: Vec<&'static str>) -> FxHashSet<ObjectName> {
 
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        1 => vec(any_service(), 0..5).prop_map(Change::ReplaceServices),
-        1 => vec(any_service(), 0..5).prop_map(Change::InitApplyServices),
-        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::InitDoneServices(names(kept))),
-        5 => any_service().prop_map(Change::ApplyService),
-        2 => any_service().prop_map(|service| Change::DeleteService(service.name)),
-        1 => vec(any_slice(), 0..5).prop_map(Change::ReplaceSlices),
-        1 => vec(any_slice(), 0..5).prop_map(Change::InitApplySlices),
-        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::InitDoneSlices(names(kept))),
-        5 => any_slice().prop_map(Change::ApplySlice),
-        2 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
+        1 => vec(any_service(), 0..5).prop_map(|services| Change::Services(Event::Replace(services))),
+        1 => vec(any_service(), 0..5).prop_map(|services| Change::Services(Event::InitApply(services))),
+        1 => subsequence(vec!["a", "b", "c", "kubernetes"], 0..=4).prop_map(|kept| Change::Services(Event::InitDone(names(kept)))),
+        5 => any_service().prop_map(|service| Change::Services(Event::Apply(service))),
+        2 => any_service().prop_map(|service| Change::Services(Event::Delete(service.name))),
+        1 => vec(any_slice(), 0..5).prop_map(|slices| Change::Slices(Event::Replace(slices))),
+        1 => vec(any_slice(), 0..5).prop_map(|slices| Change::Slices(Event::InitApply(slices))),
+        1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::Slices(Event::InitDone(names(kept)))),
+        5 => any_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
+        2 => any_slice().prop_map(|slice| Change::Slices(Event::Delete(slice.name))),
         1 => (option::of(select(&["a", "b"][..])), any_ips(2))
-            .prop_map(|(zone, ips)| Change::ApplyNode(Node { zone: zone.map(Into::into), ips, ..Node::default() })),
-        1 => Just(Change::DeleteNode),
+            .prop_map(|(zone, ips)| Change::Node(Some(Node { zone: zone.map(Into::into), ips, ..Node::default() }))),
+        1 => Just(Change::Node(None)),
         3 => (any_ips(4), any_ips(4)).prop_map(|(here, lost)| Change::NodeAddresses {
             here: here.into_iter().collect(),
             lost: lost.into_iter().collect(),
         }),
-        1 => vec(any_peer(), 0..3).prop_map(Change::ReplacePeers),
+        1 => vec(any_peer(), 0..3).prop_map(|nodes| Change::Peers(Event::Replace(nodes))),
         1 => Just(Change::ForgetPeers),
         1 => Just(Change::PeersUnavailable),
         1 => any_ips(1).prop_map(|ips| {
             Change::ApiServer(ips.into_iter().map(|ip| SocketAddr::new(ip, 6443)).collect())
         }),
         1 => any_ips(1).prop_map(|ips| Change::Gateways(ips.into_iter().collect())),
-        2 => any_peer().prop_map(Change::ApplyPeer),
-        1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
+        2 => any_peer().prop_map(|node| Change::Peers(Event::Apply(node))),
+        1 => vec(any_peer(), 0..3).prop_map(|nodes| Change::Peers(Event::InitApply(nodes))),
         1 => subsequence(vec!["node-b", "node-c"], 0..=2).prop_map(|kept| {
-            Change::InitDonePeers(kept.into_iter().map(|name| ObjectName::new("", name)).collect())
+            Change::Peers(Event::InitDone(kept.into_iter().map(|name| ObjectName::new("", name)).collect()))
         }),
-        1 => any_peer().prop_map(|peer| Change::DeletePeer(ObjectName::new("", &*peer.name))),
+        1 => any_peer().prop_map(|peer| Change::Peers(Event::Delete(ObjectName::new("", &*peer.name)))),
         1 => btree_map(select(&["node-b", "node-c"][..]).prop_map(Arc::from), any_unpacking(), 0..3)
             .prop_map(Change::UnpackingPeers),
         1 => btree_map(select(&ENDPOINTS[..]).prop_map(ip), any_tunnel(), 0..3)
@@ -478,20 +484,12 @@ proptest! {
             // in vain.
             let several = moves || matches!(
                 change,
-                Change::ReplaceServices(_)
-                    | Change::InitApplyServices(_)
-                    | Change::InitDoneServices(_)
-                    | Change::ReplaceSlices(_)
-                    | Change::InitApplySlices(_)
-                    | Change::InitDoneSlices(_)
+                Change::Services(Event::Replace(_) | Event::InitApply(_) | Event::InitDone(_))
+                    | Change::Slices(Event::Replace(_) | Event::InitApply(_) | Event::InitDone(_))
                     | Change::NodeAddresses { .. }
                     | Change::MissingSchedulers(_)
-                    | Change::ApplyNode(_)
-                    | Change::ReplacePeers(_)
-                    | Change::InitApplyPeers(_)
-                    | Change::InitDonePeers(_)
-                    | Change::ApplyPeer(_)
-                    | Change::DeletePeer(_)
+                    | Change::Node(Some(_))
+                    | Change::Peers(_)
                     | Change::ForgetPeers
                     | Change::PeersUnavailable
                     | Change::ApiServer(_)

@@ -7,7 +7,7 @@ use std::{
 
 use crate::common::*;
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Service, State, Weight, Weights};
+use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Event, Service, State, Weight, Weights};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -91,9 +91,9 @@ fn a_slice_may_come_before_the_service_that_weighs_its_endpoints() {
     let endpoints = [located("10.1.0.1", "n1", "a"), located("10.1.0.2", "n2", "b")];
     let mut state = state_of(&[], &[slice("web-1", "web", &endpoints)]);
     let balancing = Balancing { zone_weights: weights(&[("b", 7)]), ..Balancing::default() };
-    state.apply(Change::ApplyService(web(balancing)));
+    state.apply(Change::Services(Event::Apply(web(balancing))));
     assert_eq!(weights_in(&state), [1, 7]);
-    let touched = state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    let touched = state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(touched.virtual_servers, BTreeSet::from([tcp(AT)]));
     assert_eq!(weights_in(&state), [1, 1]);
 }
@@ -247,9 +247,9 @@ fn problems_of_a_service_and_its_slices_are_reported_by_service() {
         reported(&state),
         ["spec.ports[0].port: not set", "EndpointSlice default/web-1: ports[0].port: not set"]
     );
-    state.apply(Change::DeleteSlice(name("web-1")));
+    state.apply(Change::Slices(Event::Delete(name("web-1"))));
     assert_eq!(reported(&state), ["spec.ports[0].port: not set"]);
-    state.apply(Change::DeleteService(name("web")));
+    state.apply(Change::Services(Event::Delete(name("web"))));
     assert_eq!(reported(&state), [""; 0]);
 }
 

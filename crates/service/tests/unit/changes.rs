@@ -3,7 +3,7 @@
 use crate::common::*;
 use ipvs::Protocol;
 use netfilter::Element;
-use service::{Change, Endpoint, Node, Service};
+use service::{Change, Endpoint, Event, Node, Service};
 
 fn inputs() -> (Vec<Service>, Vec<service::EndpointSlice>) {
     (
@@ -22,14 +22,14 @@ fn the_same_again_touches_nothing() {
     state.apply(in_zone("a"));
     state.apply(node_addresses(&["192.0.2.1"]));
     for again in [
-        Change::ReplaceServices(services.clone()),
-        Change::ReplaceSlices(slices.clone()),
-        Change::ApplyService(services[0].clone()),
-        Change::ApplySlice(slices[0].clone()),
+        Change::Services(Event::Replace(services.clone())),
+        Change::Slices(Event::Replace(slices.clone())),
+        Change::Services(Event::Apply(services[0].clone())),
+        Change::Slices(Event::Apply(slices[0].clone())),
         in_zone("a"),
         node_addresses(&["192.0.2.1"]),
-        Change::DeleteService(name("unknown")),
-        Change::DeleteSlice(name("unknown")),
+        Change::Services(Event::Delete(name("unknown"))),
+        Change::Slices(Event::Delete(name("unknown"))),
     ] {
         let touched = state.apply(again.clone());
         assert!(touched.is_empty(), "{again:?} touched {touched:?}");
@@ -42,18 +42,18 @@ fn a_change_that_the_kernel_cannot_see_touches_nothing() {
     let mut state = state_of(&services, &slices);
     let mut service = services[0].clone();
     service.problems = vec!["spec.ports[1]: no port".to_owned()];
-    assert!(state.apply(Change::ApplyService(service)).is_empty());
+    assert!(state.apply(Change::Services(Event::Apply(service))).is_empty());
     let mut slice = slices[1].clone();
     slice.endpoints[0].node = Some("node-c".into());
     slice.endpoints.push(unready("10.1.0.3"));
-    assert!(state.apply(Change::ApplySlice(slice)).is_empty());
+    assert!(state.apply(Change::Slices(Event::Apply(slice))).is_empty());
 }
 
 #[test]
 fn a_new_service_touches_its_own_keys_and_no_others() {
     let (services, slices) = inputs();
     let mut state = state_of(&services[..1], &slices);
-    let touched = state.apply(Change::ApplyService(services[1].clone()));
+    let touched = state.apply(Change::Services(Event::Apply(services[1].clone())));
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.2:80")].into());
     assert_eq!(touched.vips, [ip("10.96.0.2")].into());
     let cluster_ip = Element::ClusterIp(tcp("10.96.0.2:80"));
@@ -65,7 +65,7 @@ fn an_endpoint_touches_its_virtual_server_only() {
     let (services, slices) = inputs();
     let mut state = state_of(&services, &slices);
     let more: Vec<Endpoint> = [slices[1].endpoints.clone(), vec![ready("10.1.0.3")]].concat();
-    let touched = state.apply(Change::ApplySlice(slice("db-1", "db", &more)));
+    let touched = state.apply(Change::Slices(Event::Apply(slice("db-1", "db", &more))));
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.2:80")].into());
     assert!(touched.vips.is_empty() && touched.elements.is_empty());
 }
@@ -75,7 +75,7 @@ fn a_new_zone_touches_nothing_when_nobody_has_hints() {
     let (services, _) = inputs();
     let mut state = state_of(&services, &[slice("db-1", "db", &[ready("10.1.0.2")])]);
     assert!(state.apply(in_zone("b")).is_empty());
-    assert!(state.apply(Change::ApplyNode(Node::default())).is_empty());
+    assert!(state.apply(Change::Node(Some(Node::default()))).is_empty());
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_node_that_leaves_or_is_gone_touches_nothing_and_keeps_its_zone() {
     state.apply(in_zone("a"));
     assert!(
         state
-            .apply(Change::ApplyNode(Node { zone: Some("a".into()), leaving: true, ..Node::default() }))
+            .apply(Change::Node(Some(Node { zone: Some("a".into()), leaving: true, ..Node::default() })))
             .is_empty()
     );
-    assert!(state.apply(Change::DeleteNode).is_empty());
+    assert!(state.apply(Change::Node(None)).is_empty());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_vip_that_passes_to_another_service_within_one_list_is_not_touched() {
     let (old, new) = (service("old", "10.96.0.1"), service("new", "10.96.0.1"));
     for (first, second) in [(&old, &new), (&new, &old)] {
         let mut state = state_of(std::slice::from_ref(first), &[]);
-        let touched = state.apply(Change::ReplaceServices(vec![second.clone()]));
+        let touched = state.apply(Change::Services(Event::Replace(vec![second.clone()])));
         assert!(touched.vips.is_empty() && touched.elements.is_empty(), "{touched:?}");
         assert!(state.wants_vip(&ip("10.96.0.1")));
     }
@@ -111,7 +111,7 @@ fn a_new_address_of_the_node_touches_nothing_when_nobody_is_served_there() {
     services[1].load_balancer_ips = ips(&["203.0.113.1"]);
     let mut state = state_of(&services, &slices);
     assert!(state.apply(node_addresses(&["192.0.2.1", "10.96.0.1"])).is_empty());
-    assert!(state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.1"]), ..Node::default() })).is_empty());
+    assert!(state.apply(Change::Node(Some(Node { ips: ips(&["192.0.2.1"]), ..Node::default() }))).is_empty());
 }
 
 #[test]

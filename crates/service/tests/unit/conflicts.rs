@@ -3,7 +3,7 @@
 use crate::common::*;
 use ipvs::Protocol;
 use netfilter::Element;
-use service::{Change, Conflict, ConflictLoss, Service, ServiceKind, State, TrafficPolicy};
+use service::{Change, Conflict, ConflictLoss, Event, Service, ServiceKind, State, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -23,9 +23,9 @@ fn the_oldest_service_holds_an_address_in_whatever_order_they_come() {
         let slices = [backend("zz-old", "10.1.0.1"), backend("aa-young", "10.1.0.2")];
         let mut state = state_of(&[], &[]);
         for service in services {
-            state.apply(Change::ApplyService(service));
+            state.apply(Change::Services(Event::Apply(service)));
         }
-        state.apply(Change::ReplaceSlices(slices.to_vec()));
+        state.apply(Change::Slices(Event::Replace(slices.to_vec())));
         assert_eq!(owner(&state, tcp(AT)), "default/zz-old");
         assert_eq!(real_servers(&state, AT), ["10.1.0.1:8080"]);
     }
@@ -49,13 +49,13 @@ fn the_next_in_line_takes_over_when_the_holder_goes() {
         &[born("first", Some(1)), born("third", Some(3)), born("second", Some(2))],
         &[backend("first", "10.1.0.1"), backend("second", "10.1.0.2"), backend("third", "10.1.0.3")],
     );
-    let touched = state.apply(Change::DeleteService(name("first")));
+    let touched = state.apply(Change::Services(Event::Delete(name("first"))));
     assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
     assert_eq!(touched.virtual_servers, [tcp(AT)].into());
     assert!(touched.vips.is_empty() && touched.elements.is_empty(), "others still want them: {touched:?}");
-    state.apply(Change::DeleteService(name("second")));
+    state.apply(Change::Services(Event::Delete(name("second"))));
     assert_eq!(real_servers(&state, AT), ["10.1.0.3:8080"]);
-    let last = state.apply(Change::DeleteService(name("third")));
+    let last = state.apply(Change::Services(Event::Delete(name("third"))));
     assert_eq!(state.virtual_server(&tcp(AT)), None);
     assert_eq!(last.vips, [ip("10.96.0.1")].into());
 }
@@ -63,14 +63,14 @@ fn the_next_in_line_takes_over_when_the_holder_goes() {
 #[test]
 fn a_hand_over_between_equals_touches_nothing() {
     let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
-    assert!(state.apply(Change::DeleteService(name("first"))).is_empty());
+    assert!(state.apply(Change::Services(Event::Delete(name("first")))).is_empty());
     assert_eq!(owner(&state, tcp(AT)), "default/second");
 }
 
 #[test]
 fn the_endpoints_of_a_service_that_waits_touch_nothing() {
     let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
-    let touched = state.apply(Change::ApplySlice(backend("second", "10.1.0.2")));
+    let touched = state.apply(Change::Slices(Event::Apply(backend("second", "10.1.0.2"))));
     assert!(touched.is_empty(), "{touched:?}");
     assert!(real_servers(&state, AT).is_empty());
     let desired = state.desired(&name("second")).unwrap();
@@ -80,7 +80,7 @@ fn the_endpoints_of_a_service_that_waits_touch_nothing() {
 #[test]
 fn a_holder_that_is_made_anew_goes_to_the_end_of_the_line() {
     let mut state = state_of(&[born("first", Some(1)), born("second", Some(2))], &[]);
-    state.apply(Change::ApplyService(born("first", Some(3))));
+    state.apply(Change::Services(Event::Apply(born("first", Some(3)))));
     assert_eq!(owner(&state, tcp(AT)), "default/second");
 }
 
@@ -105,9 +105,9 @@ fn only_the_port_that_two_services_share_is_contested() {
 fn a_shared_vip_stays_until_the_last_service_lets_go() {
     let other = Service { ports: vec![port("", Protocol::Tcp, 443)], ..service("other", "10.96.0.1") };
     let mut state = state_of(&[service("web", "10.96.0.1"), other], &[]);
-    assert!(state.apply(Change::DeleteService(name("web"))).vips.is_empty());
+    assert!(state.apply(Change::Services(Event::Delete(name("web")))).vips.is_empty());
     assert!(state.wants_vip(&ip("10.96.0.1")));
-    assert_eq!(state.apply(Change::DeleteService(name("other"))).vips, [ip("10.96.0.1")].into());
+    assert_eq!(state.apply(Change::Services(Event::Delete(name("other")))).vips, [ip("10.96.0.1")].into());
     assert!(!state.wants_vip(&ip("10.96.0.1")));
 }
 
@@ -119,9 +119,9 @@ fn a_hairpin_stays_until_the_last_service_lets_go_of_the_pod() {
         &[slice("a-1", "a", &pod), slice("b-1", "b", &pod)],
     );
     let hairpin = "hairpin TCP 10.1.0.1:8080";
-    state.apply(Change::DeleteSlice(name("a-1")));
+    state.apply(Change::Slices(Event::Delete(name("a-1"))));
     assert!(elements(&state).iter().any(|element| element == hairpin));
-    state.apply(Change::DeleteSlice(name("b-1")));
+    state.apply(Change::Slices(Event::Delete(name("b-1"))));
     assert!(!elements(&state).iter().any(|element| element == hairpin));
 }
 
@@ -134,8 +134,8 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
         state.conflicts().collect::<Vec<_>>(),
         [Conflict { address: tcp(AT), holder: &c, waiting: vec![&b, &a] }]
     );
-    state.apply(Change::DeleteService(b));
-    state.apply(Change::DeleteService(a));
+    state.apply(Change::Services(Event::Delete(b)));
+    state.apply(Change::Services(Event::Delete(a)));
     assert_eq!(state.conflicts().count(), 0);
     assert_eq!(owner(&state, tcp(AT)), "default/c");
 }
@@ -158,12 +158,12 @@ fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted
     let mut state = state_of(&[born("old", Some(1)), with_ports(400, born("young", Some(3)))], &[]);
     assert_eq!(lost(&state), [r#"default/young ["80 old"] and 0"#]);
 
-    state.apply(Change::ApplyService(with_ports(300, born("middle", Some(2)))));
+    state.apply(Change::Services(Event::Apply(with_ports(300, born("middle", Some(2))))));
     let of_young = r#"default/young ["1 middle", "2 middle", "3 middle", "4 middle", "5 middle"] and 295"#;
     assert_eq!(lost(&state), [r#"default/middle ["80 old"] and 0"#, of_young]);
 
     // The next holder is named with the losses that are left.
-    state.apply(Change::ApplyService(with_ports(2, born("old", Some(1)))));
+    state.apply(Change::Services(Event::Apply(with_ports(2, born("old", Some(1))))));
     assert_eq!(
         lost(&state),
         [
@@ -171,9 +171,9 @@ fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted
             r#"default/young ["1 old", "2 old", "3 middle", "4 middle", "5 middle"] and 295"#,
         ]
     );
-    state.apply(Change::DeleteService(name("middle")));
+    state.apply(Change::Services(Event::Delete(name("middle"))));
     assert_eq!(lost(&state), [r#"default/young ["1 old", "2 old"] and 0"#]);
-    state.apply(Change::DeleteService(name("old")));
+    state.apply(Change::Services(Event::Delete(name("old"))));
     assert_eq!(lost(&state), [""; 0]);
 }
 
@@ -184,9 +184,9 @@ fn external_ip_waits_behind_the_service_with_that_cluster_ip_at_any_age() {
         let mut state = state_of(&[thief, service("web", "10.96.0.1")], &[backend("thief", "10.1.0.2")]);
         assert_eq!(owner(&state, tcp(AT)), "default/web");
         assert!(real_servers(&state, AT).is_empty());
-        state.apply(Change::DeleteService(name("web")));
+        state.apply(Change::Services(Event::Delete(name("web"))));
         assert_eq!(real_servers(&state, AT), ["10.1.0.2:8080"]);
-        state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+        state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
         assert_eq!(owner(&state, tcp(AT)), "default/web");
     }
 }
@@ -210,7 +210,7 @@ fn who_is_masqueraded_at_an_address_is_decided_by_the_service_that_holds_it() {
         state.wants_element(&element)
     };
     assert!(!wants(&state, masqueraded) && wants(&state, not_masqueraded));
-    let touched = state.apply(Change::DeleteService(name("old")));
+    let touched = state.apply(Change::Services(Event::Delete(name("old"))));
     assert!(wants(&state, masqueraded) && !wants(&state, not_masqueraded));
     assert!(touched.elements.is_superset(&[masqueraded, not_masqueraded].into()));
     assert!(touched.virtual_servers.contains(&at));
@@ -224,7 +224,7 @@ fn an_external_ip_waits_behind_the_load_balancers_address_however_old_it_is() {
         let external = Service { created, ..external.clone() };
         let mut state = state_of(&[external, balanced.clone()], &[]);
         assert_eq!(owner(&state, tcp("203.0.113.1:80")), "default/balanced");
-        state.apply(Change::DeleteService(name("balanced")));
+        state.apply(Change::Services(Event::Delete(name("balanced"))));
         assert_eq!(owner(&state, tcp("203.0.113.1:80")), "default/external");
     }
 }
@@ -242,7 +242,7 @@ fn one_node_port_of_two_services_is_held_by_the_older_at_every_address() {
     let shared = [tcp("192.0.2.1:30080"), tcp("192.0.2.2:30080")];
     assert_eq!(shared.map(|at| owner(&state, at)), ["default/b", "default/b"]);
     assert_eq!(state.conflicts().map(|conflict| conflict.address).collect::<Vec<_>>(), shared);
-    state.apply(Change::DeleteService(name("b")));
+    state.apply(Change::Services(Event::Delete(name("b"))));
     assert_eq!(shared.map(|at| owner(&state, at)), ["default/a", "default/a"]);
 }
 

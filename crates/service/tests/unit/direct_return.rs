@@ -7,8 +7,8 @@ use crate::common::*;
 use ipvs::{Family, Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind};
 use netfilter::Element;
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointSlice, ExternalForwarding, ForwardingMethod, Node,
-    ObjectName, Options, Peer, Service, ServiceKind, State, TrafficPolicy, Unpacking,
+    Absence, Balancing, Change, Endpoint, EndpointSlice, Event, ExternalForwarding, ForwardingMethod, Node,
+    ObjectName, Options, Service, ServiceKind, State, TrafficPolicy, Unpacking,
 };
 
 /// A load balancer's address with its port.
@@ -45,14 +45,16 @@ fn among_peers(options: Options, service: Service) -> State {
     let mut state = state_with(options, &[service], &endpoints());
     state.apply(node_addresses(&["192.0.2.1"]));
     state.apply(Change::LinkMtu(1500));
-    let peer = |name: &str, ip: &str| Peer {
+    let peer = |name: &str, ip: &str| Node {
         name: name.into(),
         ips: ips(&[ip]),
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     };
-    state.apply(Change::ReplacePeers(vec![peer("node-b", "192.0.2.2"), peer("node-c", "192.0.2.3")]));
+    state
+        .apply(Change::Peers(Event::Replace(vec![peer("node-b", "192.0.2.2"), peer("node-c", "192.0.2.3")])));
     state.apply(unpacking(&["node-b"]));
     state
 }
@@ -157,7 +159,7 @@ fn our_tables_get_what_tunnels_need_from_clients_to_exits() {
 fn everything_of_it_goes_with_the_last_service_that_asks() {
     let mut state = among_peers(knowing_pods(), web());
     let masqueraded = Service { balancing: None, ..web() };
-    let touched = state.apply(Change::ApplyService(masqueraded));
+    let touched = state.apply(Change::Services(Event::Apply(masqueraded)));
     assert_eq!(touched.tunnels, [Family::V4].into());
     assert!(!state.elements().any(|element| element.is_of_direct_return()));
     assert!(touched.elements.contains(&Element::TunnelSender(ip("192.0.2.3"))));
@@ -167,16 +169,17 @@ fn everything_of_it_goes_with_the_last_service_that_asks() {
 #[test]
 fn a_new_node_is_let_in_and_one_that_has_gone_is_not() {
     let mut state = among_peers(knowing_pods(), web());
-    let joined = Peer {
+    let joined = Node {
         name: "node-d".into(),
         ips: ips(&["192.0.2.4", "2001:db8::4"]),
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     };
-    let touched = state.apply(Change::ApplyPeer(joined));
+    let touched = state.apply(Change::Peers(Event::Apply(joined)));
     assert_eq!(touched.elements, [Element::TunnelSender(ip("192.0.2.4"))].into(), "IPv6 is not asked for");
-    let touched = state.apply(Change::DeletePeer(ObjectName::new("", "node-b")));
+    let touched = state.apply(Change::Peers(Event::Delete(ObjectName::new("", "node-b"))));
     assert_eq!(touched.elements, [Element::TunnelSender(ip("192.0.2.2"))].into());
 }
 
@@ -184,7 +187,7 @@ fn a_new_node_is_let_in_and_one_that_has_gone_is_not() {
 fn exits_stay_for_endpoints_that_are_no_longer_ready() {
     let mut state = among_peers(knowing_pods(), web());
     let at_rest = slice("web-1", "web", &[draining("10.1.0.1").here(), ready("10.1.1.1")]);
-    state.apply(Change::ApplySlice(at_rest));
+    state.apply(Change::Slices(Event::Apply(at_rest)));
     assert_eq!(real_servers(&state, AT), ["10.1.1.1:8080"]);
     assert!(elements(&state).contains(&"tunnel-exits TCP 203.0.113.20:80 at 10.1.0.1:8080".to_owned()));
 }
@@ -230,7 +233,7 @@ fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_told() {
 fn hints_do_not_count_where_all_nodes_must_choose_among_the_same_endpoints() {
     let mut state = among_peers(knowing_pods(), web());
     let hinted = [ready("10.1.0.1").here().for_nodes(&[NODE]), ready("10.1.1.1").for_nodes(&["node-b"])];
-    state.apply(Change::ApplySlice(slice("web-1", "web", &hinted)));
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &hinted))));
     assert_eq!(real_servers(&state, AT), ["10.1.0.1:8080", "10.1.1.1:8080"]);
     assert_eq!(real_servers(&state, "192.0.2.1:30080"), ["10.1.0.1:8080"]);
 }
@@ -286,7 +289,7 @@ fn what_comes_through_the_tunnel_for_a_masqueraded_service_gets_out_as_long_as_t
     let before = for_unpacking(&state);
     assert_eq!(before.len(), 6, "{before:?}");
     state.apply(Change::TunnelsInUse([Family::V4].into()));
-    let touched = state.apply(Change::ApplyService(Service { balancing: None, ..web() }));
+    let touched = state.apply(Change::Services(Event::Apply(Service { balancing: None, ..web() })));
     assert_eq!((touched.tunnels, methods(&state, AT)), (BTreeSet::new(), vec![Masquerade; 3]));
     assert_eq!(for_unpacking(&state), before);
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
@@ -328,7 +331,7 @@ fn annotation_asks_in_vain_where_the_operator_allows_none_and_its_owner_learns_w
     state.apply(Change::MissingTunnels([Family::V4].into()));
     assert_eq!(problems(&state), [&*problem]);
     let local = Service { external_traffic_policy: TrafficPolicy::Local, ..web() };
-    state.apply(Change::ApplyService(local));
+    state.apply(Change::Services(Event::Apply(local)));
     assert_eq!(problems(&state), [""; 0], "it is not asked for there");
 }
 
@@ -360,7 +363,7 @@ fn segments_fit_into_the_smallest_link_with_the_headers_of_the_tunnel() {
 fn endpoints_on_the_network_of_their_node_are_masqueraded_and_no_exits() {
     let mut state = among_peers(knowing_pods(), web());
     let on_networks = [ready("192.0.2.1").here(), ready("192.0.2.2"), ready("10.1.0.1").here()];
-    state.apply(Change::ApplySlice(slice("web-1", "web", &on_networks)));
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &on_networks))));
     assert_eq!(methods(&state, AT), [Masquerade; 3]);
     let of_tunnels = |state: &State| -> Vec<_> {
         let all = elements(state);
@@ -369,14 +372,15 @@ fn endpoints_on_the_network_of_their_node_are_masqueraded_and_no_exits() {
     let exit = "tunnel-exits TCP 203.0.113.20:80 at 10.1.0.1:8080";
     assert_eq!(of_tunnels(&state), ["endpoints-here 10.1.0.1", exit]);
     // It is known by and by which addresses are nodes'.
-    let joins = Peer {
+    let joins = Node {
         name: "node-d".into(),
         ips: ips(&["10.1.0.1"]),
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     };
-    let touched = state.apply(Change::ApplyPeer(joins));
+    let touched = state.apply(Change::Peers(Event::Apply(joins)));
     assert!(touched.elements.contains(&Element::EndpointHere(ip("10.1.0.1"))), "{touched:?}");
     assert_eq!(of_tunnels(&state), [""; 0]);
 }
@@ -387,7 +391,7 @@ fn a_load_balancers_address_that_a_node_has_is_answered_by_that_node() {
     // Wherever kube-vip and keepalived put it.
     state.apply(node_addresses(&["192.0.2.1", "203.0.113.20"]));
     assert_eq!(methods(&state, AT), [Masquerade, Tunnelled, Masquerade]);
-    state.apply(Change::ApplyNode(Node { ips: ips(&["203.0.113.20"]), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(&["203.0.113.20"]), ..Node::default() })));
     assert_eq!(methods(&state, AT), [Masquerade; 3]);
     assert!(!state.unpacks(Family::V4));
 }
@@ -395,14 +399,15 @@ fn a_load_balancers_address_that_a_node_has_is_answered_by_that_node() {
 #[test]
 fn nodes_are_let_in_by_their_addresses_in_an_overlay_too() {
     let mut state = among_peers(knowing_pods(), web());
-    let joins = Peer {
+    let joins = Node {
         name: "node-d".into(),
         ips: ips(&["192.0.2.4"]),
         overlay_ips: ips(&["10.1.4.0"]),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     };
-    let touched = state.apply(Change::ApplyPeer(joins));
+    let touched = state.apply(Change::Peers(Event::Apply(joins)));
     let senders = ["192.0.2.4", "10.1.4.0"].map(|sender| Element::TunnelSender(ip(sender)));
     assert_eq!(touched.elements, senders.into());
     assert!(senders.iter().all(|sender| state.wants_element(sender)));
@@ -411,16 +416,17 @@ fn nodes_are_let_in_by_their_addresses_in_an_overlay_too() {
 #[test]
 fn who_may_send_is_known_once_all_nodes_were_listed() {
     let mut state = state_with(knowing_pods(), &[web()], &endpoints());
-    let peer = || Peer {
+    let peer = || Node {
         name: "node-b".into(),
         ips: ips(&["192.0.2.2"]),
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     };
-    state.apply(Change::InitApplyPeers(vec![peer()]));
+    state.apply(Change::Peers(Event::InitApply(vec![peer()])));
     assert!(!state.knows_peers());
-    state.apply(Change::InitDonePeers([ObjectName::new("", "node-b")].into_iter().collect()));
+    state.apply(Change::Peers(Event::InitDone([ObjectName::new("", "node-b")].into_iter().collect())));
     assert!(state.knows_peers());
     state.apply(Change::ForgetPeers);
     assert!(!state.knows_peers());
@@ -433,10 +439,10 @@ fn the_nodes_to_ask_are_those_with_endpoints_and_the_same_as_long_as_nothing_of_
     let names: Vec<_> = asked.keys().map(|name| &**name).collect();
     assert_eq!(names, ["node-b", "node-c"]);
     state.apply(unpacking(&["node-c"]));
-    state.apply(Change::ApplySlice(slice("web-2", "web", &[ready("10.1.1.2")])));
+    state.apply(Change::Slices(Event::Apply(slice("web-2", "web", &[ready("10.1.1.2")]))));
     assert!(std::sync::Arc::ptr_eq(&asked, state.peers_with_endpoints()));
-    state.apply(Change::DeletePeer(ObjectName::new("", "node-b")));
+    state.apply(Change::Peers(Event::Delete(ObjectName::new("", "node-b"))));
     assert_eq!(state.peers_with_endpoints().len(), 1);
-    state.apply(Change::DeleteService(ObjectName::new("default", "web")));
+    state.apply(Change::Services(Event::Delete(ObjectName::new("default", "web"))));
     assert!(state.peers_with_endpoints().is_empty());
 }

@@ -3,7 +3,7 @@
 use crate::common::*;
 use ipvs::Protocol;
 use service::{
-    Change, Endpoint, EndpointReason, EndpointScope, EndpointSelection, EndpointSlice, Explanation,
+    Change, Endpoint, EndpointReason, EndpointScope, EndpointSelection, EndpointSlice, Event, Explanation,
     ExternalIps, HintsIgnored, NotServed, Options, Service, ServiceKind, State, TrafficPolicy,
 };
 
@@ -238,7 +238,7 @@ fn an_unknown_name_says_whether_the_namespace_is_known_and_names_namesakes() {
     let mut state = state();
     for namespace in ["default", "shop", "b", "c", "d", "e"] {
         let name = format!("{namespace}/web").parse().unwrap();
-        state.apply(Change::ApplyService(Service { name, ..web() }));
+        state.apply(Change::Services(Event::Apply(Service { name, ..web() })));
     }
     let problems = |name: &str| state.explain(&name.parse().unwrap()).problems;
     let namesakes = "Services of this name: b/web, c/web, d/web, default/web, e/web";
@@ -258,7 +258,7 @@ fn problems_are_explained_with_the_object_that_has_them() {
     let slice =
         EndpointSlice { problems: vec!["endpoints[0] is wrong".to_owned()], ..slice("web-1", "web", &[]) };
     let mut state = state_of(&[bad], &[]);
-    state.apply(Change::ApplySlice(slice));
+    state.apply(Change::Slices(Event::Apply(slice)));
     let explanation = explained(&state);
     assert_eq!(
         explanation.problems,

@@ -3,7 +3,7 @@
 use crate::common::*;
 use ipvs::{Protocol, ServiceFlags};
 use netfilter::Element;
-use service::{Change, ExternalIps, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
+use service::{Change, Event, ExternalIps, Options, Service, ServiceKind, State, TrafficPolicy, Urgency};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 const EXTERNAL: &str = "198.51.100.1:80";
@@ -87,7 +87,10 @@ fn an_address_of_a_family_without_cluster_ip_is_not_served() {
     assert_eq!(vips(&state), ["10.96.0.1", "198.51.100.1"]);
     assert_eq!(elements(&state), ["cluster-ips TCP 10.96.0.1:80", "external TCP 198.51.100.1:80"]);
 
-    state.apply(Change::ApplyService(Service { cluster_ips: ips(&["10.96.0.1", "fd00::1"]), ..single }));
+    state.apply(Change::Services(Event::Apply(Service {
+        cluster_ips: ips(&["10.96.0.1", "fd00::1"]),
+        ..single
+    })));
     for at in ["[2001:db8::1]:80", "[2001:db8::2]:80", "[fd00::1]:80"] {
         assert_eq!(real_servers(&state, at), ["[fd01::1]:8080"], "{at}");
     }
@@ -98,7 +101,7 @@ fn an_address_of_a_family_without_cluster_ip_is_not_served() {
 fn an_address_that_the_node_itself_has_is_served_and_not_bound() {
     let mut state = state_of(&[], &[]);
     state.apply(node_addresses(&["192.0.2.1", "198.51.100.1", "203.0.113.1"]));
-    state.apply(Change::ApplyService(exposed("web")));
+    state.apply(Change::Services(Event::Apply(exposed("web"))));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 198.51.100.1:80", "TCP 203.0.113.1:80"]);
     assert_eq!(vips(&state), ["10.96.0.1"]);
 }
@@ -119,7 +122,7 @@ fn an_address_that_the_node_loses_is_bound_and_one_that_it_gets_is_unbound() {
 fn a_cluster_ip_is_bound_even_if_the_node_has_the_address() {
     let mut state = state_of(&[], &[]);
     state.apply(node_addresses(&["10.96.0.1"]));
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(vips(&state), ["10.96.0.1"]);
 }
 
@@ -133,7 +136,7 @@ fn an_address_is_bound_while_it_is_the_cluster_ip_of_any_service() {
     };
     let mut state = state_of(&[service("web", "10.96.0.1"), other], &[]);
     assert!(state.apply(node_addresses(&["10.96.0.1"])).vips.is_empty());
-    assert_eq!(state.apply(Change::DeleteService(name("web"))).vips, [ip("10.96.0.1")].into());
+    assert_eq!(state.apply(Change::Services(Event::Delete(name("web")))).vips, [ip("10.96.0.1")].into());
     assert_eq!(vips(&state), ["10.96.0.2"]);
     assert_eq!(state.apply(node_addresses(&[])).vips, [ip("10.96.0.1")].into());
     assert_eq!(vips(&state), ["10.96.0.1", "10.96.0.2"]);
@@ -189,11 +192,12 @@ fn an_external_ip_that_is_the_service_s_own_cluster_ip_counts_as_cluster_ip() {
 fn an_address_that_comes_or_goes_touches_its_own_keys() {
     let web = exposed("web");
     let mut state = state_of_one(web.clone());
-    let touched = state.apply(Change::ApplyService(Service { load_balancer_ips: Vec::new(), ..web.clone() }));
+    let touched =
+        state.apply(Change::Services(Event::Apply(Service { load_balancer_ips: Vec::new(), ..web.clone() })));
     assert_eq!(touched.virtual_servers, [tcp(BALANCED)].into());
     assert_eq!(touched.vips, [ip("203.0.113.1")].into());
     assert_eq!(touched.elements, [Element::Vip(ip("203.0.113.1")), Element::External(tcp(BALANCED))].into());
-    assert_eq!(state.apply(Change::ApplyService(web)), touched);
+    assert_eq!(state.apply(Change::Services(Event::Apply(web))), touched);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::common::*;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::Element;
-use service::{Change, Dirty, Endpoint, EndpointSlice, Service, ServiceKind, State, Traffic, TrafficPolicy};
+use service::{
+    Change, Dirty, Endpoint, EndpointSlice, Event, Service, ServiceKind, State, Traffic, TrafficPolicy,
+};
 
 const CLUSTER_IP: &str = "10.96.0.1:80";
 /// Where traffic comes in from outside: an external IP, a load balancer's address, a NodePort.
@@ -134,9 +136,9 @@ fn local_keeps_the_client_s_address_even_where_it_falls_back() {
         };
         let sets = |state: &State| [Element::External, Element::ExternalLocal].map(|set| in_set(state, set));
         assert_eq!(sets(&state), [[false; 3], [true; 3]]);
-        state.apply(Change::ApplyService(exposed()));
+        state.apply(Change::Services(Event::Apply(exposed())));
         assert_eq!(sets(&state), [[true; 3], [false; 3]]);
-        state.apply(Change::ApplyService(external_local()));
+        state.apply(Change::Services(Event::Apply(external_local())));
         assert_eq!(sets(&state), [[false; 3], [true; 3]]);
     }
 }
@@ -154,15 +156,15 @@ fn only_where_local_falls_back_clients_of_other_nodes_are_kept_away() {
 
     // An endpoint comes, and terminates.
     for here in [ready("10.1.0.2").here(), draining("10.1.0.2").here()] {
-        state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1"), here])));
+        state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[ready("10.1.0.1"), here]))));
         assert_eq!(kept_away(&state), [false; 3]);
     }
-    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1")])));
+    let touched = state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[draining("10.1.0.1")]))));
     assert_eq!(kept_away(&state), [true; 3]);
     let at = EXTERNAL.map(|at| Element::LocalClientsOnly(tcp(at)));
     assert!(touched.elements.is_superset(&at.into()));
 
-    state.apply(Change::ApplySlice(slice("web-1", "web", &[unready("10.1.0.1")])));
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[unready("10.1.0.1")]))));
     assert_eq!(kept_away(&state), [false; 3], "there is nothing to keep them from");
     let exposed = Service { external_traffic_policy: TrafficPolicy::Cluster, ..both };
     assert_eq!(kept_away(&state_with_endpoints(exposed, &[ready("10.1.0.1")])), [false; 3]);
@@ -233,14 +235,18 @@ fn services_without_local_endpoint_are_counted_by_policy_and_family() {
         cluster_ips: ips(&["10.96.0.2"]),
         ..both.clone()
     };
-    state.apply(Change::ApplyService(other));
-    state.apply(Change::ApplySlice(slice("other-4", "other", &[draining("10.1.0.9")])));
+    state.apply(Change::Services(Event::Apply(other)));
+    state.apply(Change::Slices(Event::Apply(slice("other-4", "other", &[draining("10.1.0.9")]))));
     assert_eq!((internal(&state), external(&state)), ([2, 0], [1, 0]));
 
     // A local endpoint that terminates is one.
-    state.apply(Change::ApplySlice(slice("web-4", "web", &[ready("10.1.0.1"), draining("10.1.0.2").here()])));
+    state.apply(Change::Slices(Event::Apply(slice(
+        "web-4",
+        "web",
+        &[ready("10.1.0.1"), draining("10.1.0.2").here()],
+    ))));
     assert_eq!((internal(&state), external(&state)), ([1, 0], [0, 0]));
-    state.apply(Change::DeleteService(name("other")));
+    state.apply(Change::Services(Event::Delete(name("other"))));
     assert_eq!((internal(&state), external(&state)), ([0, 0], [0, 0]));
 }
 
@@ -248,7 +254,7 @@ fn services_without_local_endpoint_are_counted_by_policy_and_family() {
 fn a_changed_count_alone_touches_the_reports() {
     let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..service("web", "10.96.0.1") };
     let mut state = state_of(&[local], &[]);
-    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
+    let touched = state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[ready("10.1.0.1")]))));
     assert_eq!(
         touched,
         Dirty { reports: true, ..Dirty::default() },

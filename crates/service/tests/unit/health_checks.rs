@@ -5,7 +5,7 @@ use std::num::NonZero;
 use crate::common::*;
 use ipvs::{Family, Protocol};
 use netfilter::{Element, HealthCheckPort};
-use service::{Change, Dirty, Endpoint, EndpointSlice, Service, ServiceKind, State, TrafficPolicy};
+use service::{Change, Dirty, Endpoint, EndpointSlice, Event, Service, ServiceKind, State, TrafficPolicy};
 
 fn balanced() -> Service {
     Service {
@@ -48,7 +48,8 @@ fn endpoints_that_terminate_are_used_and_do_not_count() {
     let here: Vec<Endpoint> = vec![ready("10.1.0.1").here()];
     let mut state = state_of(&[balanced()], &[slice("web-1", "web", &here)]);
     assert_eq!(health_checks(&state), web(32_000, 1, 0));
-    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1").here()])));
+    let touched =
+        state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[draining("10.1.0.1").here()]))));
     // It is still the real server; but the load balancer must hear of it now.
     assert_eq!(touched, Dirty { reports: true, ..Dirty::default() });
     assert_eq!(real_servers(&state, "203.0.113.1:80"), ["10.1.0.1:8080"]);
@@ -118,11 +119,11 @@ fn only_a_load_balancer_with_policy_local_and_a_port_is_answered() {
 fn a_health_check_moves_with_its_port_and_goes_with_its_service() {
     let mut state = state_of(&[balanced()], &[slice("web-1", "web", &[ready("10.1.0.1").here()])]);
     let moved = Service { health_check_node_port: NonZero::new(32_001), ..balanced() };
-    let touched = state.apply(Change::ApplyService(moved));
+    let touched = state.apply(Change::Services(Event::Apply(moved)));
     assert_eq!(touched.elements, [at(Family::V4, 32_000), at(Family::V4, 32_001)].into());
     assert!(touched.virtual_servers.is_empty() && touched.vips.is_empty());
     assert_eq!(health_checks(&state), web(32_001, 1, 0));
-    state.apply(Change::DeleteService(name("web")));
+    state.apply(Change::Services(Event::Delete(name("web"))));
     assert!(health_checks(&state).is_empty());
     assert_eq!(state.elements().count(), 0);
 }
@@ -135,9 +136,9 @@ fn the_health_check_port_stays_in_each_family_until_the_last_service_drops_it() 
     let ports = |state: &State| Family::BOTH.map(|family| state.wants_element(&at(family, 32_000)));
     assert_eq!(ports(&state), [true, true]);
     let without = Service { external_traffic_policy: TrafficPolicy::Cluster, ..dual };
-    state.apply(Change::ApplyService(without));
+    state.apply(Change::Services(Event::Apply(without)));
     assert_eq!(ports(&state), [false, true]);
-    state.apply(Change::DeleteService(name("other")));
+    state.apply(Change::Services(Event::Delete(name("other"))));
     assert_eq!(ports(&state), [false, false]);
 }
 

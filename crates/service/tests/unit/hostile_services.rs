@@ -9,8 +9,8 @@ use netfilter::AllowedSource;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use rustc_hash::FxHashSet;
 use service::{
-    AddressKind, Balancing, Change, Endpoint, EndpointSlice, ExternalIps, Node, ObjectName, Options, Service,
-    ServiceKind, ServicePort, SpecialAddress, State, TrafficPolicy, Weight, Weights,
+    AddressKind, Balancing, Change, Endpoint, EndpointSlice, Event, ExternalIps, Node, ObjectName, Options,
+    Service, ServiceKind, ServicePort, SpecialAddress, State, TrafficPolicy, Weight, Weights,
 };
 
 const NODE_IPS: [&str; 2] = ["192.0.2.1", "2001:db8:2::1"];
@@ -51,7 +51,7 @@ fn balanced_at(load_balancer_ips: &[&str]) -> Service {
 }
 
 fn this_node() -> Change {
-    Change::ApplyNode(Node { ips: ips(&NODE_IPS), ..Node::default() })
+    Change::Node(Some(Node { ips: ips(&NODE_IPS), ..Node::default() }))
 }
 
 /// The hostile changes, in this order, after the victims are there.
@@ -66,7 +66,7 @@ fn state_after(options: Options, changes: impl IntoIterator<Item = Change>) -> S
 }
 
 fn with(service: Service) -> State {
-    state_after(options(), [Change::ApplyService(service)])
+    state_after(options(), [Change::Services(Event::Apply(service))])
 }
 
 /// What is refused, in words.
@@ -114,7 +114,7 @@ fn special_addresses_are_refused_in_every_field_and_the_rest_is_served() {
 #[test]
 fn no_range_allows_a_special_address_or_a_cluster_ip() {
     let thief = asking_for(&["127.0.0.1", "10.96.0.1", "ff02::1", "fd00::2"]);
-    let state = state_after(allowing(&["0.0.0.0/0", "::/0"]), [Change::ApplyService(thief)]);
+    let state = state_after(allowing(&["0.0.0.0/0", "::/0"]), [Change::Services(Event::Apply(thief))]);
     assert_eq!(served(&state), ["TCP 10.96.0.9:9443", "TCP [fd00::9]:9443"]);
     assert_eq!(refused(&state).len(), 4);
 }
@@ -142,10 +142,10 @@ fn an_address_is_refused_from_when_it_becomes_a_cluster_ip_until_it_is_none() {
     let mut state = with(asking_for(&["10.96.0.77"]));
     let at = tcp("10.96.0.77:9443");
     for (change, is_served) in [
-        (Change::ApplyService(service("new", "10.96.0.77")), false),
-        (Change::ApplyService(service("another", "10.96.0.77")), false),
-        (Change::DeleteService(name("new")), false),
-        (Change::ApplyService(service("another", "10.96.0.78")), true),
+        (Change::Services(Event::Apply(service("new", "10.96.0.77"))), false),
+        (Change::Services(Event::Apply(service("another", "10.96.0.77"))), false),
+        (Change::Services(Event::Delete(name("new"))), false),
+        (Change::Services(Event::Apply(service("another", "10.96.0.78"))), true),
     ] {
         state.apply(change);
         assert_eq!(state.virtual_server(&at).is_some(), is_served);
@@ -162,7 +162,7 @@ fn a_services_own_cluster_ip_is_not_refused() {
 
 #[test]
 fn a_nodes_ip_is_refused_as_external_ip_unless_a_range_allows_it() {
-    let change = Change::ApplyService(asking_for(&NODE_IPS));
+    let change = Change::Services(Event::Apply(asking_for(&NODE_IPS)));
     let state = state_after(options(), [change.clone()]);
     assert_eq!(served(&state), ["TCP 10.96.0.9:9443", "TCP [fd00::9]:9443"]);
     assert_eq!(
@@ -190,7 +190,10 @@ fn a_load_balancer_that_has_the_nodes_ip_is_served_there() {
 fn an_address_that_floats_between_nodes_is_served_though_an_interface_has_it() {
     let state = state_after(
         options(),
-        [node_addresses(&["192.0.2.1", "203.0.113.9"]), Change::ApplyService(asking_for(&["203.0.113.9"]))],
+        [
+            node_addresses(&["192.0.2.1", "203.0.113.9"]),
+            Change::Services(Event::Apply(asking_for(&["203.0.113.9"]))),
+        ],
     );
     assert_eq!(served(&state), ["TCP 10.96.0.9:9443", "TCP 203.0.113.9:9443", "TCP [fd00::9]:9443"]);
 }
@@ -202,7 +205,7 @@ fn a_new_node_ip_is_refused_from_then_on_and_one_that_the_node_had_is_not() {
         ["192.0.2.1:9443", "192.0.2.2:9443"].map(|at| state.virtual_server(&tcp(at)).is_some())
     };
     assert_eq!(served_at(&state), [false, true]);
-    let touched = state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.2"]), ..Node::default() }));
+    let touched = state.apply(Change::Node(Some(Node { ips: ips(&["192.0.2.2"]), ..Node::default() })));
     assert_eq!(served_at(&state), [true, false]);
     assert_eq!(touched.virtual_servers, [tcp("192.0.2.1:9443"), tcp("192.0.2.2:9443")].into());
     assert!(touched.reports);
@@ -212,7 +215,7 @@ fn a_new_node_ip_is_refused_from_then_on_and_one_that_the_node_had_is_not() {
 fn allowed_ranges_limit_external_ips_and_not_load_balancer_addresses() {
     let thief =
         Service { load_balancer_ips: ips(&["198.51.100.9"]), ..asking_for(&["203.0.113.9", "198.18.0.9"]) };
-    let state = state_after(allowing(&["203.0.113.0/24"]), [Change::ApplyService(thief)]);
+    let state = state_after(allowing(&["203.0.113.0/24"]), [Change::Services(Event::Apply(thief))]);
     assert_eq!(
         served(&state),
         ["TCP 10.96.0.9:9443", "TCP 198.51.100.9:9443", "TCP 203.0.113.9:9443", "TCP [fd00::9]:9443"]
@@ -232,7 +235,7 @@ fn addresses_of_an_unserved_family_or_service_are_not_reported() {
         assert_eq!(refused(&with(service)), [""; 0]);
     }
     let off = Options { external_ips: ExternalIps::Off, ..options() };
-    let state = state_after(off, [Change::ApplyService(asking_for(&["127.0.0.1"]))]);
+    let state = state_after(off, [Change::Services(Event::Apply(asking_for(&["127.0.0.1"])))]);
     assert_eq!(refused(&state), [""; 0], "external IPs are switched off");
 }
 
@@ -253,7 +256,7 @@ fn a_hundred_thousand_source_ranges_are_too_many_and_fewer_cost_what_they_are() 
     let mut state = with(hostile(TOO_MANY));
     assert_eq!(sources(&state), 0);
     let hostile = hostile(MANY);
-    state.apply(Change::ApplyService(hostile.clone()));
+    state.apply(Change::Services(Event::Apply(hostile.clone())));
     assert_eq!(sources(&state), MANY as usize);
 
     // One range more is one element more, whatever is there already.
@@ -262,7 +265,7 @@ fn a_hundred_thousand_source_ranges_are_too_many_and_fewer_cost_what_they_are() 
         load_balancer_source_ranges: Some(ranges.chain(["198.18.0.0/24".parse().unwrap()]).collect()),
         ..hostile
     };
-    let touched = state.apply(Change::ApplyService(one_more));
+    let touched = state.apply(Change::Services(Event::Apply(one_more)));
     let [first, last] = ["198.18.0.0", "198.18.0.255"].map(ip);
     let added = netfilter::Element::AllowedSource(AllowedSource { to: at, first, last });
     assert_eq!(touched.elements, [added].into());
@@ -428,16 +431,16 @@ fn any_hostile_slice() -> impl Strategy<Value = EndpointSlice> {
 
 fn any_hostile_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        2 => any_hostile_service().prop_map(Change::ApplyService),
-        1 => any_hostile_slice().prop_map(Change::ApplySlice),
+        2 => any_hostile_service().prop_map(|service| Change::Services(Event::Apply(service))),
+        1 => any_hostile_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
     ]
 }
 
 /// What a change is of: the last one of the same counts.
 fn object(change: &Change) -> ObjectName {
     match change {
-        Change::ApplyService(service) => service.name.clone(),
-        Change::ApplySlice(slice) => slice.name.clone(),
+        Change::Services(Event::Apply(service)) => service.name.clone(),
+        Change::Slices(Event::Apply(slice)) => slice.name.clone(),
         _ => ObjectName::new("", ""),
     }
 }
@@ -520,20 +523,20 @@ proptest! {
         (one, other) in vec(any_hostile_change(), 1..9).prop_flat_map(|hostile| {
             // The last of a name counts, so each name comes once.
             let mut names = BTreeSet::new();
-            let all = hostile.into_iter().chain(honest().into_iter().map(Change::ApplyService));
+            let all = hostile.into_iter().chain(honest().into_iter().map(|service| Change::Services(Event::Apply(service))));
             let once = all.filter(|change| names.insert(object(change)));
             let changes: Vec<_> = once.chain([this_node(), node_addresses(&NODE_IPS)]).collect();
             (Just(changes.clone()), Just(changes).prop_shuffle())
         })
     ) {
-        let slices = one.iter().filter(|change| matches!(change, Change::ApplySlice(_)));
+        let slices = one.iter().filter(|change| matches!(change, Change::Slices(Event::Apply(_))));
         let changed_slices: FxHashSet<_> = slices.map(object).collect();
         let reported = |changes: Vec<Change>| {
             let mut state = State::new(options.clone());
             for change in changes {
                 state.apply(change);
             }
-            state.apply(Change::InitDoneSlices(changed_slices.clone()));
+            state.apply(Change::Slices(Event::InitDone(changed_slices.clone())));
             wanted(&state)
         };
         let reported_one = reported(one);

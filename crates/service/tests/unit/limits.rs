@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use ipvs::{Family, Protocol, Scheduler};
 use proptest::{prelude::*, sample::select};
 use service::{
-    AddressKind, Balancing, Change, DesiredService, Endpoint, EndpointReason, EndpointSlice,
+    AddressKind, Balancing, Change, DesiredService, Endpoint, EndpointReason, EndpointSlice, Event,
     MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER,
     MAX_VIRTUAL_SERVERS, Node, Service, ServicePort, State,
 };
@@ -52,7 +52,7 @@ fn node_with(addresses: u32) -> [Change; 2] {
     let here: BTreeSet<_> = (1..=addresses).map(|number| v4(0xc000_0200, number)).collect();
     let ips = here.last().copied().into_iter().collect();
     [
-        Change::ApplyNode(Node { ips, ..Node::default() }),
+        Change::Node(Some(Node { ips, ..Node::default() })),
         Change::NodeAddresses { here, lost: BTreeSet::new() },
     ]
 }
@@ -304,7 +304,7 @@ fn source_ranges_that_do_not_fit_let_no_client_in_and_the_rest_is_served() {
     assert_eq!(let_in(&state), [MAX_ALLOWED_SOURCES / 2 - 1; 2]);
     assert_eq!(problems(&state), [""; 0]);
 
-    state.apply(Change::ApplyService(balanced(apart(most / 2), ports(2))));
+    state.apply(Change::Services(Event::Apply(balanced(apart(most / 2), ports(2)))));
     assert_eq!(let_in(&state), [MAX_ALLOWED_SOURCES / 2, 0], "the second is closed to all, and not open");
     assert_eq!(
         problems(&state),
@@ -317,13 +317,13 @@ fn source_ranges_that_do_not_fit_let_no_client_in_and_the_rest_is_served() {
         assert_eq!(state.virtual_server(&tcp(at)).unwrap().allowed_sources, None, "{at}");
     }
 
-    state.apply(Change::ApplyService(balanced(apart(most), ports(2))));
+    state.apply(Change::Services(Event::Apply(balanced(apart(most), ports(2)))));
     assert_eq!(let_in(&state), [0; 2]);
     // Not even the node itself, which would be let in if it were in a range.
-    state.apply(Change::ApplyNode(Node { ips: ips(&["10.0.0.0"]), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(&["10.0.0.0"]), ..Node::default() })));
     assert_eq!(let_in(&state), [0; 2]);
 
-    state.apply(Change::ApplyService(balanced(apart(10), ports(2))));
+    state.apply(Change::Services(Event::Apply(balanced(apart(10), ports(2)))));
     assert_eq!(let_in(&state), [11; 2], "and the node");
 }
 

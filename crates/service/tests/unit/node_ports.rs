@@ -6,7 +6,8 @@ use crate::common::*;
 use ipvs::{Protocol, ServiceFlags};
 use netfilter::Element;
 use service::{
-    Change, EndpointSlice, Node, NodePortAddresses, Options, Service, ServiceKind, State, TrafficPolicy,
+    Change, EndpointSlice, Event, Node, NodePortAddresses, Options, Service, ServiceKind, State,
+    TrafficPolicy,
 };
 
 const ADDRESSES: [&str; 4] = ["10.0.0.1", "192.0.2.1", "2001:db8::1", "fd99::1"];
@@ -33,7 +34,7 @@ fn single_stack() -> State {
 fn served(options: Options, node_ips: &[&str]) -> Vec<String> {
     let web = node_port_service("web", &["10.96.0.1", "fd00::1"], 30080);
     let mut state = state_with(options, &[web], &[]);
-    state.apply(Change::ApplyNode(Node { ips: ips(node_ips), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(node_ips), ..Node::default() })));
     state.apply(node_addresses(&ADDRESSES));
     let servers = virtual_servers(&state);
     let node_ports: Vec<String> = servers.iter().filter(|at| at.ends_with(":30080")).cloned().collect();
@@ -106,7 +107,7 @@ fn every_protocol_has_node_ports() {
 fn session_affinity_holds_at_node_ports_too() {
     let mut state = single_stack();
     let web = node_port_service("web", &["10.96.0.1"], 30080);
-    state.apply(Change::ApplyService(Service { session_affinity: Some(60), ..web }));
+    state.apply(Change::Services(Event::Apply(Service { session_affinity: Some(60), ..web })));
     let config = config(&state, "192.0.2.1:30080");
     assert_eq!((config.flags, config.timeout), (ServiceFlags::PERSISTENT, 60));
 }
@@ -152,7 +153,7 @@ fn an_address_lost_a_moment_ago_is_not_bound_to_kube_ipvs0_by_other_changes() {
     let rest = ips(&["10.0.0.1"]).into_iter().collect();
     state.apply(Change::NodeAddresses { here: rest, lost: [ip("192.0.2.1")].into() });
     // The Service is looked at anew. Another node may have the address by now.
-    let touched = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
+    let touched = state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[ready("10.1.0.1")]))));
     assert!(touched.virtual_servers.contains(&tcp("192.0.2.1:30080")));
     assert!(touched.vips.is_empty());
     assert!(!state.wants_vip(&ip("192.0.2.1")));
@@ -208,8 +209,8 @@ fn a_family_without_a_primary_address_has_no_node_ports() {
 fn a_node_that_loses_its_ips_keeps_its_primary_addresses() {
     let mut state = State::new(primary(None));
     state.apply(node_addresses(&["192.0.2.1", "192.0.2.2"]));
-    state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.2"]), ..Node::default() }));
-    state.apply(Change::ApplyNode(Node::default()));
+    state.apply(Change::Node(Some(Node { ips: ips(&["192.0.2.2"]), ..Node::default() })));
+    state.apply(Change::Node(Some(Node::default())));
     assert_eq!(state.node_port_addresses(), ips(&["192.0.2.2"]));
 }
 
@@ -281,9 +282,9 @@ fn a_new_primary_address_of_the_node_is_served_instead() {
     let options = primary(None);
     let mut state = state_with(options, &[node_port_service("web", &["10.96.0.1"], 30080)], &[]);
     state.apply(node_addresses(&ADDRESSES));
-    state.apply(Change::ApplyNode(Node { ips: ips(&["10.0.0.1"]), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(&["10.0.0.1"]), ..Node::default() })));
     assert_eq!(virtual_servers(&state), ["TCP 10.0.0.1:30080", "TCP 10.96.0.1:80"]);
-    state.apply(Change::ApplyNode(Node { ips: ips(&["192.0.2.1"]), ..Node::default() }));
+    state.apply(Change::Node(Some(Node { ips: ips(&["192.0.2.1"]), ..Node::default() })));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:80", "TCP 192.0.2.1:30080"]);
 }
 
@@ -317,7 +318,8 @@ fn a_node_port_is_served_whatever_the_type() {
 #[test]
 fn a_new_node_port_replaces_the_old_one() {
     let mut state = single_stack();
-    let touched = state.apply(Change::ApplyService(node_port_service("web", &["10.96.0.1"], 30081)));
+    let touched =
+        state.apply(Change::Services(Event::Apply(node_port_service("web", &["10.96.0.1"], 30081))));
     assert_eq!(virtual_servers(&state), ["TCP 10.0.0.1:30081", "TCP 10.96.0.1:80", "TCP 192.0.2.1:30081"]);
     assert_eq!(touched.virtual_servers.len(), 4);
     assert!(!touched.virtual_servers.contains(&tcp("10.96.0.1:80")));

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use ipvs::{Family, Protocol};
-use service::{Change, Endpoint, EndpointSlice, Service};
+use service::{Change, Endpoint, EndpointSlice, Event, Service};
 
 #[test]
 fn the_endpoints_of_three_slices_are_merged() {
@@ -23,7 +23,7 @@ fn removing_a_slice_keeps_the_endpoints_of_the_other() {
         &[service("web", "10.96.0.1")],
         &[slice("web-1", "web", &[ready("10.1.0.1")]), slice("web-2", "web", &[ready("10.1.0.2")])],
     );
-    let touched = state.apply(Change::DeleteSlice(name("web-1")));
+    let touched = state.apply(Change::Slices(Event::Delete(name("web-1"))));
     assert_eq!(real_servers(&state, "10.96.0.1:80"), ["10.1.0.2:8080"]);
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.1:80")].into());
 }
@@ -70,8 +70,8 @@ fn an_endpoint_that_moves_to_another_slice_is_the_same_real_server() {
     let endpoint = [ready("10.1.0.1").here()];
     let mut state = state_of(&[service("web", "10.96.0.1")], &[slice(old, "web", &endpoint)]);
     let before = wanted(&state);
-    let added = state.apply(Change::ApplySlice(slice(new, "web", &endpoint)));
-    let removed = state.apply(Change::ApplySlice(slice(old, "web", &[])));
+    let added = state.apply(Change::Slices(Event::Apply(slice(new, "web", &endpoint))));
+    let removed = state.apply(Change::Slices(Event::Apply(slice(old, "web", &[]))));
     assert!(added.is_empty() && removed.is_empty());
     assert_eq!(wanted(&state), before);
 }
@@ -117,7 +117,7 @@ fn a_slice_has_no_influence_on_the_other_family() {
     let mut state = state_of(&[dual], &slices[..1]);
     state.apply(in_zone("a"));
     assert!(real_servers(&state, v6).is_empty());
-    let touched = state.apply(Change::ApplySlice(slices[1].clone()));
+    let touched = state.apply(Change::Slices(Event::Apply(slices[1].clone())));
     assert_eq!(touched.virtual_servers, [tcp(v6)].into());
     assert_eq!(real_servers(&state, v4), ["10.1.0.1:8080"]);
     assert_eq!(real_servers(&state, v6), ["[fd01::1]:8080"]);
@@ -136,17 +136,17 @@ fn an_address_of_another_family_than_its_slice_is_not_used() {
 #[test]
 fn slices_may_arrive_before_their_service() {
     let mut state = state();
-    let early = state.apply(Change::ApplySlice(slice("web-1", "web", &[ready("10.1.0.1")])));
+    let early = state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[ready("10.1.0.1")]))));
     assert!(early.is_empty());
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(real_servers(&state, "10.96.0.1:80"), ["10.1.0.1:8080"]);
 }
 
 #[test]
 fn slices_outlive_their_service() {
     let mut state = state_of(&[service("web", "10.96.0.1")], &[slice("web-1", "web", &[ready("10.1.0.1")])]);
-    state.apply(Change::DeleteService(name("web")));
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Services(Event::Delete(name("web"))));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(real_servers(&state, "10.96.0.1:80"), ["10.1.0.1:8080"]);
 }
 
@@ -156,7 +156,8 @@ fn a_slice_can_move_to_another_service() {
         &[service("web", "10.96.0.1"), service("db", "10.96.0.2")],
         &[slice("moving", "web", &[ready("10.1.0.1").here()])],
     );
-    let touched = state.apply(Change::ApplySlice(slice("moving", "db", &[ready("10.1.0.1").here()])));
+    let touched =
+        state.apply(Change::Slices(Event::Apply(slice("moving", "db", &[ready("10.1.0.1").here()]))));
     assert!(real_servers(&state, "10.96.0.1:80").is_empty());
     assert_eq!(real_servers(&state, "10.96.0.2:80"), ["10.1.0.1:8080"]);
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.1:80"), tcp("10.96.0.2:80")].into());
@@ -183,6 +184,6 @@ fn a_list_without_a_slice_deletes_it() {
         &[service("web", "10.96.0.1")],
         &[slice("web-1", "web", &[ready("10.1.0.1")]), keep.clone()],
     );
-    state.apply(Change::ReplaceSlices(vec![keep]));
+    state.apply(Change::Slices(Event::Replace(vec![keep])));
     assert_eq!(real_servers(&state, "10.96.0.1:80"), ["10.1.0.2:8080"]);
 }

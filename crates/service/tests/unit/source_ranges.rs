@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use ipvs::Protocol;
 use netfilter::Element;
 use proptest::{collection::vec, prelude::*};
-use service::{Change, DesiredVirtualServer, Node, Service, ServiceKind, State};
+use service::{Change, DesiredVirtualServer, Event, Node, Service, ServiceKind, State};
 
 const BALANCED: &str = "203.0.113.1:80";
 const BALANCED_V6: &str = "[2001:db8::1]:80";
@@ -28,7 +28,7 @@ fn restricted(text: &str, source_ranges: &[&str]) -> Service {
 }
 
 fn node_ips(texts: &[&str]) -> Change {
-    Change::ApplyNode(Node { ips: ips(texts), ..Node::default() })
+    Change::Node(Some(Node { ips: ips(texts), ..Node::default() }))
 }
 
 /// The clients that may reach an address, in words.
@@ -208,7 +208,7 @@ fn two_services_at_one_address_have_each_their_own_ranges() {
     assert_eq!(clients(&state, "203.0.113.1:8080"), "everybody");
     assert_eq!(clients(&state, BALANCED), "10.0.0.0-10.255.255.255");
 
-    let touched = state.apply(Change::ApplyService(restricted("web", &["10.0.0.0/9"])));
+    let touched = state.apply(Change::Services(Event::Apply(restricted("web", &["10.0.0.0/9"]))));
     assert!(touched.elements.iter().all(|element| element.virtual_server() == Some(&tcp(BALANCED))));
     assert_eq!(clients(&state, BALANCED), "10.0.0.0-10.127.255.255");
     assert_eq!(clients(&state, "203.0.113.1:443"), "192.0.2.0-192.0.2.255");
@@ -229,11 +229,11 @@ fn a_restricted_address_is_in_the_sets_with_its_clients() {
         ]
     );
 
-    let touched = state.apply(Change::ApplyService(Service {
+    let touched = state.apply(Change::Services(Event::Apply(Service {
         cluster_ips: ips(&["10.96.0.1"]),
         load_balancer_source_ranges: Some(ranges(&["10.0.0.0/8", "192.0.2.0/24"])),
         ..web
-    }));
+    })));
     let changed: Vec<String> = touched.elements.iter().map(ToString::to_string).collect();
     assert_eq!(
         changed,

@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use crate::common::*;
 use ipvs::Protocol;
-use service::{Change, Dirty, Service, ServiceKind, State, TrafficPolicy};
+use service::{Change, Dirty, Event, Service, ServiceKind, State, TrafficPolicy};
 
 fn cluster_ip() -> Service {
     service("web", "10.96.0.1")
@@ -73,7 +73,7 @@ fn addresses(touched: &Dirty) -> Vec<String> {
 fn any_type_becomes_any_other_and_leaves_nothing_behind() {
     for from in every_type() {
         for to in every_type() {
-            changed(&mut before(from.clone()), Change::ApplyService(to.clone()), &before(to));
+            changed(&mut before(from.clone()), Change::Services(Event::Apply(to.clone())), &before(to));
         }
     }
 }
@@ -81,22 +81,22 @@ fn any_type_becomes_any_other_and_leaves_nothing_behind() {
 #[test]
 fn a_deleted_service_of_any_type_leaves_nothing_behind() {
     let mut rest = before(cluster_ip());
-    rest.apply(Change::DeleteService(name("web")));
+    rest.apply(Change::Services(Event::Delete(name("web"))));
     assert_eq!(virtual_servers(&rest), ["TCP 10.96.0.2:80"]);
     assert_eq!(vips(&rest), ["10.96.0.2"]);
     assert_eq!(elements(&rest), ["cluster-ips TCP 10.96.0.2:80"]);
     for web in every_type() {
-        changed(&mut before(web), Change::DeleteService(name("web")), &rest);
+        changed(&mut before(web), Change::Services(Event::Delete(name("web"))), &rest);
     }
 }
 
 #[test]
 fn a_cluster_ip_service_that_gets_a_node_port_keeps_what_it_has() {
     let mut state = before(cluster_ip());
-    let touched = changed(&mut state, Change::ApplyService(node_port()), &before(node_port()));
+    let touched = changed(&mut state, Change::Services(Event::Apply(node_port())), &before(node_port()));
     assert_eq!(addresses(&touched), ["TCP 192.0.2.1:30080"]);
     assert!(touched.vips.is_empty());
-    let back = changed(&mut state, Change::ApplyService(cluster_ip()), &before(cluster_ip()));
+    let back = changed(&mut state, Change::Services(Event::Apply(cluster_ip())), &before(cluster_ip()));
     assert_eq!(back, touched);
 }
 
@@ -104,17 +104,17 @@ fn a_cluster_ip_service_that_gets_a_node_port_keeps_what_it_has() {
 fn a_node_port_service_that_gets_a_load_balancer_keeps_cluster_ip_and_node_port() {
     let mut state = before(node_port());
     let balanced = Service { external_traffic_policy: TrafficPolicy::Cluster, ..load_balancer() };
-    let touched = changed(&mut state, Change::ApplyService(balanced.clone()), &before(balanced));
+    let touched = changed(&mut state, Change::Services(Event::Apply(balanced.clone())), &before(balanced));
     assert_eq!(addresses(&touched), ["TCP 203.0.113.1:80"]);
     assert_eq!(touched.vips, [ip("203.0.113.1")].into());
-    let back = changed(&mut state, Change::ApplyService(node_port()), &before(node_port()));
+    let back = changed(&mut state, Change::Services(Event::Apply(node_port())), &before(node_port()));
     assert_eq!(back, touched);
 }
 
 #[test]
 fn an_external_name_lets_go_of_the_address_left_over() {
     let mut state = before(load_balancer());
-    changed(&mut state, Change::ApplyService(external_name()), &before(external_name()));
+    changed(&mut state, Change::Services(Event::Apply(external_name())), &before(external_name()));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.2:80"]);
     assert_eq!(vips(&state), ["10.96.0.2"]);
     assert_eq!(state.reports().health_checks().count(), 0);
@@ -128,7 +128,7 @@ fn a_new_cluster_ip_and_protocol_take_the_old_ones_away() {
         ..load_balancer()
     };
     let mut state = before(load_balancer());
-    changed(&mut state, Change::ApplyService(other.clone()), &before(other));
+    changed(&mut state, Change::Services(Event::Apply(other.clone())), &before(other));
     assert_eq!(
         virtual_servers(&state),
         ["TCP 10.96.0.2:80", "UDP 10.96.0.9:80", "UDP 192.0.2.1:30080", "UDP 203.0.113.1:80"]

@@ -2,11 +2,11 @@
 
 use crate::common::*;
 use ipvs::{Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, VirtualServerId};
-use service::{Change, EndpointSlice, Options, Service, State, Urgency};
+use service::{Change, EndpointSlice, Event, Options, Service, State, Urgency};
 
 fn with_scheduler(scheduler: Scheduler) -> State {
     let mut state = state_with(Options { scheduler, ..options() }, &[], &[]);
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     state
 }
 
@@ -14,7 +14,7 @@ fn with_scheduler(scheduler: Scheduler) -> State {
 fn a_cluster_ip_has_the_configured_scheduler_and_no_flags() {
     let dual = Service { cluster_ips: vec![ip("10.96.0.1"), ip("fd00::1")], ..service("web", "10.96.0.1") };
     let mut state = state_with(Options { scheduler: Scheduler::WLC, ..options() }, &[], &[]);
-    state.apply(Change::ApplyService(dual));
+    state.apply(Change::Services(Event::Apply(dual)));
     for (at, bits) in [("10.96.0.1:80", 32), ("[fd00::1]:80", 128)] {
         let config = config(&state, at);
         assert_eq!(config.id, VirtualServerId::Address(tcp(at)));
@@ -105,8 +105,8 @@ fn session_affinity_makes_the_virtual_server_persistent_and_its_end_clears_that(
         (Some(60), ServiceFlags::PERSISTENT, 60),
         (None, ServiceFlags::empty(), 0),
     ] {
-        let touched =
-            state.apply(Change::ApplyService(Service { session_affinity: affinity, ..plain.clone() }));
+        let touched = state
+            .apply(Change::Services(Event::Apply(Service { session_affinity: affinity, ..plain.clone() })));
         let config = config(&state, "10.96.0.1:80");
         assert_eq!((config.flags, config.timeout), (flags, timeout));
         assert_eq!(touched.virtual_servers, [tcp("10.96.0.1:80")].into());
@@ -137,8 +137,8 @@ fn no_other_scheduler_has_flags() {
 fn a_new_port_replaces_the_virtual_server_and_keeps_the_vip() {
     let web = service("web", "10.96.0.1");
     let mut state = state_of(std::slice::from_ref(&web), &[]);
-    let touched =
-        state.apply(Change::ApplyService(Service { ports: vec![port("", Protocol::Tcp, 81)], ..web }));
+    let touched = state
+        .apply(Change::Services(Event::Apply(Service { ports: vec![port("", Protocol::Tcp, 81)], ..web })));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.1:81"]);
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.1:80"), tcp("10.96.0.1:81")].into());
     assert!(touched.vips.is_empty());
@@ -169,9 +169,9 @@ fn a_pod_of_this_node_has_a_hairpin_while_it_is_a_real_server() {
         &[slice("web-1", "web", &[ready("10.1.0.1").here(), ready("10.1.0.2"), unready("10.1.0.3").here()])],
     );
     assert_eq!(elements(&state), ["cluster-ips TCP 10.96.0.1:80", "hairpin TCP 10.1.0.1:8080"]);
-    state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1").here()])));
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[draining("10.1.0.1").here()]))));
     assert_eq!(elements(&state), ["cluster-ips TCP 10.96.0.1:80", "hairpin TCP 10.1.0.1:8080"]);
-    state.apply(Change::ApplySlice(slice("web-1", "web", &[unready("10.1.0.1").here()])));
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[unready("10.1.0.1").here()]))));
     assert_eq!(elements(&state), ["cluster-ips TCP 10.96.0.1:80"]);
 }
 
@@ -206,7 +206,7 @@ fn the_api_server_and_cluster_dns_are_urgent() {
 #[test]
 fn an_address_is_no_longer_urgent_when_the_urgent_service_is_gone() {
     let mut state = state_of(&[service("default/kubernetes", "10.96.0.1")], &[]);
-    state.apply(Change::DeleteService(name("default/kubernetes")));
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Services(Event::Delete(name("default/kubernetes"))));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(state.urgency(&ip("10.96.0.1")), Urgency::Normal);
 }

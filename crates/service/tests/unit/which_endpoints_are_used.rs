@@ -1,7 +1,7 @@
 //! Conditions, hints and the internal traffic policy.
 
 use crate::common::*;
-use service::{Change, Endpoint, Node, Service, State, TrafficPolicy};
+use service::{Change, Endpoint, Event, Node, Service, State, TrafficPolicy};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -42,7 +42,11 @@ fn when_none_is_ready_those_that_terminate_and_serve_are_used() {
 #[test]
 fn one_ready_endpoint_drives_the_terminating_ones_out() {
     let mut state = with(&[draining("10.1.0.1"), unready("10.1.0.2")]);
-    state.apply(Change::ApplySlice(slice("web-1", "web", &[draining("10.1.0.1"), ready("10.1.0.2")])));
+    state.apply(Change::Slices(Event::Apply(slice(
+        "web-1",
+        "web",
+        &[draining("10.1.0.1"), ready("10.1.0.2")],
+    ))));
     assert_eq!(used(&state), ["10.1.0.2:8080"]);
 }
 
@@ -134,11 +138,11 @@ fn one_ready_endpoint_without_node_hint_switches_the_node_hints_off() {
 #[test]
 fn a_new_zone_of_the_node_selects_again() {
     let mut state = in_zone_a(&[ready("10.1.0.1").for_zones(&["a"]), ready("10.1.0.2").for_zones(&["b"])]);
-    state.apply(Change::ApplyService(service("unhinted", "10.96.0.9")));
+    state.apply(Change::Services(Event::Apply(service("unhinted", "10.96.0.9"))));
     let touched = state.apply(in_zone("b"));
     assert_eq!(used(&state), ["10.1.0.2:8080"]);
     assert_eq!(touched.virtual_servers, [tcp(AT)].into());
-    state.apply(Change::ApplyNode(Node::default()));
+    state.apply(Change::Node(Some(Node::default())));
     assert_eq!(used(&state).len(), 2);
 }
 

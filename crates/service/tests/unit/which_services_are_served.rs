@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use rustc_hash::FxHashSet;
-use service::{Change, Service, ServiceKind};
+use service::{Change, Event, Service, ServiceKind};
 
 fn nothing_is_wanted(state: &service::State) -> bool {
     state.virtual_servers().count() + state.vips().count() + state.elements().count() == 0
@@ -20,7 +20,7 @@ fn a_service_of_another_proxy_gets_nothing() {
 fn a_service_that_passes_to_another_proxy_lets_go_of_everything() {
     let ours = service("web", "10.96.0.1");
     let mut state = state_of(std::slice::from_ref(&ours), &[]);
-    let touched = state.apply(Change::ApplyService(Service { other_proxy: true, ..ours }));
+    let touched = state.apply(Change::Services(Event::Apply(Service { other_proxy: true, ..ours })));
     assert!(touched.virtual_servers.contains(&tcp("10.96.0.1:80")));
     assert!(touched.vips.contains(&ip("10.96.0.1")));
     assert!(nothing_is_wanted(&state));
@@ -54,14 +54,14 @@ fn every_type_but_external_name_is_served_at_its_cluster_ip() {
 fn the_state_is_synced_when_both_lists_have_arrived() {
     let names = FxHashSet::default;
     for lists in [
-        [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())],
-        [Change::ReplaceSlices(Vec::new()), Change::ReplaceServices(Vec::new())],
-        [Change::InitDoneServices(names()), Change::InitDoneSlices(names())],
-        [Change::InitDoneSlices(names()), Change::InitDoneServices(names())],
+        [Change::Services(Event::Replace(Vec::new())), Change::Slices(Event::Replace(Vec::new()))],
+        [Change::Slices(Event::Replace(Vec::new())), Change::Services(Event::Replace(Vec::new()))],
+        [Change::Services(Event::InitDone(names())), Change::Slices(Event::InitDone(names()))],
+        [Change::Slices(Event::InitDone(names())), Change::Services(Event::InitDone(names()))],
     ] {
         let mut state = state();
-        state.apply(Change::InitApplyServices(vec![service("web", "10.96.0.1")]));
-        state.apply(Change::InitApplySlices(vec![slice("web-1", "web", &[])]));
+        state.apply(Change::Services(Event::InitApply(vec![service("web", "10.96.0.1")])));
+        state.apply(Change::Slices(Event::InitApply(vec![slice("web-1", "web", &[])])));
         assert!(!state.synced());
         let synced = lists.map(|list| {
             state.apply(list);
@@ -75,7 +75,7 @@ fn the_state_is_synced_when_both_lists_have_arrived() {
 fn a_list_without_a_service_deletes_it() {
     let (web, db) = (service("web", "10.96.0.1"), service("db", "10.96.0.2"));
     let mut state = state_of(&[web, db.clone()], &[]);
-    let touched = state.apply(Change::ReplaceServices(vec![db]));
+    let touched = state.apply(Change::Services(Event::Replace(vec![db])));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.2:80"]);
     assert_eq!(touched.virtual_servers, [tcp("10.96.0.1:80")].into());
     assert_eq!(touched.vips, [ip("10.96.0.1")].into());
@@ -99,7 +99,7 @@ fn problems_are_passed_along_with_the_object_that_has_them() {
         ]
     );
 
-    state.apply(Change::DeleteSlice(name("web-1")));
-    state.apply(Change::ApplyService(service("web", "10.96.0.1")));
+    state.apply(Change::Slices(Event::Delete(name("web-1"))));
+    state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
     assert_eq!(state.problems().count(), 0);
 }

@@ -1,8 +1,10 @@
 //! A server process that ends with its owner.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
 
 use anyhow::{Context as _, bail};
 

@@ -1,11 +1,13 @@
-//! Pages that hosts request by HTTP.
+//! What hosts request of others: pages by HTTP, and echoes.
 
 use std::{
+    fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::{Host, client::for_an_answer};
 
@@ -48,4 +50,35 @@ fn fetch(server: SocketAddr, path: &str) -> Result<Page> {
     let status = first.split(' ').nth(1).unwrap_or_default();
     let status = status.parse().with_context(|| format!("not a status: {first:?}"))?;
     Ok(Page { status, headers: headers.replace("\r\n", "\n"), body: body.to_owned() })
+}
+
+/// Types of ICMP messages: request and reply.
+const ECHO_V4: (u8, u8) = (8, 0);
+const ECHO_V6: (u8, u8) = (128, 129);
+
+impl Host {
+    /// Sends an echo request and waits for the reply.
+    pub fn ping(&self, ip: IpAddr) -> Result<()> {
+        self.inside(move || exchange(ip))?.with_context(|| format!("{} pings {ip}", self.name))
+    }
+}
+
+/// The socket is one for echo requests alone: the kernel adds identifier and checksum, and hands over the
+/// reply to this very request (`net/ipv4/ping.c`).
+fn exchange(ip: IpAddr) -> Result<()> {
+    // Whose group may have such sockets, in this network namespace: by default nobody's.
+    fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0")?;
+    let (family, protocol, (request, reply)) = match ip {
+        IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, ECHO_V4),
+        IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, ECHO_V6),
+    };
+    let socket = UdpSocket::from(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol)?);
+    socket.set_read_timeout(Some(for_an_answer()))?;
+    socket.connect(SocketAddr::new(ip, 0))?;
+    socket.send(&[request, 0, 0, 0, 0, 0, 0, 1])?;
+    let mut buffer = [0; 128];
+    let length = socket.recv(&mut buffer)?;
+    let kind = buffer.get(..length).and_then(|message| message.first());
+    ensure!(kind == Some(&reply), "the answer to a ping was of type {kind:?}");
+    Ok(())
 }

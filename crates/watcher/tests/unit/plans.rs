@@ -19,12 +19,12 @@ use netfilter::{
 };
 use proptest::{collection::vec, prelude::*};
 use service::{
-    Balancing, Change, Dirty, EndpointSlice, ObjectName, Service, State, Urgency, Weight, Weights,
+    Balancing, Change, Dirty, EndpointSlice, Event, ObjectName, Service, State, Urgency, Weight, Weights,
 };
 use testkit::FakeKernel;
 use watcher::{
-    Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff, differing_links,
-    differing_tables, is_foreign,
+    Draining, Drift, Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff,
+    differing_in, is_foreign,
 };
 
 /// Whether a virtual server that no Service wants is left alone on this node.
@@ -237,7 +237,7 @@ proptest! {
         settle(&state, &fake, &ours);
         let touched = state.apply(change);
         let observed = read(&fake);
-        let small = diff(&state, &observed, &touched, &ours);
+        let small = diff(&state, &observed, &touched, &ours, &Draining::default());
         let whole = full(&state, &observed, &ours);
         let set = |plan: &Plan| plan.operations().collect::<HashSet<_>>();
         prop_assert_eq!(set(&small), set(&whole), "small:\n{}whole:\n{}", small, whole);
@@ -257,13 +257,9 @@ proptest! {
         put_links_and_tables(&fake, links.then_some(disturbance.0), tables.then_some(disturbance.1));
         let observed = read(&fake);
         let mut dirty = touched.clone();
-        if links {
-            dirty.merge(differing_links(&state, &observed, &ours));
-        }
-        if tables {
-            dirty.merge(differing_tables(&state, &observed, &ours));
-        }
-        let repair = diff(&state, &observed, &dirty, &ours);
+        let drift = Drift { links, tables, ..Drift::default() };
+        dirty.merge(differing_in(drift, &state, &observed, &ours));
+        let repair = diff(&state, &observed, &dirty, &ours, &Draining::default());
         let mut whole: Plan = full(&state, &observed, &ours);
         // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
         // So is theirs at an address that somebody else binds while our table is gone.
@@ -284,31 +280,32 @@ proptest! {
     #[test]
     fn no_desired_real_server_is_deleted_and_nothing_is_done_twice(
         inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(),
-        change in any_change(), expired in any::<u64>()
+        change in any_change(), bits in any::<u64>()
     ) {
         let mut state = state(&inputs);
-        let mut observed = read(&fake);
-        expire(&mut observed, expired);
-        let first = full(&state, &observed, &ours);
+        let observed = read(&fake);
+        let draining = expired(&observed, bits);
+        let first = full_while(&state, &observed, &ours, &draining);
         prop_assert_eq!(careless(&first, &state, &observed), None);
 
         let touched = state.apply(change);
-        for plan in [full(&state, &observed, &ours), diff(&state, &observed, &touched, &ours)] {
+        let whole = full_while(&state, &observed, &ours, &draining);
+        for plan in [whole, diff(&state, &observed, &touched, &ours, &draining)] {
             prop_assert_eq!(careless(&plan, &state, &observed), None);
         }
     }
 
     #[test]
     fn a_tcp_real_server_is_deleted_only_when_it_takes_no_connections_and_has_none(
-        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), expired in any::<u64>()
+        inputs in any_inputs(), fake in any_kernel(), ours in any_ownership(), bits in any::<u64>()
     ) {
-        let mut observed = read(&fake);
-        expire(&mut observed, expired);
-        for operation in full(&state(&inputs), &observed, &ours).operations() {
+        let observed = read(&fake);
+        let draining = expired(&observed, bits);
+        for operation in full_while(&state(&inputs), &observed, &ours, &draining).operations() {
             let Operation::Ipvs(Command::DeleteRealServer(VirtualServerId::Address(of), address)) = operation else { continue };
             let server = observed.virtual_servers[&of].real_server(&address).unwrap();
             // Or when it has had all the time that it may have.
-            let idle = server.config.weight == 0 && (server.connections == 0 || server.expired);
+            let idle = server.config.weight == 0 && (server.connections == 0 || draining.has_expired(&of, &address));
             prop_assert!(idle || of.protocol != Protocol::Tcp, "{} -> {}: {:?}", of, address, server);
         }
     }
@@ -319,9 +316,8 @@ proptest! {
     ) {
         let state = state(&inputs);
         settle(&state, &fake, &ours);
-        let mut observed = read(&fake);
-        expire(&mut observed, u64::MAX);
-        let plan = full(&state, &observed, &ours);
+        let observed = read(&fake);
+        let plan = full_while(&state, &observed, &ours, &expired(&observed, u64::MAX));
         apply(&plan, &fake);
         let left = servers(&fake);
         for wanted in state.virtual_servers().filter(|wanted| ours.families.contains(&Family::from(wanted.address.ip))) {
@@ -445,7 +441,7 @@ proptest! {
             touched.merge(state.apply(change));
         }
         let observed = read(&fake);
-        for operation in diff(&state, &observed, &touched, &ours).operations() {
+        for operation in diff(&state, &observed, &touched, &ours, &Draining::default()).operations() {
             let Operation::Ipvs(
                 Command::DeleteRealServer(VirtualServerId::Address(of), _) | Command::EditRealServer(VirtualServerId::Address(of), _),
             ) = &operation
@@ -545,12 +541,17 @@ fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&st
 /// A plan from one state to the next in both families, over a kernel that somebody has tampered with.
 fn mixed() -> Plan {
     let mut now = state(&[
-        Change::ApplyService(service("web", &["10.96.0.10", "fd00:96::10"])),
-        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"])),
-        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"])),
-        Change::ApplyService(service("gone", &["10.96.0.11", "fd00:96::11"])),
-        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.0.0.0/8", "192.0.2.0/24"])),
-        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"])),
+        Change::Services(Event::Apply(service("web", &["10.96.0.10", "fd00:96::10"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V4, &["10.244.1.2", "10.244.2.2"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V6, &["fd00:244::2", "fd00:244::3"]))),
+        Change::Services(Event::Apply(service("gone", &["10.96.0.11", "fd00:96::11"]))),
+        Change::Services(Event::Apply(balanced(
+            "shop",
+            "10.96.0.13",
+            "203.0.113.8",
+            &["10.0.0.0/8", "192.0.2.0/24"],
+        ))),
+        Change::Services(Event::Apply(balanced("open", "10.96.0.14", "203.0.113.9", &["192.0.2.0/24"]))),
     ]);
     let fake = FakeKernel::new();
     settle(&now, &fake, &both_families());
@@ -570,16 +571,21 @@ fn mixed() -> Plan {
     let mut web = service("web", &["10.96.0.10", "fd00:96::10"]);
     web.session_affinity = Some(600);
     for change in [
-        Change::ApplyService(web),
-        Change::ApplySlice(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"])),
-        Change::ApplySlice(slice("web", Family::V6, &["fd00:244::2"])),
-        Change::DeleteService("default/gone".parse().unwrap()),
-        Change::ApplyService(balanced("shop", "10.96.0.13", "203.0.113.8", &["10.1.0.0/16", "192.0.2.0/24"])),
-        Change::ApplyService(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"])),
+        Change::Services(Event::Apply(web)),
+        Change::Slices(Event::Apply(slice("web", Family::V4, &["10.244.1.2", "10.244.3.2"]))),
+        Change::Slices(Event::Apply(slice("web", Family::V6, &["fd00:244::2"]))),
+        Change::Services(Event::Delete("default/gone".parse().unwrap())),
+        Change::Services(Event::Apply(balanced(
+            "shop",
+            "10.96.0.13",
+            "203.0.113.8",
+            &["10.1.0.0/16", "192.0.2.0/24"],
+        ))),
+        Change::Services(Event::Apply(balanced("open", "10.96.0.14", "203.0.113.9", &["0.0.0.0/0"]))),
         Change::NodeAddresses { here: BTreeSet::from([ip("172.18.0.2")]), lost: BTreeSet::new() },
-        Change::ApplyService(exposed("new", &["10.96.0.12"])),
-        Change::ApplyService(service("kubernetes", &["10.96.0.1", "fd00:96::1"])),
-        Change::ApplySlice(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"]))),
+        Change::Services(Event::Apply(exposed("new", &["10.96.0.12"]))),
+        Change::Services(Event::Apply(service("kubernetes", &["10.96.0.1", "fd00:96::1"]))),
+        Change::Slices(Event::Apply(elsewhere(slice("kubernetes", Family::V6, &["fd00:50::1"])))),
     ] {
         now.apply(change);
     }
@@ -642,7 +648,7 @@ delete element hairpin TCP [fd00:244::3]:8080
 /// A kernel with a virtual server of a Service that is gone, and two of somebody else.
 fn beside_others() -> FakeKernel {
     let fake = FakeKernel::new();
-    let gone = state(&[Change::ApplyService(service("gone", &["10.96.0.11"]))]);
+    let gone = state(&[Change::Services(Event::Apply(service("gone", &["10.96.0.11"])))]);
     settle(&gone, &fake, &both_families());
     for at in ["192.0.2.7:6443", "198.51.100.7:80"] {
         let id = address(Protocol::Tcp, at).into();
@@ -735,7 +741,10 @@ fn each_batch_of_a_plan_names_its_seam_in_json() {
 /// `default/web` with two endpoints on this node.
 fn web_with(balancing: Balancing, endpoints: &[&str]) -> State {
     let web = Service { balancing: Some(balancing.into()), ..service("web", &["10.96.0.10"]) };
-    state(&[Change::ApplyService(web), Change::ApplySlice(slice("web", Family::V4, endpoints))])
+    state(&[
+        Change::Services(Event::Apply(web)),
+        Change::Slices(Event::Apply(slice("web", Family::V4, endpoints))),
+    ])
 }
 
 #[test]
@@ -794,18 +803,18 @@ fn an_endpoint_moving_between_slices_changes_nothing_if_one_sync_sees_both() {
                 name: ObjectName::new("default", name),
                 ..slice("web", Family::V4, endpoints)
             };
-            Change::ApplySlice(slice)
+            Change::Slices(Event::Apply(slice))
         }
     });
     let mut state = state(&[
-        Change::ApplyService(service("web", &["10.96.0.10"])),
+        Change::Services(Event::Apply(service("web", &["10.96.0.10"]))),
         old(&["10.244.1.2", "10.244.2.2"]),
         new(&[]),
     ]);
     settle(&state, &fake, &ours);
     let plan = |state: &State, touched: &Dirty| {
         let observed = read(&fake);
-        diff(state, &observed, touched, &ours)
+        diff(state, &observed, touched, &ours, &Draining::default())
     };
 
     let mut both = state.apply(old(&["10.244.2.2"]));

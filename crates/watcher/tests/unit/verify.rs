@@ -9,7 +9,7 @@ use ipvs::{
 };
 use proptest::prelude::*;
 use testkit::FakeKernel;
-use watcher::{Drift, Observed, VerifyError, VirtualServerImage};
+use watcher::{Drift, Observed, SummaryError, VirtualServerImage};
 
 fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
     image.verify(&mut kernel(fake), |_| false).unwrap()
@@ -114,7 +114,7 @@ fn without_the_look_in_short_nothing_is_said() {
     let mut image = read(&fake);
     fake.state().no_summaries = true;
     let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();
-    assert!(matches!(error, VerifyError::NoSummary(_)), "{error:?}");
+    assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
 }
 
 #[test]
@@ -125,5 +125,5 @@ fn a_reading_that_fails_is_a_failure_of_the_whole() {
     fake.state().virtual_servers.values_mut().for_each(|(server, _)| server.scheduler = Scheduler::WLC);
     fake.lose_answer(1);
     let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();
-    assert!(matches!(error, VerifyError::Unread(_)), "{error:?}");
+    assert!(matches!(error, SummaryError::Unread(_)), "{error:?}");
 }

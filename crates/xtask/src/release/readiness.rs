@@ -3,8 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::source::Source;
-use guest::workspace;
+use guest::{source::Source, workspace};
 
 /// Fails with the first thing that is missing.
 pub(super) fn ensure(version: &str, source: &Source) -> Result<()> {

@@ -3,15 +3,14 @@
 //!
 //! There is no cargo-nextest for it: the test programs are run one after the other, in one guest.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::{ffi::OsString, path::Path, process::Command, sync::Mutex, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::{Guest, KernelArgs, image_program, quoted, workspace};
+use guest::{
+    Guest, KernelArgs,
+    platform::{self, Platform},
+    quoted, workspace,
+};
 
 use super::summary::Report;
 
@@ -52,7 +51,7 @@ fn tests(kernel: &KernelArgs) -> Result<Report> {
     let crates = Platform::Arm64.executables(&[&of_crates[..], &packages].concat())?;
     let of_program = ["test", "--no-run", "--package", "kube-ipvs", "--test", "kernel"];
     let program = Platform::Arm64.executables(&[&of_program[..]].concat())?;
-    let daemon = image_program::build(Platform::Arm64)?;
+    let daemon = platform::build_program(Platform::Arm64)?;
 
     let mut lines = Vec::new();
     for (name, path) in &crates {

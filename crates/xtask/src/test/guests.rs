@@ -1,17 +1,20 @@
 //! Runs tests in guests side by side. In each guest cargo-nextest runs its share of the tests,
 //! one at a time: a kernel message then stands next to the test that caused it.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
+use guest::{EndedEarly, Guest, Kernel, TIMED_OUT, api_server, quoted, workspace};
 
-use super::nextest::{self, Built, Selection};
-use super::summary::Report;
-use guest::workspace;
-use guest::{EndedEarly, Guest, Kernel, TIMED_OUT, api_server, quoted};
+use super::{
+    nextest::{self, Built, Selection},
+    summary::Report,
+};
 
 /// How long a tier may take: emulated, on a machine that has other work too.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);

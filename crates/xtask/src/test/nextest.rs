@@ -1,17 +1,17 @@
 //! cargo-nextest: what it is asked to run, and what it needs to run test programs where there is no cargo.
 
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
+use guest::workspace::{self, CargoTool, cargo};
 use serde_json::Value;
 
-use super::junit;
-use super::summary::Report;
-use guest::cargo_tool::CargoTool;
-use guest::workspace::{self, cargo};
+use super::{junit, summary::Report};
 
 const NEXTEST: CargoTool = CargoTool {
     name: "cargo-nextest",

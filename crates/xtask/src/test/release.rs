@@ -3,34 +3,23 @@
 //! It works in clones below `target/try-release`, because the changelog has to have the version.
 
 mod clones;
-mod crates;
 mod files;
 mod keys;
 mod listing;
 mod registry;
-mod reproduction;
 
-use std::fs;
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::{self, Program, run as run_program};
-use guest::source::Source;
-use guest::workspace;
-
-use super::summary::Report;
+use guest::{programs::run as run_program, source::Source, workspace};
 use keys::Keys;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+use super::summary::Report;
 
-/// What an operator has, beside what every Debian has.
-const PROGRAMS: &[Program] = &[
-    Program { name: "minisign", package: "minisign" },
-    Program { name: "rpm", package: "rpm" },
-    Program { name: "skopeo", package: "skopeo" },
-    Program { name: "systemd-analyze", package: "systemd" },
-    Program { name: "curl", package: "curl" },
-];
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs all of it in order, up to the first that fails, whose files stay.
 pub(super) fn run() -> Report {
@@ -38,7 +27,6 @@ pub(super) fn run() -> Report {
 }
 
 fn try_steps(report: &mut Report) -> Result<()> {
-    programs::ensure(PROGRAMS)?;
     let source = Source::here().context("git does not know these sources")?;
     ensure!(source.is_clean, "there are changes that are not committed: what is tried is a commit");
     let place = workspace::root().join("target/try-release");
@@ -85,11 +73,11 @@ fn try_steps(report: &mut Report) -> Result<()> {
     step("a registry has the image, and what is said of it", &|| {
         registry::has_what_is_said_of_images(&release)
     })?;
-    step("the crates that are for others can be published", &|| crates::can_be_published(&clone))?;
+    step("the crates that are for others can be published", &|| clones::can_be_published(&clone))?;
     step("the crates that are for others keep what they promise", &|| {
-        crates::keep_what_they_promise(&clone)
+        clones::keep_what_they_promise(&clone)
     })?;
-    step("another release is the same, bit for bit", &|| reproduction::is_equal(&clone, &commit, &place))?;
+    step("another release is the same, bit for bit", &|| clones::is_equal(&clone, &commit, &place))?;
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
 }
 

@@ -1,8 +1,6 @@
 //! The results of a run, and how they are shown.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::time::Duration;
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 /// The results of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

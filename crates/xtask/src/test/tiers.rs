@@ -3,13 +3,17 @@
 use std::thread;
 
 use anyhow::Result;
+use guest::{
+    Kernel,
+    go::{CLIENTS, PROM2JSON, PROMTOOL, control_plane},
+    source::earlier_program,
+};
 
-use super::guests::{self, ApiServers, Equipment};
-use super::nextest::{self, Build, Built, Selection};
-use super::summary::Report;
-use guest::Kernel;
-use guest::earlier;
-use guest::go::{clients, control_plane, prometheus};
+use super::{
+    guests::{self, ApiServers, Equipment},
+    nextest::{self, Build, Built, Selection},
+    summary::Report,
+};
 
 /// Everything that is not ignored.
 pub(super) fn unit(names: &[String]) -> Report {
@@ -27,7 +31,7 @@ pub(super) fn kernel(kernel: &Kernel, names: &[String]) -> Report {
 pub(super) fn upgrades(kernel: &Kernel, names: &[String]) -> Report {
     let tests = GuestTests { filter: "binary(kernel) & test(/^upgrades::/)", build: &["kernel"], names };
     in_guests(kernel, &tests, |_, equipment| {
-        equipment.program("KUBE_IPVS_EARLIER_BIN", earlier::program()?);
+        equipment.program("KUBE_IPVS_EARLIER_BIN", earlier_program()?);
         Ok(())
     })
 }
@@ -53,8 +57,8 @@ pub(super) fn api(kernel: &Kernel, names: &[String]) -> Report {
 
 fn api_here(names: &[String]) -> Report {
     let run = || {
-        let (servers, clients) = (control_plane::ensure()?, clients::MODULE.built()?);
-        let promtool = prometheus::promtool()?;
+        let (servers, clients) = (control_plane::ensure()?, CLIENTS.built()?);
+        let promtool = PROMTOOL.program("promtool")?;
         let filter = "binary(api) - test(/^node::/)";
         let selection = Selection { filter, ignored: true, names: names.to_vec() };
         nextest::here(&selection, Build::Tests(&["api", "faults"]), |command| {
@@ -72,7 +76,7 @@ pub(super) fn peer(kernel: &Kernel, names: &[String]) -> Report {
     let tests = GuestTests { filter: "binary(peer)", build: &["peer", "faults"], names };
     in_guests(kernel, &tests, |built, equipment| {
         equipment.program("KUBE_PROXY_BIN", control_plane::kube_proxy()?);
-        equipment.program("PROM2JSON_BIN", prometheus::prom2json()?);
+        equipment.program("PROM2JSON_BIN", PROM2JSON.program("prom2json")?);
         equipment.api_servers = ApiServers::Shared(built.program("lab")?);
         Ok(())
     })

@@ -1,8 +1,6 @@
 //! The tier **cluster**: a whole cluster is started, used and stopped, by the commands that a developer has.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{super::sample, *};
+use super::{super::tests::sample, *};
 
 #[test]
 fn the_status_begins_with_whether_all_is_well_and_ends_with_problems_and_remedies() {
@@ -29,7 +29,7 @@ last repair:     3.2 s ago, for the period; since the start 9 operations on what
                  bind 10.96.0.4
                  bind 10.96.0.5
                  and more
-last full look:  3.2 s ago; `kube-ipvs resync` reads the kernel now
+last full read:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
 busy with:       shop/large for 12 s; 700 changes left, others are served in between
 API server:      10.0.0.1:6443
@@ -54,7 +54,7 @@ kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
 synced:          no, Services and EndpointSlices are not listed yet, for 0.0 s
 virtual servers: not known yet; what was programmed before stays: `kube-ipvs list` shows it
 last sync:       none yet
-last full look:  none yet
+last full read:  none yet
 manifests:       /etc/services
 ";
     assert_eq!(text(&status), expected);
@@ -70,7 +70,7 @@ fn synced_has_the_answer_as_its_first_word() {
             &daemon,
         )
     };
-    assert_eq!(said(SyncState::Synced), "yes, for 2 h 5 min as of the last full look");
+    assert_eq!(said(SyncState::Synced), "yes, for 2 h 5 min as of the last full read");
     assert_eq!(said(SyncState::Behind), "no, a change waits for 2 h 5 min");
     let step = reconciler::SyncStatus {
         sync_state: SyncState::Behind,

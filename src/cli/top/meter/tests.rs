@@ -1,8 +1,7 @@
+use operator::top::Column;
+
 use super::{
-    super::{
-        column::Column,
-        made_up::{frame, server, traffic, vip},
-    },
+    super::tests::made_up::{frame, server, traffic, vip},
     *,
 };
 

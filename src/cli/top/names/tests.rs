@@ -5,12 +5,12 @@ use std::{
 
 use super::{
     super::{
-        made_up::{server, vip},
-        sample::Sample,
-        syn_recv::SynRecv,
+        sample::{Sample, SynRecv},
+        tests::made_up::{server, vip},
     },
     *,
 };
+use crate::serve::control::encode_answer;
 
 /// One virtual server, whose name is not known yet.
 fn sample() -> Sample {
@@ -22,11 +22,11 @@ fn web() -> VirtualServerOwner {
     VirtualServerOwner { address: vip(10, 80), service: "default/web".parse().unwrap(), real_servers: 1 }
 }
 
-/// Hears one question, and answers it.
-fn answer(daemon: &UnixListener, response: &Response) {
+/// Reads one question, and answers it.
+fn answer(daemon: &UnixListener, owners: Vec<VirtualServerOwner>) {
     let (mut client, _) = daemon.accept().unwrap();
     BufReader::new(&client).read_line(&mut String::new()).unwrap();
-    client.write_all(format!("{}\n", serde_json::to_string(response).unwrap()).as_bytes()).unwrap();
+    client.write_all(&encode_answer(Ok(owners)).unwrap()).unwrap();
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn a_daemon_that_hangs_holds_up_nobody_and_is_asked_again_only_after_a_while() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let hangs = UnixListener::bind(&socket).unwrap();
-    let mut names = Names::from(socket);
+    let mut names = Names::from(Client::new(&socket));
     let begin = Instant::now();
     names.refresh(&sample(), begin);
-    names.refresh(&sample(), begin + SELDOM);
+    names.refresh(&sample(), begin + MIN_INTERVAL);
     assert!(begin.elapsed() < Duration::from_secs(1), "it was waited for: {:?}", begin.elapsed());
     assert_eq!(names.doubt(begin), None, "it may still answer");
 
@@ -49,7 +49,7 @@ fn a_daemon_that_hangs_holds_up_nobody_and_is_asked_again_only_after_a_while() {
     assert!(hangs.accept().is_ok() && hangs.accept().is_err(), "it was asked once");
     names.refresh(&sample(), Instant::now());
     assert!(names.answer.is_none(), "and not at once again");
-    names.refresh(&sample(), Instant::now() + SELDOM);
+    names.refresh(&sample(), Instant::now() + MIN_INTERVAL);
     assert!(names.answer.is_some());
 }
 
@@ -58,17 +58,17 @@ fn names_stay_when_the_daemon_has_gone_and_how_old_they_are_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let daemon = UnixListener::bind(&socket).unwrap();
-    let mut names = Names::from(socket);
+    let mut names = Names::from(Client::new(&socket));
     names.refresh(&sample(), Instant::now());
-    answer(&daemon, &Response::Holders(vec![web()]));
+    answer(&daemon, vec![web()]);
     names.wait();
-    assert_eq!((names.owner(&vip(10, 80)), names.doubt(Instant::now())), (Some(&web().service), None));
+    assert_eq!((names.owner(vip(10, 80).into()), names.doubt(Instant::now())), (Some(&web().service), None));
 
     drop(daemon);
     let learnt = names.learnt.unwrap();
-    names.refresh(&sample(), learnt + ANYHOW);
+    names.refresh(&sample(), learnt + MAX_AGE);
     names.wait();
-    assert_eq!(names.owner(&vip(10, 80)), Some(&web().service));
+    assert_eq!(names.owner(vip(10, 80).into()), Some(&web().service));
     let doubt = names.doubt(learnt + Duration::from_secs(62)).unwrap();
     assert!(doubt.starts_with("names as of 62 s ago: no daemon answers at "), "{doubt}");
 }

@@ -1,8 +1,7 @@
 //! Which columns a terminal has room for.
 
+use operator::top::{Column, WIDTHS};
 use service::printable_line;
-
-use super::super::{column::Column, table::WIDTHS};
 
 /// What each column of numbers is sorted by.
 pub(super) const NUMBERS: [Column; 8] = [

@@ -1,5 +1,6 @@
 //! A view, drawn.
 
+use operator::top::{Cells, Column, HEAD, WIDTHS};
 use ratatui::{
     Frame,
     layout::{Constraint, Layout},
@@ -9,16 +10,12 @@ use ratatui::{
 };
 
 use super::{
-    super::{
-        column::Column,
-        table::{Cells, HEAD, WIDTHS},
-    },
     columns::{Columns, shortened},
     view::View,
 };
 
 const HELP: &str = "\
-What goes through each Service, from one look to the next.
+The traffic of each Service since the last refresh.
 
   q, Ctrl-C      quit
   n              sort by name

@@ -1,16 +1,11 @@
-//! What is looked at, and what keys change of it. Knows no terminal.
+//! The part of the table that is shown, and how keys change it. Independent of the terminal.
 
 use std::time::Duration;
 
+use operator::top::{self, Cells, Column, Frame};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::{
-    column::Column,
-    frame::Frame,
-    table::{self, Cells},
-};
-
-/// The part of the table that is looked at, and its order.
+/// The part of the table that is shown, and its order.
 pub(super) struct View {
     frame: Option<Frame>,
     /// The length of the longest name in it, without real servers and with them.
@@ -58,7 +53,7 @@ impl View {
     pub(super) fn see(&mut self, mut frame: Frame, doubt: Option<String>) {
         frame.sort(self.sort);
         let longest = |real_servers| {
-            table::lines(&frame, real_servers, |_| true).map(|line| line.name.len()).max().unwrap_or_default()
+            top::lines(&frame, real_servers, |_| true).map(|line| line.name.len()).max().unwrap_or_default()
         };
         self.longest = (longest(false), longest(true));
         self.frame = Some(frame);
@@ -132,7 +127,7 @@ impl View {
             count.map(|row| 1 + if self.real_servers { row.real_servers.len() } else { 0 }).sum();
         self.height = height;
         self.above = self.above.min(count.saturating_sub(height));
-        table::lines(frame, self.real_servers, is_wanted).skip(self.above).take(height).collect()
+        top::lines(frame, self.real_servers, is_wanted).skip(self.above).take(height).collect()
     }
 
     /// What stands above the table.
@@ -173,7 +168,7 @@ impl View {
         if self.real_servers { all } else { services }
     }
 
-    /// The time from one look to the next.
+    /// The refresh interval.
     pub(super) fn delay(&self) -> Duration {
         self.delay
     }

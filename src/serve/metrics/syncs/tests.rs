@@ -3,10 +3,11 @@
 use ipvs::Protocol;
 use reconciler::{SyncReport, SyncStats, Trigger};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort, TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort,
+    TrafficPolicy,
 };
 
-use super::{super::text, *};
+use super::*;
 
 /// The events of the writer thread, and the page that comes of them.
 struct SyncEvents {
@@ -41,7 +42,7 @@ impl SyncEvents {
 
     /// The value of a metric with these labels.
     fn value(&self, metric: &str) -> f64 {
-        let page = text::encode(&self.registry);
+        let page = self.registry.text();
         let value = page.lines().find_map(|line| {
             line.strip_prefix("kubeproxy_").or(line.strip_prefix("kube_ipvs_"))?.strip_prefix(metric)
         });
@@ -59,7 +60,7 @@ fn report(trigger: Trigger, milliseconds: u64) -> SyncReport {
 }
 
 fn now() -> f64 {
-    seconds(SystemTime::now())
+    since_1970(SystemTime::now()).as_secs_f64()
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_sync_is_counted_for_each_family_that_is_served() {
     }
     let mut events = SyncEvents::nothing(&[Family::V4]);
     events.synced(&report(Trigger::Change, 3), true, &[]);
-    assert!(!text::encode(&events.registry).contains("IPv6"));
+    assert!(!events.registry.text().contains("IPv6"));
 }
 
 #[test]
@@ -119,10 +120,10 @@ fn timestamps_are_those_of_the_last_queued_change_and_the_last_complete_sync() {
     let mut events = SyncEvents::nothing(&[Family::V4]);
     let queued = "sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"}";
     let ended = "sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}";
-    assert_eq!(events.values([queued, ended]), [seconds(events.started), 0.0]);
+    assert_eq!(events.values([queued, ended]), [since_1970(events.started).as_secs_f64(), 0.0]);
     events.heard(ObjectKind::Services, 1, false);
     events.synced(&report(Trigger::Period, 1), false, &[]);
-    assert_eq!(events.values([queued, ended]), [seconds(events.started), 0.0]);
+    assert_eq!(events.values([queued, ended]), [since_1970(events.started).as_secs_f64(), 0.0]);
     let before = now();
     events.heard(ObjectKind::Node, 1, true);
     events.synced(&report(Trigger::Change, 1), true, &[]);
@@ -174,12 +175,12 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
         ..Service::new(name.clone())
     };
     let elsewhere = Endpoint { node: Some("another".into()), ..Endpoint::new("10.244.7.7".parse().unwrap()) };
-    events.state.apply(Change::ReplaceServices(vec![web]));
-    events.state.apply(Change::ReplaceSlices(vec![EndpointSlice {
+    events.state.apply(Change::Services(Event::Replace(vec![web])));
+    events.state.apply(Change::Slices(Event::Replace(vec![EndpointSlice {
         ports: vec![EndpointPort { name: "".into(), protocol: Protocol::Tcp, port: 8080 }],
         endpoints: vec![elsewhere],
         ..EndpointSlice::new(name.clone(), name, Family::V4)
-    }]));
+    }])));
     let count = |policy: &str, family: &str| {
         format!(
             "sync_proxy_rules_no_local_endpoints_total{{traffic_policy=\"{policy}\",ip_family=\"{family}\"}}"
@@ -203,10 +204,30 @@ fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
         external_ips: ["127.0.0.1", "203.0.113.7", "224.0.0.1"].map(|ip| ip.parse().unwrap()).to_vec(),
         ..Service::new(ObjectName::new("default", "web"))
     };
-    events.state.apply(Change::ReplaceSlices(Vec::new()));
+    events.state.apply(Change::Slices(Event::Replace(Vec::new())));
     for (services, refused) in [(vec![web], 2.0), (vec![], 0.0)] {
-        events.state.apply(Change::ReplaceServices(services));
+        events.state.apply(Change::Services(Event::Replace(services)));
         events.synced(&report(Trigger::Change, 1), true, &[]);
         assert_eq!(events.value("refused_addresses"), refused);
     }
+}
+
+#[test]
+fn what_the_kernel_has_is_shown_until_more_is_known() {
+    let mut registry = Registry::default();
+    let mut metrics = ProgrammedMetrics::register(&mut registry);
+    let (report, state) = (SyncReport::empty(Trigger::Change), State::new(Options::new("node")));
+    let mut page = |programmed, problems| {
+        let stats = SyncStats { programmed, problems, ..SyncStats::default() };
+        let (report, stats, state) = (&report, &stats, &state);
+        metrics.on_sync(&SyncEvent { report, stats, complete: true, state, triggered_at: &[] });
+        let shown = registry.text();
+        let values = ["virtual_servers", "real_servers", "vips", "problems"];
+        values.map(|name| testkit::metrics::value(&shown, &format!("kube_ipvs_{name}")).unwrap().to_string())
+    };
+    let programmed =
+        Some(Programmed { virtual_servers: 3, real_servers: 7, vips: 2, ..Programmed::default() });
+    assert_eq!(page(programmed, 4), ["3", "7", "2", "4"]);
+    assert_eq!(page(None, 5), ["3", "7", "2", "5"]);
+    assert_eq!(page(Some(Programmed::default()), 0), ["0"; 4]);
 }

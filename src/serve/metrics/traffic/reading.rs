@@ -46,7 +46,7 @@ impl ServiceCounters {
 
 impl TrafficReading {
     /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
-    /// and those that balance a mark, are nobody's Service.
+    /// and those that balance a mark, belong to no Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
         holders: Vec<VirtualServerOwner>,

@@ -3,7 +3,7 @@ use ipvs::{
 };
 use netlink::Errno;
 use reconciler::{Callbacks, Timing, VirtualServerOwner};
-use service::{Change, ObjectName, Options, Service, ServicePort, State};
+use service::{Change, Event, ObjectName, Options, Service, ServicePort, State};
 use testkit::FakeKernel;
 use watcher::{Foreign, Kernel, Ownership};
 
@@ -193,8 +193,8 @@ fn writer(kernel: &FakeKernel) -> Handle {
         ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
         ..Service::new(ObjectName::new("shop", "web"))
     };
-    handle.change(Change::ReplaceServices(vec![web]));
-    handle.change(Change::ReplaceSlices(Vec::new()));
+    handle.change(Change::Services(Event::Replace(vec![web])));
+    handle.change(Change::Slices(Event::Replace(Vec::new())));
     handle.resync().unwrap();
     handle
 }

@@ -6,11 +6,13 @@ use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 use serde_json::Value;
 
-use crate::documents;
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::proxy;
-use crate::state::Cluster;
+use crate::{
+    documents,
+    kubectl::{self, patiently},
+    node::Node,
+    proxy,
+    state::Cluster,
+};
 
 /// All steps for kubeadm's DaemonSet: one node first, then the others.
 pub(super) fn node_by_node(cluster: &Cluster, old_image: &str) -> Result<()> {

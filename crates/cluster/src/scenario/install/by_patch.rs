@@ -3,9 +3,8 @@
 use anyhow::{Context as _, Result, ensure};
 use guest::workspace;
 
-use super::{REGISTRY, TAG, back, check, check_all, configuration, prepare};
-use crate::documents;
-use crate::state::Cluster;
+use super::{REGISTRY, TAG, back, check, check_all, edit_configuration, prepare, wait_for_configuration};
+use crate::{documents, state::Cluster};
 
 /// The period in kubeadm's ConfigMap, where 0 is the default, and another.
 const SYNC_PERIOD: &str = " syncPeriod: 0s";
@@ -18,7 +17,7 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let old_image = under_load.during(cluster, || install(cluster))?;
     let configured = under_load.during(cluster, || change_the_configuration(cluster));
     // Others begin with the one of before.
-    let restored = configuration::edit(OTHER_SYNC_PERIOD, SYNC_PERIOD);
+    let restored = edit_configuration(OTHER_SYNC_PERIOD, SYNC_PERIOD);
     configured.and(restored)?;
     under_load.during(cluster, || back::node_by_node(cluster, &old_image))
 }
@@ -73,7 +72,7 @@ fn external_ips() -> Result<()> {
 
 /// kubeadm's ConfigMap keeps its name: the daemons end by themselves when the kubelets have its new text.
 fn change_the_configuration(cluster: &Cluster) -> Result<()> {
-    configuration::edit(SYNC_PERIOD, OTHER_SYNC_PERIOD)?;
-    configuration::wait(cluster, "29s")?;
+    edit_configuration(SYNC_PERIOD, OTHER_SYNC_PERIOD)?;
+    wait_for_configuration(cluster, "29s")?;
     check_all(cluster, "kube-proxy", TAG)
 }

@@ -1,17 +1,18 @@
 //! What happens to an installation in kubeadm's DaemonSet by mistake, as docs/install.md has it under "What becomes of
 //! it": traffic goes on, and there is a way back.
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::{TAG, back, check_all, only_pod, prepare};
-use crate::kubectl::{self, patiently};
-use crate::node::Node;
-use crate::proxy::{self, Proxy};
-use crate::state::Cluster;
+use crate::{
+    kubectl::{self, patiently},
+    node::Node,
+    proxy::{self, Proxy},
+    state::Cluster,
+};
 
 /// How long a kubelet may take to notice that a ConfigMap has gone, and longer.
 const NOTICED: Duration = Duration::from_secs(150);

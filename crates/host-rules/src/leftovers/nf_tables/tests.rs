@@ -1,5 +1,5 @@
 use super::*;
-use netfilter::nft::attribute::NFTA_DATA_VERDICT;
+use netfilter::nft::message::NFTA_DATA_VERDICT;
 
 fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]) -> Vec<u8> {
     let mut batch = Batch::default();

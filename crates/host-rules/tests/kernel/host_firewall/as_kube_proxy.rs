@@ -140,7 +140,7 @@ fn a_chain_that_is_not_of_iptables_gets_no_rule_and_keeps_none() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn each_value_of_the_flag_replaces_the_rules_of_another_and_leaves_no_moment_without() {
+fn each_value_of_the_flag_replaces_the_rules_of_another_without_a_gap() {
     let warn = Policy { host_firewall: HostFirewall::Warn, ..accept() };
     in_fresh_namespace(|| {
         run("iptables-nft -P FORWARD DROP");

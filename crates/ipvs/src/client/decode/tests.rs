@@ -173,7 +173,7 @@ fn what_is_not_understood_is_an_error_that_names_it() {
     assert_eq!(
         shown,
         [
-            "protocol 50 is none that IPVS balances",
+            "IPVS does not balance protocol 50",
             "address family 1",
             "no attribute 1",
             "forwarding method 7",

@@ -8,32 +8,32 @@ use service::MAX_ADDRESSES;
 
 use crate::objects::{
     Problems, address,
-    field::{Field, List, Object, Quoted, Text},
+    field::{Field, List, Quoted, Text, object},
 };
 
-/// `status` as the API server sends it.
+/// `status` as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawStatus {
-    pub(super) load_balancer: Field<RawLoadBalancer>,
+    load_balancer: Field<RawLoadBalancer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RawLoadBalancer {
-    pub(super) ingress: List<RawIngress>,
+struct RawLoadBalancer {
+    ingress: List<RawIngress>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct RawIngress {
-    pub(super) ip: Field<Text>,
-    pub(super) ip_mode: Field<Text>,
+struct RawIngress {
+    ip: Field<Text>,
+    ip_mode: Field<Text>,
 }
 
-impl Object for RawStatus {}
-impl Object for RawLoadBalancer {}
-impl Object for RawIngress {}
+object!(RawStatus { 1 => load_balancer });
+object!(RawLoadBalancer { 1 => ingress });
+object!(RawIngress { 1 => ip unless is_empty, 3 => ip_mode });
 
 /// The `clusterIP` of a headless Service.
 const NONE: &str = "None";
@@ -122,7 +122,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
 }
 
 /// Sorts the addresses, keeps each once, and no more than a Service may have. Their order means nothing, so another order
-/// is no change.
+/// is not a change.
 fn first_of(ips: Vec<IpAddr>, field: &str, problems: &mut Problems) -> Vec<IpAddr> {
     let ips = BTreeSet::from_iter(ips);
     if ips.len() > MAX_ADDRESSES {

@@ -1,4 +1,4 @@
-//! How connections are balanced: what the annotations of a Service ask for.
+//! The annotations of a Service that say how its connections are balanced.
 
 use std::{fmt::Display, num::NonZero, sync::Arc};
 
@@ -7,66 +7,47 @@ use service::{Balancing, ForwardingMethod, Weight, Weights};
 
 use crate::objects::{
     Problems,
-    field::{Field, Quoted, Text},
-    metadata::Annotations,
-    weight::weight,
+    field::Quoted,
+    metadata::{Annotation, Metadata},
+    values::weight,
 };
 
-/// An annotation: its path in the object, and its value.
-struct Annotation {
-    at: &'static str,
-    text: Text,
-}
-
 /// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
-/// cannot be used counts as not there.
-pub(super) fn balancing(annotations: Annotations, problems: &mut Problems) -> Option<Box<Balancing>> {
-    // kube-router's names count where none of ours can be used.
-    let scheduler = [
-        (annotations.scheduler, "metadata.annotations[kube-ipvs.io/scheduler]"),
-        (annotations.kube_router_scheduler, "metadata.annotations[kube-router.io/service.scheduler]"),
-    ];
-    let flags = [
-        (annotations.scheduler_flags, "metadata.annotations[kube-ipvs.io/scheduler-flags]"),
-        (annotations.kube_router_scheduler_flags, "metadata.annotations[kube-router.io/service.schedflags]"),
-    ];
-    let mut read = |field: Field<Text>, at| Some(Annotation { at, text: field.read(at, problems)? });
-    let by_node = read(annotations.weights_by_node, "metadata.annotations[kube-ipvs.io/weights-by-node]");
-    let by_zone = read(annotations.weights_by_zone, "metadata.annotations[kube-ipvs.io/weights-by-zone]");
-    let most = read(annotations.max_connections, "metadata.annotations[kube-ipvs.io/max-connections]");
-    let below = read(annotations.resume_below, "metadata.annotations[kube-ipvs.io/resume-below]");
+/// cannot be used counts as absent.
+pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Option<Box<Balancing>> {
+    // kube-router's annotations count where none of ours can be used.
+    let schedulers = ["kube-ipvs.io/scheduler", "kube-router.io/service.scheduler"];
+    let flags = ["kube-ipvs.io/scheduler-flags", "kube-router.io/service.schedflags"];
+    let forwarding_methods = ["kube-ipvs.io/forwarding-method", "kube-router.io/service.dsr"];
 
-    let scheduler = first_usable(scheduler, problems, self::scheduler);
+    let by_node = metadata.annotation("kube-ipvs.io/weights-by-node", problems);
+    let by_zone = metadata.annotation("kube-ipvs.io/weights-by-zone", problems);
+    let most = metadata.annotation("kube-ipvs.io/max-connections", problems);
+    let below = metadata.annotation("kube-ipvs.io/resume-below", problems);
+    let scheduler = first_usable(schedulers, metadata, problems, self::scheduler);
     let max_connections = most.and_then(|it| connections(&it, problems));
-    let forwarding_methods = [
-        (annotations.forwarding_method, "metadata.annotations[kube-ipvs.io/forwarding-method]"),
-        (annotations.kube_router_dsr, "metadata.annotations[kube-router.io/service.dsr]"),
-    ];
     let balancing = Balancing {
         scheduler,
-        scheduler_flags: first_usable(flags, problems, |it, problems| {
+        scheduler_flags: first_usable(flags, metadata, problems, |it, problems| {
             scheduler_flags(it, scheduler, problems)
         }),
         node_weights: by_node.map(|it| weights(&it, problems)).unwrap_or_default(),
         zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
-        forwarding_method: first_usable(forwarding_methods, problems, forwarding_method),
+        forwarding_method: first_usable(forwarding_methods, metadata, problems, forwarding_method),
     };
     (balancing != Balancing::default()).then(|| balancing.into())
 }
 
-/// The value of the first annotation that can be used; those behind it are not looked at.
+/// The value of the first annotation that can be used; the second is read only if the first cannot.
 fn first_usable<T>(
-    candidates: [(Field<Text>, &'static str); 2],
+    keys: [&'static str; 2],
+    metadata: &mut Metadata,
     problems: &mut Problems,
     usable: impl Fn(&Annotation, &mut Problems) -> Option<T>,
 ) -> Option<T> {
-    let mut candidates = candidates.into_iter();
-    candidates.find_map(|(field, at)| {
-        let text = field.read(at, problems)?;
-        usable(&Annotation { at, text }, problems)
-    })
+    keys.into_iter().find_map(|key| usable(&metadata.annotation(key, problems)?, problems))
 }
 
 /// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is reported
@@ -75,12 +56,15 @@ fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> O
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
         let known: Vec<_> = Scheduler::ALL.iter().map(Scheduler::as_str).collect();
-        problems.add(at, format_args!("{} is no scheduler; there are {}", Quoted(text), known.join(", ")));
+        problems.add(
+            at,
+            format_args!("{} is not a scheduler; the schedulers are {}", Quoted(text), known.join(", ")),
+        );
     }
     found
 }
 
-/// The flags of a scheduler; all of them or none, since half of the flags would not be what was asked for.
+/// The flags of a scheduler; all of them or none, since some of the flags alone would balance differently.
 fn scheduler_flags(
     Annotation { at, text }: &Annotation,
     of: Option<Scheduler>,
@@ -93,7 +77,7 @@ fn scheduler_flags(
     let mut flags = ServiceFlags::empty();
     for name in elements(text) {
         let Some(flag) = of.flag(name) else {
-            problems.add(at, format_args!("{} is no flag of the scheduler {of}", Quoted(name)));
+            problems.add(at, format_args!("{} is not a flag of the scheduler {of}", Quoted(name)));
             return None;
         };
         flags |= flag;
@@ -295,7 +279,7 @@ mod tests {
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler": "fastest"})),
             [format!(
-                "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is no scheduler; there are {all}"
+                "metadata.annotations[kube-ipvs.io/scheduler]: \"fastest\" is not a scheduler; the schedulers are {all}"
             )]
         );
         assert_eq!(
@@ -309,7 +293,7 @@ mod tests {
         let service =
             with(&json!({"kube-ipvs.io/scheduler": "mh", "kube-ipvs.io/scheduler-flags": "mh-port,sh-port"}));
         let at = "metadata.annotations[kube-ipvs.io/scheduler-flags]";
-        assert_eq!(service.problems, [format!("{at}: \"sh-port\" is no flag of the scheduler mh")]);
+        assert_eq!(service.problems, [format!("{at}: \"sh-port\" is not a flag of the scheduler mh")]);
         assert_eq!(service.balancing.unwrap().scheduler_flags, None, "neither is the other");
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),

@@ -1,29 +1,29 @@
-//! Who gets whose traffic: session affinity and traffic policies.
+//! Session affinity and traffic policies.
 
 use serde::Deserialize;
 use service::TrafficPolicy;
 
 use crate::objects::{
     Problems,
-    field::{Field, Object, Quoted, Text},
+    field::{Field, Quoted, Text, object},
 };
 
-/// `spec.sessionAffinityConfig` as the API server sends it.
+/// `spec.sessionAffinityConfig` as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawAffinityConfig {
     #[serde(rename = "clientIP")]
-    pub(super) client_ip: Field<RawClientIp>,
+    client_ip: Field<RawClientIp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct RawClientIp {
-    pub(super) timeout_seconds: Field<i64>,
+struct RawClientIp {
+    timeout_seconds: Field<i64>,
 }
 
-impl Object for RawAffinityConfig {}
-impl Object for RawClientIp {}
+object!(RawAffinityConfig { 1 => client_ip });
+object!(RawClientIp { 1 => timeout_seconds });
 
 /// The default of the API server: three hours.
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;

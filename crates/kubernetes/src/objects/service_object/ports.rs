@@ -7,21 +7,26 @@ use service::ServicePort;
 
 use crate::objects::{
     Problems,
-    field::{Field, List, Object, Quoted, Text, owned},
-    port,
+    field::{Field, List, Quoted, Text, object, owned},
+    values::{optional_port, port, protocol},
 };
 
-/// A port as the API server sends it.
+/// A port as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct RawPort {
-    pub(super) name: Field<Text>,
-    pub(super) protocol: Field<Text>,
-    pub(super) port: Field<i64>,
-    pub(super) node_port: Field<i64>,
+    name: Field<Text>,
+    protocol: Field<Text>,
+    port: Field<i64>,
+    node_port: Field<i64>,
 }
 
-impl Object for RawPort {}
+object!(RawPort {
+    1 => name unless is_empty,
+    2 => protocol unless is_empty,
+    3 => port unless is_empty,
+    5 => node_port unless is_empty,
+});
 
 /// The ports of the Service. No two of one protocol have the same number or the same name.
 pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<ServicePort> {
@@ -37,11 +42,15 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
         };
         match ports.iter().find(twin) {
             Some(other) if other.port == port.port => {
-                problems.add(at, format_args!("{} {} is there before", port.protocol, port.port));
+                problems.add(at, format_args!("{} {} is taken by an earlier port", port.protocol, port.port));
             }
             Some(_) => problems.add(
                 at,
-                format_args!("a {} port named {} is there before", port.protocol, Quoted(&port.name)),
+                format_args!(
+                    "the {} port name {} is taken by an earlier port",
+                    port.protocol,
+                    Quoted(&port.name)
+                ),
             ),
             None => ports.push(port),
         }
@@ -52,9 +61,9 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
 fn service_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<ServicePort> {
     // All are read, so that all are reported.
     let name = raw.name.read(format_args!("{at}.name"), problems).unwrap_or_default();
-    let protocol = port::protocol(raw.protocol, format_args!("{at}.protocol"), problems);
-    let number = port::number(raw.port, format_args!("{at}.port"), problems);
-    let node_port = port::optional(raw.node_port, format_args!("{at}.nodePort"), problems);
+    let protocol = protocol(raw.protocol, format_args!("{at}.protocol"), problems);
+    let number = port(raw.port, format_args!("{at}.port"), problems);
+    let node_port = optional_port(raw.node_port, format_args!("{at}.nodePort"), problems);
     Some(ServicePort { name: owned(name), protocol: protocol?, port: number?, node_port })
 }
 
@@ -87,8 +96,8 @@ mod tests {
                 "spec.ports[3].port: 0 is not between 1 and 65535",
                 "spec.ports[4].port: \"80\" is not an integer",
                 "spec.ports[5].port: not set",
-                "spec.ports[6]: TCP 80 is there before",
-                "spec.ports[7]: a TCP port named \"\" is there before",
+                "spec.ports[6]: TCP 80 is taken by an earlier port",
+                "spec.ports[7]: the TCP port name \"\" is taken by an earlier port",
             ]
         );
     }

@@ -12,8 +12,8 @@ use crate::objects::{
 const AT: &str = "spec.loadBalancerSourceRanges";
 
 /// The ranges in `spec.loadBalancerSourceRanges`; `None` lets every client in. Where something is given and
-/// nothing of it can be used, no client is let in: its author wanted to keep somebody out. (Upstream
-/// lets everybody in then.)
+/// nothing of it can be used, no client is let in: its author wanted to keep some clients out. (Upstream
+/// lets all of them in then.)
 ///
 /// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
 /// something to cloud controllers only.
@@ -46,7 +46,7 @@ mod tests {
     use super::super::tests::{decoded, with_spec};
     use crate::objects::Decoded;
 
-    /// The ranges, in words, and the problems.
+    /// The ranges as text, and the problems.
     fn read(ranges: &Value) -> (String, Vec<String>) {
         let service = with_spec(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges}));
         let words = match service.load_balancer_source_ranges.as_deref() {

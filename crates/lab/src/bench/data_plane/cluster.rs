@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipvs::Family;
 use serde_json::{Value, json};
 
-use super::server;
+use super::traffic;
 use crate::bench::api::Objects;
 
 /// Where the Service that is asked is, at its ClusterIP and its load balancer's address.
@@ -53,7 +53,7 @@ impl Cluster {
         let mut served = Vec::new();
         for ((family, node), pod) in Family::BOTH.into_iter().zip(node).zip(pod) {
             let asked =
-                |ip, port| Served { ip, port, endpoint: pod, endpoint_port: server::PORT, by_udp: true };
+                |ip, port| Served { ip, port, endpoint: pod, endpoint_port: traffic::PORT, by_udp: true };
             served.extend([
                 asked(cluster_ip(0, family), PORT),
                 asked(load_balancer(family), PORT),
@@ -63,7 +63,7 @@ impl Cluster {
                 ip: cluster_ip(number, family),
                 port: PORT,
                 endpoint: elsewhere(number, family),
-                endpoint_port: server::PORT,
+                endpoint_port: traffic::PORT,
                 by_udp: false,
             }));
         }
@@ -116,7 +116,7 @@ fn service(number: u32) -> Value {
             "name": protocol.to_lowercase(),
             "port": PORT,
             "protocol": protocol,
-            "targetPort": server::PORT,
+            "targetPort": traffic::PORT,
             "nodePort": node_port,
         })
     };
@@ -155,7 +155,7 @@ fn slice(number: u32, family: Family, pod: IpAddr) -> Value {
     };
     let endpoint = if number == 0 { pod } else { elsewhere(number, family) };
     let protocols: &[&str] = if number == 0 { &["TCP", "UDP"] } else { &["TCP"] };
-    let port = |protocol: &&str| json!({"name": protocol.to_lowercase(), "port": server::PORT, "protocol": protocol});
+    let port = |protocol: &&str| json!({"name": protocol.to_lowercase(), "port": traffic::PORT, "protocol": protocol});
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

@@ -4,13 +4,17 @@
 //! runs something else for its own. So the host is asked: a file in a directory that both see is the question, another the
 //! answer. The guest waits meanwhile, so that all it has done is in the answer. Other kernels are asked themselves.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 

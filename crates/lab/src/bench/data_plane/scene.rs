@@ -1,23 +1,32 @@
 //! A node that one variant has set up, with two pods and a client.
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::Family;
-use testkit::daemon::{eventually, eventually_within};
-use testkit::kernel_baseline::Size;
-use testkit::lab::{Host, Lab};
+use testkit::{
+    daemon::{eventually, eventually_within},
+    kernel_baseline::Size,
+    lab::{Host, Lab},
+};
 
-use super::cluster::{self, Cluster};
-use super::figures::Variant;
-use super::processor_clock::ProcessorClock;
-use super::way::{Traffic, Way};
-use super::{Effort, by_hand, client, server};
-use crate::bench::case::{Mode, Program};
-use crate::bench::node::{Node, Process};
+use super::{
+    Effort, by_hand,
+    cluster::{self, Cluster},
+    figures::Variant,
+    processor_clock::ProcessorClock,
+    traffic,
+    way::{Traffic, Way},
+};
+use crate::bench::{
+    case::{Mode, Program},
+    node::{Node, Process},
+};
 
 /// Where the pods of every lab listen; nobody asks there.
 const UNUSED: u16 = 8080;
@@ -42,7 +51,7 @@ impl Scene {
         let scene = Self { variant, lab };
         // In all namespaces together they would be most of what is measured.
         scene.estimate(false);
-        server::start(scene.server()?)?;
+        traffic::start(scene.server()?)?;
         match variant {
             Variant::Straight => Ok(scene),
             Variant::ByHand | Variant::ByHandWithoutConntrack => {
@@ -92,7 +101,7 @@ impl Scene {
         for (way, is_v6) in Way::ALL.into_iter().flat_map(|way| [(way, false), (way, true)]) {
             let to = self.destination(way, is_v6)?;
             eventually(&format!("{way}: {to} answers"), || {
-                self.origin(way)?.inside(move || client::try_out(to))?
+                self.origin(way)?.inside(move || traffic::try_out(to))?
             })?;
         }
         Ok(())
@@ -129,7 +138,7 @@ impl Scene {
         clock: &ProcessorClock,
     ) -> Result<f64> {
         let (to, clock) = (self.destination(way, is_v6)?, clock.clone());
-        self.origin(way)?.inside(move || client::run(traffic, to, operations, &clock))?
+        self.origin(way)?.inside(move || traffic::run(traffic, to, operations, &clock))?
     }
 
     /// The part of the processor that is used while nothing happens.
@@ -161,7 +170,7 @@ impl Scene {
         let family = if is_v6 { Family::V6 } else { Family::V4 };
         if self.variant == Variant::Straight {
             let [v4, v6] = addresses(self.server()?);
-            return Ok(SocketAddr::new(if is_v6 { v6 } else { v4 }, server::PORT));
+            return Ok(SocketAddr::new(if is_v6 { v6 } else { v4 }, traffic::PORT));
         }
         let [v4, v6] = addresses(&self.lab.node);
         Ok(match way {

@@ -1,11 +1,17 @@
 //! What packets cost, each variant beside IPVS by hand.
 
-use super::table::{NONE, Table};
-use super::{Report, cases};
-use crate::bench::case::{Binding, Mode, Program, Subject};
-use crate::bench::data_plane::figures::{Cost, DataPlane, Row, median};
-use crate::bench::data_plane::{Traffic, Variant};
-use crate::bench::figures::Figures;
+use super::{
+    Report, cases,
+    table::{NONE, Table},
+};
+use crate::bench::{
+    case::{Binding, Mode, Program, Subject},
+    data_plane::{
+        Traffic, Variant,
+        figures::{Cost, DataPlane, Row, median},
+    },
+    figures::Figures,
+};
 
 const OURS: [Variant; 2] = [
     Variant::Program(Program::KubeIpvs(Binding::Address)),
@@ -198,10 +204,12 @@ mod tests {
     use testkit::kernel_baseline::Size;
 
     use super::*;
-    use crate::bench::case::Case;
-    use crate::bench::data_plane::{Effort, Way};
-    use crate::bench::figures::Measured;
-    use crate::bench::report::Machine;
+    use crate::bench::{
+        case::Case,
+        data_plane::{Effort, Way},
+        figures::Measured,
+        report::Machine,
+    };
 
     fn row(traffic: Traffic, ours: f64, iptables: f64) -> Row {
         let cost = |variant, to_by_hand| Cost { variant, seconds: 1e-4 * to_by_hand, to_by_hand };

@@ -1,8 +1,10 @@
 //! Somebody changes what is in the kernel, for Services with traffic or without.
 
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 

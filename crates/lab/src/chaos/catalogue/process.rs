@@ -1,13 +1,12 @@
 //! The daemon itself is killed, stopped, short of memory, misled about the time, or not alone.
 
-use std::fs;
-use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_gettime, clock_settime};
+use nix::{
+    sys::time::TimeSpec,
+    time::{ClockId, clock_gettime, clock_settime},
+};
 use testkit::daemon::eventually;
 
 use super::{Fault, REPAIRED, fault};

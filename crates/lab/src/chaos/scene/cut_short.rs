@@ -1,11 +1,13 @@
 //! Daemons that are killed in the middle of a sync: what they have to do, and whether they have done only a part.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::Ipvs as _;

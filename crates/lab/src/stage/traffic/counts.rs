@@ -1,8 +1,12 @@
 //! What has become of connections.
 
-use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::{
+    mem,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use serde::Serialize;
 

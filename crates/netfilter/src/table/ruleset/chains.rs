@@ -1,7 +1,7 @@
 //! Every chain of our table and every rule in it.
 //!
-//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and what
-//! conntrack has decided is not asked again.
+//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and
+//! what conntrack has decided is not checked again.
 //!
 //! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
 //! of the host 0, source NAT 100 (`enum nf_ip_hook_priorities`); IPVS, for replies at 98 in input, -99 in
@@ -35,14 +35,14 @@ use crate::{
     },
 };
 
-/// Where packets get the mark for the host's firewall: before its chains, which accept what is marked, but not before
-/// those at -150, where hosts save packet marks for later.
+/// Where packets get the mark for the host's firewall: before its chains, which accept what is marked, but
+/// not before those at -150, where hosts save packet marks for later.
 const MARK_SET: i32 = -149;
 /// Where packets lose it: behind the chains of the host.
 const MARK_CLEARED: i32 = 90;
 
-/// The priorities at which packets have [`Policy::accept_mark`]: after the chains of our table that set it, before
-/// those that clear it.
+/// The priorities at which packets have [`Policy::accept_mark`]: after the chains of our table that set it,
+/// before those that clear it.
 pub const ACCEPT_MARK_PRIORITIES: Range<i32> = MARK_SET + 1..MARK_CLEARED;
 
 /// Where new flows to Services are marked, and kept from others.
@@ -106,8 +106,8 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             rules: masqueraded(policy.mark),
         },
         filter_input([restricted(FROM_OUTSIDE), new_flows()].concat()),
-        // The same source ranges for what this node sends, which never reaches input. What IPVS sends through output
-        // again, to the real server, passes.
+        // The same source ranges for what this node sends, which never reaches input. What IPVS sends through
+        // output again, to the real server, passes.
         Chain {
             name: FILTER_OUTPUT,
             hook: Some(Hook { kind: Filter, point: Output, priority: -102 }),
@@ -118,11 +118,11 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
     chains
 }
 
-/// The chains that only new flows need, or that look at source ranges and at nothing else; the last one is gone to from
-/// another.
+/// The chains that only new flows need, or that only check source ranges; the last one is reached by a goto
+/// from another.
 pub(in super::super) const OF_NEW_FLOWS: [&str; 4] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT, KEPT];
 
-/// `filter-input` where another program has the new flows, and says who may begin one.
+/// `filter-input` where another program serves the new flows, and decides which clients may begin one.
 pub(in super::super) fn input_of_open_flows() -> Chain {
     let unserved = [Statement::CtState(CtState::New), to_vip(), Jump(VIP_PORTS)];
     filter_input(vec![Rule::new("new flows to a VIP", unserved)])
@@ -133,7 +133,7 @@ fn filter_input(rules: Vec<Rule>) -> Chain {
     Chain { name: FILTER_INPUT, hook: Some(Hook { kind: Filter, point: Input, priority: 0 }), rules }
 }
 
-/// The state of the connection is asked first, because that costs least.
+/// The state of the connection is compared first, because that costs least.
 fn new_flows() -> Vec<Rule> {
     vec![Rule::new("new flows", [Statement::CtState(CtState::New), Jump(NEW_FLOWS)])]
 }
@@ -141,9 +141,9 @@ fn new_flows() -> Vec<Rule> {
 /// Rejects new flows to ports of a VIP that no Service has: a VIP is an address of this node, so they would
 /// reach the node's own programs. Other flows may be answers to connections of the node from the VIP.
 ///
-/// It is before IPVS, because IPVS can take more than any Service has: a virtual server that is not ours, and, where a
-/// Service with session affinity has port 21, TCP to every port from 1024 on (`ip_vs_service_find` in
-/// net/netfilter/ipvs/ip_vs_ctl.c).
+/// It is before IPVS, because IPVS can take more than any Service has: a virtual server that is not ours,
+/// and, where a Service with session affinity has port 21, TCP to every port from 1024 on
+/// (`ip_vs_service_find` in net/netfilter/ipvs/ip_vs_ctl.c).
 fn unserved() -> Vec<Rule> {
     vec![Rule::new("new flows to a VIP", [to_vip(), Jump(VIP_PORTS)])]
 }
@@ -169,10 +169,10 @@ fn external(mark: u32) -> Rule {
     Rule::new("all flows to an external address", [to(Element::EXTERNAL), SetMark(mark), DnatToDaddr])
 }
 
-/// The external policy Local keeps the client's address, and so does a ClusterIP if the client's is a pod's. The
-/// node's own connections are masqueraded: their source is the VIP, one of the node's addresses, which no other node
-/// could answer. A ClusterIP may be in the pods' range. Only what comes from loopback is never masqueraded: in
-/// prerouting it has been decided about already.
+/// The external policy Local keeps the client's address, and so does a ClusterIP if the client's is a pod's.
+/// The node's own connections are masqueraded: their source is the VIP, one of the node's addresses, which no
+/// other node could answer. A ClusterIP may be in the pods' range. Only what comes from loopback is never
+/// masqueraded: in prerouting it has been decided about already.
 fn from_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     let mark = SetMark(policy.mark);
     let fields = &[Field::Saddr, Field::L4Proto, Field::ThDport];
@@ -192,8 +192,8 @@ fn from_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
 }
 
 /// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to
-/// any local address and so to VIPs. An `accept` here would not stop that table. Whatever is marked is protected in
-/// the same rule.
+/// any local address and so to VIPs. An `accept` here would not stop that table. Whatever is marked is
+/// protected in the same rule.
 fn kept_destinations() -> Vec<Rule> {
     [to_vip(), to(Element::EXTERNAL), to(Element::EXTERNAL_LOCAL)].map(kept_destination).into()
 }
@@ -216,8 +216,9 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
     ]
 }
 
-/// Drops packets to a restricted address whose source is a VIP. The node's own flows have such a source, but are let
-/// in by output and never come this way, so any other is forged: in IPv6 the kernel does not check sources.
+/// Drops packets to a restricted address whose source is a VIP. The node's own flows have such a source, but
+/// are let in by output and never come this way, so any other is forged: in IPv6 the kernel does not check
+/// sources.
 fn no_vip_as_source() -> Vec<Rule> {
     let from_vip = Statement::InSet { fields: &[Field::Saddr], set: Element::VIPS };
     vec![Rule::new("nobody comes from a VIP", [from_vip, Statement::Drop])]
@@ -234,16 +235,16 @@ fn source_ranges() -> Vec<Rule> {
     vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
 }
 
-/// Drops new flows to an address of the external policy Local without an endpoint here, but for those of this node's
-/// pods. (The node's own never come this way.) Endpoints elsewhere stand in for their sake. Others would be answered
-/// past this node and not know the answer; or, where a network masquerades what comes to pods, as Flannel does, be
-/// served although the policy forbids it.
+/// Drops new flows to an address of the external policy Local without an endpoint here, but for those of this
+/// node's pods. (The node's own never come this way.) Endpoints elsewhere stand in for their sake. Others
+/// would be answered past this node and not know the answer; or, where a network masquerades what comes to
+/// pods, as Flannel does, be served although the policy forbids it.
 fn local_clients_only() -> Vec<Rule> {
     let to_stand_ins = [to(Element::LOCAL_CLIENTS_ONLY), Jump(LOCAL_CLIENTS)];
     vec![Rule::new("new flows to the policy Local without an endpoint here", to_stand_ins)]
 }
 
-/// If pods of this node cannot be told from others, everybody is let in, as in upstream's ipvs mode.
+/// If pods of this node cannot be told from other clients, all are let in, as in upstream's ipvs mode.
 fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
     vec![
@@ -263,7 +264,8 @@ fn vip_ports() -> Vec<Rule> {
     ]
 }
 
-/// The chains that set and clear the mark for the host's firewall, at the hooks where it accepts by that mark.
+/// The chains that set and clear the mark for the host's firewall, at the hooks where it accepts by that
+/// mark.
 fn accept_mark(policy: &Policy) -> Vec<Chain> {
     let mark = policy.accept_mark();
     match policy.host_firewall {
@@ -290,7 +292,7 @@ fn marked(point: Point, [set, clear]: [&'static str; 2], mark: u32, accepted: &[
     [chain(set, MARK_SET, set_mark(mark, accepted)), chain(clear, MARK_CLEARED, clear_mark(mark, accepted))]
 }
 
-/// What the host is to accept, in words, and what all matches it.
+/// Traffic that the host's firewall is to accept: the comment of its rules, and all statements that match it.
 pub(super) type Accepted = (&'static str, Vec<Statement>);
 
 /// What the host is to accept in input.
@@ -317,7 +319,7 @@ fn set_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
     accepted.iter().map(set).collect()
 }
 
-/// Clears the mark where it was set. Elsewhere somebody else has set that bit for a purpose of their own.
+/// Clears the mark where it was set. Elsewhere another program has set that bit for a purpose of its own.
 fn clear_mark(mark: u32, accepted: &[Accepted]) -> Vec<Rule> {
     let clear = |(what, matches): &Accepted| {
         Rule::new(what, [&[HasMark(mark)], &matches[..], &[ClearMark(mark)]].concat())

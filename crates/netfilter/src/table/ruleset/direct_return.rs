@@ -8,26 +8,23 @@
 //! client ◄──────────────────────────────────────────────────────────── the answer, from the VIP
 //! ```
 //!
-//! On the node of the pod the outer packet is recognised before conntrack. It must be from another node of the cluster,
-//! by a link that leads to that node, so that no pod can send it, and for an endpoint of this node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the
-//! pod's address goes along in the packet's priority, which survives that. The first packet of a connection that comes
-//! out gets the pod for its destination; so conntrack makes the answers come from the VIP.
+//! On the node of the pod the outer packet is recognised before conntrack. It must be from another node of
+//! the cluster, by a link that leads to that node, so that no pod can send it, and for an endpoint of this
+//! node. Its destination becomes the end of the tunnel, so that the kernel unpacks it, and the pod's address
+//! goes along in the packet's priority, which survives that. The first packet of a connection that comes out
+//! gets the pod for its destination; so conntrack makes the answers come from the VIP.
 
 use ipvs::Family;
 
-use super::{
-    chains::{
-        NAT_OUTPUT, NAT_POSTROUTING, NAT_PREROUTING, SOURCE_RANGES, VIP_PORTS, kept_destination,
-        local_traffic, loopback, marked_in_forward, marked_in_input, to,
-    },
-    sets,
+use super::chains::{
+    NAT_OUTPUT, NAT_POSTROUTING, NAT_PREROUTING, SOURCE_RANGES, VIP_PORTS, kept_destination, local_traffic,
+    loopback, marked_in_forward, marked_in_input, to,
 };
 use crate::{
     Element, HostFirewall, Policy,
     nft::{
         chain::{Chain, Hook, Kind::Filter, Point},
         rule::Rule,
-        set::Set,
         statement::{
             CtState, Field, Interface,
             Statement::{
@@ -42,14 +39,10 @@ use crate::{
 
 const SENDERS: &str = "tunnel-senders-only";
 
-/// The purposes of the rules that count what was tunnelled and what is unpacked. All others that count drop.
-pub(in crate::table) const SENT: &str = "to another node by a tunnel";
-pub(in crate::table) const RECEIVED: &str = "to the end of the tunnel";
-
-/// The sets that are added.
-pub(super) fn sets() -> &'static [Set] {
-    &sets::OF_DIRECT_RETURN
-}
+/// The chain with the rules that count what is unpacked, and the one with those that count what was
+/// tunnelled. All other rules that count drop packets.
+pub(in crate::table) const TUNNEL_PREROUTING: &str = "tunnel-prerouting";
+pub(in crate::table) const TUNNEL_POSTROUTING: &str = "tunnel-postrouting";
 
 /// Adds its chains, and its rules to the chains of every table.
 pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
@@ -69,10 +62,10 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     chains.extend([
         Chain { name: SENDERS, hook: None, rules: senders() },
         // Behind defragmentation at -400, before conntrack at -200.
-        filter("tunnel-prerouting", Point::Prerouting, -390, arriving(policy, family)),
+        filter(TUNNEL_PREROUTING, Point::Prerouting, -390, arriving(policy, family)),
         // Behind conntrack, before destination NAT.
         filter("tunnel-left", Point::Prerouting, -150, vec![known_to_conntrack(family)]),
-        filter("tunnel-postrouting", Point::Postrouting, -150, leaving(policy)),
+        filter(TUNNEL_POSTROUTING, Point::Postrouting, -150, leaving(policy)),
     ]);
     for more in accepted(policy, family) {
         match chains.iter_mut().find(|chain| chain.name == more.name) {
@@ -82,9 +75,9 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     }
 }
 
-/// The first packet of a connection that comes out of the tunnel goes to the pod. Pods of this node ask the ClusterIP
-/// instead: their answers would come to this node from an address of its own, and be dropped
-/// (`__fib_validate_source` in net/ipv4/fib_frontend.c).
+/// The first packet of a connection that comes out of the tunnel goes to the pod. Flows of pods of this node
+/// go to the ClusterIP instead: their answers would come to this node from an address of its own, and be
+/// dropped (`__fib_validate_source` in net/ipv4/fib_frontend.c).
 fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let fields = &[Field::Priority, Field::Daddr, Field::L4Proto, Field::ThDport];
     let exit = DnatTo { fields, map: Element::TUNNEL_EXITS };
@@ -104,7 +97,7 @@ fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     rules
 }
 
-/// The node itself asks the ClusterIP too. Its source is a VIP, so it is masqueraded.
+/// The node's own flows go to the ClusterIP too. Their source is a VIP, so they are masqueraded.
 fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     let own = || [SaddrNot(loopback(family)), to(Element::DIRECT_RETURN)];
     let rule = |about, then| Rule::new(about, own().into_iter().chain([then]).collect::<Vec<_>>());
@@ -114,8 +107,8 @@ fn for_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
     ]
 }
 
-/// A flow that IPVS did not tunnel, because the endpoint's node does not take part, or because the endpoint is on the
-/// network of its node.
+/// A flow that IPVS did not tunnel, because the endpoint's node does not take part, or because the endpoint
+/// is on the network of its node.
 fn masqueraded() -> [Rule; 2] {
     let here = InSet { fields: &[Field::Daddr], set: Element::ENDPOINTS_HERE };
     [
@@ -127,8 +120,8 @@ fn masqueraded() -> [Rule; 2] {
     ]
 }
 
-/// What belongs to no connection and begins none would go wherever it says: no chain of type nat sees it. Errors about
-/// connections that nobody knows would go round in circles.
+/// A packet that belongs to no connection and begins none would go to its own destination: no chain of type
+/// nat sees it. Errors about unknown connections would circulate.
 fn known_to_conntrack(family: Family) -> Rule {
     Rule::new(
         "what belongs to nothing leaves no tunnel",
@@ -146,7 +139,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
         rules.extend([
             Rule::new("only nodes send into the tunnel", [tunnelled.clone(), here(), Jump(SENDERS)]),
             Rule::new(
-                RECEIVED,
+                "to the end of the tunnel",
                 [tunnelled, here(), SetPriorityToDaddr, SetDaddr(end(family)), Notrack, Counter],
             ),
         ]);
@@ -157,7 +150,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
             "only some clients may reach this",
             [to(Element::DIRECT_RETURN), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
         ),
-        // From a node that has not learnt yet that this is masqueraded.
+        // From a node that does not know so far that this is masqueraded.
         Rule::new(
             "only some clients, through the tunnel",
             [from_tunnel(family), to(Element::RESTRICTED), Jump(SOURCE_RANGES)],
@@ -193,16 +186,20 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
         "requests must fit into a tunnel",
         [TcpSyn, IsReply, ClampMaxSegmentSize { fields: ORIGINAL, map: Element::MAX_SEGMENT_SIZES }],
     )];
-    rules.extend(encapsulations(policy).map(|tunnelled| Rule::new(SENT, [tunnelled, elsewhere(), Counter])));
+    rules.extend(
+        encapsulations(policy)
+            .map(|tunnelled| Rule::new("to another node by a tunnel", [tunnelled, elsewhere(), Counter])),
+    );
     rules
 }
 
-/// A host whose firewall drops unknown traffic is to accept what comes to the end of the tunnel, and out of it.
-/// In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy accepts.
+/// A host whose firewall drops unknown traffic is to accept what comes to the end of the tunnel, and out of
+/// it. In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy
+/// accepts.
 fn accepted(policy: &Policy, family: Family) -> Vec<Chain> {
     let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family))]);
     let to_service = ("to an address with direct return", vec![to(Element::DIRECT_RETURN)]);
-    // conntrack sees one direction only where clients come in, and does not make sense of it.
+    // Where clients come in conntrack sees one direction only, and calls it invalid.
     let half_seen = vec![Connection(CtState::InvalidOrUntracked), to(Element::DIRECT_RETURN)];
     let half_seen = ("of a connection that another node answers", half_seen);
     let from_tunnel = [("out of the tunnel", vec![from_tunnel(family)])];
@@ -233,7 +230,7 @@ fn to_cluster_ip() -> Statement {
     DnatTo { fields, map: Element::CLUSTER_IP_FOR }
 }
 
-/// What a client asked first, whatever became of that.
+/// The destination of a connection's first packet, before any NAT.
 const ORIGINAL: &[Field] = &[Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport];
 
 fn was_to_direct_return() -> Statement {

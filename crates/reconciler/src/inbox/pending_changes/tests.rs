@@ -3,8 +3,8 @@ use std::time::{Duration, SystemTime};
 use ipvs::{Family, Protocol, Scheduler};
 use proptest::{collection::vec, prelude::*, sample::select};
 use service::{
-    Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, Node, Options, Peer, Service, ServicePort,
-    State, Unpacking,
+    Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, Node, Options, Service, ServicePort, State,
+    Unpacking,
 };
 
 use super::*;
@@ -26,13 +26,14 @@ fn slice(name: &str, of: &str, endpoints: &[&str]) -> EndpointSlice {
     }
 }
 
-fn peer(name: &str, ip: &str) -> Peer {
-    Peer {
+fn peer(name: &str, ip: &str) -> Node {
+    Node {
         name: name.into(),
         ips: vec![ip.parse().unwrap()],
         overlay_ips: Vec::new(),
         pod_cidrs: Vec::new(),
         problems: Vec::new(),
+        ..Node::default()
     }
 }
 
@@ -68,28 +69,28 @@ fn any_node() -> impl Strategy<Value = Node> {
     ips.prop_map(|ips| Node { ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Node::default() })
 }
 
-fn any_peer() -> impl Strategy<Value = Peer> {
+fn any_peer() -> impl Strategy<Value = Node> {
     (select(NAMES), select(&["192.0.2.7", "192.0.2.8"][..])).prop_map(|(name, ip)| peer(name, ip))
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        4 => any_service().prop_map(Change::ApplyService),
-        2 => any_name().prop_map(Change::DeleteService),
-        4 => any_slice().prop_map(Change::ApplySlice),
-        2 => any_name().prop_map(Change::DeleteSlice),
-        1 => vec(any_service(), 0..3).prop_map(Change::ReplaceServices),
-        1 => vec(any_service(), 0..3).prop_map(Change::InitApplyServices),
-        1 => vec(any_name(), 0..3).prop_map(|names| Change::InitDoneServices(names.into_iter().collect())),
-        1 => vec(any_slice(), 0..3).prop_map(Change::ReplaceSlices),
-        1 => vec(any_slice(), 0..3).prop_map(Change::InitApplySlices),
-        1 => vec(any_name(), 0..3).prop_map(|names| Change::InitDoneSlices(names.into_iter().collect())),
-        1 => any_node().prop_map(Change::ApplyNode),
-        1 => Just(Change::DeleteNode),
-        1 => any_peer().prop_map(Change::ApplyPeer),
-        1 => vec(any_peer(), 0..3).prop_map(Change::InitApplyPeers),
-        1 => any_name().prop_map(|name| Change::InitDonePeers([ObjectName::new("", name.name())].into_iter().collect())),
-        1 => vec(any_peer(), 0..3).prop_map(Change::ReplacePeers),
+        4 => any_service().prop_map(|service| Change::Services(Event::Apply(service))),
+        2 => any_name().prop_map(|name| Change::Services(Event::Delete(name))),
+        4 => any_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
+        2 => any_name().prop_map(|name| Change::Slices(Event::Delete(name))),
+        1 => vec(any_service(), 0..3).prop_map(|services| Change::Services(Event::Replace(services))),
+        1 => vec(any_service(), 0..3).prop_map(|services| Change::Services(Event::InitApply(services))),
+        1 => vec(any_name(), 0..3).prop_map(|names| Change::Services(Event::InitDone(names.into_iter().collect()))),
+        1 => vec(any_slice(), 0..3).prop_map(|slices| Change::Slices(Event::Replace(slices))),
+        1 => vec(any_slice(), 0..3).prop_map(|slices| Change::Slices(Event::InitApply(slices))),
+        1 => vec(any_name(), 0..3).prop_map(|names| Change::Slices(Event::InitDone(names.into_iter().collect()))),
+        1 => any_node().prop_map(|node| Change::Node(Some(node))),
+        1 => Just(Change::Node(None)),
+        1 => any_peer().prop_map(|node| Change::Peers(Event::Apply(node))),
+        1 => vec(any_peer(), 0..3).prop_map(|nodes| Change::Peers(Event::InitApply(nodes))),
+        1 => any_name().prop_map(|name| Change::Peers(Event::InitDone([ObjectName::new("", name.name())].into_iter().collect()))),
+        1 => vec(any_peer(), 0..3).prop_map(|nodes| Change::Peers(Event::Replace(nodes))),
         1 => Just(Change::ForgetPeers),
         1 => select(NAMES).prop_map(|name| Change::UnpackingPeers([(name.into(), unpacking())].into())),
     ]
@@ -146,17 +147,17 @@ fn ten_thousand_services_that_change_for_five_minutes_wait_once_each() {
     for second in 0..300 {
         for number in 0..10_000 {
             let name = format!("web-{number}");
-            pending.push(Change::ApplySlice(slice(
+            pending.push(Change::Slices(Event::Apply(slice(
                 &name,
                 &name,
                 &[["10.244.0.1", "10.244.0.2"][second % 2]],
-            )));
+            ))));
         }
     }
     let taken = pending.take();
     assert_eq!(taken.len(), 10_000);
     let last = |pending: &PendingChange| {
-        let Change::ApplySlice(slice) = &pending.change else { return false };
+        let Change::Slices(Event::Apply(slice)) = &pending.change else { return false };
         slice.endpoints[0].address == std::net::IpAddr::from([10, 244, 0, 2]) && pending.objects == 300
     };
     assert!(taken.iter().all(last), "of each the last");
@@ -170,18 +171,20 @@ fn a_first_list_that_breaks_off_for_hours_waits_once() {
         for part in 0..10 {
             let ip = ["10.96.0.1", "10.96.0.2"][attempt % 2];
             let services = (0..100).map(|number| service(&format!("web-{part}-{number}"), ip));
-            pending.push(Change::InitApplyServices(services.collect()));
+            pending.push(Change::Services(Event::InitApply(services.collect())));
             let slices = (0..100).map(|number| slice(&format!("web-{part}-{number}"), "web", &[]));
-            pending.push(Change::InitApplySlices(slices.collect()));
+            pending.push(Change::Slices(Event::InitApply(slices.collect())));
         }
     }
     let last: Vec<_> = (0..1_000)
         .map(|number| service(&format!("web-{}-{}", number / 100, number % 100), "10.96.0.9"))
         .collect();
-    pending.push(Change::InitApplyServices(last.clone()));
+    pending.push(Change::Services(Event::InitApply(last.clone())));
     let taken = pending.take();
     assert_eq!(taken.len(), 2);
-    let Change::InitApplyServices(services) = &taken[0].change else { panic!("{:?}", taken[0].kind) };
+    let Change::Services(Event::InitApply(services)) = &taken[0].change else {
+        panic!("{:?}", taken[0].kind)
+    };
     assert!(services.len() <= 3_000, "{}", services.len());
     assert_eq!(services[services.len() - 1_000..], last);
     assert_eq!((taken[0].objects, taken[0].changes), (101_000, 1_001));
@@ -192,17 +195,17 @@ fn what_changes_about_this_node_and_others_waits_once() {
     let mut pending = PendingChanges::default();
     for number in 0..10_000_u32 {
         let ips = if number == 9_999 { Vec::new() } else { vec![std::net::Ipv4Addr::from(number).into()] };
-        pending.push(Change::ApplyNode(Node {
+        pending.push(Change::Node(Some(Node {
             ips,
             zone: Some(format!("{number}").into()),
             ..Node::default()
-        }));
-        pending.push(Change::DeleteNode);
-        pending.push(Change::ApplySlice(slice("web", "web", &[])));
-        pending.push(Change::ReplaceServices(Vec::new()));
+        })));
+        pending.push(Change::Node(None));
+        pending.push(Change::Slices(Event::Apply(slice("web", "web", &[]))));
+        pending.push(Change::Services(Event::Replace(Vec::new())));
         pending.push(Change::UnpackingPeers([("a".into(), unpacking())].into()));
-        pending.push(Change::InitApplyPeers(vec![peer("a", "192.0.2.7")]));
-        pending.push(Change::InitDonePeers([ObjectName::new("", "a")].into_iter().collect()));
+        pending.push(Change::Peers(Event::InitApply(vec![peer("a", "192.0.2.7")])));
+        pending.push(Change::Peers(Event::InitDone([ObjectName::new("", "a")].into_iter().collect())));
         pending.push(Change::ForgetPeers);
     }
     let taken = pending.take();
@@ -216,9 +219,9 @@ fn what_changes_about_this_node_and_others_waits_once() {
     assert_eq!(
         changes,
         [
-            Change::ApplyNode(node),
-            Change::ApplySlice(slice("web", "web", &[])),
-            Change::ReplaceServices(Vec::new()),
+            Change::Node(Some(node)),
+            Change::Slices(Event::Apply(slice("web", "web", &[]))),
+            Change::Services(Event::Replace(Vec::new())),
             Change::ForgetPeers
         ]
     );
@@ -227,7 +230,8 @@ fn what_changes_about_this_node_and_others_waits_once() {
 #[test]
 fn a_change_is_as_late_as_the_first_one_that_it_replaced() {
     let at = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-    let triggered = |at| Change::ApplySlice(EndpointSlice { triggered_at: at, ..slice("a", "a", &[]) });
+    let triggered =
+        |at| Change::Slices(Event::Apply(EndpointSlice { triggered_at: at, ..slice("a", "a", &[]) }));
     for (received, kept) in [([at(2), at(5)], at(2)), ([None, at(5)], at(5)), ([at(2), None], at(2))] {
         let taken = pending(received.map(triggered)).take();
         assert_eq!(taken.into_iter().map(|pending| pending.change).collect::<Vec<_>>(), [triggered(kept)]);

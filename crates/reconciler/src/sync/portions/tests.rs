@@ -1,5 +1,7 @@
 use ipvs::Protocol::Tcp;
-use service::{Change, Endpoint, EndpointPort, EndpointSlice, ObjectName, Options, Service, ServicePort};
+use service::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort,
+};
 
 use super::*;
 
@@ -29,8 +31,8 @@ fn state(services: &[(&str, [u8; 4], u16, u16)]) -> State {
             ..EndpointSlice::new(ObjectName::new(namespace, service), name, ipvs::Family::V4)
         });
     }
-    state.apply(Change::ReplaceServices(all));
-    state.apply(Change::ReplaceSlices(slices));
+    state.apply(Change::Services(Event::Replace(all)));
+    state.apply(Change::Slices(Event::Replace(slices)));
     state
 }
 
@@ -54,8 +56,8 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     let portions = portions(&all, state, &nothing, waiting, most);
     let mut together = Dirty::default();
     for portion in &portions {
-        assert!(portion.keys.iter().all(|key| !together.contains(key)), "{portions:#?}");
-        together.extend(portion.keys.iter().copied());
+        assert!(portion.keys().all(|key| !together.contains(&key)), "{portions:#?}");
+        together.extend(portion.keys());
     }
     assert_eq!(together, all, "each key is in one portion");
     portions
@@ -64,6 +66,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
 /// The groups in their turn, each once.
 fn turns(portions: &[Portion]) -> Vec<Group> {
     let mut groups: Vec<_> = portions.iter().flat_map(|portion| portion.groups.iter().copied()).collect();
+    groups.retain(|group| *group != Group::Others);
     groups.dedup();
     groups
 }
@@ -72,7 +75,7 @@ fn turns(portions: &[Portion]) -> Vec<Group> {
 fn urgent_services_come_first_and_costly_ones_last() {
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     assert_eq!(turns(&portions), [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into())));
-    let keys = |portion: Option<&Portion>| portion.unwrap().keys.iter().copied().collect::<Dirty>();
+    let keys = |portion: Option<&Portion>| portion.unwrap().keys().collect::<Dirty>();
     let (first, last) = (keys(portions.first()), keys(portions.last()));
     assert!(first.device && first.tables.len() == 1 && first.virtual_servers.is_empty(), "{first:?}");
     assert!(last.rules.len() == 1 && last.len() == 1, "{last:?}");
@@ -88,7 +91,7 @@ fn a_service_counts_with_all_its_addresses_and_its_cluster_ip_comes_first() {
         ports: vec![ServicePort { name: "53".into(), protocol: Tcp, port: 53, node_port: None }],
         ..Service::new(ObjectName::new("a", "spread"))
     };
-    state.apply(Change::ApplyService(spread));
+    state.apply(Change::Services(Event::Apply(spread)));
     let ips = [LARGE, [203, 0, 113, 1], [192, 0, 2, 1], [192, 0, 2, 2]];
     assert_eq!(turns(&divided(&state, &Waiting::default(), 90)), ips.map(|ip| Group::Vip(ip.into())));
 }
@@ -98,16 +101,20 @@ fn few_operations_are_one_portion() {
     assert_eq!(divided(&large_small_and_dns(), &Waiting::default(), PORTION).len(), 1);
 }
 
+fn has(portion: &Portion, key: Key) -> bool {
+    portion.keys().any(|it| it == key)
+}
+
 #[test]
 fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first() {
-    let has_vip = |portion: &&Portion| portion.keys.contains(&Key::Vip(LARGE.into()));
+    let has_vip = |portion: &&Portion| has(portion, Key::Vip(LARGE.into()));
     let portions = divided(&large_small_and_dns(), &Waiting::default(), 150);
     let of_large: Vec<_> =
         portions.iter().filter(|portion| portion.groups.contains(&Group::Vip(LARGE.into()))).collect();
     assert!(of_large.len() >= 10, "{of_large:#?}");
     let [before @ .., last] = of_large.as_slice() else { panic!("none") };
     assert!(has_vip(last) && !before.iter().any(has_vip));
-    assert!(before.first().unwrap().keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
+    assert!(has(before.first().unwrap(), Key::Element(Element::Vip(LARGE.into()))));
 
     // Now it is there, and is not wanted any more.
     let (before, nothing) = (large_small_and_dns(), state(&[]));
@@ -124,7 +131,7 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
     let portions = portions_of_large(&all, &nothing, &observed);
     let [first, rest @ .., last] = portions.as_slice() else { panic!("{portions:#?}") };
     assert!(has_vip(&first) && !rest.iter().any(|portion| has_vip(&portion)));
-    assert!(last.keys.contains(&Key::Element(Element::Vip(LARGE.into()))));
+    assert!(has(last, Key::Element(Element::Vip(LARGE.into()))));
 }
 
 fn portions_of_large(all: &Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
@@ -147,4 +154,21 @@ fn one_that_waits_long_enough_comes_before_the_others() {
         Some(&large),
         "it had its turn, if only in part"
     );
+}
+
+#[test]
+fn rules_that_wait_long_come_before_the_services_that_take_more_than_a_portion() {
+    let (state, mut waiting) = (large_small_and_dns(), Waiting::default());
+    let place = |waiting: &Waiting| {
+        let portions = divided(&state, waiting, 150);
+        let rules = portions.iter().position(|it| has(it, Key::Rules(ipvs::Family::V4))).unwrap();
+        let before: Vec<_> = turns(&portions[..rules]);
+        before
+    };
+    let [dns, small, large] = [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into()));
+    assert_eq!(place(&waiting), [dns, small, large]);
+    for _ in 0..MOST_TURNS_OF_OTHERS {
+        waiting.update(&[Group::Others], &[]);
+    }
+    assert_eq!(place(&waiting), [dns, small]);
 }

@@ -11,7 +11,7 @@ use std::{
 use ipvs::{Family, Protocol};
 use netfilter::conntrack::StaleFlows;
 use reconciler::{Callbacks, Handle, Notice, Observer, SyncStatus, Timing, start};
-use service::{Change, EndpointSlice, Options, Service, State};
+use service::{Change, EndpointSlice, Event, Options, Service, State};
 use testkit::{FakeKernel, fake_kernel::State as KernelState};
 use watcher::{Foreign, Kernel, Ownership};
 
@@ -120,8 +120,8 @@ impl Running {
 
     /// Tells both lists, and waits for the first sync.
     pub(crate) fn lists(&self, services: Vec<Service>, slices: Vec<EndpointSlice>) {
-        self.tell(Change::ReplaceServices(services));
-        self.tell(Change::ReplaceSlices(slices));
+        self.tell(Change::Services(Event::Replace(services)));
+        self.tell(Change::Slices(Event::Replace(slices)));
         self.settled();
     }
 

@@ -10,8 +10,9 @@ use std::{
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Change, Dirty, Endpoint, EndpointPort, EndpointSlice, ExternalIps, HealthCheck, Node, NodePortAddresses,
-    ObjectName, Options, RefusedAddress, Service, ServicePort, State, Traffic, WithoutLocalEndpoint,
+    Change, Dirty, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, HealthCheck, Node,
+    NodePortAddresses, ObjectName, Options, RefusedAddress, Service, ServicePort, State, Traffic,
+    WithoutLocalEndpoint,
 };
 
 /// The node of every test.
@@ -44,8 +45,8 @@ pub(crate) fn state_of(services: &[Service], slices: &[EndpointSlice]) -> State 
 /// The same with other options.
 pub(crate) fn state_with(options: Options, services: &[Service], slices: &[EndpointSlice]) -> State {
     let mut state = State::new(options);
-    state.apply(Change::ReplaceServices(services.to_vec()));
-    state.apply(Change::ReplaceSlices(slices.to_vec()));
+    state.apply(Change::Services(Event::Replace(services.to_vec())));
+    state.apply(Change::Slices(Event::Replace(slices.to_vec())));
     state
 }
 
@@ -135,7 +136,7 @@ impl Located for Endpoint {
 }
 
 pub(crate) fn in_zone(zone: &str) -> Change {
-    Change::ApplyNode(Node { zone: Some(zone.into()), ..Node::default() })
+    Change::Node(Some(Node { zone: Some(zone.into()), ..Node::default() }))
 }
 
 /// The interfaces of the node have these addresses.

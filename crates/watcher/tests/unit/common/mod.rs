@@ -3,6 +3,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
     num::NonZero,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -15,12 +16,14 @@ use netfilter::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, ExternalForwarding, ForwardingMethod,
-    Node, ObjectName, Options, Peer, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking,
-    Weight,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalForwarding,
+    ForwardingMethod, Node, ObjectName, Options, Service, ServiceKind, ServicePort, State, TrafficPolicy,
+    Unpacking, Weight,
 };
 use testkit::{FakeKernel, fake_kernel};
-use watcher::{Foreign, Kernel, Observed, Operation, Ownership, Plan, VirtualServerImage, diff_everything};
+use watcher::{
+    Draining, Foreign, Kernel, Observed, Operation, Ownership, Plan, diff, diff_everything, differing,
+};
 
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.10", "192.0.2.7", "fd00:96::1", "fd00:96::10"];
 /// External and load-balancer addresses; one is a ClusterIP as well, and others may be the node's own.
@@ -83,7 +86,7 @@ pub(crate) fn state(changes: &[Change]) -> State {
         knows_pods,
         ..Options::new(NODE)
     });
-    let lists = [Change::ReplaceServices(Vec::new()), Change::ReplaceSlices(Vec::new())];
+    let lists = [Change::Services(Event::Replace(Vec::new())), Change::Slices(Event::Replace(Vec::new()))];
     for change in lists.iter().chain(changes) {
         state.apply(change.clone());
     }
@@ -92,6 +95,11 @@ pub(crate) fn state(changes: &[Change]) -> State {
 
 pub(crate) fn full(state: &State, observed: &Observed, ours: &Ownership) -> Plan {
     diff_everything(state, observed, ours)
+}
+
+/// The same while real servers drain.
+pub(crate) fn full_while(state: &State, observed: &Observed, ours: &Ownership, draining: &Draining) -> Plan {
+    diff(state, observed, &differing(state, observed, ours), ours, draining)
 }
 
 pub(crate) fn read(fake: &FakeKernel) -> Observed {
@@ -260,8 +268,9 @@ fn any_change_of_node_addresses() -> impl Strategy<Value = Change> {
 
 /// The Node, whose IPs need not be on its interfaces.
 fn any_node() -> impl Strategy<Value = Change> {
-    subsequence(&NODE_IPS[..], 0..=2)
-        .prop_map(|ips| Change::ApplyNode(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
+    subsequence(&NODE_IPS[..], 0..=2).prop_map(|ips| {
+        Change::Node(Some(Node { ips: ips.into_iter().map(ip).collect(), ..Node::default() }))
+    })
 }
 
 fn any_endpoint(family: Family) -> impl Strategy<Value = Endpoint> {
@@ -297,12 +306,12 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
 /// One change.
 pub(crate) fn any_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        1 => vec(any_service(), 0..7).prop_map(Change::ReplaceServices),
-        4 => any_service().prop_map(Change::ApplyService),
-        2 => any_service_name().prop_map(Change::DeleteService),
-        1 => vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices),
-        4 => any_slice().prop_map(Change::ApplySlice),
-        1 => any_slice().prop_map(|slice| Change::DeleteSlice(slice.name)),
+        1 => vec(any_service(), 0..7).prop_map(|services| Change::Services(Event::Replace(services))),
+        4 => any_service().prop_map(|service| Change::Services(Event::Apply(service))),
+        2 => any_service_name().prop_map(|name| Change::Services(Event::Delete(name))),
+        1 => vec(any_slice(), 0..9).prop_map(|slices| Change::Slices(Event::Replace(slices))),
+        4 => any_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
+        1 => any_slice().prop_map(|slice| Change::Slices(Event::Delete(slice.name))),
         2 => any_change_of_node_addresses(),
         1 => any::<bool>().prop_map(|mh| Change::MissingSchedulers(mh.then_some((Scheduler::MH, Absence::Lacking)).into_iter().collect())),
         1 => any_node(),
@@ -325,20 +334,21 @@ fn unpacking(families: BTreeSet<Family>) -> Change {
 fn any_peer() -> impl Strategy<Value = Change> {
     let ips = subsequence(&PEER_IPS[..], 0..=2).prop_map(|ips| ips.into_iter().map(ip).collect());
     ips.prop_map(|ips| {
-        Change::ApplyPeer(Peer {
+        Change::Peers(Event::Apply(Node {
             name: PEER.into(),
             ips,
             overlay_ips: Vec::new(),
             pod_cidrs: Vec::new(),
             problems: Vec::new(),
-        })
+            ..Node::default()
+        }))
     })
 }
 
 /// A desired state, as the changes that lead to it.
 pub(crate) fn any_inputs() -> impl Strategy<Value = Vec<Change>> {
-    let services = vec(any_service(), 0..7).prop_map(Change::ReplaceServices);
-    let slices = vec(any_slice(), 0..9).prop_map(Change::ReplaceSlices);
+    let services = vec(any_service(), 0..7).prop_map(|services| Change::Services(Event::Replace(services)));
+    let slices = vec(any_slice(), 0..9).prop_map(|slices| Change::Slices(Event::Replace(slices)));
     let addresses = any_change_of_node_addresses();
     let unpacking = any_families().prop_map(unpacking);
     (services, slices, any_node(), addresses, any_peer(), unpacking, any::<bool>()).prop_map(
@@ -565,16 +575,19 @@ pub(crate) fn any_ownership() -> impl Strategy<Value = Ownership> {
     })
 }
 
-/// Marks the real servers that the bits choose as draining for as long as they may.
-pub(crate) fn expire(observed: &mut Observed, bits: u64) {
-    let each = |(of, image): (&ServiceAddress, &VirtualServerImage)| {
-        image.real_servers().map(|server| (*of, server.config.address)).collect::<Vec<_>>()
-    };
-    let mut all: Vec<_> = observed.virtual_servers.iter().flat_map(each).collect();
-    all.sort_unstable();
-    for (number, (of, server)) in all.iter().enumerate() {
-        if bits >> (number % 64) & 1 == 1 {
-            observed.expire(of, server);
-        }
+/// The real servers that the bits choose, as draining for as long as they may.
+pub(crate) fn expired(observed: &Observed, bits: u64) -> Draining {
+    let mut draining = Draining::new(Some(Duration::ZERO));
+    let mut all: Vec<_> = observed.virtual_servers.iter().collect();
+    all.sort_unstable_by_key(|(of, _)| **of);
+    let (now, mut number) = (Instant::now(), 0);
+    for (of, image) in all {
+        let chosen = image.real_servers().filter(|_| {
+            number += 1;
+            bits >> (number % 64) & 1 == 1
+        });
+        draining.update(*of, chosen, now);
     }
+    draining.expire(now);
+    draining
 }

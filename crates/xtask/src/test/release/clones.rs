@@ -1,12 +1,18 @@
-//! Clones of this commit, in which there is a release.
+//! Clones of this commit, in which a release is made, tried as a source of crates, and made again.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::run;
-use guest::workspace;
+use guest::{
+    programs::run,
+    source,
+    workspace::{self, CargoTool},
+};
 
 use super::VERSION;
 
@@ -49,4 +55,65 @@ pub(super) fn note_gate(clone: &Path, commit: &str) -> Result<()> {
     let notes = clone.join("target/gate");
     fs::create_dir_all(&notes).context("making a directory for the note")?;
     fs::write(notes.join(commit), "").context("noting that the gate has passed")
+}
+
+const PACKAGES: [&str; 4] = ["--package", "kube-ipvs-netlink", "--package", "linux-ipvs"];
+
+/// What says whether a change breaks those who use a crate.
+const SEMVER_CHECKS: CargoTool = CargoTool { name: "cargo-semver-checks", version: "0.51.0", arguments: &[] };
+
+/// The crates that are for others.
+pub(super) fn can_be_published(clone: &Path) -> Result<()> {
+    let mut publish = workspace::cargo();
+    run(publish.current_dir(clone).args(["publish", "--dry-run", "--quiet"]).args(PACKAGES))
+}
+
+/// Fails if they changed more since the version before than their own versions say.
+pub(super) fn keep_what_they_promise(clone: &Path) -> Result<()> {
+    let mut check = Command::new(SEMVER_CHECKS.installed()?);
+    check
+        .current_dir(clone)
+        .args(["semver-checks", "--baseline-rev", &source::earlier_version()?])
+        .args(PACKAGES);
+    run(&mut check)
+}
+
+/// With another umask, and another name of the machine.
+const ELSEWHERE: &str = r#"umask 0077; hostname elsewhere; exec "$@""#;
+
+/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at another
+/// place. Fails unless every file has the same checksum.
+pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
+    let other = place.join("somewhere/else");
+    make(clone, &other)?;
+    note_gate(&other, commit)?;
+    let release = xtask(&other);
+    let mut again = Command::new("unshare");
+    again.args(["--uts", "sh", "-c", ELSEWHERE, "sh"]).arg(release.get_program()).args(release.get_args());
+    again.args(["release", VERSION]).current_dir(&other);
+    again.env("CARGO_BUILD_JOBS", "1").env("CARGO_HOME", linked_cargo_home(place)?);
+    run(&mut again)?;
+
+    let checksums = |root: &Path| {
+        let file = root.join(format!("target/release-{VERSION}/SHA256SUMS"));
+        fs::read_to_string(&file).with_context(|| file.display().to_string())
+    };
+    let (one, another) = (checksums(clone)?, checksums(&other)?);
+    let different: Vec<&str> =
+        one.lines().filter(|line| !another.lines().any(|other| other == *line)).collect();
+    ensure!(!one.is_empty() && one == another, "not the same in both: {different:#?}");
+    Ok(())
+}
+
+/// Cargo's home, at another place.
+fn linked_cargo_home(place: &Path) -> Result<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("cargo has no home")?;
+    let other = place.join("cargo-home");
+    fs::create_dir_all(&other).context("making another home for cargo")?;
+    for entry in fs::read_dir(&home).with_context(|| home.display().to_string())? {
+        let entry = entry?;
+        symlink(entry.path(), other.join(entry.file_name())).context("linking cargo's home")?;
+    }
+    Ok(other)
 }

@@ -1,13 +1,9 @@
 //! What is in the files that an operator downloads.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::clients;
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{go::CLIENTS, platform::Platform, programs::run};
 
 use super::{VERSION, printed};
 
@@ -92,7 +88,7 @@ pub(super) fn unit_is_hardened(release: &Path, place: &Path) -> Result<()> {
 }
 
 pub(super) fn helm_renders(release: &Path) -> Result<()> {
-    let mut helm = Command::new(clients::MODULE.built()?.join("helm"));
+    let mut helm = Command::new(CLIENTS.program("helm")?);
     helm.args(["template", "kube-ipvs"]).arg(release.join(format!("kube-ipvs-{VERSION}.tgz")));
     helm.args(["--set=image.repository=registry.example/kube-ipvs", "--set=server=https://10.0.0.1:6443"]);
     let rendered = printed(&mut helm)?;

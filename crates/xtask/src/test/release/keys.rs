@@ -1,13 +1,13 @@
 //! Keys to throw away, and what they have signed.
 
-use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go;
-use guest::programs::run;
+use guest::{go::COSIGN, programs::run};
 
 /// A pair for each program, without passwords.
 pub(super) struct Keys {
@@ -82,7 +82,7 @@ fn cosign() -> Result<Command> {
 /// Lets a command find cosign, which asks for no password then.
 fn set_up_for_cosign(command: &mut Command) -> Result<()> {
     let others = env::var_os("PATH").unwrap_or_default();
-    let path = [go::cosign::directory()?].into_iter().chain(env::split_paths(&others));
+    let path = [COSIGN.built()?].into_iter().chain(env::split_paths(&others));
     command.env("PATH", env::join_paths(path)?).env("COSIGN_PASSWORD", "");
     Ok(())
 }

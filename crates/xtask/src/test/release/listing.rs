@@ -1,13 +1,9 @@
 //! Which files a release has, and that they are about each other.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{platform::Platform, programs::run};
 use serde_json::Value;
 
 use super::{VERSION, bytes};

@@ -1,16 +1,15 @@
 //! The image in a registry, pushed as an operator does.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::archive::sha256;
-use guest::go::crane;
-use guest::platform::Platform;
-use guest::programs::run;
+use guest::{archive::sha256, go::CRANE, platform::Platform, programs::run};
 use serde_json::Value;
 
 use super::{VERSION, printed};
@@ -32,7 +31,7 @@ const REGISTRY: &str = "127.0.0.1:5913";
 ///
 /// Of these a registry makes its list of referrers; this one has no such list.
 pub(super) fn has_what_is_said_of_images(release: &Path) -> Result<()> {
-    let mut serve = Command::new(crane::program()?);
+    let mut serve = Command::new(CRANE.program("crane")?);
     serve.args(["registry", "serve", "--address", REGISTRY]).stdout(Stdio::null()).stderr(Stdio::null());
     let _registry = Registry(serve.spawn().context("starting a registry")?);
     let mut attempts = 0;

@@ -10,7 +10,7 @@ use ipvs::{Protocol, RealServer, ServiceAddress};
 
 use super::{
     super::{
-        super::made_up::{frame, server, traffic, vip},
+        super::tests::made_up::{frame, server, traffic, vip},
         view::Next,
     },
     *,

@@ -1,0 +1,71 @@
+//! The kernel's own texts about IPVS in `/proc/net`.
+//!
+//! - [`for_each_virtual_server`] reads `/proc/net/ip_vs`: the table, much cheaper than over netlink.
+//! - [`for_each_connection`] reads `/proc/net/ip_vs_conn`: all connections. They print as `ipvsadm -Lnc`
+//!   prints them.
+
+mod connections;
+mod summary;
+
+use std::{
+    io::{self, BufRead, Read},
+    str,
+};
+
+pub use connections::{CONNECTIONS_HEAD, Connection, for_each_connection};
+pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, for_each_virtual_server};
+
+/// The longest line that is looked at. The kernel's have little more than a hundred bytes.
+const LONGEST_LINE: u64 = 1024;
+
+/// The lines of a text, one at a time.
+struct Lines<T> {
+    text: T,
+    line: Vec<u8>,
+}
+
+impl<T: BufRead> Lines<T> {
+    fn new(text: T) -> Self {
+        Self { text, line: Vec::new() }
+    }
+
+    /// The next line without its end. An error if it has none.
+    fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        self.line.clear();
+        self.text.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        self.line.strip_suffix(b"\n").map(Some).ok_or_else(invalid)
+    }
+}
+
+/// The error for a text that is not understood.
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// The first word, and what follows it; `None` if there are only blanks.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
+    text.split_at_checked(end).filter(|(word, _)| !word.is_empty())
+}
+
+/// A number as it is usually written.
+fn decimal<T: str::FromStr>(word: &[u8]) -> Option<T> {
+    str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Up to eight digits.
+fn hexadecimal(digits: &[u8]) -> Option<u32> {
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    };
+    if digits.len() > 8 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, byte| Some(number << 4 | u32::from(digit(*byte)?)))
+}

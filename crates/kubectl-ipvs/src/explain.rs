@@ -1,0 +1,159 @@
+//! `kubectl ipvs explain`: the answer that most nodes give, and where the others differ.
+//!
+//! Two answers are the same if their texts are, apart from what each node has of its own: its addresses, the endpoints
+//! that its health check port counts, real servers that drain, and the connections, which are added up.
+
+use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
+
+use ipvs::ObservedRealServer;
+use operator::explain::{Answer, VirtualServer};
+use service::{AddressKind, ExplainedPart};
+
+use super::{
+    fleet::Answered,
+    node_table::{Finding, counted, first_lines, name, named, table},
+};
+
+/// How many lines of a difference are shown.
+const MOST_LINES: usize = 20;
+
+/// The nodes that give one answer, and that answer.
+struct Group<'a> {
+    nodes: Vec<&'a str>,
+    answer: Answer,
+}
+
+/// The answer of most nodes, the difference of each other one to it, and the nodes without an answer.
+pub(super) fn text(answers: &[Answered<Answer>]) -> String {
+    let mut groups: BTreeMap<String, Group<'_>> = BTreeMap::new();
+    for answered in answers {
+        let Ok(answer) = &answered.answer else { continue };
+        let answer = without_node(answer.read.clone());
+        match groups.get_mut(&key(&answer)) {
+            Some(group) => {
+                group.nodes.push(name(answered));
+                add_connections(&mut group.answer, answer);
+            }
+            None => {
+                let nodes = vec![name(answered)];
+                groups.insert(key(&answer), Group { nodes, answer });
+            }
+        }
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_key(|group| usize::MAX - group.nodes.len());
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if let Some((most, others)) = groups.split_first() {
+        _ = writeln!(text, "{}:\n{}", counted(most.nodes.len()), most.answer);
+        for other in others {
+            _ = writeln!(text, "{}:\n{}", named(&other.nodes), difference(most, other));
+        }
+    }
+    if answers.iter().any(|answered| answered.answer.is_err()) {
+        text.push_str(&table("ANSWER", answers, |answered| match &answered.answer {
+            Err(why) => Finding::no_answer(why),
+            Ok(_) => Finding { in_order: true, summary: "above".to_owned(), details: Vec::new() },
+        }));
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+/// What the other lacks of the lines of most nodes, and what it has instead.
+fn difference(most: &Group<'_>, other: &Group<'_>) -> String {
+    let [these, those] = [most, other].map(|group| group.answer.to_string());
+    let [these_keys, those_keys] = [most, other].map(|group| words(&group.answer));
+    let lacking = these.lines().zip(&these_keys).filter(|(_, key)| !those_keys.contains(key));
+    let own = those.lines().zip(&those_keys).filter(|(_, key)| !these_keys.contains(key));
+    let lacking = lacking.map(|(line, _)| format!("- {}\n", line.trim()));
+    let own = own.map(|(line, _)| format!("+ {}\n", line.trim()));
+    first_lines(lacking.chain(own), MOST_LINES).concat()
+}
+
+/// What two answers must share to be the same.
+fn key(answer: &Answer) -> String {
+    words(answer).join("\n")
+}
+
+/// The lines, without connections, and without the spaces that make columns of them.
+fn words(answer: &Answer) -> Vec<String> {
+    let mut answer = answer.clone();
+    for real_server in answer.kernel.iter_mut().flatten().flat_map(real_servers) {
+        *real_server = ObservedRealServer::new(real_server.config);
+    }
+    let text = answer.to_string();
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Removes what each node has of its own.
+fn without_node(mut answer: Answer) -> Answer {
+    answer.explanation.health_check = None;
+    // The owner of an address depends on the node.
+    let addresses = answer.explanation.parts.iter_mut().flat_map(|part| &mut part.addresses);
+    addresses.for_each(|at| at.owner = None);
+    let node_ports: Vec<_> = answer.explanation.parts.iter_mut().flat_map(node_ports_anywhere).collect();
+    let mut kernel: Vec<VirtualServer> = Vec::new();
+    for mut server in answer.kernel.iter_mut().flat_map(std::mem::take) {
+        if node_ports.contains(&server.address) {
+            server.address.ip = unspecified(server.address.ip);
+        }
+        if let Some(real_servers) = &mut server.real_servers {
+            real_servers.retain(|real_server| real_server.config.weight > 0);
+        }
+        add(&mut kernel, server);
+    }
+    answer.kernel = answer.kernel.map(|_| kernel);
+    answer
+}
+
+/// Has the NodePorts of a part at the unspecified address, once for all addresses of the node. Returns where they were.
+fn node_ports_anywhere(part: &mut ExplainedPart) -> Vec<ipvs::ServiceAddress> {
+    let at_node_port = part.addresses.iter_mut().filter(|at| at.kind == AddressKind::NodePort);
+    let before = at_node_port.map(|at| {
+        let before = at.address;
+        at.address.ip = unspecified(at.address.ip);
+        before
+    });
+    let before = before.collect();
+    part.addresses.dedup();
+    before
+}
+
+fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    }
+}
+
+/// Adds the connections of the same answer of another node.
+fn add_connections(sum: &mut Answer, other: Answer) {
+    if let Some(sum) = &mut sum.kernel {
+        other.kernel.into_iter().flatten().for_each(|server| add(sum, server));
+    }
+}
+
+/// Adds a virtual server to others: its connections to those of the same address. Where one is missing all are.
+fn add(servers: &mut Vec<VirtualServer>, server: VirtualServer) {
+    let Some(sum) = servers.iter_mut().find(|sum| sum.address == server.address) else {
+        return servers.push(server);
+    };
+    let Some(others) = server.real_servers else {
+        (sum.scheduler, sum.real_servers) = (None, None);
+        return;
+    };
+    for other in others {
+        if let Some(sum) = real_servers(sum).find(|sum| sum.config.address == other.config.address) {
+            sum.active_connections = sum.active_connections.saturating_add(other.active_connections);
+            sum.inactive_connections = sum.inactive_connections.saturating_add(other.inactive_connections);
+        }
+    }
+}
+
+fn real_servers(server: &mut VirtualServer) -> impl Iterator<Item = &mut ObservedRealServer> {
+    server.real_servers.iter_mut().flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Asks the nodes, several at a time.
+
+use std::{
+    io, iter,
+    process::Output,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use service::{one_line, printable_line};
+
+use super::pod::Pod;
+
+/// How many nodes are asked at a time. Each takes a kubectl of some 50 MB and a connection to the API server.
+const AT_A_TIME: usize = 10;
+
+/// A node, and what it answers.
+#[derive(Debug)]
+pub(super) struct Answered<T> {
+    pub(super) pod: Pod,
+    pub(super) answer: Result<Answer<T>, NoAnswer>,
+}
+
+/// What `kube-ipvs` printed in a pod.
+#[derive(Debug)]
+pub(super) struct Answer<T> {
+    /// Whether its exit code was 0.
+    pub(super) in_order: bool,
+    /// What it said on standard error.
+    pub(super) complaint: Option<String>,
+    /// All that it printed. Another version may print more than is read of it here.
+    pub(super) json: Value,
+    /// What is read of it.
+    pub(super) read: T,
+}
+
+/// Why a node has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    /// The user has named a node that has no proxy.
+    #[error("the proxy has no pod on it")]
+    NoPod,
+    /// Nothing can be run in the pod.
+    #[error("its pod {pod} is {phase}")]
+    NotRunning {
+        /// The pod.
+        pod: String,
+        /// The pod's phase.
+        phase: String,
+    },
+    /// It takes too long.
+    #[error("it takes longer than {seconds} s")]
+    TimedOut {
+        /// How long it was given.
+        seconds: u64,
+    },
+    /// It prints more than any answer has.
+    #[error("its answer is longer than {mebibytes} MiB")]
+    TooLong {
+        /// How long it may be.
+        mebibytes: u64,
+    },
+    /// kubectl cannot be run.
+    #[error("kubectl cannot be run")]
+    NoKubectl(#[source] io::Error),
+    /// kubectl, or `kube-ipvs` in the pod, has said why.
+    #[error("{0}")]
+    Failed(String),
+    /// The answer cannot be read: `kube-ipvs` there is perhaps of another version.
+    #[error("its answer cannot be read, perhaps of another version")]
+    Malformed(#[source] serde_json::Error),
+}
+
+impl<T> Answered<T> {
+    /// Whether it has answered and is in order.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.answer.as_ref().is_ok_and(|answer| answer.in_order)
+    }
+}
+
+/// Asks the pods of all nodes, or of these only, with `exec`. Returns their answers in the order of the nodes.
+pub(super) fn ask<T: DeserializeOwned + Send>(
+    mut pods: Vec<Pod>,
+    only: &[String],
+    exec: impl Fn(&Pod) -> Result<Output, NoAnswer> + Sync,
+) -> Vec<Answered<T>> {
+    let without_pod = only.iter().filter(|node| pods.iter().all(|pod| pod.node != **node));
+    let mut answers: Vec<_> = without_pod.map(|node| no_pod(node)).collect();
+    pods.retain(|pod| only.is_empty() || only.contains(&pod.node));
+
+    let next = Mutex::new(pods.into_iter());
+    // No holder of the lock can panic.
+    let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || iter::from_fn(take).map(|pod| answered(pod, &exec)).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let beside = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..AT_A_TIME).filter_map(beside).collect();
+        answers.extend(work());
+        answers.extend(others.into_iter().filter_map(|other| other.join().ok()).flatten());
+    });
+    answers.sort_by(|one, other| one.pod.cmp(&other.pod));
+    answers
+}
+
+fn no_pod<T>(node: &str) -> Answered<T> {
+    let [name, container, phase] = [const { String::new() }; 3];
+    Answered { pod: Pod { node: node.to_owned(), name, container, phase }, answer: Err(NoAnswer::NoPod) }
+}
+
+fn answered<T: DeserializeOwned>(pod: Pod, exec: impl Fn(&Pod) -> Result<Output, NoAnswer>) -> Answered<T> {
+    let answer = if pod.runs() {
+        exec(&pod).and_then(read)
+    } else {
+        Err(NoAnswer::NotRunning { pod: pod.name.clone(), phase: pod.phase.clone() })
+    };
+    Answered { pod, answer }
+}
+
+/// Reads the output. With or without an answer the exit code can be 1, which kubectl passes on and has for its own
+/// failures too: what tells them apart is whether something was printed.
+fn read<T: DeserializeOwned>(Output { status, stdout, stderr }: Output) -> Result<Answer<T>, NoAnswer> {
+    let complaint = complaint(&stderr);
+    if stdout.is_empty() {
+        let why = complaint.or_else(|| said(&stderr));
+        return Err(NoAnswer::Failed(why.unwrap_or_else(|| status.to_string())));
+    }
+    let mut json: Value = serde_json::from_slice(&stdout).map_err(NoAnswer::Malformed)?;
+    tame(&mut json);
+    let read = T::deserialize(&json).map_err(NoAnswer::Malformed)?;
+    Ok(Answer { in_order: status.success(), complaint, json, read })
+}
+
+/// Escapes what could pass for more than one line, or for another's. The answer of a node that was broken into must not
+/// speak for other nodes. A proxy answers each thing in one line.
+fn tame(json: &mut Value) {
+    match json {
+        Value::String(text) => *text = printable_line(text).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(tame),
+        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What `kube-ipvs` said on standard error, beside which kubectl says the exit code.
+fn complaint(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let ours: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("kube-ipvs: ")).collect();
+    said(ours.join("; ").as_bytes())
+}
+
+/// What was said on standard error, on one line.
+pub(super) fn said(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!said.is_empty()).then(|| printable_line(&said).into_owned())
+}
+
+/// The answers for programs: what each node printed, and beside it what is known of it.
+#[derive(Serialize)]
+pub(super) struct FleetJson<'a> {
+    nodes: Vec<NodeJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct NodeJson<'a> {
+    node: &'a str,
+    pod: &'a str,
+    in_order: bool,
+    complaint: Option<String>,
+    answer: Option<&'a Value>,
+}
+
+impl<'a> FleetJson<'a> {
+    pub(super) fn new<T>(answers: &'a [Answered<T>]) -> Self {
+        let row = |answered: &'a Answered<T>| NodeJson {
+            node: &answered.pod.node,
+            pod: &answered.pod.name,
+            in_order: answered.is_in_order(),
+            complaint: match &answered.answer {
+                Ok(answer) => answer.complaint.clone(),
+                Err(error) => Some(one_line(error)),
+            },
+            answer: answered.answer.as_ref().ok().map(|answer| &answer.json),
+        };
+        Self { nodes: answers.iter().map(row).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

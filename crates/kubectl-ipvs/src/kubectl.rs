@@ -1,0 +1,83 @@
+//! Calls kubectl, as the user is logged in.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use program::Bounds;
+
+use super::{
+    fleet::{NoAnswer, said},
+    pod::Pod,
+};
+
+/// What a node may take for its answer. Its own `kube-ipvs` gives the daemon up to 20 s; what goes through 100,000
+/// Services takes 30 MB. Ten nodes answer at a time.
+const OF_NODE: Bounds = Bounds { time: Duration::from_secs(30), output: 64 << 20 };
+
+/// What the API server may take for the list of the pods, of which each has some 15 KB.
+const OF_LIST: Bounds = Bounds { output: 256 << 20, ..OF_NODE };
+
+/// Which cluster, by kubectl's own flags.
+#[derive(clap::Args, Debug)]
+pub(super) struct Cluster {
+    /// The context of the kubeconfig, as for kubectl
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The kubeconfig, as for kubectl
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the proxies' pods
+    #[arg(short = 'n', long, value_name = "NAME", default_value = "kube-system")]
+    namespace: String,
+}
+
+/// Calls it for a cluster.
+pub(super) struct Kubectl<'a>(pub(super) &'a Cluster);
+
+impl Kubectl<'_> {
+    /// Lists the proxies' pods.
+    pub(super) fn pods(&self) -> anyhow::Result<Vec<Pod>> {
+        let mut get = self.command();
+        get.args(["get", "pods", "--selector", Pod::LABELS, "--output", "json"]);
+        let Output { status, stdout, stderr } =
+            program::run(&mut get, b"", OF_LIST).context("kubectl get pods")?;
+        if !status.success() {
+            bail!("kubectl get pods: {}", said(&stderr).unwrap_or_else(|| status.to_string()));
+        }
+        Pod::list(&stdout).context("what kubectl get pods prints cannot be read")
+    }
+
+    /// Says where no pod is.
+    pub(super) fn found_nothing(&self) -> String {
+        format!("no pod in the namespace {} has the label {}", self.0.namespace, Pod::LABELS)
+    }
+
+    /// Runs a command of `kube-ipvs` in a pod.
+    pub(super) fn exec(&self, pod: &Pod, command: &[&str]) -> Result<Output, NoAnswer> {
+        let mut exec = self.command();
+        exec.args(["exec", &pod.name, "--container", &pod.container, "--", "kube-ipvs"]);
+        exec.args(command).args(["--output", "json"]);
+        program::run(&mut exec, b"", OF_NODE).map_err(|error| match error {
+            program::Error::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
+            program::Error::TooLong(most) => NoAnswer::TooLong { mebibytes: most >> 20 },
+            program::Error::Io(error) => NoAnswer::NoKubectl(error),
+        })
+    }
+
+    fn command(&self) -> Command {
+        let Cluster { context, kubeconfig, namespace } = self.0;
+        let mut kubectl = Command::new("kubectl");
+        if let Some(context) = context {
+            kubectl.args(["--context", context]);
+        }
+        if let Some(kubeconfig) = kubeconfig {
+            kubectl.arg("--kubeconfig").arg(kubeconfig);
+        }
+        kubectl.args(["--namespace", namespace]);
+        kubectl
+    }
+}

@@ -1,0 +1,128 @@
+//! `kubectl ipvs`: asks the proxies of all nodes at once, and prints what differs between them.
+//!
+//! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`. It runs where kubectl does, on an operator's
+//! machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of login works, and the right to `exec`
+//! is all that it takes. What the nodes answer is put together by functions of plain values (`status`, `diff`, `explain`,
+//! `top`).
+//!
+//! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
+
+mod diff;
+mod explain;
+mod fleet;
+mod kubectl;
+mod node_table;
+mod pod;
+mod status;
+mod top;
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+    process::ExitCode,
+};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use operator::output::{self, print_as, refuse, say};
+use serde::de::DeserializeOwned;
+use service::{ObjectName, one_line};
+
+use fleet::{Answered, FleetJson};
+use kubectl::{Cluster, Kubectl};
+
+/// The name by which kubectl finds the program.
+const NAME: &str = "kubectl-ipvs";
+/// How the program is called.
+const CALLED: &str = "kubectl ipvs";
+
+/// Asks kube-ipvs on all nodes at once.
+///
+/// Nodes with trouble and those that differ come first; the others are counted. The exit code is 0 if every node answers
+/// and is in order, 1 otherwise.
+#[derive(Debug, Parser)]
+#[command(name = NAME, bin_name = CALLED, version)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to ask.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print which nodes have programmed all that is wanted, and what is wrong on the others
+    Status(Nodes),
+    /// Print what differs between the kernel of each node and what is wanted there
+    Diff(Nodes),
+    /// Print where a Service is served, and on which nodes that differs
+    Explain {
+        /// The Service
+        #[arg(value_name = "NAMESPACE/NAME")]
+        service: ObjectName,
+        #[command(flatten)]
+        nodes: Nodes,
+    },
+    /// Print what goes through each Service on all nodes together, the most first
+    Top(Nodes),
+}
+
+/// Which nodes, and in which form the answers are printed.
+#[derive(clap::Args, Debug)]
+struct Nodes {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Ask this node only; may be given several times
+    #[arg(long = "node", value_name = "NAME")]
+    only: Vec<String>,
+    #[command(flatten)]
+    output: output::Args,
+}
+
+/// Whether a program that was called like this is the plugin.
+pub fn is_called(program: &OsStr) -> bool {
+    Path::new(program).file_name() == Some(OsStr::new(NAME))
+}
+
+/// The plugin: asks, prints, and returns the exit code.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let asked = match CommandLine::try_parse_from(arguments) {
+        Ok(CommandLine { command }) => command,
+        Err(error) => return refuse(CALLED, &error),
+    };
+    let all_in_order = match asked {
+        Command::Status(nodes) => nodes.ask(&["status", "--check"], status::text),
+        Command::Diff(nodes) => nodes.ask(&["diff"], diff::text),
+        Command::Explain { service, nodes } => nodes.ask(&["explain", &service.to_string()], explain::text),
+        Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], top::text),
+    };
+    match all_in_order {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(format_args!("{CALLED}: {}", one_line(error.as_ref())));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The definition of the command line, for what is made of it.
+pub fn command() -> clap::Command {
+    CommandLine::command()
+}
+
+impl Nodes {
+    /// Asks the nodes, and prints their answers. Returns whether all have answered and are in order.
+    fn ask<T: DeserializeOwned + Send>(
+        &self,
+        command: &[&str],
+        text: impl FnOnce(&[Answered<T>]) -> String,
+    ) -> anyhow::Result<bool> {
+        let kubectl = Kubectl(&self.cluster);
+        let answers = fleet::ask(kubectl.pods()?, &self.only, |pod| kubectl.exec(pod, command));
+        anyhow::ensure!(!answers.is_empty(), "{}", kubectl.found_nothing());
+        print_as(self.output.format, &FleetJson::new(&answers), || text(&answers))?;
+        Ok(answers.iter().all(Answered::is_in_order))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! `kubectl ipvs`, and a kubectl that answers what the test says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A directory with `kubectl-ipvs`, and a `kubectl` that does this. It writes down how it was called.
+fn programs(kubectl: &str) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    symlink(env!("CARGO_BIN_EXE_kubectl-ipvs"), directory.path().join("kubectl-ipvs")).unwrap();
+    let script = directory.path().join("kubectl");
+    fs::write(&script, format!("#!/bin/sh\necho \"$*\" >> \"$0.calls\"\n{kubectl}")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+fn kubectl_ipvs(programs: &TempDir, arguments: &[&str]) -> Output {
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let program = programs.path().join("kubectl-ipvs");
+    Command::new(program).env("PATH", path).args(arguments).output().unwrap()
+}
+
+fn calls(programs: &TempDir) -> Vec<String> {
+    let calls = fs::read_to_string(programs.path().join("kubectl.calls")).unwrap();
+    calls.lines().map(str::to_owned).collect()
+}
+
+/// Two pods, of which one has a table in order and the other lacks a VIP.
+fn two_nodes() -> TempDir {
+    let pod = |node: &str| {
+        json!({
+            "metadata": { "name": format!("kube-proxy-{node}") },
+            "spec": { "nodeName": node, "containers": [{ "name": "kube-proxy" }] },
+            "status": { "phase": "Running" },
+        })
+    };
+    let pods = json!({ "items": [pod("one"), pod("two")] });
+    let difference =
+        json!({ "operations": [{ "operation": "bind", "text": "bind 10.96.0.10" }], "troubles": [] });
+    programs(&format!(
+        "case \"$*\" in\n\
+         *' get pods '*) echo '{pods}' ;;\n\
+         *' exec kube-proxy-one '*) echo '{{\"operations\":[],\"troubles\":[]}}' ;;\n\
+         *) echo '{difference}'; echo 'command terminated with exit code 1' >&2; exit 1 ;;\n\
+         esac\n"
+    ))
+}
+
+#[test]
+fn the_program_called_kubectl_ipvs_asks_each_pod_by_kubectl_and_prints_one_table() {
+    let programs = two_nodes();
+    let cluster = ["--context", "prod", "--kubeconfig", "/a file", "-n", "proxies"];
+    let output = kubectl_ipvs(&programs, &[&["diff"][..], &cluster].concat());
+    let expected = "\
+NODE    DIFFERENCE
+two     1 operation
+        bind 10.96.0.10
+1 node  nothing differs
+";
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(1), String::new()));
+    let mut calls = calls(&programs);
+    calls.sort();
+    let flags = "--context prod --kubeconfig /a file --namespace proxies";
+    let exec = |node: &str| {
+        format!("{flags} exec kube-proxy-{node} --container kube-proxy -- kube-ipvs diff --output json")
+    };
+    let get = format!("{flags} get pods --selector k8s-app in (kube-ipvs, kube-proxy) --output json");
+    assert_eq!(calls, [exec("one"), exec("two"), get]);
+}
+
+#[test]
+fn one_node_can_be_asked_alone_and_programs_get_its_answer() {
+    let programs = two_nodes();
+    let output = kubectl_ipvs(&programs, &["diff", "--node", "one", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer = json!({ "operations": [], "troubles": [] });
+    let node = json!({ "node": "one", "pod": "kube-proxy-one", "in_order": true, "complaint": null, "answer": answer });
+    assert_eq!(printed, json!({ "nodes": [node] }));
+    assert_eq!(calls(&programs).len(), 2);
+}
+
+#[test]
+fn what_keeps_it_from_asking_is_one_line() {
+    let said = |programs: &TempDir, arguments: &[&str]| {
+        let output = kubectl_ipvs(programs, arguments);
+        assert!(output.stdout.is_empty());
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let refuses = programs("echo 'error: You must be logged in to the server (Unauthorized)' >&2; exit 1\n");
+    let expected =
+        "kubectl ipvs: kubectl get pods: error: You must be logged in to the server (Unauthorized)\n";
+    assert_eq!(said(&refuses, &["status"]), (Some(1), expected.to_owned()));
+    let nobody = programs("echo '{\"items\": []}'\n");
+    let expected = "kubectl ipvs: no pod in the namespace kube-system has the label k8s-app in (kube-ipvs, kube-proxy)\n";
+    assert_eq!(said(&nobody, &["top"]), (Some(1), expected.to_owned()));
+    let odd = programs("echo no JSON\n");
+    assert!(said(&odd, &["status"]).1.contains("what kubectl get pods prints cannot be read: expected"));
+    let (code, usage) = said(&odd, &["explain"]);
+    assert_eq!(code, Some(64));
+    assert!(usage.starts_with("kubectl ipvs: the following required arguments"), "{usage}");
+}
+
+#[test]
+fn its_help_calls_it_as_it_is_called() {
+    let output = kubectl_ipvs(&programs(""), &["status", "--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(help.contains("\nUsage: kubectl ipvs status [OPTIONS]\n"), "{help}");
+}

@@ -1,0 +1,92 @@
+//! Real servers as the kernel has them, beside what is wanted.
+
+use std::collections::BTreeSet;
+
+use ipvs::ObservedRealServer;
+
+/// A real server, as the kernel has it at all addresses of a part.
+#[derive(Default)]
+pub(super) struct InKernel {
+    pub(super) found: usize,
+    pub(super) missing: usize,
+    /// The least and the greatest weight.
+    weights: Option<(u32, u32)>,
+    /// The upper and the lower threshold; 0: none.
+    limits: BTreeSet<[u32; 2]>,
+    active: u32,
+    inactive: u32,
+}
+
+impl InKernel {
+    pub(super) fn summary<'a>(servers: impl Iterator<Item = Option<&'a ObservedRealServer>>) -> Self {
+        servers.fold(Self::default(), |mut sum, server| match server {
+            None => Self { missing: sum.missing + 1, ..sum },
+            Some(server) => Self {
+                found: sum.found + 1,
+                missing: sum.missing,
+                weights: {
+                    let weight = server.config.weight;
+                    Some(
+                        sum.weights
+                            .map_or((weight, weight), |(least, most)| (least.min(weight), most.max(weight))),
+                    )
+                },
+                limits: {
+                    sum.limits.insert([server.config.upper_threshold, server.config.lower_threshold]);
+                    sum.limits
+                },
+                active: sum.active.saturating_add(server.active_connections),
+                inactive: sum.inactive.saturating_add(server.inactive_connections),
+            },
+        })
+    }
+
+    /// Describes thresholds in the kernel that differ from the wanted ones, `max-connections` and `resume-below`.
+    pub(super) fn other_limit(&self, wanted: [Option<u32>; 2]) -> Option<String> {
+        let [most, below] = wanted.map(Option::unwrap_or_default);
+        let other = self.limits.iter().find(|it| **it != [most, below])?;
+        Some(match *other {
+            [0, _] => ", but without limit in the kernel".to_owned(),
+            [limit, _] if limit != most => format!(", but with limit {limit} in the kernel"),
+            [_, 0] => ", but without resume-below in the kernel".to_owned(),
+            [_, limit] => format!(", but with resume-below {limit} in the kernel"),
+        })
+    }
+
+    /// Describes a real server in the kernel that is wanted with this weight, or not wanted.
+    pub(super) fn of_one(&self, wanted: Option<u16>) -> String {
+        let Self { weights, active, inactive, .. } = self;
+        let (least, most) = weights.unwrap_or_default();
+        let connections = format!("{active} active and {inactive} inactive connections");
+        let other = |wanted| if most == wanted { least } else { most };
+        match wanted.map(u32::from) {
+            Some(wanted) if (least, most) == (wanted, wanted) => connections,
+            Some(wanted) => format!("but with weight {} in the kernel: {connections}", other(wanted)),
+            None if most == 0 => format!("drains with weight 0: {connections}"),
+            None => format!("STILL in the kernel with weight {most}: {connections}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::RealServer;
+
+    use super::*;
+
+    #[test]
+    fn another_limit_in_the_kernel_is_named() {
+        let limit_text = |upper_threshold, lower_threshold, wanted| {
+            let config = RealServer::masquerade([10, 244, 1, 7].into(), 8080)
+                .thresholds(upper_threshold, lower_threshold);
+            let observed = ObservedRealServer::new(config);
+            InKernel::summary([None, Some(&observed)].into_iter()).other_limit(wanted).unwrap_or_default()
+        };
+        assert_eq!(limit_text(0, 0, [None, None]), "");
+        assert_eq!(limit_text(9, 5, [Some(9), Some(5)]), "");
+        assert_eq!(limit_text(0, 0, [Some(9), None]), ", but without limit in the kernel");
+        assert_eq!(limit_text(7, 0, [None, None]), ", but with limit 7 in the kernel");
+        assert_eq!(limit_text(9, 5, [Some(9), None]), ", but with resume-below 5 in the kernel");
+        assert_eq!(limit_text(9, 0, [Some(9), Some(5)]), ", but without resume-below in the kernel");
+    }
+}

@@ -1,0 +1,146 @@
+//! The answer of `top`: what goes through each Service, as data and as text.
+
+mod counters;
+mod table;
+
+use std::{cmp::Ordering, ops::AddAssign, time::Duration};
+
+use ipvs::{Protocol, RealServerAddress, VirtualServerId};
+use serde::{Deserialize, Serialize};
+use service::{ObjectName, seconds};
+
+pub use counters::{Counters, Rates};
+pub use table::{Cells, HEAD, WIDTHS, lines, text};
+
+/// What rows are sorted by: the most first, names in their order.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The Service, or the address.
+    Name,
+    /// Connections that are established or being opened.
+    Active,
+    /// Those of them in SYN_RECV: the handshake is not over.
+    SynRecv,
+    /// Connections in any other state.
+    Inactive,
+    /// New connections in a second.
+    Connections,
+    /// Packets in a second, both ways.
+    Packets,
+    /// Bytes in a second, both ways.
+    Bytes,
+}
+
+/// A frame: what went through from one reading of the table to the next.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Frame {
+    /// The time between the two; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+    /// The rows.
+    pub services: Vec<ServiceRow>,
+}
+
+/// A Service with all its addresses and ports, or a virtual server that is no known Service's.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ServiceRow {
+    /// The Service; `None` where no known one owns the virtual server.
+    pub service: Option<ObjectName>,
+    /// Sorted; more than one only of a Service.
+    pub virtual_servers: Vec<VirtualServerId>,
+    /// What all of them have to do.
+    #[serde(flatten)]
+    pub load: Load,
+    /// Their real servers.
+    pub real_servers: Vec<RealServerRow>,
+}
+
+/// A real server, at all virtual servers of its Service together.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct RealServerRow {
+    /// `None` of a firewall mark.
+    pub protocol: Option<Protocol>,
+    /// Its address.
+    pub address: RealServerAddress,
+    /// What it has to do.
+    #[serde(flatten)]
+    pub load: Load,
+}
+
+/// What a server has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Load {
+    /// Connections that are established or being opened.
+    pub active_connections: u64,
+    /// Those of them in `SYN_RECV`; `None` if that is not known.
+    pub syn_recv_connections: Option<u64>,
+    /// Connections in any other state.
+    pub inactive_connections: u64,
+    /// The counters as they stand.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Their growth.
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+impl Frame {
+    /// Sorts Services, and the real servers of each.
+    pub fn sort(&mut self, column: Column) {
+        self.services.sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| a.name().cmp(&b.name())));
+        for row in &mut self.services {
+            let key = |server: &RealServerRow| (server.protocol, server.address);
+            row.real_servers
+                .sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| key(a).cmp(&key(b))));
+        }
+    }
+}
+
+impl ServiceRow {
+    /// How it is called: the Service, or its address.
+    pub fn name(&self) -> String {
+        match (&self.service, self.virtual_servers.first()) {
+            (Some(service), _) => service.to_string(),
+            (None, id) => id.map(VirtualServerId::to_string).unwrap_or_default(),
+        }
+    }
+}
+
+impl RealServerRow {
+    /// Its address, and its protocol unless that is the usual one: an IPv6 address needs the room.
+    pub fn name(&self) -> String {
+        match self.protocol {
+            Some(Protocol::Tcp) | None => self.address.to_string(),
+            Some(protocol) => format!("{protocol} {}", self.address),
+        }
+    }
+}
+
+impl Load {
+    /// The most first; names say nothing here.
+    fn compare(&self, other: &Self, column: Column) -> Ordering {
+        match column {
+            Column::Name => Ordering::Equal,
+            Column::Active => other.active_connections.cmp(&self.active_connections),
+            Column::SynRecv => other.syn_recv_connections.cmp(&self.syn_recv_connections),
+            Column::Inactive => other.inactive_connections.cmp(&self.inactive_connections),
+            Column::Connections => {
+                other.rates.connections_per_second.total_cmp(&self.rates.connections_per_second)
+            }
+            Column::Packets => other.rates.packets().total_cmp(&self.rates.packets()),
+            Column::Bytes => other.rates.bytes().total_cmp(&self.rates.bytes()),
+        }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.active_connections += other.active_connections;
+        // Of one that is not known the sum is not known.
+        let syn_recv = self.syn_recv_connections.zip(other.syn_recv_connections);
+        self.syn_recv_connections = syn_recv.map(|(one, another)| one + another);
+        self.inactive_connections += other.inactive_connections;
+        self.counters += other.counters;
+        self.rates += other.rates;
+    }
+}

@@ -1,0 +1,334 @@
+//! What the portions of one sync share, and what is learnt from them at its end.
+
+use std::{collections::BTreeSet, mem, time::Instant};
+
+use ipvs::{Command, ServiceAddress, VirtualServerId};
+use netfilter::{Element, Operation::InstallTable, conntrack::StaleFlows};
+use service::{Dirty, Key, ObjectName};
+use tracing::warn;
+use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers};
+
+use super::{
+    MAX_DEFERRALS, Reconciler,
+    apply::apply,
+    outcome::{Failed, PlanOutcome},
+    pace::Slice,
+    portions::{Group, Portion, rechecks},
+    rotation::rotate,
+};
+use crate::{ForeignVirtualServers, SyncStats, Trigger, follow::schedulers, report::sync_log::Busy};
+
+/// A sync that has ended.
+#[derive(Debug, Default)]
+pub(crate) struct SyncResult {
+    /// Whether the whole kernel was checked.
+    pub(crate) full: bool,
+    pub(crate) outcome: PlanOutcome,
+    /// UDP flows that must be deleted from conntrack.
+    pub(crate) stale_flows: StaleFlows,
+    /// The foreign virtual servers that were removed.
+    pub(crate) removed_foreign: ForeignVirtualServers,
+    pub(crate) stats: SyncStats,
+    /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
+    pub(crate) unfinished: bool,
+    /// Whether earlier failures were not tried again, because there is more to do.
+    pub(crate) failures_wait: bool,
+    /// What the next sync goes on with at once, because this one has taken long enough.
+    pub(crate) busy: Option<Busy>,
+}
+
+/// What the portions of one sync share.
+pub(super) struct Pass<'a> {
+    pub(super) image: Observed,
+    /// Whether the kernel was read as a whole just before.
+    full: bool,
+    pub(super) trigger: Trigger,
+    pub(super) slice: &'a Slice<'a>,
+    pub(super) failed: Failed,
+    pub(super) outcome: PlanOutcome,
+    removed_foreign: ForeignVirtualServers,
+    /// Virtual servers whose change of scheduler is deferred.
+    pub(super) deferred: BTreeSet<ServiceAddress>,
+    /// How many more schedulers may be changed.
+    pub(super) scheduler_changes_left: usize,
+    /// Virtual servers that must be compared once more.
+    pub(super) rechecks: BTreeSet<ServiceAddress>,
+    /// Whether these are being compared.
+    pub(super) is_recheck: bool,
+    /// What has changed in the desired state meanwhile.
+    pub(super) changed: Dirty,
+    /// Whether a probe of a scheduler failed, so that its virtual server may still be there.
+    probe_failed: bool,
+    /// The groups that were carried out, if in part.
+    pub(super) begun: Vec<Group>,
+    /// The groups that were put off, the costliest last.
+    put_off: Vec<Group>,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(
+        image: Observed,
+        full: bool,
+        defers_rules: bool,
+        trigger: Trigger,
+        slice: &'a Slice<'a>,
+    ) -> Self {
+        Self {
+            image,
+            full,
+            trigger,
+            slice,
+            failed: Failed::new(defers_rules),
+            outcome: PlanOutcome::default(),
+            removed_foreign: ForeignVirtualServers::default(),
+            deferred: BTreeSet::new(),
+            scheduler_changes_left: schedulers::MAX_CHANGES_PER_SYNC,
+            rechecks: BTreeSet::new(),
+            is_recheck: false,
+            changed: Dirty::default(),
+            probe_failed: false,
+            begun: Vec::new(),
+            put_off: Vec::new(),
+        }
+    }
+
+    /// Whether the rest must wait: because it has taken long enough, or because what others rest on is not
+    /// known.
+    pub(super) fn is_over(&self) -> bool {
+        let Self { outcome, slice, .. } = self;
+        outcome.unread.is_some()
+            || (outcome.has_done_something() || !outcome.left.is_empty()) && slice.is_over()
+    }
+
+    /// Leaves a portion to the next sync.
+    pub(super) fn put_off(&mut self, portion: Portion) {
+        if self.is_recheck {
+            self.rechecks.extend(portion.virtual_servers());
+        }
+        self.outcome.left.extend(portion.keys());
+        self.put_off.extend(portion.groups);
+    }
+
+    /// Records what follows from a plan that was carried out, of which the failures follow those before.
+    fn note(&mut self, plan: &Plan, failures_before: usize) {
+        let outcome = &self.outcome;
+        // The kernel would search for a scheduler that it lacks once more in each portion.
+        if !outcome.lacking.is_empty() {
+            self.scheduler_changes_left = 0;
+        }
+        let failed = outcome.failures.iter().skip(failures_before).filter_map(|(failed, _)| failed.key());
+        let mut undone: BTreeSet<_> = failed.filter_map(|key| virtual_server(&key)).collect();
+        undone.extend(&outcome.left.virtual_servers);
+        self.removed_foreign.extend(&(&plan.foreign - &undone).iter().collect());
+        // What failed is left out: what was put off must wait for what it depends on. So is what was not
+        // reached.
+        if !self.is_recheck {
+            self.rechecks.extend(&needs_recheck(plan, self.full) - &undone);
+        }
+    }
+
+    /// Begins to compare virtual servers once more, in portions. The changes of schedulers that belong to
+    /// this sync have been made, or refused.
+    pub(super) fn begin_rechecks(&mut self, most: usize) -> Vec<Portion> {
+        (self.is_recheck, self.scheduler_changes_left) = (true, 0);
+        rechecks(mem::take(&mut self.rechecks), &self.image, most)
+    }
+}
+
+/// How many foreign virtual servers are named before they are removed.
+const NAMED: usize = 20;
+
+/// Names the foreign virtual servers that a plan removes.
+pub(super) fn warn_of_foreign(plan: &Plan) {
+    for address in plan.foreign.iter().take(NAMED) {
+        warn!(
+            remedy = "ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others",
+            "a virtual server that no Service made is removed: {address}"
+        );
+    }
+    match plan.foreign.len().saturating_sub(NAMED) {
+        0 => {}
+        more => warn!("{more} more virtual servers that no Service made are removed"),
+    }
+}
+
+fn virtual_server(key: &Key) -> Option<ServiceAddress> {
+    if let Key::VirtualServer(at) = key { Some(*at) } else { None }
+}
+
+/// The virtual servers that must be compared once more after a plan. Real servers that just got weight 0 may
+/// have no connections. And unless everything was read just before, an edited virtual server may have been
+/// missing: then the edit has created it without its real servers.
+fn needs_recheck(plan: &Plan, all_read: bool) -> BTreeSet<ServiceAddress> {
+    let is_in_doubt = |command: &&Command| match command {
+        Command::EditRealServer(_, server) => server.weight == 0,
+        Command::EditVirtualServer(_) => !all_read,
+        _ => false,
+    };
+    plan.commands().filter(is_in_doubt).filter_map(Command::address).collect()
+}
+
+impl Reconciler {
+    /// Carries out a plan.
+    pub(super) fn apply(&mut self, plan: &Plan, pass: &mut Pass<'_>) {
+        let failures_before = pass.outcome.failures.len();
+        apply(plan, &mut self.kernel, &mut self.pace, &self.unrepaired, pass);
+        pass.note(plan, failures_before);
+    }
+
+    /// Reads real servers again: in a recheck those of all these virtual servers, otherwise those of the
+    /// virtual servers that one leaves, because only the kernel knows whether it has connections.
+    pub(super) fn read_real_servers(
+        &mut self,
+        of: &BTreeSet<ServiceAddress>,
+        pass: &mut Pass<'_>,
+    ) -> Result<(), ReadError> {
+        for address in of {
+            let image = &mut pass.image;
+            if pass.is_recheck || departing_real_servers(&self.state, image, address).next().is_some() {
+                image.refresh_real_servers(&mut self.kernel, *address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Probes the schedulers that a plan asks for, and returns whether one is missing. Then the desired state
+    /// has changed.
+    pub(super) fn probe_schedulers_of(&mut self, plan: &Plan, pass: &mut Pass<'_>) -> bool {
+        let default = self.state.options().scheduler;
+        let probe = self.schedulers.probe_new(plan, &pass.image, default, &mut *self.kernel.ipvs);
+        pass.probe_failed |= probe.doubtful;
+        if probe.changed {
+            pass.changed.merge(self.state.apply(self.schedulers.to_change()));
+        }
+        probe.changed
+    }
+
+    /// Rotates the real servers that a plan adds, but for those of schedulers that hash.
+    pub(super) fn rotate(&self, plan: &mut Plan) {
+        rotate(plan, &self.state.options().node_name, |id| {
+            let VirtualServerId::Address(address) = id else { return false };
+            self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
+        });
+    }
+
+    /// Ends a sync that could not read the kernel.
+    pub(super) fn end_unread(&mut self, error: &ReadError, dirty: Dirty) -> SyncResult {
+        self.draining.postpone_due(Instant::now());
+        // The keys were not compared: the next sync compares them.
+        self.dirty.merge(dirty);
+        self.dirty.extend(self.failures.drain(..).filter_map(|(failed, _)| failed.key()));
+        let mut outcome = PlanOutcome::default();
+        outcome.fail_to_read(error);
+        self.with_stats(SyncResult { outcome, ..SyncResult::default() })
+    }
+
+    /// Ends a sync: the next one compares what is left, and what failed.
+    pub(super) fn end(&mut self, pass: Pass<'_>) -> SyncResult {
+        let Pass { image, full, mut outcome, removed_foreign, deferred, probe_failed, .. } = pass;
+        if full {
+            self.unrepaired.mark_adopted();
+        }
+        self.waiting.update(&pass.put_off, &pass.begun);
+        self.rechecks = pass.rechecks;
+        // Without an image the next sync reads everything.
+        self.image = (!outcome.doubtful && !probe_failed).then_some(image);
+        self.learn_from(&outcome);
+        let failures_wait = !self.failures.is_empty();
+        outcome.failures.append(&mut self.failures);
+        let busy = self.busy(pass.put_off.last().or(pass.begun.last()), &outcome);
+        if busy.is_some() {
+            self.failures.clone_from(&outcome.failures);
+            self.dirty.merge(outcome.left.clone());
+        } else {
+            self.dirty.merge(outcome.dirty());
+        }
+        self.dirty.virtual_servers.extend(&deferred);
+        // After a failure the retry comes anyway, though later.
+        let unfinished = self.can_go_on(&deferred, &outcome)
+            || probe_failed && outcome.failures.is_empty()
+            || !self.adopted.is_empty();
+        self.deferred = deferred.len();
+        if self.image.is_none() {
+            self.draining.postpone_due(Instant::now());
+        }
+        self.rerouted.extend(mem::take(&mut outcome.rerouted));
+        let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
+        let stats = SyncStats { repairs: mem::take(&mut outcome.repairs), ..SyncStats::default() };
+        self.with_stats(SyncResult {
+            full,
+            outcome,
+            stale_flows,
+            removed_foreign,
+            stats,
+            unfinished,
+            failures_wait,
+            busy,
+        })
+    }
+
+    /// Adds what is counted after each sync.
+    fn with_stats(&mut self, mut synced: SyncResult) -> SyncResult {
+        let failed: Dirty = self.failures.iter().filter_map(|(failed, _)| failed.key()).collect();
+        self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
+        let SyncResult { outcome, stats, .. } = &mut synced;
+        let cut_off = outcome.cut_off.iter().map(|(_, connections)| connections).sum();
+        stats.failures = mem::take(&mut outcome.failure_counts);
+        stats.drains = self.draining.take_stats(cut_off);
+        stats.programmed = self.image.as_ref().map(Into::into);
+        stats.left = self.owners(&outcome.left);
+        synced
+    }
+
+    /// The Services whose virtual servers, or elements of these, are among some keys.
+    fn owners(&self, keys: &Dirty) -> BTreeSet<ObjectName> {
+        let of_elements = keys.elements.iter().filter_map(Element::virtual_server);
+        let all = keys.virtual_servers.iter().chain(of_elements);
+        all.filter_map(|at| self.state.owner(at)).cloned().collect()
+    }
+
+    /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their
+    /// rules.
+    fn learn_from(&mut self, outcome: &PlanOutcome) {
+        if self.schedulers.record_refused(&outcome.lacking, self.state.options().scheduler) {
+            // What failed is tried again, then with the default scheduler.
+            self.dirty.merge(self.state.apply(self.schedulers.to_change()));
+        }
+        if self.missing_tunnels.record_refused(&outcome.lacking_tunnels) {
+            self.dirty.merge(self.state.apply(self.missing_tunnels.to_change()));
+        }
+        let lacks_rules =
+            |(failed, _): &(Operation, _)| matches!(failed, Operation::Netfilter(InstallTable(_)));
+        if outcome.failures.iter().any(lacks_rules) {
+            self.deferrals_left = self.deferrals_left.saturating_sub(1);
+        } else if outcome.left.rules.is_empty() && !self.failures.iter().any(lacks_rules) {
+            self.deferrals_left = MAX_DEFERRALS;
+        }
+    }
+
+    /// Whether a sync that follows soon could change the schedulers of those that were deferred. Where one
+    /// change was refused the others would be too, and without an image everything is in doubt.
+    fn can_go_on(&self, deferred: &BTreeSet<ServiceAddress>, outcome: &PlanOutcome) -> bool {
+        let Some(image) = &self.image else { return false };
+        let refused = |operation: &Operation| match operation {
+            Operation::Ipvs(command) => schedulers::scheduler_change(command, image).is_some(),
+            Operation::Netfilter(_) | Operation::DummyInterface(_) => false,
+        };
+        !deferred.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
+    }
+
+    /// What is left because it takes long. What could not be read, or is in doubt, or where nothing could be
+    /// done, is tried again after a pause.
+    fn busy(&self, costliest: Option<&Group>, outcome: &PlanOutcome) -> Option<Busy> {
+        let is_stuck = outcome.unread.is_some() || outcome.doubtful || !outcome.has_done_something();
+        if is_stuck || outcome.left.is_empty() {
+            return None;
+        }
+        let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == Some(at.ip));
+        let at = outcome.left.virtual_servers.iter().find(of_group);
+        Some(Busy { service: at.and_then(|at| self.state.owner(at)).cloned(), left: outcome.left.len() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

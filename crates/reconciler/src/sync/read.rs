@@ -1,0 +1,261 @@
+//! The first half of a sync: read what must be read.
+
+use std::{hash::BuildHasher as _, mem, time::Instant};
+
+use ipvs::{RealServer, ServiceAddress, Tunnel};
+use rustc_hash::FxBuildHasher;
+use service::{Change, Dirty, one_line};
+use tracing::debug;
+use watcher::{Drift, Observed, ReadError, SummaryError, VirtualServerImage, differing, differing_in};
+
+use super::Reconciler;
+use crate::Trigger;
+
+/// The image of the kernel that a sync works with, and how it was read.
+pub(super) struct Reading {
+    pub(super) image: Observed,
+    /// Whether the whole kernel was checked, by reading it or by comparing it with the image.
+    pub(super) full: bool,
+    /// What differs from the image, or from the desired state without a known reason.
+    pub(super) drift: Dirty,
+}
+
+impl Reconciler {
+    /// Reads everything, compares everything with the image, or updates the image where the kernel reported a
+    /// change. The node's addresses are an input of the desired state; the keys that they change are added to
+    /// `dirty`.
+    ///
+    /// If anything fails there is no image any more, so that the next sync reads everything.
+    pub(super) fn read(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
+        let reported = mem::take(&mut self.reported);
+        match self.image.take() {
+            None => self.read_everything(trigger, dirty),
+            Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
+            Some(image) if trigger == Trigger::Period => self.verify(image, trigger, dirty),
+            Some(image) => self.refresh(image, reported, dirty),
+        }
+    }
+
+    /// Compares the whole kernel with the image.
+    fn verify(
+        &mut self,
+        mut image: Observed,
+        trigger: Trigger,
+        dirty: &mut Dirty,
+    ) -> Result<Reading, ReadError> {
+        let deep_verify = self.deep_verify.next_part();
+        let found = match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
+            Ok(found) => found,
+            Err(SummaryError::Unread(error)) => return Err(error),
+            Err(error) => {
+                debug!("{}: everything is read", one_line(&error));
+                return self.read_everything(trigger, dirty);
+            }
+        };
+        // Mostly a lease was renewed, and no address has changed.
+        dirty.merge(self.update_node_addresses(&image));
+        self.verify_adopted(&mut image, dirty)?;
+        // After a verification a comparison of everything can find only a fault in what is kept here, which
+        // would last for ever otherwise.
+        let drift = if self.deep_verify.is_first() {
+            let mut drift = self.differing(&mut image);
+            drift.virtual_servers.extend(found.virtual_servers);
+            drift
+        } else {
+            differing_in(found, &self.state, &image, &self.ownership)
+        };
+        Ok(Reading { image, full: true, drift })
+    }
+
+    /// Reads again what the kernel reported.
+    fn refresh(
+        &mut self,
+        mut image: Observed,
+        mut reported: Drift,
+        dirty: &mut Dirty,
+    ) -> Result<Reading, ReadError> {
+        if reported.tables {
+            image.refresh_tables(&mut self.kernel)?;
+        }
+        // Whether a tunnel may go depends on what has come out of it by now.
+        reported.links |= !dirty.tunnels.is_empty();
+        if reported.links {
+            image.refresh_links(&mut self.kernel)?;
+            dirty.merge(self.update_node_addresses(&image));
+        }
+        self.verify_adopted(&mut image, dirty)?;
+        let drift = differing_in(reported, &self.state, &image, &self.ownership);
+        Ok(Reading { image, full: false, drift })
+    }
+
+    /// What is not as desired, of everything. What is as desired shares the desired state's copy from now on.
+    fn differing(&self, image: &mut Observed) -> Dirty {
+        image.virtual_servers.share(self.state.virtual_servers());
+        differing(&self.state, image, &self.ownership)
+    }
+
+    /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the
+    /// start has missed does not look like a change of another program.
+    fn verify_adopted(&mut self, image: &mut Observed, dirty: &mut Dirty) -> Result<(), ReadError> {
+        for of in self.adopted.take_some() {
+            image.refresh_real_servers(&mut self.kernel, of)?;
+            dirty.virtual_servers.insert(of);
+        }
+        Ok(())
+    }
+
+    fn read_everything(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
+        self.adopted = Adopted::default();
+        let mut image = self.read_anew(trigger == Trigger::Start, dirty)?;
+        if !mem::replace(&mut self.has_adopted_tunnels, true) {
+            dirty.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
+        }
+        let drift = self.differing(&mut image);
+        Ok(Reading { image, full: true, drift })
+    }
+
+    /// Reads everything, real servers as text if that is enough.
+    pub(super) fn read_anew(&mut self, as_text: bool, dirty: &mut Dirty) -> Result<Observed, ReadError> {
+        let adopted = if as_text { self.adopt()? } else { None };
+        let is_summary = adopted.is_some();
+        let mut image = adopted.map_or_else(|| Observed::read(&mut self.kernel), Ok)?;
+        // The virtual servers of NodePorts, and which of their real servers leave, are known only with the
+        // node's addresses.
+        dirty.merge(self.update_node_addresses(&image));
+        if is_summary {
+            let all: Vec<_> = image.virtual_servers.keys().copied().collect();
+            for address in &all {
+                if self.lacks_in_summary(&image, address) {
+                    image.refresh_real_servers(&mut self.kernel, *address)?;
+                }
+            }
+            self.adopted = Adopted::new(all);
+        }
+        Ok(image)
+    }
+
+    /// Reads a summary of the kernel; `None` if that is not possible.
+    fn adopt(&mut self) -> Result<Option<Observed>, ReadError> {
+        match Observed::adopt(&mut self.kernel) {
+            Ok(image) => Ok(Some(image)),
+            Err(SummaryError::Unread(error)) => Err(error),
+            Err(error) => {
+                debug!("{}: everything is read by netlink", one_line(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether a virtual server wants thresholds or has kinds of tunnels: a summary shows neither.
+    fn lacks_in_summary(&self, image: &Observed, address: &ServiceAddress) -> bool {
+        let has_more = |real: &RealServer| real.upper_threshold != 0 || real.tunnel != Tunnel::default();
+        let wanted = self.state.virtual_server(address);
+        wanted.is_some_and(|it| it.real_servers.iter().any(has_more))
+            || image.virtual_servers.get(address).is_some_and(VirtualServerImage::has_tunnels)
+    }
+
+    /// Updates which addresses the node has, which it lost a moment ago, how large packets may be, which
+    /// tunnels are in use and which gateways there are, in the desired state. The same as before touches
+    /// nothing.
+    fn update_node_addresses(&mut self, image: &Observed) -> Dirty {
+        let now = Instant::now();
+        let links = &image.dummy_interface;
+        let new = self.lost_addresses.update(&links.node_addresses, now);
+        self.rerouted.record_local_addresses(new);
+        self.tunnels_in_use.update(&links.tunnels, now);
+        let changes = [self.lost_addresses.to_change(), self.tunnels_in_use.to_change(now)]
+            .into_iter()
+            .chain(links.link_mtu.map(Change::LinkMtu))
+            .chain([Change::Gateways(links.gateways.clone())]);
+        let mut dirty = Dirty::default();
+        changes.for_each(|change| dirty.merge(self.state.apply(change)));
+        dirty
+    }
+}
+
+/// How many periodic syncs it takes until each virtual server was verified in every detail: an hour, with the
+/// default period of 30 seconds.
+///
+/// Only this finds changed scheduler flags, persistence engines, thresholds, kinds of tunnels, one-packet
+/// scheduling for IPv6, and a real server that is bypassed and not masqueraded: these are changed only on
+/// purpose, and an operator can ask for a comparison of everything (`kube-ipvs diff`, `kube-ipvs resync`).
+/// One part costs little beside the rest of the sync; all at once would block the writer.
+const PARTS: u64 = 120;
+
+/// How many adopted virtual servers one sync verifies. With five real servers each they take 30 ms
+/// (docs/performance.md), for which a change can wait.
+const ADOPTED_PER_SYNC: usize = 1_000;
+
+/// Selects one part of the virtual servers for each periodic sync, by a hash of their addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeepVerify {
+    part: u64,
+}
+
+impl DeepVerify {
+    /// Goes on to the next part, and returns it.
+    pub(crate) fn next_part(&mut self) -> Self {
+        self.part = (self.part + 1) % PARTS;
+        *self
+    }
+
+    /// Whether this is the first part of a new round.
+    pub(crate) fn is_first(self) -> bool {
+        self.part == 0
+    }
+
+    /// Whether a virtual server is in this part.
+    pub(crate) fn contains(self, address: &ServiceAddress) -> bool {
+        FxBuildHasher.hash_one(address) % PARTS == self.part
+    }
+}
+
+/// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
+/// daemon, or an operator meanwhile, may have left in them what a summary does not show.
+#[derive(Debug, Default)]
+pub(crate) struct Adopted(Vec<ServiceAddress>);
+
+impl Adopted {
+    /// Starts with these.
+    pub(crate) fn new(virtual_servers: Vec<ServiceAddress>) -> Self {
+        Self(virtual_servers)
+    }
+
+    /// Takes those that one sync verifies.
+    pub(crate) fn take_some(&mut self) -> Vec<ServiceAddress> {
+        self.0.split_off(self.0.len().saturating_sub(ADOPTED_PER_SYNC))
+    }
+
+    /// Whether all are verified.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn each_virtual_server_is_in_one_part_and_no_part_is_large() {
+        let servers: Vec<_> = (0..2_400u16)
+            .map(|number| {
+                let [high, low] = number.to_be_bytes();
+                ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, high, low].into(), port: 80 }
+            })
+            .collect();
+        let mut deep_verify = DeepVerify::default();
+        let mut had: Vec<&ServiceAddress> = Vec::new();
+        for _ in 0..PARTS {
+            let part = deep_verify.next_part();
+            let its = servers.iter().filter(|server| part.contains(server));
+            let before = had.len();
+            had.extend(its);
+            assert!(had.len() - before < 60, "{} at once, 20 are the mean", had.len() - before);
+        }
+        had.sort_unstable();
+        assert!(had.into_iter().eq(&servers), "each once");
+    }
+}

@@ -1,0 +1,139 @@
+//! The kernel parameters: those that the start sets, and those that differ afterwards.
+//!
+//! They are set once, and an administrator's later change stays: `sysctl --system` with an old file in
+//! /etc/sysctl.d is enough to end all forwarding, and nothing else would report it.
+
+use ipvs::Timeouts;
+use service::one_line;
+
+use super::{BeforeStart, while_running::WhileRunning};
+use crate::{
+    config::Settings,
+    finding::Finding,
+    node::{
+        requirements,
+        sysctl::{Change, Differing, Sysctl},
+    },
+};
+
+const SUBJECT: &str = "kernel parameters";
+
+/// What the start would set, in this order. Of conntrack's parameters nothing is known before its module is
+/// loaded.
+pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> Vec<Change> {
+    let needed = sysctl.to_set(settings.strict_arp, settings.external_forwarding_method.may_tunnel());
+    let needed = needed.into_iter().map(|Differing { key, found, wanted, .. }| Change {
+        key,
+        found,
+        wanted: wanted.to_owned(),
+    });
+    let of_conntrack = sysctl.conntrack_changes(&settings.conntrack).unwrap_or_default();
+    needed.chain(sysctl.ipvs_table_changes()).chain(of_conntrack).collect()
+}
+
+/// What the start would set, and what it should find but does not set.
+pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
+    let Some(settings) = node.settings else { return Vec::new() };
+    let mut findings = Vec::new();
+    let sysctl = &node.facts.sysctl;
+    if let Err(error) = sysctl.conntrack_changes(&settings.conntrack) {
+        let what = format!("not known before the module nf_conntrack is loaded: {}", one_line(&error));
+        findings.push(Finding::note("conntrack", what));
+    }
+    findings.extend(sysctl.loose_conntrack().filter(|_| node.direct_return()).map(|it| {
+        Finding::warning(it.key, format!("{} and not {}: {}", it.found, it.wanted, it.otherwise))
+            .remedy(format!("sysctl -w {}={}", it.key, it.wanted))
+    }));
+    let different = match &mut node.kernel.ipvs {
+        None => {
+            let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
+            findings.push(Finding::note("net.ipv4.vs", what));
+            None
+        }
+        Some((ipvs, _)) => match ipvs.timeouts() {
+            Ok(found) => requirements::different(found, settings.ipvs_timeouts),
+            Err(error) => {
+                findings.push(Finding::problem("IPVS", one_line(&error)));
+                None
+            }
+        },
+    };
+    findings.extend(set_at_the_start(&node.facts.changes, different));
+    findings
+}
+
+/// One finding for each parameter with another value, and one for the timeouts of IPVS, of which 0 is no
+/// change.
+fn set_at_the_start(changes: &[Change], timeouts: Option<Timeouts>) -> Vec<Finding> {
+    let change = |Change { key, found, wanted }: &Change| {
+        Finding::note(key, format!("{found}, set to {wanted} at the start"))
+    };
+    let mut findings: Vec<_> = changes.iter().map(change).collect();
+    findings.extend(timeouts.map(|Timeouts { tcp, tcp_fin, udp, .. }| {
+        let all = [("TCP", tcp), ("TCP after FIN", tcp_fin), ("UDP", udp)];
+        let set = all.iter().filter(|(_, seconds)| *seconds > 0);
+        let set: Vec<_> = set.map(|(of, seconds)| format!("{of} {seconds} s")).collect();
+        Finding::note("timeouts of IPVS", format!("set at the start: {}", set.join(", ")))
+    }));
+    if findings.is_empty() {
+        findings.push(Finding::ok(SUBJECT, "each has its value"));
+    }
+    findings
+}
+
+/// The parameters that differ from what the daemon has set at its start, or was asked to.
+pub(super) fn differing(node: &mut WhileRunning) -> Vec<Finding> {
+    let facts = &node.facts;
+    let differing = facts.sysctl.differing(node.wanted.strict_arp, facts.in_use.direct_return);
+    differing.into_iter().map(differs).collect()
+}
+
+fn differs(Differing { key, found, wanted, otherwise }: Differing) -> Finding {
+    Finding::warning(key, format!("{key} is {found} and not {wanted}: {otherwise}"))
+        .remedy(format!("sysctl -w {key}={wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    #[test]
+    fn a_parameter_that_is_not_as_wanted_is_named_with_what_it_means() {
+        let differing = Differing {
+            key: "net.ipv4.ip_forward",
+            found: "0".to_owned(),
+            wanted: "1",
+            otherwise: "the node forwards nothing to its pods",
+        };
+        let finding = differs(differing);
+        assert_eq!(
+            finding.to_string(),
+            "net.ipv4.ip_forward is 0 and not 1: the node forwards nothing to its pods; \
+             remedy: sysctl -w net.ipv4.ip_forward=1"
+        );
+        assert_eq!((finding.severity, finding.subject.as_str()), (Severity::Warning, "net.ipv4.ip_forward"));
+    }
+
+    fn change(key: &'static str, found: &str, wanted: &str) -> Change {
+        Change { key, found: found.to_owned(), wanted: wanted.to_owned() }
+    }
+
+    #[test]
+    fn what_is_set_is_said_with_both_values() {
+        let forward = change("net.ipv4.ip_forward", "0", "1");
+        let findings = set_at_the_start(&[forward], Some(Timeouts::UNCHANGED.tcp(7_200).udp(60)));
+        let said: Vec<_> =
+            findings.iter().map(|it| (it.severity, format!("{}: {}", it.subject, it.what))).collect();
+        let expected = [
+            (Severity::Note, "net.ipv4.ip_forward: 0, set to 1 at the start"),
+            (Severity::Note, "timeouts of IPVS: set at the start: TCP 7200 s, UDP 60 s"),
+        ];
+        assert_eq!(said, expected.map(|(severity, text)| (severity, text.to_owned())));
+    }
+
+    #[test]
+    fn right_values_are_one_line() {
+        assert_eq!(set_at_the_start(&[], None), [Finding::ok("kernel parameters", "each has its value")]);
+    }
+}

@@ -1,0 +1,257 @@
+//! The checks of a node whose daemon runs: what they read, when they run, and that each finding is reported
+//! once.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::Weak,
+    time::{Duration, Instant},
+};
+
+use ipvs::{KernelIpvs, Timeouts};
+use netfilter::Policy;
+use reconciler::{Handle, NodeUsage, SyncStatus};
+use service::one_line;
+use tokio::sync::watch;
+use tracing::debug;
+
+use super::{facts::Facts, other_programs::RepairLoop, while_running};
+use crate::{
+    config::{ConntrackSettings, Settings},
+    direct_return::FilteredTunnels,
+    events::Outbox,
+    finding::{Cause, Finding, Severity},
+    node::{
+        check_loop::{CheckLoop, Recheck},
+        host_firewall::OurRules,
+    },
+    takeover::{instance_lock::InstanceLock, leftovers::AnotherProxy},
+};
+
+/// The shortest time between two reports of the same finding. A firewall that is reloaded again and again
+/// makes findings come and go; each is reported once in this time.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Checks the node, and applies our rules in the host's firewall, from the first sync on. Returns the handle
+/// that requests another check, and a future that ends when the rules were applied once.
+pub(crate) fn start(
+    settings: &Settings,
+    policy: Policy,
+    handle: Handle,
+    elsewhere: FoundElsewhere,
+    outbox: Option<Outbox>,
+    current: CurrentFindings,
+) -> (Recheck, impl Future<Output = ()> + use<>) {
+    let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
+    let facts = Facts { masquerade_all: policy.masquerade_all, ..Facts::default() };
+    let mut node = WhileRunning {
+        facts,
+        status: SyncStatus::default(),
+        firewall: Vec::new(),
+        wanted,
+        elsewhere,
+        repair_loop: RepairLoop::new(settings.sync_period),
+        last_check: Instant::now(),
+    };
+    let mut reports = Reports::default();
+    let mut our_rules = OurRules::new(policy);
+    let our_rules_applied = our_rules.done();
+    let (check_loop, recheck) = CheckLoop::new(settings.sync_period);
+    tokio::spawn(check_loop.run(move || {
+        let (in_use, status) = (handle.node_usage()?, handle.status()?);
+        // First: a chain with our rules is not reported.
+        node.firewall = our_rules.apply();
+        node.read(in_use, status);
+        let findings = while_running(&mut node);
+        reports.report(&findings, Instant::now(), outbox.as_ref());
+        current.0.send_replace(findings);
+        Ok(())
+    }));
+    (recheck, our_rules_applied)
+}
+
+/// What the checks of a running daemon read.
+pub(super) struct WhileRunning {
+    pub(super) facts: Facts,
+    /// The writer's status.
+    pub(super) status: SyncStatus,
+    /// What was found when our rules were applied.
+    firewall: Vec<Finding>,
+    pub(super) wanted: WantedParameters,
+    pub(super) elsewhere: FoundElsewhere,
+    pub(super) repair_loop: RepairLoop,
+    /// When repairs were counted last.
+    pub(super) last_check: Instant,
+}
+
+/// What other parts of the program find on the node.
+pub(crate) struct FoundElsewhere {
+    /// Another proxy that works here.
+    pub(crate) another_proxy: AnotherProxy,
+    /// The instance lock, which others may keep too.
+    pub(crate) instance_lock: Weak<InstanceLock>,
+    /// The families of tunnels that the network filters.
+    pub(crate) filtered_tunnels: FilteredTunnels,
+}
+
+/// What the configuration asks of the kernel's parameters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WantedParameters {
+    /// The size of conntrack's table, and what else of it is set.
+    pub(super) conntrack: ConntrackSettings,
+    /// Whether the node is to answer ARP only where an address is.
+    pub(super) strict_arp: bool,
+}
+
+impl WhileRunning {
+    fn read(&mut self, in_use: NodeUsage, status: SyncStatus) {
+        self.facts.in_use = in_use;
+        self.facts.ipvs_timeouts = ipvs_timeouts();
+        self.status = status;
+    }
+}
+
+fn ipvs_timeouts() -> Option<Timeouts> {
+    let timeouts = KernelIpvs::open().and_then(|mut kernel| kernel.timeouts());
+    if let Err(error) = &timeouts {
+        debug!("the timeouts of IPVS are not known: {}", one_line(error));
+    }
+    timeouts.ok()
+}
+
+/// Chains that drop packets of Services although our rules were applied.
+pub(super) fn host_firewall(node: &mut WhileRunning) -> Vec<Finding> {
+    mem::take(&mut node.firewall)
+}
+
+/// Families in which nothing arrives that is tunnelled to other nodes.
+pub(super) fn filtered_tunnels(node: &mut WhileRunning) -> Vec<Finding> {
+    node.elsewhere.filtered_tunnels.findings()
+}
+
+/// The findings that hold now, for `kube-ipvs status`. Empty before the first check. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CurrentFindings(watch::Sender<Vec<Finding>>);
+
+impl CurrentFindings {
+    /// All findings of the last check.
+    pub(crate) fn all(&self) -> Vec<Finding> {
+        self.0.borrow().clone()
+    }
+}
+
+/// The findings reported so far. What identifies one is its cause and subject, whatever its text.
+#[derive(Debug, Default)]
+struct Reports(BTreeMap<(Option<Cause>, String), Reported>);
+
+#[derive(Debug)]
+struct Reported {
+    finding: Finding,
+    /// Whether the last report was that it holds, not that it ended.
+    holds: bool,
+    /// When it was reported that it holds.
+    at: Instant,
+}
+
+/// A change to report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Transition {
+    /// The finding holds from now on.
+    Begins(Finding),
+    /// The finding was reported, and does not hold any more.
+    Ends(Finding),
+}
+
+impl Reports {
+    /// Logs what begins and what ends. What begins and is a warning becomes an Event of the Node.
+    fn report(&mut self, holds: &[Finding], now: Instant, outbox: Option<&Outbox>) {
+        for transition in self.update(holds, now) {
+            match transition {
+                Transition::Begins(finding) => {
+                    finding.log_begin();
+                    if let (Severity::Warning, Some(outbox)) = (finding.severity, outbox) {
+                        outbox.post_finding(&finding);
+                    }
+                }
+                Transition::Ends(finding) => finding.log_end(),
+            }
+        }
+    }
+
+    /// Compares the findings that hold now with those reported. Returns the difference, and counts it as
+    /// reported.
+    fn update(&mut self, holds: &[Finding], now: Instant) -> Vec<Transition> {
+        let mut transitions = Vec::new();
+        for finding in holds {
+            if !self.0.get(&key(finding)).is_some_and(|reported| reported.is_fresh(now)) {
+                self.0.insert(key(finding), Reported { finding: finding.clone(), holds: true, at: now });
+                transitions.push(Transition::Begins(finding.clone()));
+            }
+        }
+        self.0.retain(|reported_key, reported| {
+            let over = !holds.iter().any(|finding| key(finding) == *reported_key);
+            if over && reported.holds {
+                reported.holds = false;
+                transitions.push(Transition::Ends(reported.finding.clone()));
+            }
+            reported.is_fresh(now)
+        });
+        transitions
+    }
+}
+
+impl Reported {
+    /// Whether it is too soon for another report.
+    fn is_fresh(&self, now: Instant) -> bool {
+        self.holds || now.duration_since(self.at) < QUIET
+    }
+}
+
+fn key(finding: &Finding) -> (Option<Cause>, String) {
+    (finding.cause, finding.subject.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Transition::{Begins, Ends},
+        *,
+    };
+
+    fn finding(subject: &str, what: &str) -> Finding {
+        Finding::warning(subject, what).cause(Cause::HostFirewall).remedy("mend it")
+    }
+
+    #[test]
+    fn a_finding_is_reported_once_and_its_end_once() {
+        let (mut dedup, now) = (Reports::default(), Instant::now());
+        let (input, forward) = (finding("INPUT", "drops"), finding("FORWARD", "drops"));
+        assert_eq!(dedup.update(std::slice::from_ref(&input), now), [Begins(input.clone())]);
+        let both = [input.clone(), forward.clone()];
+        assert_eq!(dedup.update(&both, now), [Begins(forward.clone())]);
+        assert_eq!(dedup.update(&both, now + QUIET * 9), [], "nothing new, however long");
+        assert_eq!(dedup.update(&[input], now + QUIET * 9), [Ends(forward)]);
+    }
+
+    #[test]
+    fn another_text_about_the_same_subject_is_not_reported() {
+        let (mut dedup, now) = (Reports::default(), Instant::now());
+        let first = finding("NodePorts", "31000");
+        dedup.update(std::slice::from_ref(&first), now);
+        assert_eq!(dedup.update(&[finding("NodePorts", "31000 and 31001")], now + QUIET * 2), []);
+        assert_eq!(dedup.update(&[], now + QUIET * 2), [Ends(first)]);
+    }
+
+    #[test]
+    fn a_finding_that_comes_and_goes_is_reported_once_in_ten_minutes() {
+        let (mut dedup, begin) = (Reports::default(), Instant::now());
+        let input = finding("INPUT", "drops");
+        let mut transitions = Vec::new();
+        for second in 0..599 {
+            let holds = if second % 2 == 0 { vec![input.clone()] } else { Vec::new() };
+            transitions.extend(dedup.update(&holds, begin + Duration::from_secs(second)));
+        }
+        assert_eq!(transitions, [Begins(input.clone()), Ends(input.clone())]);
+        assert_eq!(dedup.update(std::slice::from_ref(&input), begin + QUIET), [Begins(input)]);
+    }
+}

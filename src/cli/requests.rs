@@ -1,0 +1,176 @@
+//! The commands that are one request to the daemon: `kube-ipvs log-level`, `resync` and `version`.
+
+use std::{
+    fmt::{self, Write},
+    process::ExitCode,
+};
+
+use reconciler::SyncReport;
+use serde::Serialize;
+use service::{one_line, printable_line};
+
+use super::{
+    Ask,
+    output::{doubt, print_as},
+};
+use crate::{logging::Level, serve::control::Control as _, version::Build};
+
+/// The directives in use, as `-o json` has them.
+#[derive(Debug, Serialize)]
+struct Logged {
+    /// In `RUST_LOG`'s notation.
+    level: String,
+}
+
+/// Sets the daemon's level if one is given, and prints the level in use.
+pub(super) fn log_level(set: Option<Level>, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
+    let logged = Logged { level: daemon.client().log_level(set)? };
+    print_as(output.format, &logged, || format!("{}\n", logged.level))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has the daemon compare and repair everything. A failed operation makes the exit code 1.
+pub(super) fn resync(Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
+    let resynced = daemon.client().resync()?;
+    doubt(&resynced.troubles);
+    print_as(output.format, &resynced, || resync_text(&resynced.report))?;
+    Ok(if resynced.report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn resync_text(report: &SyncReport) -> String {
+    let mut text = format!("resynced: {}\n", summary(report));
+    for repair in &report.repairs {
+        let _ = writeln!(text, "repaired: {}", printable_line(repair));
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "failed: {}", printable_line(failure));
+    }
+    match report.failed.saturating_sub(report.failures.len()) {
+        0 => {}
+        more => {
+            let _ = writeln!(text, "failed: {more} more");
+        }
+    }
+    text
+}
+
+/// `12 operations in 0.034 s`, and the number of failures if any.
+pub(super) fn summary(report: &SyncReport) -> String {
+    let noun = if report.done == 1 { "operation" } else { "operations" };
+    let failed = if report.failed == 0 { String::new() } else { format!(", {} failed", report.failed) };
+    format!("{} {noun} in {:.3} s{failed}", report.done, report.took.as_secs_f64())
+}
+
+/// This program, and the daemon.
+#[derive(Serialize)]
+struct Versions {
+    #[serde(flatten)]
+    this: Build,
+    /// `None` if none answers.
+    daemon: Option<Build>,
+}
+
+/// Prints the version of this program, and of the daemon if one answers.
+pub(super) fn version(asked: &Ask) -> anyhow::Result<ExitCode> {
+    let daemon = asked.daemon.silent_client().version();
+    let unknown = daemon.as_ref().err().map(|error| one_line(error));
+    let versions = Versions { this: Build::this(), daemon: daemon.ok() };
+    print_as(asked.output.format, &versions, || version_text(&versions, unknown))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The two lines; the second one says why the daemon's version is unknown, if it is.
+fn version_text(Versions { this, daemon }: &Versions, unknown: Option<String>) -> String {
+    let daemon = daemon.as_ref().map(|daemon| Line(daemon).to_string()).or(unknown).unwrap_or_default();
+    format!("kube-ipvs: {}\ndaemon:    {daemon}\n", Line(this))
+}
+
+struct Line<'a>(&'a Build);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Build { version, revision, platform } = self.0;
+        write!(f, "{version}, {platform}")?;
+        revision.as_ref().map_or(Ok(()), |revision| write!(f, ", revision {revision}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use reconciler::Trigger;
+    use watcher::OperationKind;
+
+    use super::{super::documented::assert_documented, *};
+    use crate::serve::control::Resynced;
+
+    #[test]
+    fn the_json_of_log_level_is_documented() {
+        assert_documented("log-level", &Logged { level: "info,reconciler=trace".to_owned() });
+    }
+
+    fn report(done: usize, failures: &[&str], failed: usize) -> SyncReport {
+        SyncReport {
+            full: true,
+            done,
+            failures: failures.iter().map(|&failure| failure.to_owned()).collect(),
+            failed,
+            took: Duration::from_millis(34),
+            ..SyncReport::empty(Trigger::Forced)
+        }
+    }
+
+    #[test]
+    fn the_json_of_resync_is_documented() {
+        let report = SyncReport {
+            done_by_kind: BTreeMap::from([(OperationKind::AddVirtualServer, 1), (OperationKind::Bind, 2)]),
+            first_done: vec!["bind 10.96.0.10".to_owned()],
+            repairs: vec!["bind 10.96.0.10".to_owned()],
+            ..report(3, &["add virtual server TCP 10.96.0.10:80 mh: no such scheduler (ENOENT)"], 1)
+        };
+        let troubles =
+            vec!["API server: services not watched for 42 s: the server is out of reach".to_owned()];
+        assert_documented("resync", &Resynced { report, troubles });
+    }
+
+    #[test]
+    fn a_resync_says_how_much_was_done_and_how_long_it_took() {
+        assert_eq!(resync_text(&report(12, &[], 0)), "resynced: 12 operations in 0.034 s\n");
+        assert_eq!(resync_text(&report(1, &[], 0)), "resynced: 1 operation in 0.034 s\n");
+    }
+
+    #[test]
+    fn what_failed_is_listed_and_what_is_not_listed_is_counted() {
+        assert_eq!(
+            resync_text(&report(3, &["no scheduler xx"], 4)),
+            "resynced: 3 operations in 0.034 s, 4 failed\nfailed: no scheduler xx\nfailed: 3 more\n"
+        );
+    }
+
+    fn build(version: &str, revision: Option<&str>) -> Build {
+        let revision = revision.map(ToOwned::to_owned);
+        Build { version: version.to_owned(), revision, platform: "linux/amd64".to_owned() }
+    }
+
+    #[test]
+    fn the_json_of_version_is_documented() {
+        let daemon = Some(build("0.1.0", None));
+        assert_documented("version", &Versions { this: build("0.2.0", Some("842c14a2f1b7")), daemon });
+    }
+
+    #[test]
+    fn both_versions_are_told_or_why_one_is_not() {
+        let this = || build("0.2.0", Some("842c14a2f1b7"));
+        let both = Versions { this: this(), daemon: Some(build("0.1.0", None)) };
+        assert_eq!(
+            version_text(&both, None),
+            "kube-ipvs: 0.2.0, linux/amd64, revision 842c14a2f1b7\ndaemon:    0.1.0, linux/amd64\n"
+        );
+        let alone = Versions { this: this(), daemon: None };
+        assert_eq!(
+            version_text(&alone, Some("no daemon answers".to_owned())),
+            "kube-ipvs: 0.2.0, linux/amd64, revision 842c14a2f1b7\ndaemon:    no daemon answers\n"
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! A status in which every field has a value.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
+use kubernetes::api::{PastFailure, Watch, WatchState};
+use reconciler::{BusyWith, Drain, LastSync, SyncReport, SyncState, Trigger};
+use watcher::OperationKind;
+
+use crate::{
+    config::VipBinding,
+    finding::{Cause, Finding},
+    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
+};
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// Every field with a value.
+pub(in crate::cli) fn status() -> DaemonStatus {
+    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice() }
+}
+
+fn daemon() -> DaemonInfo {
+    let watch = |resource: &str, state, age, last_failure| Watch {
+        resource: resource.to_owned(),
+        state,
+        age: seconds(age),
+        last_failure,
+    };
+    let failure = |age| {
+        let cause = "the server answered 503 Service Unavailable".to_owned();
+        Some(PastFailure { cause, age: seconds(age) })
+    };
+    DaemonInfo {
+        version: "0.1.0".to_owned(),
+        node: "node-1".to_owned(),
+        uptime: seconds(11_520.0),
+        source: SourceInfo::ApiServer {
+            address: "10.0.0.1:6443".to_owned(),
+            watches: vec![
+                watch("endpointslices", WatchState::Failing, 42.5, failure(3.25)),
+                watch("nodes", WatchState::Watching, 11_519.5, None),
+                watch("services", WatchState::Watching, 600.0, failure(601.5)),
+            ],
+        },
+        kernel: Some(KernelInfo {
+            release: "5.4.0-216-generic".to_owned(),
+            ipvs: "1.2.1".to_owned(),
+            families: Family::BOTH.into(),
+            vip_binding: VipBinding::Address,
+            scheduler: Scheduler::RR,
+            lacks: vec!["sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4".to_owned()],
+        }),
+    }
+}
+
+fn programmed() -> reconciler::SyncStatus {
+    let draining = |last| Drain {
+        service: Some("default/web".parse().unwrap()),
+        virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
+        real_server: RealServerAddress { ip: [10, 244, 1, last].into(), port: 8080 },
+        age: seconds(61.5),
+    };
+    let changed = SyncReport {
+        done: 4,
+        done_by_kind: BTreeMap::from([
+            (OperationKind::AddVirtualServer, 1),
+            (OperationKind::AddRealServer, 3),
+        ]),
+        first_done: vec![
+            "add virtual server TCP 10.96.0.10:80 rr".to_owned(),
+            "add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1".to_owned(),
+        ],
+        took: seconds(0.002),
+        ..SyncReport::empty(Trigger::Change)
+    };
+    let failed = SyncReport {
+        full: true,
+        repairs: (1..=6).map(|vip| format!("bind 10.96.0.{vip}")).collect(),
+        failures: vec!["add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)".to_owned()],
+        failed: 1,
+        took: seconds(0.25),
+        ..SyncReport::empty(Trigger::Period)
+    };
+    reconciler::SyncStatus {
+        synced: false,
+        sync_state: SyncState::Failing,
+        sync_state_age: seconds(42.0),
+        busy: Some(BusyWith { service: Some("shop/large".parse().unwrap()), left: 700, age: seconds(12.0) }),
+        virtual_servers: 12,
+        real_servers: 40,
+        vips: 6,
+        unbound: [IpAddr::from([192, 0, 2, 11])].into(),
+        draining: 2,
+        longest_drain: seconds(61.5),
+        drains: vec![draining(7), Drain { service: None, ..draining(8) }],
+        scheduler_changes: 240,
+        kept_foreign: [others(6443), others(6444)].iter().collect(),
+        removed_foreign: [others(80)].iter().collect(),
+        problems: vec!["default/web: spec.ports[1] is wrong".to_owned()],
+        last_sync: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
+        last_change: Some(LastSync { report: changed, age: seconds(725.0) }),
+        last_repair: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
+        repaired: 9,
+        last_full_sync: Some(LastSync { report: failed, age: seconds(3.25) }),
+    }
+}
+
+/// Where no Service is.
+fn others(port: u16) -> ServiceAddress {
+    ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port }
+}
+
+fn advice() -> Vec<Finding> {
+    let chain = Finding::warning("ip filter INPUT", "it drops").remedy("open it");
+    let timeouts = Finding::note("tcp", "IPVS forgets idle connections").remedy("keepalives");
+    vec![chain.cause(Cause::HostFirewall), timeouts.cause(Cause::Timeouts)]
+}

@@ -1,0 +1,483 @@
+//! The settings of the daemon: flags and configuration file resolved and checked.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use ipnet::IpNet;
+use ipvs::{Family, Scheduler, Timeouts, Tunnel, TunnelKind};
+use netfilter::{HostFirewall, LocalTraffic, Policy, tunnel::GUE_PORT};
+use reconciler::Timing;
+use serde::{Deserialize, Serialize};
+use service::{ExternalForwarding, ExternalIps, NodePortAddresses, Options};
+use watcher::{Foreign, Ownership};
+
+use super::{
+    Error, Flags, KubeProxyConfiguration, Problem, checks,
+    file::{self, File},
+    options::{MASQUERADE_BIT, OPTIONS},
+};
+use crate::logging;
+
+/// All settings of the daemon. Every value has been checked.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Settings {
+    /// This node's name: lower case, without spaces around it, not empty.
+    pub node_name: String,
+    /// Where Services and EndpointSlices come from.
+    pub source: Source,
+    /// The scheduler of every virtual server. Whether the kernel has it is not known yet.
+    pub scheduler: Scheduler,
+    /// The longest time until everything is compared and repaired again; more than zero.
+    pub sync_period: Duration,
+    /// The least time from the end of one sync to the beginning of the next; at most `sync_period`.
+    pub min_sync_period: Duration,
+    /// Virtual servers whose address is in one of these are never touched.
+    pub exclude_cidrs: Vec<IpNet>,
+    /// Whether virtual servers elsewhere that no Service made are kept.
+    pub foreign: Foreign,
+    /// Whether every flow to a ClusterIP is masqueraded.
+    pub masquerade_all: bool,
+    /// The packet mark that asks for masquerading.
+    pub mark: u32,
+    /// How pods of this node are recognised, whose flows to a ClusterIP are not masqueraded otherwise.
+    pub local_mode: LocalMode,
+    /// The ranges of the pods of all nodes, as far as they are configured.
+    pub pod_ranges: Vec<IpNet>,
+    /// What is accepted where the host's own firewall drops.
+    pub host_firewall: HostFirewall,
+    /// At which of this node's addresses NodePorts are served.
+    pub node_port_addresses: NodePortAddresses,
+    /// The address that overrides the node IP of its family.
+    pub bind_address: Option<IpAddr>,
+    /// Which of `spec.externalIPs` are served.
+    pub external_ips: ExternalIps,
+    /// How long a TCP real server may drain; `None` is for ever.
+    pub drain_timeout: Option<Duration>,
+    /// How VIPs are made local.
+    pub vip_binding: VipBinding,
+    /// How traffic to external addresses reaches endpoints, unless a Service has its own method.
+    pub external_forwarding_method: ExternalForwarding,
+    /// The encapsulation of packets in tunnels.
+    pub tunnel: TunnelKind,
+    /// Whether ARP is answered only on the interface that has the address.
+    pub strict_arp: bool,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackSettings,
+    /// When IPVS forgets connections; 0 leaves the kernel's timeout.
+    pub ipvs_timeouts: Timeouts,
+    /// The OOM score adjustment of this process; from -1000 to 1000.
+    pub oom_score_adj: i32,
+    /// Where health is served, if it is.
+    pub healthz_bind_address: Option<SocketAddr>,
+    /// Where metrics are served, if they are.
+    pub metrics_bind_address: Option<SocketAddr>,
+    /// Whose traffic the metrics show.
+    pub service_metrics: ServiceMetrics,
+    /// Whether the daemon ends when one of these addresses cannot be bound.
+    pub bind_address_hard_fail: bool,
+    /// What is logged, and how.
+    pub log: logging::Options,
+    /// Where the control socket is.
+    pub control_socket: PathBuf,
+    /// The configuration file, if there is one.
+    pub config_file: Option<PathBuf>,
+    /// The configuration file that has the same effect.
+    pub effective: KubeProxyConfiguration,
+    /// Warnings to log once logging has started, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// Where Services and EndpointSlices come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The API server. With neither, that of the pod's service account.
+    Api {
+        /// A kubeconfig file.
+        kubeconfig: Option<PathBuf>,
+        /// The API server's URL or host, in place of the kubeconfig's.
+        master: Option<String>,
+    },
+    /// The YAML and JSON files of a directory.
+    Directory(PathBuf),
+}
+
+/// How pods of this node are recognised (`detectLocalMode`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalMode {
+    /// By their addresses or interfaces.
+    Fixed(LocalTraffic),
+    /// By the Node's podCIDRs, which only its source knows.
+    NodeCidr,
+}
+
+/// How VIPs are made local.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VipBinding {
+    /// Each is an address of kube-ipvs0.
+    #[default]
+    Address,
+    /// Each is a local route.
+    Route,
+}
+
+/// Whose traffic the metrics show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ServiceMetrics {
+    /// None: each Service would be ten series.
+    #[default]
+    Off,
+    /// That of each virtual server.
+    Service,
+    /// That of each virtual server, and of each real server.
+    Endpoint,
+}
+
+/// Parameters of connection tracking. A zero leaves the kernel's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConntrackSettings {
+    /// The entries that the table may hold per CPU; with 0 `min` is ignored too.
+    pub max_per_core: u32,
+    /// The entries that it may hold at least.
+    pub min: u32,
+    /// Seconds until an established TCP connection without a packet is forgotten.
+    pub tcp_established_timeout: u32,
+    /// Seconds until a TCP connection that one side has closed is forgotten.
+    pub tcp_close_wait_timeout: u32,
+    /// Whether TCP packets outside the window are part of their connection.
+    pub tcp_be_liberal: bool,
+    /// Seconds until a UDP flow without an answer is forgotten.
+    pub udp_timeout: u32,
+    /// Seconds until a UDP exchange is forgotten.
+    pub udp_stream_timeout: u32,
+}
+
+/// Where a value came from, to name it in errors.
+#[derive(Clone, Copy)]
+pub(super) enum Origin<'a> {
+    Flags,
+    File(&'a Path),
+}
+
+impl Origin<'_> {
+    /// The name of an option, with the file if it is there.
+    fn option(self, field: &str) -> String {
+        match self {
+            Self::Flags => self.name(field),
+            Self::File(path) => format!("{}: {field}", path.display()),
+        }
+    }
+
+    /// The name of an option beside others of the same origin: its flag, or the field's path in the file.
+    pub(super) fn name(self, field: &str) -> String {
+        let Self::Flags = self else { return field.to_owned() };
+        if let Some(gate) = field.strip_prefix("featureGates.") {
+            return format!("--feature-gates={gate}");
+        }
+        let row = OPTIONS.iter().find(|option| option.field == field);
+        let flag = row.and_then(|option| option.flag.as_ref());
+        flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
+    }
+
+    pub(super) fn invalid(self, field: &str, problem: Problem) -> Error {
+        Error::Invalid { option: self.option(field), problem }
+    }
+
+    pub(super) fn check<T>(self, field: &str, value: Result<T, Problem>) -> Result<T, Error> {
+        value.map_err(|problem| self.invalid(field, problem))
+    }
+}
+
+impl Settings {
+    /// Reads the configuration file, if one is named, and checks every value. Writes nothing.
+    pub fn resolve(flags: &Flags) -> Result<Self, Error> {
+        match flags.config.as_deref() {
+            None | Some("") => Self::without_file(flags),
+            Some(path) => Self::with_text(flags, path.as_ref(), &file::read(path.as_ref())?),
+        }
+    }
+
+    fn without_file(flags: &Flags) -> Result<Self, Error> {
+        let usual = KubeProxyConfiguration::of_no_flags();
+        Self::checked(flags, flags.configuration(), &usual, Origin::Flags, flags.deprecated().collect())
+    }
+
+    /// Resolves the flags with this text in the configuration file at `path`, which is not read.
+    pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
+        let File { mut configuration, mut warnings } = file::decode(path, text)?;
+        let overruled = flags.overruled_by_file();
+        if !overruled.is_empty() {
+            let (path, overruled) = (path.display(), overruled.join(", "));
+            warnings.push(format!("{overruled}: no effect beside --config, set it in {path}"));
+        }
+        flags.override_file(&mut configuration);
+        let usual = KubeProxyConfiguration::of_empty_file();
+        let settings = Self::checked(flags, configuration, &usual, Origin::File(path), warnings)?;
+        Ok(Self { config_file: Some(path.to_owned()), ..settings })
+    }
+
+    /// Checks every value of the configuration. `usual` is the configuration without any setting.
+    pub(super) fn checked(
+        flags: &Flags,
+        mut configuration: KubeProxyConfiguration,
+        usual: &KubeProxyConfiguration,
+        origin: Origin,
+        mut warnings: Vec<String>,
+    ) -> Result<Self, Error> {
+        for option in OPTIONS {
+            origin.check(option.field, option.place.check(&configuration))?;
+        }
+        let KubeProxyConfiguration { iptables, ipvs, .. } = &configuration;
+        let (sync_period, min_sync_period) = checks::periods(ipvs, origin)?;
+        let listen = |field, address| origin.check(field, checks::listen_address(address));
+        let node_port_addresses = origin
+            .check("nodePortAddresses", checks::node_port_addresses(&configuration.node_port_addresses))?;
+        warnings.extend(ignored(&configuration, usual, origin));
+        warnings.extend(doubts(&node_port_addresses, origin));
+        Ok(Self {
+            node_name: node_name(flags, &configuration, origin)?,
+            source: source(flags, &configuration)?,
+            scheduler: origin.check("ipvs.scheduler", ipvs.scheduler.parse().map_err(Problem::from))?,
+            sync_period,
+            min_sync_period,
+            exclude_cidrs: origin.check("ipvs.excludeCIDRs", checks::cidrs(&ipvs.exclude_cidrs))?,
+            foreign: flags.foreign_virtual_servers,
+            masquerade_all: iptables.masquerade_all,
+            mark: origin.check(
+                "iptables.masqueradeBit",
+                checks::mark(iptables.masquerade_bit.unwrap_or(MASQUERADE_BIT)),
+            )?,
+            local_mode: checks::local_mode(&configuration, origin)?,
+            pod_ranges: checks::pod_ranges(&configuration, origin)?,
+            host_firewall: flags.host_firewall,
+            node_port_addresses,
+            bind_address: origin.check("bindAddress", checks::bind_address(&configuration.bind_address))?,
+            external_ips: external_ips(flags, &configuration)?,
+            drain_timeout: drain_timeout(flags)?,
+            vip_binding: flags.vip_binding,
+            external_forwarding_method: flags.external_forwarding_method,
+            tunnel: flags.tunnel,
+            strict_arp: ipvs.strict_arp,
+            conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            ipvs_timeouts: checks::ipvs_timeouts(ipvs, origin)?,
+            oom_score_adj: origin.check(
+                "oomScoreAdj",
+                checks::oom_score_adj(configuration.oom_score_adj.unwrap_or_default()),
+            )?,
+            healthz_bind_address: listen("healthzBindAddress", &configuration.healthz_bind_address)?,
+            metrics_bind_address: listen("metricsBindAddress", &configuration.metrics_bind_address)?,
+            service_metrics: flags.service_metrics,
+            bind_address_hard_fail: configuration.bind_address_hard_fail,
+            log: checks::logging(&configuration.logging, origin)?,
+            control_socket: flags.control_socket.clone(),
+            config_file: None,
+            warnings,
+            effective: {
+                // A zero in a file means the default.
+                configuration.fill_zeros();
+                configuration
+            },
+        })
+    }
+}
+
+/// The warning that names the options without effect, if there are any.
+fn ignored(
+    configuration: &KubeProxyConfiguration,
+    usual: &KubeProxyConfiguration,
+    origin: Origin,
+) -> Option<String> {
+    let fields = configuration.ignored(usual).map(|option| origin.name(option.field));
+    let gates = configuration.feature_gates.ignored();
+    let gates = gates.map(|gate| origin.name(&format!("featureGates.{gate}")));
+    let names: Vec<_> = fields.chain(gates).collect();
+    (!names.is_empty()).then(|| format!("accepted without effect: {}", names.join(", ")))
+}
+
+/// The warnings about addresses for NodePorts.
+fn doubts(addresses: &NodePortAddresses, origin: Origin) -> impl Iterator<Item = String> {
+    let option = origin.option("nodePortAddresses");
+    let loopback = addresses.asks_for_loopback().then(|| {
+        format!(
+            "{option}: loopback addresses (localhost) have no effect here: NodePorts are never served there"
+        )
+    });
+    let left_out = Family::BOTH.into_iter().find(|family| addresses.leaves_out(*family)).map(|family| {
+        format!(
+            "{option}: no range is {family}, so NodePorts are served at every {family} address of this node"
+        )
+    });
+    loopback.into_iter().chain(left_out)
+}
+
+/// The node's name: the flag's, or the file's, or the kernel's host name.
+fn node_name(flags: &Flags, configuration: &KubeProxyConfiguration, origin: Origin) -> Result<String, Error> {
+    let name = &configuration.hostname_override;
+    if !name.is_empty() {
+        let origin = if flags.overrides_node_name() { Origin::Flags } else { origin };
+        return origin.check("hostnameOverride", checks::node_name(name));
+    }
+    let host_name = fs::read_to_string("/proc/sys/kernel/hostname").map_err(Error::HostName)?;
+    checks::node_name(&host_name)
+        .map_err(|problem| Error::Invalid { option: "the kernel's host name".to_owned(), problem })
+}
+
+fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Source, Error> {
+    if let Some(directory) = &flags.manifests {
+        return Ok(Source::Directory(directory.clone()));
+    }
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let master = given(&flags.master);
+    if let Some(server) = &master {
+        Origin::Flags.check("--master", checks::server(server))?;
+    }
+    Ok(Source::Api {
+        kubeconfig: given(&configuration.client_connection.kubeconfig).map(PathBuf::from),
+        master,
+    })
+}
+
+/// The external IPs that are served; the feature gate switches off what the flag allows.
+fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<ExternalIps, Error> {
+    let ranges = Origin::Flags.check("--external-ip-policy", checks::cidrs(&flags.external_ip_policy))?;
+    if !configuration.feature_gates.external_ips() {
+        return Ok(ExternalIps::Off);
+    }
+    Ok(if ranges.is_empty() { ExternalIps::Unowned } else { ExternalIps::In(ranges) })
+}
+
+fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {
+    let timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
+    Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
+}
+
+impl Settings {
+    /// The policy where pods of this node are recognised like this.
+    pub fn policy(&self, local_traffic: LocalTraffic) -> Policy {
+        Policy {
+            masquerade_all: self.masquerade_all,
+            mark: self.mark,
+            local_traffic,
+            host_firewall: self.host_firewall,
+            gue: self.tunnel == TunnelKind::Gue,
+        }
+    }
+
+    /// How Services are served, where pods of this node are recognised in these families.
+    pub fn options(&self, knows_pods: BTreeSet<Family>) -> Options {
+        Options {
+            node_name: self.node_name.as_str().into(),
+            scheduler: self.scheduler,
+            node_port_addresses: self.node_port_addresses.clone(),
+            bind_address: self.bind_address,
+            external_ips: self.external_ips.clone(),
+            external_forwarding: self.external_forwarding_method,
+            tunnel: self.tunnel(),
+            knows_pods,
+            answers_peers: self.port_for_peers().is_some(),
+            pod_ranges: self.pod_ranges.clone(),
+            watches_nodes: true,
+        }
+    }
+
+    /// The port at which other nodes can ask this one about its health, and with the same configuration it
+    /// can ask them.
+    pub(crate) fn port_for_peers(&self) -> Option<u16> {
+        self.healthz_bind_address.filter(|address| !address.ip().is_loopback()).map(|address| address.port())
+    }
+
+    /// The encapsulation, with its port.
+    fn tunnel(&self) -> Tunnel {
+        match self.tunnel {
+            TunnelKind::Gue => Tunnel::new(TunnelKind::Gue).port(GUE_PORT),
+            other => Tunnel::new(other),
+        }
+    }
+
+    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that
+    /// it has, and it is not known yet which those are.
+    pub(crate) fn knows_pods(&self) -> BTreeSet<Family> {
+        let is_known = |family: &Family| match &self.local_mode {
+            LocalMode::Fixed(local_traffic) => local_traffic.is_known(*family),
+            LocalMode::NodeCidr => true,
+        };
+        Family::BOTH.into_iter().filter(is_known).collect()
+    }
+
+    /// When to sync, where IPVS forgets an idle TCP connection after so long.
+    pub(crate) fn timing(&self, tcp_timeout: Duration) -> Timing {
+        Timing {
+            sync_period: self.sync_period,
+            min_sync_period: self.min_sync_period,
+            drain_timeout: self.drain_timeout,
+            tcp_timeout,
+        }
+    }
+
+    /// The part of the kernel that is ours, where these families are served.
+    pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
+        Ownership { families, exclude: self.exclude_cidrs.clone(), foreign: self.foreign }
+    }
+}
+
+/// The ranges in which a cleanup removes no virtual servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// The ranges.
+    pub cidrs: Vec<IpNet>,
+    /// What is wrong with the file, one line each: a range may be in a field whose name is misspelt.
+    pub warnings: Vec<String>,
+}
+
+impl Excluded {
+    /// Reads the ranges of the file, if one is named, and adds those of the flag. Nothing else of the file
+    /// is used: it may be that of another mode, to which the node goes back.
+    pub fn read(file: Option<&str>, flag: &[String]) -> Result<Self, Error> {
+        const FIELD: &str = "ipvs.excludeCIDRs";
+        let mut excluded = match file.map(Path::new).filter(|path| !path.as_os_str().is_empty()) {
+            None => Self::default(),
+            Some(path) => {
+                let File { configuration, warnings } = file::decode(path, &file::read(path)?)?;
+                let cidrs = checks::cidrs(&configuration.ipvs.exclude_cidrs);
+                Self { cidrs: Origin::File(path).check(FIELD, cidrs)?, warnings }
+            }
+        };
+        excluded.cidrs.extend(Origin::Flags.check(FIELD, checks::cidrs(flag))?);
+        Ok(excluded)
+    }
+
+    /// Whether an address is in one of the ranges.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.cidrs.iter().any(|range| range.contains(&ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::config::tests::HEAD;
+
+    #[test]
+    fn what_the_file_spares_and_what_the_flag_spares_is_spared() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.conf");
+        let fields = "mode: iptables\nipvs: {scheduler: NO SUCH, excludeCIDRs: [10.99.0.0/16]}\n";
+        fs::write(&path, format!("{HEAD}{fields}")).unwrap();
+        let flag = ["fd00:99::/112".to_owned()];
+        let excluded = Excluded::read(path.to_str(), &flag).unwrap();
+        assert_eq!(excluded.cidrs, ["10.99.0.0/16", "fd00:99::/112"].map(|cidr| cidr.parse().unwrap()));
+        assert_eq!(excluded.warnings, [""; 0]);
+        for none in [None, Some("")] {
+            assert_eq!(Excluded::read(none, &flag).unwrap().cidrs.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Answers the requests of the control socket.
+
+use std::{error::Error, net::IpAddr, sync::Arc, time::Instant};
+
+use kubernetes::api::Watches;
+use reconciler::{Handle, SyncStatus, VirtualServerOwner};
+use service::{AddressExplanation, Explanation, ObjectName, one_line};
+
+use super::problems::{HeldAdvice, Problems};
+use crate::{
+    logging::{Level, LogLevelHandle},
+    serve::{
+        control::{self, BugReport, Control, DaemonStatus, Difference, Resynced},
+        metrics::MetricsPages,
+    },
+    source::Source,
+    version::{Build, VERSION},
+};
+
+/// Answers requests for the daemon.
+pub(super) struct ControlHandler {
+    pub(super) identity: Identity,
+    /// The writer thread; before it has started, what it waits for.
+    pub(super) writer: Result<Handle, String>,
+    pub(super) problems: Problems,
+    pub(super) advice: HeldAdvice,
+    pub(super) log_level: LogLevelHandle,
+    pub(super) pages: Arc<MetricsPages>,
+}
+
+impl ControlHandler {
+    /// The writer thread, or in one line why it cannot answer.
+    fn writer(&self) -> Result<&Handle, String> {
+        self.writer.as_ref().map_err(|waits| self.waiting(waits).join("; "))
+    }
+
+    /// All problems, after what the daemon waits for.
+    fn waiting(&self, waits: &str) -> Vec<String> {
+        [waits.to_owned()].into_iter().chain(self.problems.all()).collect()
+    }
+}
+
+impl Control for ControlHandler {
+    type Error = String;
+
+    fn bug_report(&self) -> Result<BugReport, String> {
+        Ok(BugReport::new(&self.pages))
+    }
+
+    fn diff(&self) -> Result<Difference, String> {
+        let plan = self.writer()?.compare().map_err(reason)?;
+        Ok(Difference { plan, troubles: self.problems.about_source() })
+    }
+
+    fn explain(&self, service: &ObjectName) -> Result<Explanation, String> {
+        let mut explanation = self.writer()?.explain(service.clone()).map_err(reason)?;
+        put_first(self.problems.about_source(), &mut explanation.problems);
+        Ok(explanation)
+    }
+
+    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, String> {
+        self.writer()?.explain_address(ip).map_err(reason)
+    }
+
+    fn log_level(&self, set: Option<Level>) -> Result<String, String> {
+        set.map_or(Ok(()), |level| self.log_level.set(&level)).map_err(reason)?;
+        self.log_level.directives().map_err(reason)
+    }
+
+    fn owners(&self) -> Result<Vec<VirtualServerOwner>, String> {
+        self.writer()?.virtual_server_owners().map_err(reason)
+    }
+
+    fn resync(&self) -> Result<Resynced, String> {
+        let report = self.writer()?.resync().map_err(reason)?;
+        Ok(Resynced { report, troubles: self.problems.about_source() })
+    }
+
+    fn status(&self) -> Result<DaemonStatus, String> {
+        let daemon = self.identity.now();
+        let programmed = match &self.writer {
+            Ok(writer) => {
+                let mut programmed = writer.status().map_err(reason)?;
+                put_first(self.problems.all(), &mut programmed.problems);
+                programmed
+            }
+            Err(waits) => SyncStatus {
+                sync_state_age: daemon.uptime,
+                problems: self.waiting(waits),
+                ..SyncStatus::default()
+            },
+        };
+        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all() })
+    }
+
+    fn version(&self) -> Result<Build, String> {
+        Ok(Build::this())
+    }
+}
+
+/// The daemon's description of itself, for `kube-ipvs status`.
+#[derive(Clone)]
+pub(super) struct Identity {
+    node: String,
+    begin: Instant,
+    source: control::SourceInfo,
+    /// The state of an API server as the source.
+    watches: Watches,
+    kernel: Option<control::KernelInfo>,
+}
+
+impl Identity {
+    /// Describes a daemon that has been the node's proxy since `begin`. The state of its source is in `watches`.
+    pub(super) fn new(node: &str, begin: Instant, source: &Source, watches: &Watches) -> Self {
+        let source = match source {
+            Source::Api(server) => {
+                control::SourceInfo::ApiServer { address: server.address.clone(), watches: Vec::new() }
+            }
+            Source::Directory { path, .. } => control::SourceInfo::Manifests { directory: path.clone() },
+        };
+        Self { node: node.to_owned(), begin, source, watches: watches.clone(), kernel: None }
+    }
+
+    /// This description with the kernel that the daemon writes to, once it has been prepared.
+    pub(super) fn with(self, kernel: Option<control::KernelInfo>) -> Self {
+        Self { kernel, ..self }
+    }
+
+    /// The description as of now.
+    fn now(&self) -> control::DaemonInfo {
+        let mut source = self.source.clone();
+        if let control::SourceInfo::ApiServer { watches, .. } = &mut source {
+            *watches = self.watches.all();
+        }
+        control::DaemonInfo {
+            version: VERSION.to_owned(),
+            node: self.node.clone(),
+            uptime: self.begin.elapsed(),
+            source,
+            kernel: self.kernel.clone(),
+        }
+    }
+}
+
+/// Why there is no answer, on one line.
+#[allow(clippy::needless_pass_by_value, reason = "map_err passes it")]
+fn reason(error: impl Error + 'static) -> String {
+    one_line(&error)
+}
+
+/// Puts problems of the source before the objects' own, and truncates the list.
+pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
+    problems.splice(0..0, first);
+    problems.truncate(SyncStatus::MOST_PROBLEMS);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_so_many_problems_at_most_those_of_the_watches_first() {
+        let mut problems: Vec<_> =
+            (0..SyncStatus::MOST_PROBLEMS).map(|number| format!("object {number}")).collect();
+        put_first(["a watch".to_owned(), "another".to_owned()], &mut problems);
+        assert_eq!(problems.len(), SyncStatus::MOST_PROBLEMS);
+        assert_eq!(problems[..3], ["a watch", "another", "object 0"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels, and
+//! of how full the kernel's tables of connections are.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use ipvs::Family;
+use kubernetes::api::Watches;
+use netfilter::TunnelCounts;
+
+use super::text::{Kind, Page, Real, Registry, labels};
+use crate::{
+    finding::{Cause, Finding, Severity},
+    node::sysctl::Sysctl,
+    serve::health::Health,
+    version::Build,
+};
+
+/// Registers the program's version and platform.
+///
+/// There is no `kubernetes_build_info`: it has the version of a part of Kubernetes, of which there is to be one in a
+/// cluster (`KubeVersionMismatch` of kubernetes-mixin), and kube-ipvs is not one.
+pub(super) fn register_build<'a>(gates: impl IntoIterator<Item = (&'a str, bool)>, registry: &mut Registry) {
+    let Build { version, platform, .. } = Build::this();
+    registry.register_labelled(
+        "kube_ipvs_build_info",
+        "Which kube-ipvs this is; the value is always 1",
+        [(labels([("version", &version), ("platform", &platform)]), 1)],
+    );
+    // Of a gate in general availability Kubernetes leaves the stage empty; of others it is not known here.
+    let gate = |(name, on)| (labels([("name", name), ("stage", "")]), u64::from(on));
+    registry.register_labelled(
+        "kubernetes_feature_enabled",
+        "The feature gates that were given, and whether they are on",
+        gates.into_iter().map(gate),
+    );
+}
+
+/// What `/livez` would answer now. Where no probe asks it, as in kubeadm's DaemonSet, no responses are counted.
+pub(super) fn healthy(page: &mut Page, health: &Health) {
+    let help = "Whether /livez answers 200 now (1) or 503 (0)";
+    page.single("kube_ipvs_healthy", Kind::Gauge, help, u64::from(health.is_healthy()));
+}
+
+/// The contact with the API server.
+pub(super) fn api_server(page: &mut Page, watches: &Watches) {
+    let since_1970 = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).ok();
+    let heard = watches.last_heard().and_then(since_1970).unwrap_or(Duration::ZERO).as_secs_f64();
+    let help = "When the API server last said something; 0: never";
+    page.single("kube_ipvs_api_server_last_heard_timestamp_seconds", Kind::Gauge, help, Real(heard));
+    let help = "Kinds of objects that cannot be watched now";
+    page.single("kube_ipvs_unwatched_resources", Kind::Gauge, help, watches.failing());
+}
+
+/// How full conntrack's table is, in the files below a directory, `/` on a node. A full table drops new connections,
+/// whatever the proxy. A number that cannot be read is left out, as without conntrack.
+pub(super) fn conntrack_table(page: &mut Page, root: &Path) {
+    for (file, name, help) in [
+        ("nf_conntrack_count", "kube_ipvs_conntrack_entries", "Connections that conntrack knows"),
+        ("nf_conntrack_max", "kube_ipvs_conntrack_entries_limit", "Connections that it may know; 0: any"),
+    ] {
+        let text = fs::read_to_string(root.join("proc/sys/net/netfilter").join(file)).unwrap_or_default();
+        if let Ok(value) = text.trim().parse::<u64>() {
+            page.single(name, Kind::Gauge, help, value);
+        }
+    }
+}
+
+/// How full IPVS' own table of connections is.
+pub(super) fn ipvs_table(page: &mut Page, sysctl: &Sysctl) {
+    if let Some(entries) = sysctl.ipvs_entries() {
+        let help = "Connections and persistence templates that IPVS knows";
+        page.single("kube_ipvs_connection_entries", Kind::Gauge, help, entries);
+    }
+    if let Some(limit) = sysctl.conn_max() {
+        page.single("kube_ipvs_connection_entries_limit", Kind::Gauge, "Entries that it may have", limit);
+    }
+}
+
+/// How many pieces of advice there are of each kind. There are a few of them at most.
+pub(super) fn advice(page: &mut Page, all: &[Finding]) {
+    let name = "kube_ipvs_advice";
+    page.head(name, Kind::Gauge, "What on this node hurts traffic to Services, or may");
+    for severity in Severity::WHILE_RUNNING {
+        for cause in Cause::ALL {
+            let held = all.iter().filter(|it| (it.severity, it.cause) == (severity, Some(cause)));
+            let labels = labels([("severity", severity.name()), ("cause", cause.name())]);
+            page.sample(name, &labels, held.count());
+        }
+    }
+}
+
+/// How many lines were not logged.
+pub(super) fn log(page: &mut Page, dropped: u64) {
+    let help = "Lines that were not logged, because there were too many like them";
+    page.single("kube_ipvs_log_lines_dropped_total", Kind::Counter, help, dropped);
+}
+
+/// The packets that went through tunnels: `count` has those of a family, all 0 where nothing is answered directly.
+pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl Fn(Family) -> TunnelCounts) {
+    let name = "kube_ipvs_tunnel_packets_total";
+    page.head(name, Kind::Counter, "Packets sent through tunnels, received by them, and refused there");
+    for family in families {
+        let TunnelCounts { sent, received, refused } = count(*family);
+        for (direction, packets) in [("sent", sent), ("received", received), ("refused", refused)] {
+            let labels = labels([("ip_family", &family.to_string()), ("direction", direction)]);
+            page.sample(name, &labels, packets);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::version::VERSION;
+
+    fn written(write: impl FnOnce(&mut Page)) -> String {
+        let mut page = Page::default();
+        write(&mut page);
+        page.into()
+    }
+
+    #[test]
+    fn advice_is_counted_by_severity_and_cause_and_what_does_not_hold_is_0() {
+        let chain = |name| Finding::warning(name, "it drops");
+        let held = [chain("input"), chain("forward"), Finding::note("nft", "not read")]
+            .map(|finding| finding.cause(Cause::HostFirewall));
+        let page = written(|page| advice(page, &held));
+        for line in [
+            r#"kube_ipvs_advice{severity="warning",cause="host-firewall"} 2"#,
+            r#"kube_ipvs_advice{severity="note",cause="host-firewall"} 1"#,
+            r#"kube_ipvs_advice{severity="warning",cause="contested"} 0"#,
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
+        }
+        assert_eq!(
+            page.lines().filter(|line| !line.starts_with('#')).count(),
+            2 * Cause::ALL.len(),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn the_version_and_the_gates_that_were_given_are_shown() {
+        let mut registry = Registry::default();
+        register_build([("AllowServiceExternalIPs", false), ("Other", true)], &mut registry);
+        let page = registry.text();
+        let shown = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+        assert!(shown("kube_ipvs_build_info{").contains(&format!("version=\"{VERSION}\"")), "{page}");
+        assert!(shown("kubernetes_feature_enabled{name=\"Allow").ends_with(" 0"), "{page}");
+        assert!(shown("kubernetes_feature_enabled{name=\"Other").ends_with(" 1"), "{page}");
+    }
+
+    #[test]
+    fn the_version_is_not_counted_among_those_of_kubernetes() {
+        let mut registry = Registry::default();
+        register_build([], &mut registry);
+        assert!(!registry.text().contains("kubernetes_build_info"));
+    }
+
+    #[test]
+    fn each_family_has_a_count_of_each_kind() {
+        let count = |family| match family {
+            Family::V4 => TunnelCounts { sent: 7, received: 5, refused: 2 },
+            Family::V6 => TunnelCounts::default(),
+        };
+        let page = written(|page| tunnels(page, &Family::BOTH.into(), count));
+        for line in [
+            "# TYPE kube_ipvs_tunnel_packets_total counter",
+            "kube_ipvs_tunnel_packets_total{ip_family=\"IPv4\",direction=\"sent\"} 7",
+            "kube_ipvs_tunnel_packets_total{ip_family=\"IPv4\",direction=\"received\"} 5",
+            "kube_ipvs_tunnel_packets_total{ip_family=\"IPv4\",direction=\"refused\"} 2",
+            "kube_ipvs_tunnel_packets_total{ip_family=\"IPv6\",direction=\"refused\"} 0",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_numbers_are_shown_and_what_it_does_not_say_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("proc/sys/net/netfilter");
+        fs::create_dir_all(&directory).unwrap();
+        let shown = || written(|page| conntrack_table(page, root.path()));
+        assert_eq!(shown(), "");
+        fs::write(directory.join("nf_conntrack_count"), "7\n").unwrap();
+        fs::write(directory.join("nf_conntrack_max"), "262144\n").unwrap();
+        let page = shown();
+        assert!(page.contains("\nkube_ipvs_conntrack_entries 7\n"), "{page}");
+        assert!(page.contains("\nkube_ipvs_conntrack_entries_limit 262144\n"), "{page}");
+    }
+}
