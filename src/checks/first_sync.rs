@@ -43,7 +43,7 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = planned(plan, Wanted::by(state), kept, &node.kernel.observed.dummy_interface.bound);
-    findings.extend(refused(state.refused()));
+    findings.extend(refused(state.reports().refused()));
     findings
 }
 
@@ -215,7 +215,7 @@ mod tests {
         web.external_ips = vec![IpAddr::from([127, 0, 0, 1])];
         state.apply(Change::Slices(Event::Replace(Vec::new())));
         state.apply(Change::Services(Event::Replace(vec![web])));
-        let findings = refused(state.refused());
+        let findings = refused(state.reports().refused());
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(
             (finding.subject.as_str(), finding.what.as_str()),

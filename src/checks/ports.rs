@@ -6,8 +6,6 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use service::State;
-
 use super::BeforeStart;
 use crate::{finding::Finding, takeover::live_proxy};
 
@@ -35,7 +33,7 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let configured = configured.into_iter().filter_map(|(what, address)| {
         Some(WantedPort { what: what.to_owned(), address: address?, hard_fail })
     });
-    let of_services = node.state.into_iter().flat_map(State::health_checks);
+    let of_services = node.state.into_iter().flat_map(|state| state.reports().health_checks());
     let of_services = of_services.map(|(service, health_check)| WantedPort {
         what: format!("health checks of {service}"),
         address: SocketAddr::from(([0; 4], health_check.port.get())),

@@ -1,4 +1,4 @@
-//! kube-ipvs0 as a trait, and what is read from it.
+//! kube-ipvs0 as a trait: what is read from it, and the operations on it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,8 +8,7 @@ use std::{
 
 use ipvs::Family;
 use netlink::{FailedRequest, OperationError};
-
-use crate::Operation;
+use serde::{Deserialize, Serialize};
 
 /// How a VIP becomes an address that this node answers on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +30,22 @@ pub enum VipBinding {
     },
 }
 
+impl VipBinding {
+    /// Whether a route of ours to a VIP is as this binding makes it.
+    pub(crate) fn makes_route(self, to: IpAddr, source: Option<IpAddr>) -> bool {
+        self != Self::Address && source == self.source_towards(to)
+    }
+
+    /// The source of the node's own connections to a VIP of that family.
+    pub(crate) fn source_towards(self, vip: IpAddr) -> Option<IpAddr> {
+        match (self, vip) {
+            (Self::Route { source_v4, .. }, IpAddr::V4(_)) => source_v4.map(IpAddr::V4),
+            (Self::Route { source_v6, .. }, IpAddr::V6(_)) => source_v6.map(IpAddr::V6),
+            (Self::Address, _) => None,
+        }
+    }
+}
+
 impl fmt::Display for VipBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -47,7 +62,7 @@ impl fmt::Display for VipBinding {
     }
 }
 
-/// Why the kernel could not be asked.
+/// Why an operation on kube-ipvs0 failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The exchange with the kernel failed.
@@ -89,7 +104,7 @@ pub struct Observed {
     /// The node's own addresses: those of every interface except kube-ipvs0, whatever kind of device that
     /// is, and the tunnel devices, without loopback addresses and without link-local IPv6 addresses.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// The smallest MTU of the links by which packets may leave this node, in bytes; `None` if there is none.
+    /// The smallest MTU of the links by which packets may leave this node, in bytes; `None` without such links.
     pub link_mtu: Option<u32>,
     /// The gateways of all routes.
     pub gateways: BTreeSet<IpAddr>,
@@ -111,13 +126,43 @@ impl Observed {
     }
 }
 
+/// One change. Its `Display` is one line, for logs and golden tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
+    EnsureDevice,
+    /// Make a VIP a local address of this node, in the configured way; if it is, nothing. If it was seen
+    /// bound another way, that is undone afterwards, so that the VIP is bound all the time. An address that must be added
+    /// again has a route of ours meanwhile.
+    Bind(IpAddr),
+    /// Undo that, in whichever way it was seen bound; if it is not bound, nothing.
+    Unbind(IpAddr),
+    /// Create the tunnel device of a family, or make it as it should be.
+    EnsureTunnel(Family),
+    /// Remove it; if it does not exist, nothing.
+    RemoveTunnel(Family),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EnsureDevice => f.write_str("ensure device kube-ipvs0"),
+            Self::Bind(vip) => write!(f, "bind {vip}"),
+            Self::Unbind(vip) => write!(f, "unbind {vip}"),
+            Self::EnsureTunnel(family) => write!(f, "ensure tunnel {family}"),
+            Self::RemoveTunnel(family) => write!(f, "remove tunnel {family}"),
+        }
+    }
+}
+
 /// kube-ipvs0 in one network namespace.
 pub trait DummyInterface {
     /// Reads the device, the VIPs, and the node's own addresses.
     fn observe(&mut self) -> Result<Observed, Error>;
 
-    /// Makes the changes and returns those that failed, by position. [`Operation::EnsureDevice`] comes
-    /// first wherever it stands, and then the tunnels; if it fails, nothing else is tried. Any other failed change does not
-    /// stop the rest.
+    /// Carries out operations and returns those that failed, by position. [`Operation::EnsureDevice`] comes first wherever
+    /// it stands, and then the tunnels; if it fails, nothing else is tried. Any other failed operation does not stop the
+    /// rest. Stale bindings are those of the last [`DummyInterface::observe`]: undone are only those.
     fn apply(&mut self, operations: &[Operation]) -> Result<Vec<FailedRequest>, Error>;
 }

@@ -5,8 +5,9 @@
 //! is *bound*: as an address on the dummy device kube-ipvs0, or as a route of type `local`
 //! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
-//! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] reports when
-//! somebody else has changed something. [`RouteLookup`] asks by which interface an address is reached.
+//! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] reports changes, other programs' among
+//! them. [`RouteLookup`] asks by which interface an address is reached. The modules: `link` has kube-ipvs0 and other
+//! links, `addresses` addresses and routes, `binding` the requests that bind VIPs, `direct_return` the tunnels.
 //!
 //! # What the kernel does
 //!
@@ -15,7 +16,7 @@
 //! - The device is DOWN and NOARP, and both families work on it. An IPv4 address brings its `local` route
 //!   whether the device is up or not. An IPv6 address on a DOWN device stays tentative, which means
 //!   unusable, unless the device was created NOARP (`ipv6_add_dev` then switches duplicate address
-//!   detection off for good) or the address says `IFA_F_NODAD`, as ours do.
+//!   detection off for good) or the address has `IFA_F_NODAD`, as ours do.
 //! - Up and down again, as NetworkManager does it, loses every IPv6 address of the device and no IPv4
 //!   address. It must not come up at all: it would get a link-local address.
 //! - Routes go by `lo`, not by kube-ipvs0. An IPv6 route needs a device that is up. An IPv4 route through
@@ -38,33 +39,23 @@
 //! - The kernel accepts a route's source only if it is an address of this node at that moment. If the
 //!   address goes away later, IPv4 keeps on using it and IPv6 forgets it (`rt6_remove_prefsrc`).
 
-mod device;
+mod addresses;
+mod binding;
+mod direct_return;
 mod dummy_interface;
-mod fou;
-mod hand_over;
-mod ipv6_switch;
 mod kernel;
-mod links;
+mod link;
 mod message;
 mod monitor;
-mod observe;
-mod operation;
-mod removal;
-mod request;
-mod route_lookup;
-mod tunnel;
-mod tunnels;
 
-pub use dummy_interface::{DummyInterface, Error, Observed, TunnelDevice, VipBinding};
-pub use hand_over::replace_device_by_routes;
-pub use kernel::KernelDummyInterface;
+pub use addresses::{InterfaceAddress, RouteLookup, addresses_of, interface_addresses, remove_routes};
+pub use binding::ROUTE_PROTOCOL;
+pub use direct_return::remove_tunnels;
+pub use dummy_interface::{DummyInterface, Error, Observed, Operation, TunnelDevice, VipBinding};
+pub use kernel::{KernelDummyInterface, replace_device_by_routes};
+pub use link::{has_device, remove_device};
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
-pub use observe::{InterfaceAddress, addresses_of, interface_addresses};
-pub use operation::Operation;
-pub use removal::{has_device, remove_device, remove_routes, remove_tunnels};
-pub use request::ROUTE_PROTOCOL;
-pub use route_lookup::RouteLookup;
 
 /// The device's name, by which other programs recognise IPVS mode.
 pub const DEVICE: &str = "kube-ipvs0";

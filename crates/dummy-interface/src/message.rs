@@ -1,11 +1,15 @@
-//! What is read of rtnetlink messages, by hand.
+//! Rtnetlink messages: made by rtnetlink, and read by hand.
 //!
 //! A message has all that the kernel knows of an object, in every shape that a device or a route of any kind can
-//! have. The few attributes that matter here are looked for, and whatever else is strange about it does no harm.
+//! have. Only the few attributes that matter here are read, so that nothing else in it can do harm.
 
 use std::net::IpAddr;
 
-use netlink::Attribute;
+use netlink::{Attribute, Batch, Errno, Protocol, Socket};
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage, route::RouteAddress};
+
+use crate::Error;
 
 /// The length of `struct ifinfomsg`.
 pub(crate) const LINK_HEADER: usize = 16;
@@ -43,7 +47,7 @@ pub(crate) fn find(message: &[u8], header: usize, kind: u16) -> Option<Attribute
     netlink::find(message.get(header..)?, kind)
 }
 
-/// The address in such an attribute, of the family that its length says.
+/// The address in such an attribute, of the family that its length implies.
 pub(crate) fn find_ip(message: &[u8], header: usize, kind: u16) -> Option<IpAddr> {
     let bytes = find(message, header, kind)?.payload;
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
@@ -53,4 +57,63 @@ pub(crate) fn find_ip(message: &[u8], header: usize, kind: u16) -> Option<IpAddr
 /// The address that such a message is about. On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
 pub(crate) fn local_address(message: &[u8]) -> Option<IpAddr> {
     [IFA_LOCAL, IFA_ADDRESS].into_iter().find_map(|kind| find_ip(message, ADDRESS_HEADER, kind))
+}
+
+/// A route socket whose dumps the kernel filters where it can.
+pub(crate) fn socket() -> Result<Socket, Error> {
+    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
+    socket.filter_dumps();
+    Ok(socket)
+}
+
+/// A batch of one request.
+pub(crate) fn request(message: RouteNetlinkMessage, flags: u16) -> Batch {
+    let mut batch = Batch::default();
+    batch.packet(packet(message, flags));
+    batch
+}
+
+/// A message as a request.
+pub(crate) fn packet(message: RouteNetlinkMessage, flags: u16) -> NetlinkMessage<RouteNetlinkMessage> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags | NLM_F_REQUEST;
+    NetlinkMessage::new(header, message.into())
+}
+
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+/// The length of a prefix that is one address.
+pub(crate) fn host_prefix(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}
+
+/// Reads a table. One of a family that the kernel lacks has no entries, nor has one that was never written to.
+pub(crate) fn dump<T>(
+    socket: &mut Socket,
+    message: RouteNetlinkMessage,
+    operation: &'static str,
+    decode: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    match socket.dump(&mut request(message, 0), |reply| Ok(decode(reply.payload))) {
+        Ok(entries) => Ok(entries.into_iter().flatten().collect()),
+        Err(error) => match error.errno() {
+            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
+            _ => Err(Error::during(operation)(error)),
+        },
+    }
 }

@@ -1,4 +1,4 @@
-//! Noticing that somebody changed something.
+//! Notifications: what has changed of kube-ipvs0, VIPs, tunnels and the node's own addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,8 +6,6 @@ use std::{
     net::IpAddr,
 };
 
-use ipvs::Family;
-use netfilter::tunnel;
 use netlink::{Notification, Notifications, Protocol, Socket};
 use rtnetlink::{
     MulticastGroup,
@@ -21,14 +19,14 @@ use rtnetlink::{
 
 use crate::{
     DEVICE, Error, ROUTE_PROTOCOL, VipBinding,
-    device::Device,
+    addresses::{EVERY_INTERFACE, addresses},
+    binding::is_as_made,
+    direct_return::{is_tunnel_end, is_tunnel_name, tunnel_numbers},
+    link::Device,
     message::{
         IFLA_IFNAME, LINK_HEADER, NETCONF_HEADER, NETCONFA_IFINDEX, ROUTE_HEADER, RTA_DST, find, find_ip,
-        local_address,
+        local_address, socket,
     },
-    observe::{EVERY_INTERFACE, addresses, socket},
-    request::is_as_made,
-    tunnel as tunnel_device,
 };
 
 // Message types, include/uapi/linux/rtnetlink.h.
@@ -43,12 +41,12 @@ const RTM_NEWNETCONF: u16 = 80;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// kube-ipvs0 itself or a tunnel device; an address came to kube-ipvs0, or was changed there, that the kernel may take as a
-    /// source; or notifications were lost: everything must be looked at.
+    /// source; or notifications were lost: everything must be read.
     pub everything: bool,
     /// The addresses that came to kube-ipvs0 (true) or left it (false), and with routes those whose
     /// route of ours was removed (false); the last report of each counts.
     pub vips: BTreeMap<IpAddr, bool>,
-    /// The addresses of another interface, link-local ones aside. A lifetime that was renewed is no change.
+    /// The addresses of another interface, link-local ones aside. A renewed lifetime is not a change.
     pub node_addresses: bool,
 }
 
@@ -58,7 +56,7 @@ impl Changed {
         Self { everything: true, vips: BTreeMap::new(), node_addresses: true }
     }
 
-    /// What one datagram of notifications reports, if kube-ipvs0 has this number, or does not exist.
+    /// The changes in one datagram of notifications; `device` is the number of kube-ipvs0, if it exists.
     pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
         let mut pending = Pending { device, ..Pending::default() };
         netlink::each_notification(datagram, |notification| pending.take(&notification));
@@ -123,21 +121,7 @@ impl Monitor {
 
 const WATCH: &str = "watch links, addresses and routes";
 
-/// The number of kube-ipvs0.
-fn device_number(reader: &mut Socket) -> Result<Option<u32>, Error> {
-    Ok(Device::find(reader)?.map(|device| device.index))
-}
-
-/// The numbers of the tunnel devices.
-fn tunnel_numbers(reader: &mut Socket) -> Result<BTreeSet<u32>, Error> {
-    let numbers = Family::BOTH
-        .into_iter()
-        .map(|family| Ok(tunnel_device::find(reader, family)?.map(|link| link.index)));
-    let numbers: Result<Vec<_>, netlink::Error> = numbers.collect();
-    Ok(numbers.map_err(Error::during(WATCH))?.into_iter().flatten().collect())
-}
-
-/// Changes that the kernel has reported and that were not passed on yet, and what must be known to tell them.
+/// Changes that the kernel has reported and that are still to be passed on, and what is needed to recognise them.
 #[derive(Default)]
 struct Pending {
     /// The number of kube-ipvs0.
@@ -152,7 +136,8 @@ struct Pending {
 
 impl Pending {
     fn read(reader: &mut Socket) -> Result<Self, Error> {
-        let (device, tunnels) = (device_number(reader)?, tunnel_numbers(reader)?);
+        let device = Device::find(reader)?.map(|device| device.index);
+        let tunnels = tunnel_numbers(reader).map_err(Error::during(WATCH))?;
         // An address that is not known is only reported once more.
         let known = addresses(reader, EVERY_INTERFACE).unwrap_or_default();
         let known = known.into_iter().filter(|found| Some(found.interface) != device);
@@ -160,7 +145,7 @@ impl Pending {
         Ok(Self { device, tunnels, known, changed: Changed::default() })
     }
 
-    /// Folds a notification in. What cannot be read is skipped: it is not about us.
+    /// Adds a notification. One that cannot be read is skipped: it does not concern us.
     fn take(&mut self, notification: &Notification<'_>) {
         match notification.kind {
             RTM_NEWLINK => self.link(notification.payload, true),
@@ -177,10 +162,10 @@ impl Pending {
         let Ok(header) = LinkHeader::parse(payload) else { return };
         let name = find(payload, LINK_HEADER, IFLA_IFNAME).and_then(|name| name.string().ok());
         let named_so = name == Some(DEVICE);
-        // By their numbers too: they may have been renamed.
+        // By number too: it may have been renamed.
         self.changed.everything |= self.tunnels.contains(&header.index);
         // The kernel reports a tunnel device only when it has changed, not when packets come out of it.
-        if Family::BOTH.into_iter().any(|family| name == Some(tunnel::device(family))) {
+        if name.is_some_and(is_tunnel_name) {
             self.changed.everything = true;
             self.tunnels.insert(header.index);
         }
@@ -205,7 +190,7 @@ impl Pending {
         if Some(header.index) == self.device {
             self.vip(address, exists);
             self.changed.everything |= exists && !is_as_made(&header);
-        } else if Family::BOTH.into_iter().any(|family| address == Some(tunnel::end(family))) {
+        } else if address.is_some_and(is_tunnel_end) {
             self.changed.everything = true;
         } else {
             let renewed = address.is_some_and(|address| {
@@ -235,7 +220,7 @@ impl Pending {
         }
     }
 
-    /// Notes the address; what has none that can be read may be anything.
+    /// Notes the address. Without one that can be read, anything may have changed.
     fn vip(&mut self, address: Option<IpAddr>, bound: bool) {
         match address {
             Some(vip) => _ = self.changed.vips.insert(vip, bound),

@@ -110,7 +110,7 @@ impl Error {
     }
 }
 
-/// The kernel's "no" to one request.
+/// The kernel's refusal of one request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct KernelError {
     /// The error number.
@@ -146,7 +146,7 @@ impl fmt::Display for KernelError {
 pub struct FailedRequest {
     /// The request's position in the batch, from 0.
     pub index: usize,
-    /// What the kernel said.
+    /// The kernel's answer.
     pub error: KernelError,
 }
 

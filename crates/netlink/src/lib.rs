@@ -8,7 +8,7 @@
 //!   [`FailedRequest`] is matched to its request by sequence number. Nothing is transactional.
 //! - **Transactions.** [`Socket::transact`] sends a begin…end sequence as one datagram, which
 //!   nf_tables applies whole or not at all.
-//! - **Dumps that are right.** [`Socket::dump`] starts over when the kernel says that the table
+//! - **Dumps that are right.** [`Socket::dump`] starts over when the kernel marks that the table
 //!   changed under it (`NLM_F_DUMP_INTR`).
 //!
 //! A receive queue that overflowed (`ENOBUFS`) loses answers, not operations: it surfaces as
@@ -30,27 +30,21 @@
 //! # Ok::<(), netlink::Error>(())
 //! ```
 
-mod attribute;
 mod batch;
-mod encoder;
 mod error;
-mod generic;
 #[cfg(feature = "notifications")]
 mod notifications;
 #[cfg(feature = "replay")]
 mod replay;
 mod reply;
 mod socket;
-mod wire;
 
-pub use attribute::{Attribute, attributes, find};
-pub use batch::Batch;
-pub use encoder::Encoder;
+pub use batch::{Batch, Encoder};
 pub use error::{Error, FailedRequest, KernelError, OperationError};
 pub use nix::errno::Errno;
 #[cfg(feature = "notifications")]
 pub use notifications::{Notification, Notifications, each_notification};
 #[cfg(feature = "replay")]
 pub use replay::Transcript;
-pub use reply::Reply;
+pub use reply::{Attribute, Reply, attributes, find};
 pub use socket::{Protocol, Socket};

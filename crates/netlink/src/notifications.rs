@@ -22,7 +22,7 @@ const AT_ONCE: usize = 1024;
 pub struct Notification<'a> {
     /// The message type.
     pub kind: u16,
-    /// The port of the socket whose request has made the change, where the family says so; 0 is the kernel.
+    /// The port of the socket whose request has made the change, where the family names it; 0 is the kernel.
     pub port: u32,
     /// Everything after the netlink header.
     pub payload: &'a [u8],

@@ -1,4 +1,4 @@
-//! What a kernel has said, to be said again.
+//! Recorded answers of a kernel, to be replayed.
 
 use std::{
     cell::RefCell,
@@ -49,14 +49,14 @@ impl Tape {
 }
 
 impl Transcript {
-    /// Calls `work`. What the kernel says to the sockets that it opens in this thread is added to the transcript.
+    /// Calls `work`. What the kernel sends to the sockets that it opens in this thread is added to the transcript.
     pub fn record<T>(&self, work: impl FnOnce() -> T) -> T {
         Tape::Record(self.clone()).run(work)
     }
 
     /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, what comes back is
     /// what is left of the transcript. Several of them can take part in one conversation. Where the transcript has
-    /// ended the kernel says nothing ([`Error::TimedOut`](crate::Error::TimedOut), at once).
+    /// ended the kernel is silent ([`Error::TimedOut`](crate::Error::TimedOut), at once).
     pub fn replay<T>(&self, work: impl FnOnce() -> T) -> T {
         Tape::Replay(self.clone()).run(work)
     }

@@ -1,4 +1,4 @@
-//! The socket: opening it, sending and receiving.
+//! The socket: opening it, sending and receiving; and the other end of it.
 
 mod exchange;
 
@@ -16,7 +16,6 @@ use nix::{
 use crate::{
     Batch, Error,
     reply::{Reply, replies},
-    wire::Wire,
 };
 
 #[cfg(feature = "replay")]
@@ -197,6 +196,59 @@ impl Socket {
                     return Ok(());
                 }
             }
+        }
+    }
+}
+
+/// The other end of a socket: the kernel; for tests, also with a record of what it says, or that record alone.
+#[derive(Debug)]
+enum Wire {
+    Kernel(netlink_sys::Socket),
+    #[cfg(feature = "replay")]
+    Recorded(netlink_sys::Socket, Transcript),
+    #[cfg(feature = "replay")]
+    Replay(Transcript),
+}
+
+impl Wire {
+    /// A kernel that cannot filter refuses the option, and sends everything.
+    fn filter_dumps(&mut self) {
+        match self {
+            Self::Kernel(socket) => _ = socket.set_netlink_get_strict_chk(true),
+            #[cfg(feature = "replay")]
+            Self::Recorded(socket, _) => _ = socket.set_netlink_get_strict_chk(true),
+            #[cfg(feature = "replay")]
+            Self::Replay(_) => {}
+        }
+    }
+
+    /// Sends one datagram.
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Kernel(socket) => socket.send(bytes, 0).map(drop),
+            #[cfg(feature = "replay")]
+            Self::Recorded(socket, _) => socket.send(bytes, 0).map(drop),
+            #[cfg(feature = "replay")]
+            Self::Replay(_) => Ok(()),
+        }
+    }
+
+    /// Receives one datagram, as much of it as fits. Returns its length.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(socket) => {
+                let mut rest = buffer;
+                socket.recv(&mut rest, 0)
+            }
+            #[cfg(feature = "replay")]
+            Self::Recorded(socket, transcript) => {
+                let mut rest = &mut *buffer;
+                let length = socket.recv(&mut rest, 0)?;
+                transcript.push(buffer.get(..length).unwrap_or_default());
+                Ok(length)
+            }
+            #[cfg(feature = "replay")]
+            Self::Replay(transcript) => transcript.receive(buffer),
         }
     }
 }

@@ -243,7 +243,7 @@ impl Writer {
         stats.problems = count_problems(state, self.reconciler.ownership(), knows_node);
         let unread = outcome.unread.is_some();
         if !unread {
-            self.sync_log.log_node_ports(state.node_ports_are_nowhere());
+            self.sync_log.log_node_ports(state.has_unserved_node_ports());
         }
         self.notify_observers(&report, &stats, !unread && !outcome.lacks_foundation());
         let end = SyncEnd {

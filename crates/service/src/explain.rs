@@ -1,26 +1,22 @@
-//! Why a Service is served on this node as it is: the decisions about it, in words and values.
+//! Why a Service is served on this node as it is: the decisions about it, rendered.
 
-mod address;
-mod endpoint_reason;
 mod explanation;
-mod parts;
-mod unknown_name;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipvs::ServiceAddress;
 
-pub use address::{AddressExplanation, AddressUse};
-pub use endpoint_reason::{EndpointReason, HintsIgnored};
 pub use explanation::{
-    EndpointWay, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
-    LEAST_AFFINITY,
+    AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
+    ExplainedPart, Explanation, LEAST_AFFINITY,
 };
 
-use self::{parts::parts, unknown_name::unknown_name};
 use crate::{
-    compute::{Decisions, DesiredService, EffectiveBalancing, NotServed},
-    input::{CompactSlice, ExternalIps, ObjectName, Problem},
+    compute::{
+        AddressKind, AddressOwner, Decisions, DesiredService, EffectiveBalancing, EndpointReason, Frontend,
+        NotServed, PolicyGroup, PortEndpoint, PortGroup,
+    },
+    input::{CompactSlice, ExternalIps, ObjectName, Problem, Traits},
     state::State,
 };
 
@@ -72,6 +68,24 @@ impl State {
         }
         found
     }
+
+    /// Whose an address is on this node, and what is done with it.
+    pub fn explain_address(&self, ip: IpAddr) -> AddressExplanation {
+        let inputs = self.inputs();
+        let owner = AddressOwner::known(ip, inputs.node(), inputs.options(), inputs.addresses());
+        let servers = self.virtual_servers().filter(|server| server.address.ip == ip);
+        let uses = servers.filter_map(|server| {
+            let service = self.owner(&server.address)?.clone();
+            Some(AddressUse { address: server.address, kind: server.kind, service })
+        });
+        let mut uses: Vec<_> = uses.collect();
+        uses.sort_unstable();
+        let refused = self.reports().refused().flat_map(|(service, refused)| {
+            let here = refused.iter().filter(move |refused| refused.ip == ip);
+            here.map(|refused| (service.clone(), *refused))
+        });
+        AddressExplanation { ip, owner, vip: self.wants_vip(&ip), uses, refused: refused.collect() }
+    }
 }
 
 /// What a Service asks for and this node gives to no Service.
@@ -107,4 +121,128 @@ impl ExplainedBalancing {
 
 fn names<'a>(slices: impl Iterator<Item = &'a CompactSlice>) -> Vec<ObjectName> {
     slices.map(|slice| slice.name.clone()).collect()
+}
+
+/// One part for each port, family and selection of endpoints.
+fn parts(decisions: &Decisions<'_>, desired: &DesiredService, state: &State) -> Vec<ExplainedPart> {
+    let vips: BTreeSet<_> = desired.vips().collect();
+    let mut parts: Vec<ExplainedPart> = Vec::new();
+    for group in decisions.port_groups() {
+        let mut before = None;
+        for policies in group.policy_groups() {
+            let addresses = policies.frontends.iter().map(|frontend| ExplainedAddress {
+                address: frontend.address,
+                kind: frontend.kind,
+                policy: policies.policy,
+                vip: vips.contains(&frontend.address.ip),
+                owner: owner(decisions, frontend),
+                held_by: other_holder(state, decisions, frontend),
+                allowed_sources: allowed_sources(decisions, frontend),
+            });
+            let decided = Some((policies.selection, policies.policy, policies.direct_return));
+            match parts.last_mut() {
+                // Where internal and external traffic have one decision, one part shows the endpoints.
+                Some(part) if decided == before => part.addresses.extend(addresses),
+                _ => parts.push(part(decisions, &group, &policies, addresses.collect())),
+            }
+            before = decided;
+        }
+    }
+    for part in &mut parts {
+        part.addresses.sort_unstable_by_key(|explained| (explained.kind, explained.address));
+    }
+    parts
+}
+
+fn part(
+    decisions: &Decisions<'_>,
+    group: &PortGroup<'_>,
+    policies: &PolicyGroup<'_>,
+    addresses: Vec<ExplainedAddress>,
+) -> ExplainedPart {
+    let selection = policies.selection;
+    let zone = decisions.inputs.node.zone();
+    ExplainedPart {
+        port: group.port.name.to_string(),
+        protocol: group.port.protocol,
+        family: group.family,
+        selection,
+        stands_in: policies.stands_in(),
+        direct_return: decisions
+            .direct_balancing
+            .as_ref()
+            .filter(|_| policies.direct_return)
+            .map(ExplainedBalancing::from_effective),
+        zone: zone.map(str::to_owned),
+        hints_ignored: selection.hints_ignored(&group.endpoints, zone, policies.direct_return),
+        addresses,
+        endpoints: endpoints(group, policies),
+        slices_without_port: names(group.slices_without_port()),
+    }
+}
+
+/// Whose an address is besides, if that is why it is not bound.
+fn owner(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<AddressOwner> {
+    let is_bound = || frontend.bound_ip(decisions.inputs).is_some();
+    if frontend.kind == AddressKind::NodePort || is_bound() {
+        return None;
+    }
+    Some(AddressOwner::of(frontend.address.ip, decisions.inputs))
+        .filter(|owner| *owner != AddressOwner::Nobody)
+}
+
+/// The Service that has the address of a frontend, if it is another one.
+fn other_holder(state: &State, decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<ObjectName> {
+    state.owner(&frontend.address).filter(|holder| **holder != decisions.inputs.service.name).cloned()
+}
+
+fn allowed_sources(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<Vec<(IpAddr, IpAddr)>> {
+    let sources = decisions.sources.allowed(frontend)?;
+    Some(sources.iter().map(|source| (source.first, source.last)).collect())
+}
+
+/// Every entry of an endpoint, sorted by address. One entry of each address counts.
+fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<ExplainedEndpoint> {
+    let mut counted = BTreeSet::new();
+    let mut explained: Vec<_> = group
+        .listed()
+        .map(|(slice, endpoint)| {
+            let address = endpoint.address;
+            let counts = group.counts(&endpoint) && counted.insert(address);
+            let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
+            let way = (policies.direct_return && reason == EndpointReason::Used).then(|| way(&endpoint));
+            ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight, way }
+        })
+        .collect();
+    explained.sort_by_key(|endpoint| endpoint.address);
+    explained
+}
+
+fn way(endpoint: &PortEndpoint) -> EndpointPath {
+    if endpoint.traits.contains(Traits::LOCAL) {
+        EndpointPath::Here
+    } else if endpoint.tunnel.is_some() {
+        EndpointPath::Tunnel
+    } else {
+        EndpointPath::Masqueraded
+    }
+}
+
+/// How many Services of the same name in other namespaces are named.
+const MAX_NAMESAKES: usize = 5;
+
+/// Hints for a name that no Service has: `svc/web` is easily typed.
+fn unknown_name<'a, I: Iterator<Item = &'a ObjectName>>(
+    unknown: &ObjectName,
+    known: impl Fn() -> I,
+) -> Vec<String> {
+    let (namespace, name) = unknown.parts();
+    let mut namesakes: Vec<_> = known().filter(|it| it.name() == name).map(ToString::to_string).collect();
+    namesakes.sort_unstable();
+    namesakes.truncate(MAX_NAMESAKES);
+    let namespace = (!known().any(|it| it.namespace() == namespace))
+        .then(|| format!("no Service of the namespace {namespace} is known"));
+    let namesakes =
+        (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
+    namespace.into_iter().chain(namesakes).collect()
 }

@@ -1,37 +1,49 @@
-//! What the API server or a directory of manifests says, and what this node keeps of it.
+//! Objects of the API server or of a directory of manifests, and what this node keeps of them.
 //!
 //! The objects are plain values, already decoded, with what the data plane needs and nothing else. Elements that could
 //! not be decoded are left out of them, and reported in their `problems`.
 
 mod address_book;
-mod balancing;
 mod change;
-mod compact_slice;
 mod endpoint_slice;
-mod forwarding_method;
-mod interner;
-mod node;
 mod object_name;
 mod options;
 mod peers;
-mod problem;
 mod service;
-mod service_inputs;
 mod this_node;
 
-pub use balancing::{Balancing, Weight, Weights};
 pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
-pub use forwarding_method::{ExternalForwarding, ForwardingMethod};
-pub use node::Node;
-pub use object_name::{InvalidName, ObjectName};
+pub use object_name::{InvalidName, ObjectName, Problem};
 pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use peers::{Unpacking, UnpackingPeers};
-pub use problem::Problem;
-pub use service::{Service, ServiceKind, ServicePort, TrafficPolicy};
+pub use service::{Balancing, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy, Weight, Weights};
+pub use this_node::Node;
 
 pub(crate) use address_book::{AddressBook, EndpointOwner};
-pub(crate) use compact_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
+pub(crate) use endpoint_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
 pub(crate) use peers::Peers;
-pub(crate) use service_inputs::ServiceInputs;
 pub(crate) use this_node::ThisNode;
+
+use ipvs::Family;
+
+/// The inputs of one Service. Its desired state is a function of them and of nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServiceInputs<'a> {
+    /// The Service itself.
+    pub(crate) service: &'a Service,
+    /// Its EndpointSlices, sorted by name.
+    pub(crate) slices: &'a [CompactSlice],
+    /// This node.
+    pub(crate) node: &'a ThisNode,
+    /// The configuration.
+    pub(crate) options: &'a Options,
+    /// The addresses of all Services and endpoints.
+    pub(crate) addresses: &'a AddressBook,
+}
+
+impl<'a> ServiceInputs<'a> {
+    /// The slices of a family that have endpoints.
+    pub(crate) fn filled_slices(self, family: Family) -> impl Iterator<Item = &'a CompactSlice> {
+        self.slices.iter().filter(move |slice| slice.family == family && !slice.endpoints.is_empty())
+    }
+}

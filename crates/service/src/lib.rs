@@ -13,13 +13,14 @@
 //!
 //! The folders follow this way, and each imports only from those before it:
 //!
-//! - `input`: what the API server and the node say, and what this node keeps of it.
+//! - `input`: objects and facts about the node, and what this node keeps of them.
 //! - `compute`: what one Service asks of the kernel. `Decisions` holds every decision, `frontend` where a port is
-//!   served (a NodePort at the node's own addresses, for example), `port_group` which endpoints are used there, and
-//!   `collect` turns that into virtual servers and nf_tables elements.
+//!   served (a NodePort at the node's own addresses, for example), and `endpoints` which endpoints are used there; they
+//!   become virtual servers and nf_tables elements, a [`DesiredService`].
 //! - `state`: all Services together. An address and port goes to the first of its claims; VIPs, hairpin elements and
 //!   health check ports are counted.
 //! - `explain`: the decisions about one Service, rendered.
+//! - `direct_return`: all that direct return adds to these, in one place.
 //!
 //! What holds in it:
 //!
@@ -31,32 +32,33 @@
 //! - [`State::apply`] returns the keys whose desired value may have changed. A writer compares those and nothing else.
 //! - [`State::explain`] decides again in the same way, and keeps what each decision passed over.
 
+mod collections;
 mod compute;
+mod direct_return;
 mod explain;
 mod fair;
 mod input;
-mod one_line;
-mod printable;
-mod ref_counts;
-pub mod seconds;
 mod state;
+mod text;
 
 pub use compute::{
-    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, DirectReturnParts,
-    EndpointScope, EndpointSelection, Entrance, HealthCheck, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
+    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointReason,
+    EndpointScope, EndpointSelection, HealthCheck, HintsIgnored, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
     MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
-    NotServed, RefusedAddress, SpecialAddress, Traffic, Urgency, WithoutLocalEndpoint,
+    NotServed, RefusedAddress, SpecialAddress, Urgency, WithoutLocalEndpoint,
+};
+pub use direct_return::{
+    DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
 };
 pub use explain::{
-    AddressExplanation, AddressUse, EndpointReason, EndpointWay, ExplainedAddress, ExplainedBalancing,
-    ExplainedEndpoint, ExplainedPart, Explanation, HintsIgnored, LEAST_AFFINITY,
+    AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
+    ExplainedPart, Explanation, LEAST_AFFINITY,
 };
 pub use fair::{fair_shares, in_turn};
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalForwarding,
-    ExternalIps, ForwardingMethod, InvalidName, Named, Node, NodePortAddresses, ObjectName, Options, Problem,
-    Service, ServiceKind, ServicePort, TrafficPolicy, Unpacking, UnpackingPeers, Weight, Weights,
+    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
+    Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Traffic,
+    TrafficPolicy, Weight, Weights,
 };
-pub use one_line::one_line;
-pub use printable::{printable, printable_json, printable_line};
-pub use state::{Conflict, ConflictLoss, Dirty, Key, State};
+pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};
+pub use text::{one_line, printable, printable_json, printable_line, seconds};

@@ -1,41 +1,30 @@
 //! All inputs together, and what they ask of the kernel.
 
 mod claims;
-mod conflict_index;
 mod dirty;
 mod former_ages;
 mod inputs;
-mod reports;
 mod service_entry;
-mod shared_keys;
-mod unpacking;
+mod totals;
 
-pub use claims::Conflict;
-pub use conflict_index::ConflictLoss;
+pub use claims::{Conflict, ConflictLoss};
 pub use dirty::{Dirty, Key};
+pub use totals::Reports;
 
-pub(crate) use claims::{Claim, Claims};
-pub(crate) use conflict_index::ConflictIndex;
+pub(crate) use claims::{Claim, Claims, ConflictIndex};
 pub(crate) use former_ages::FormerAges;
 pub(crate) use inputs::Inputs;
-pub(crate) use reports::Reports;
 pub(crate) use service_entry::{Computed, ServiceEntry};
-pub(crate) use shared_keys::SharedKeys;
+pub(crate) use totals::SharedKeys;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
 
 use crate::{
-    compute::{
-        DesiredService, DesiredVirtualServer, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint,
-    },
+    compute::{DesiredService, DesiredVirtualServer, Urgency},
+    direct_return::Demand,
     input::{Change, ObjectName, Options, Problem},
 };
 
@@ -51,7 +40,7 @@ pub struct State {
     claims: Claims,
     conflict_index: ConflictIndex,
     shared: SharedKeys,
-    peers_with_endpoints: Arc<BTreeMap<Arc<str>, Vec<IpAddr>>>,
+    pub(crate) direct_return: Demand,
     reports: Reports,
 }
 
@@ -63,7 +52,7 @@ impl State {
             claims: Claims::default(),
             conflict_index: ConflictIndex::default(),
             shared: SharedKeys::default(),
-            peers_with_endpoints: Arc::default(),
+            direct_return: Demand::default(),
             reports: Reports::default(),
         }
     }
@@ -84,11 +73,7 @@ impl State {
             self.reports.set_problems(&service, self.inputs.event_texts(&service));
         }
         self.touch_tunnels(unpacked, &peers_before, &mut dirty);
-        if mem::take(&mut self.shared.has_other_nodes)
-            || !Arc::ptr_eq(&peers_before, self.inputs.node().peers())
-        {
-            self.update_peers_with_endpoints();
-        }
+        self.direct_return.update(&peers_before, self.inputs.node().peers());
         dirty
     }
 
@@ -176,18 +161,13 @@ impl State {
         all.filter(|element| !element.is_for_unpacking() || self.unpacks(element.family()))
     }
 
-    /// The elements that belong to no virtual server, each once, in no particular order. VIPs are left out.
-    pub fn shared_elements(&self) -> impl Iterator<Item = Element> {
-        self.shared.elements.iter().copied().chain(self.tunnel_senders())
-    }
-
     fn tunnel_senders(&self) -> impl Iterator<Item = Element> {
         let senders = Family::BOTH.into_iter().flat_map(|family| self.inputs.node().peers().senders(family));
         senders.map(Element::TunnelSender)
     }
 
     /// The elements that Services ask for beside VIPs, those among them that are wanted only where this node unpacks.
-    fn elements_of_services(&self) -> impl Iterator<Item = Element> {
+    pub(crate) fn elements_of_services(&self) -> impl Iterator<Item = Element> {
         let of_servers = self.virtual_servers().flat_map(|server| server.elements());
         of_servers.chain(self.shared.elements.iter().copied())
     }
@@ -225,35 +205,14 @@ impl State {
         self.conflict_index.all(&self.claims)
     }
 
-    /// A number that changes whenever the conflicts do, and with them the losses.
-    pub fn conflicts_revision(&self) -> u64 {
-        self.claims.revision()
+    /// What load balancers, metrics and `status` need of the Services.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
     }
 
-    /// The Services with refused external addresses, sorted by name, each with these addresses.
-    pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
-        self.reports.refused.iter().filter_map(|service| Some((service, self.desired(service)?.refused())))
-    }
-
-    /// How many of these addresses there are.
-    pub fn refused_count(&self) -> usize {
-        self.reports.refused_count
-    }
-
-    /// A number that changes whenever the refusals do.
-    pub fn refused_revision(&self) -> u64 {
-        self.reports.refused_revision
-    }
-
-    /// The Services that have problems, or whose slices have, sorted by name, each with its problems in words. Some
-    /// exist on every node, some on this one only.
-    pub fn problems_by_service(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
-        self.reports.problems.iter().map(|(service, problems)| (service, &problems[..]))
-    }
-
-    /// A number that changes whenever they do.
-    pub fn problems_revision(&self) -> u64 {
-        self.reports.problems_revision
+    /// A number that changes whenever the conflicts, the refusals or the problems do.
+    pub fn reports_revision(&self) -> u64 {
+        self.claims.revision() + self.reports.revision
     }
 
     /// All problems of the inputs, in no particular order.
@@ -261,26 +220,9 @@ impl State {
         self.inputs.problems()
     }
 
-    /// How many problems of the inputs there are.
-    pub fn problem_count(&self) -> usize {
-        self.reports.problem_count
-    }
-
-    /// The Services with a health check port for load balancers, with the answers, sorted by name. An answer can
-    /// change alone: the last pod here that begins to terminate stays a real server.
-    pub fn health_checks(&self) -> impl Iterator<Item = (&ObjectName, &HealthCheck)> {
-        self.reports.health_checks.iter()
-    }
-
-    /// How many Services are in this case with at least one port: upstream's metric
-    /// `sync_proxy_rules_no_local_endpoints_total`.
-    pub fn without_local_endpoint(&self, case: WithoutLocalEndpoint) -> usize {
-        self.reports.without_local_endpoint.count(&case)
-    }
-
-    /// Whether a Service has a NodePort while none of this node's addresses serves any, though they are asked for
-    /// elsewhere than at loopback. If none does, every Service is looked at.
-    pub fn node_ports_are_nowhere(&self) -> bool {
+    /// Whether a Service has a NodePort while no address of this node serves NodePorts, though the options ask for more
+    /// than loopback addresses. Reads every Service if none does.
+    pub fn has_unserved_node_ports(&self) -> bool {
         self.node_port_addresses().is_empty()
             && !self.inputs.options().node_port_addresses.is_loopback_alone()
             && self.inputs.has_node_ports()
@@ -296,11 +238,10 @@ impl State {
     fn update(&mut self, service: &ObjectName, before: Option<&Computed>, dirty: &mut Dirty) {
         let now = self.inputs.computed(service);
         // Adding comes first, so that what stays wanted does not cease to be in between.
-        if let Some(now) = now {
-            self.shared.add(now, dirty);
-        }
-        if let Some(before) = before {
-            self.shared.remove(before, dirty);
+        for (computed, wanted) in [(now, true), (before, false)] {
+            let Some(computed) = computed else { continue };
+            self.shared.count(computed, wanted, dirty);
+            self.direct_return.count(computed, wanted);
         }
         dirty.reports |=
             self.reports.update(service, before.map(|it| &it.desired), now.map(|it| &it.desired));

@@ -2,9 +2,9 @@ use std::num::NonZero;
 
 use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
 use service::{
-    AddressKind, AddressOwner, AddressRefusal, AddressUse, Change, EndpointReason, EndpointScope,
-    EndpointSelection, EndpointWay, Event, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, HealthCheck,
-    HintsIgnored, Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
+    AddressKind, AddressOwner, AddressRefusal, AddressUse, Change, EndpointPath, EndpointReason,
+    EndpointScope, EndpointSelection, Event, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
+    HealthCheck, HintsIgnored, Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
 };
 use testkit::documented::assert_explained;
 
@@ -66,7 +66,7 @@ fn answer() -> Answer {
             slice: slice.clone(),
             reason: EndpointReason::NotReady,
             weight: NonZero::<u16>::MIN,
-            way: Some(EndpointWay::Tunnel),
+            way: Some(EndpointPath::Tunnel),
         }],
         slices_without_port: vec![slice.clone()],
     };

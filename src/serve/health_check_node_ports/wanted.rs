@@ -58,7 +58,7 @@ impl AnswerObserver {
 
     /// Reads the wanted answers. The cost depends on the Services with health checks, which are few.
     fn read(&self, state: &State) -> WantedAnswers {
-        let checks = state.health_checks().flat_map(|(service, check)| {
+        let checks = state.reports().health_checks().flat_map(|(service, check)| {
             let ready = |family| match family {
                 Family::V4 => check.ready_v4,
                 Family::V6 => check.ready_v6,

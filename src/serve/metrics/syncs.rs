@@ -85,7 +85,7 @@ impl SyncMetrics {
         for (family, metrics) in self.families.iter() {
             for traffic in [Traffic::Internal, Traffic::External] {
                 let case = WithoutLocalEndpoint { traffic, family: *family };
-                let count = state.without_local_endpoint(case);
+                let count = state.reports().without_local_endpoint(case);
                 metrics.without_local_endpoint(traffic).set(count);
             }
         }
@@ -131,7 +131,7 @@ impl Observer for SyncMetrics {
             self.services.synced();
             self.endpoints.synced();
             self.count_without_local_endpoint(state);
-            self.refused.set(state.refused_count());
+            self.refused.set(state.reports().refused_count());
         }
     }
 }

@@ -2,10 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
+use netlink_packet_generic::{
+    GenlMessage,
+    ctrl::{GenlCtrl, GenlCtrlCmd, nlas::GenlCtrlAttrs},
+};
+use nix::errno::Errno;
 
 use super::Socket;
-use crate::{Batch, Error, FailedRequest, Reply};
+use crate::{Batch, Error, FailedRequest, Reply, attributes};
 
 /// One datagram of a pipeline stays below this, so that the kernel need not find megabytes of memory
 /// in one piece.
@@ -13,6 +18,9 @@ const DATAGRAM: usize = 256 << 10;
 
 /// A dump that was interrupted this often is given up.
 const DUMP_ATTEMPTS: u32 = 5;
+
+/// include/uapi/linux/genetlink.h.
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
 
 impl Socket {
     /// Executes every request, in order, and returns those that the kernel refused.
@@ -117,7 +125,7 @@ impl Socket {
         Err(Error::DumpInterrupted { attempts: DUMP_ATTEMPTS })
     }
 
-    /// Dumps a table once, and says whether the kernel marked that as interrupted. For readers who know what
+    /// Dumps a table once. Returns also whether the kernel marked that as interrupted. For callers that know what
     /// changes meanwhile, and what does not.
     pub fn dump_once<T>(
         &mut self,
@@ -132,7 +140,28 @@ impl Socket {
         Ok((found, interrupted))
     }
 
-    /// Decodes the answers to request `sequence` until the kernel's verdict; says whether any of them
+    /// Asks the controller for the number of the family `name`.
+    ///
+    /// The kernel loads the family's module by itself if it can (`genl_request_module`), so
+    /// [`Error::NoSuchFamily`] means that the kernel has no such module.
+    pub fn generic_family(&mut self, name: &str) -> Result<u16, Error> {
+        let mut request = GenlMessage::from_payload(GenlCtrl {
+            cmd: GenlCtrlCmd::GetFamily,
+            nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())],
+        });
+        request.finalize();
+        let mut batch = Batch::default();
+        batch.packet(NetlinkMessage::new(NetlinkHeader::default(), request.into()));
+        match self.get(&mut batch, number) {
+            Ok(ids) => ids.into_iter().flatten().next().ok_or_else(|| Error::Malformed {
+                what: format!("the controller gave family {name} no number"),
+            }),
+            Err(error) if error.errno() == Some(Errno::ENOENT) => Err(Error::NoSuchFamily(name.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Decodes the answers to request `sequence` until the kernel's verdict. Returns whether any of them
     /// marks a dump as interrupted.
     ///
     /// An answer that cannot be decoded fails this after the verdict only: as long as a dump was not received
@@ -167,5 +196,39 @@ impl Socket {
     fn datagram_end(&self, batch: &Batch, from: usize) -> usize {
         let most = batch.len().min(from + self.answers_that_fit);
         (from + 1..=most).rev().find(|to| batch.slice(from, *to).len() <= DATAGRAM).unwrap_or(from + 1)
+    }
+}
+
+/// The number of the family that an answer is about. Its operations and groups, which follow, are not read:
+/// netlink-packet-generic reads them too, and panics where one is shorter than its own header.
+fn number(reply: &Reply<'_>) -> Result<Option<u16>, Error> {
+    for attribute in attributes(reply.generic()?.1) {
+        let attribute = attribute?;
+        if attribute.kind == CTRL_ATTR_FAMILY_ID {
+            return attribute.u16().map(Some);
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GENL_ID_CTRL: u16 = 16;
+    const CTRL_CMD_NEWFAMILY: u8 = 1;
+    const CTRL_ATTR_OP_POLICY: u16 = 9;
+
+    #[test]
+    fn what_an_answer_says_beside_the_number_may_be_nonsense() {
+        let mut batch = Batch::default();
+        batch.generic(GENL_ID_CTRL, CTRL_CMD_NEWFAMILY, 2, |encoder| {
+            // An attribute that is shorter than its own header.
+            encoder.bytes(CTRL_ATTR_OP_POLICY, &[0, 0, 1, 0]);
+            encoder.u16(CTRL_ATTR_FAMILY_ID, 0x1f);
+        });
+        let payload = batch.as_bytes().get(16..).unwrap();
+        let reply = Reply { kind: GENL_ID_CTRL, flags: 0, sequence: 1, payload };
+        assert_eq!(number(&reply).unwrap(), Some(0x1f));
     }
 }

@@ -60,8 +60,9 @@ impl ServiceNotices {
 
     /// Logs and sends the notices that were not sent before.
     pub(crate) fn send_new(&mut self, state: &State) {
-        let conflicts = self.conflicts.new_entries(state.conflicts_revision(), || conflicts(state));
-        let refusals = self.refusals.new_entries(state.refused_revision(), || each(state.refused()));
+        let conflicts = self.conflicts.new_entries(state.reports_revision(), || conflicts(state));
+        let refusals =
+            self.refusals.new_entries(state.reports_revision(), || each(state.reports().refused()));
         let refusals = refusals.into_iter().map(|(service, refused)| Notice {
             service,
             reason: Reason::AddressRefused,
@@ -74,7 +75,7 @@ impl ServiceNotices {
         }
         // What is wrong with a field was logged when the object was decoded.
         let unused =
-            self.unused_fields.new_entries(state.problems_revision(), || each(state.problems_by_service()));
+            self.unused_fields.new_entries(state.reports_revision(), || each(state.reports().problems()));
         let unused = by_namespaces(unused.into_iter().map(|(service, text)| Notice {
             service,
             reason: Reason::FieldNotUsed,

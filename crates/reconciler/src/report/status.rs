@@ -202,8 +202,9 @@ pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<Strin
         let count = state.virtual_server_count(family);
         format!("this node has no {family}; virtual servers that are not served: {count}")
     });
-    let no_node_ports = (read && state.node_ports_are_nowhere()).then(|| NO_NODE_PORTS.to_owned());
+    let no_node_ports = (read && state.has_unserved_node_ports()).then(|| NO_NODE_PORTS.to_owned());
     let refused = state
+        .reports()
         .refused()
         .flat_map(|(service, refused)| refused.iter().map(|refused| Listed::Refused(service, refused)));
     let conflicts = state.conflicts().map(Listed::Conflict);
@@ -257,10 +258,10 @@ impl fmt::Display for Listed<'_> {
 /// Counts what [`problems`] lists and what is beyond its limit, without reading every object.
 pub(crate) fn count_problems(state: &State, ours: &Ownership, read: bool) -> usize {
     unserved_families(state, ours).count()
-        + usize::from(read && state.node_ports_are_nowhere())
-        + state.refused_count()
+        + usize::from(read && state.has_unserved_node_ports())
+        + state.reports().refused_count()
         + state.conflict_count()
-        + state.problem_count()
+        + state.reports().problem_count()
 }
 
 /// The families of virtual servers that this node does not serve.

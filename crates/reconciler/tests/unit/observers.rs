@@ -42,7 +42,7 @@ impl Observer for Listener {
             trigger: sync.report.trigger,
             complete: sync.complete,
             served: sync.state.virtual_servers().count(),
-            ready: sync.state.health_checks().map(|(_, check)| check.ready_v4).sum(),
+            ready: sync.state.reports().health_checks().map(|(_, check)| check.ready_v4).sum(),
             done: sync.report.done,
             triggered_at: sync.triggered_at.to_vec(),
         };

@@ -46,27 +46,28 @@ impl AddressOwner {
     /// The same, whatever Service asks.
     pub(crate) fn known(ip: IpAddr, node: &ThisNode, options: &Options, addresses: &AddressBook) -> Self {
         let is_cluster_ip = addresses.is_cluster_ip(&ip);
+        let facts = node.facts_of(&ip, options);
         if let Some(special) = SpecialAddress::from_ip(ip) {
             Self::Special(special)
-        } else if node.ips().contains(&ip) && node.has(&ip) {
+        } else if facts.is_node_ip && facts.is_here {
             Self::ThisNode
-        } else if node.peers().has(&ip) {
+        } else if facts.is_peers {
             Self::OtherNode
         // A pod is led to the API server by the ClusterIP of `default/kubernetes`.
-        } else if node.has_api_endpoint_at(&ip) || node.asks_api_server_at(&ip) && !is_cluster_ip {
+        } else if facts.has_api_endpoint() || facts.is_asked_for_api() && !is_cluster_ip {
             Self::ApiServer
-        } else if node.has_gateway_at(&ip) {
+        } else if facts.is_gateway {
             Self::Gateway
         // No interface has it: behind NAT, for example. What another node or the API server has is not taken for that.
-        } else if node.ips().contains(&ip) {
+        } else if facts.is_node_ip {
             Self::ThisNode
         } else if is_cluster_ip {
             Self::ClusterIp
-        } else if node.is_in_pod_range(&ip, options) {
+        } else if facts.is_in_pod_range {
             Self::PodRange
         } else if addresses.is_endpoint(&ip) {
             Self::Endpoint
-        } else if node.has(&ip) {
+        } else if facts.is_here {
             Self::Interface
         } else {
             Self::Nobody
@@ -95,28 +96,27 @@ impl Frontend<'_> {
     /// The address, if it must be made local to this node.
     ///
     /// A VIP takes whatever is sent to its address, at any port. So an address of another node, of the API server, of a
-    /// gateway or of a pod is never bound: it is served by the node that has it, and here for what this node sends itself, which IPVS
-    /// takes in output (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c). An address that an interface of this node
-    /// has is bound already. A NodePort's never needs it: an interface has it, or had it a moment ago and another node may
-    /// have it by now.
+    /// gateway or of a pod is never bound: it is served by the node that has it, and here for what this node sends itself,
+    /// which IPVS takes in output (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c). An address that an interface of
+    /// this node has is bound already. A NodePort's never needs it: an interface has it, or had it a moment ago and
+    /// another node may have it by now.
     pub(crate) fn bound_ip(&self, inputs: ServiceInputs<'_>) -> Option<IpAddr> {
         let ServiceInputs { node, options, addresses, .. } = inputs;
+        if self.kind == AddressKind::NodePort {
+            return None;
+        }
         let ip = self.address.ip;
+        let facts = node.facts_of(&ip, options);
+        let is_elsewhere = facts.is_peers || facts.has_api_endpoint();
         let is_bound = match self.kind {
             // Another proxy may have bound it to its own device.
-            AddressKind::ClusterIp => {
-                let is_elsewhere = node.peers().has(&ip) || node.has_api_endpoint_at(&ip);
-                let is_here = node.has(&ip) && node.ips().contains(&ip);
-                !(is_elsewhere || is_here)
-            }
+            AddressKind::ClusterIp => !(is_elsewhere || facts.is_here && facts.is_node_ip),
             AddressKind::NodePort => false,
             AddressKind::LoadBalancer | AddressKind::ExternalIp => {
-                let is_pods = node.is_in_pod_range(&ip, options) && addresses.is_endpoint(&ip);
-                let is_api_servers = node.has_api_endpoint_at(&ip)
-                    || node.asks_api_server_at(&ip) && !self.leads_to_api_server(node);
-                let is_anothers =
-                    node.peers().has(&ip) || node.has_gateway_at(&ip) || is_api_servers || is_pods;
-                !(node.has(&ip) || is_anothers) && node.knows_nodes(options)
+                let is_pods = facts.is_in_pod_range && addresses.is_endpoint(&ip);
+                let is_asked = facts.is_asked_for_api() && !self.leads_to_api_server(node);
+                let is_anothers = is_elsewhere || facts.is_gateway || is_asked || is_pods;
+                !(facts.is_here || is_anothers) && node.knows_nodes(options)
             }
         };
         is_bound.then_some(ip)
@@ -130,13 +130,13 @@ impl Frontend<'_> {
         is_tcp
             && match self.kind {
                 AddressKind::ClusterIp => false,
-                AddressKind::NodePort | AddressKind::LoadBalancer => node.is_api_endpoint(at),
-                AddressKind::ExternalIp => node.is_api_endpoint(at) || node.asks_api_server_at_port(at),
+                AddressKind::NodePort | AddressKind::LoadBalancer => node.api_endpoints.contains(&at),
+                AddressKind::ExternalIp => node.api_endpoints.contains(&at) || node.api_server.contains(&at),
             }
     }
 
     fn leads_to_api_server(&self, node: &ThisNode) -> bool {
         let at = SocketAddr::new(self.address.ip, self.address.port);
-        self.kind == AddressKind::LoadBalancer && node.asks_api_server_at_port(at)
+        self.kind == AddressKind::LoadBalancer && node.api_server.contains(&at)
     }
 }

@@ -11,9 +11,9 @@ pub(crate) struct EffectiveBalancing {
     pub(crate) scheduler_flags: ServiceFlags,
     /// 0: no limit.
     pub(crate) upper_threshold: u32,
-    /// 0: as the kernel has it.
+    /// 0: the kernel's default.
     pub(crate) lower_threshold: u32,
-    /// What is not supported or has no effect, in words.
+    /// What is not supported or has no effect.
     pub(crate) problems: Vec<String>,
 }
 
@@ -113,16 +113,16 @@ fn walks_for_long(asked: &Balancing, slices: &[CompactSlice], scheduler: Schedul
     (heaviest.get() > HEAVIEST_IN_WRR).then(|| {
         format!(
             "metadata.annotations[kube-ipvs.io/max-connections]: not with the scheduler wrr and a weight of {heaviest}, \
-             only up to {HEAVIEST_IN_WRR}: it would look for an endpoint that is not full for too long"
+             only up to {HEAVIEST_IN_WRR}: it would search too long for an endpoint that is not full"
         )
     })
 }
 
-/// The problem of a Service with weights that its scheduler never looks at, or a scheduler that makes no
-/// sense without (net/netfilter/ipvs/ip_vs_*.c).
+/// The problem of a Service with weights that its scheduler never reads, or with a scheduler that makes no
+/// sense without them (net/netfilter/ipvs/ip_vs_*.c).
 fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
     let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
-    // Without a slice it is too early to say.
+    // Before the first slice the weights are unknown.
     let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());
     match scheduler {
         Scheduler::RR | Scheduler::LC | Scheduler::DH if of_places => {

@@ -1,12 +1,21 @@
-//! Every decision about one Service on this node.
+//! Every decision about one Service on this node, and what it asks of the kernel by these decisions.
 
-use ipvs::Family;
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use ipvs::{Family, RealServer, ServiceFlags};
+use netfilter::{Element, HairpinFlow, HealthCheckPort};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::{
-    DirectReturn, EffectiveBalancing, ExternalAddresses, Frontend, PortGroup, Quota, SourceRanges,
-    frontend::frontends, limits::costlier,
+    DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, ExternalAddresses, Extras,
+    Frontend, HealthCheck, PolicyGroup, PortEndpoint, PortGroup, Quota, SourceRanges, WithoutLocalEndpoint,
+    frontend::frontends, limits::min_real_servers,
 };
-use crate::input::{CompactSlice, ServiceInputs};
+use crate::{
+    direct_return::{DirectReturn, DirectReturnParts, exits, tunnel_elements},
+    input::{CompactSlice, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits},
+};
 
 /// Every decision about one Service on this node, together with the inputs that each of them passed over.
 ///
@@ -19,12 +28,12 @@ pub(crate) struct Decisions<'a> {
     pub(crate) balancing: EffectiveBalancing,
     /// The same at addresses that are answered directly, if there are any.
     pub(crate) direct_balancing: Option<EffectiveBalancing>,
-    /// Why there are none although the Service asks for it, in words.
+    /// Why there are none although the Service asks for it.
     pub(crate) without_direct_return: Vec<String>,
     pub(crate) sources: SourceRanges,
-    /// What does not fit into the quota of a Service, in words.
+    /// What does not fit into the quota of a Service.
     pub(crate) over_quota: Vec<String>,
-    /// Where it is not served because an API server listens there, in words.
+    /// Where it is not served because an API server listens there.
     pub(crate) api_servers: Vec<String>,
     /// Every address at which a port is served, in the order of [`frontends`].
     frontends: Vec<Frontend<'a>>,
@@ -39,7 +48,7 @@ impl<'a> Decisions<'a> {
         let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
         let directly = direct_balancing.as_ref().unwrap_or(&balancing);
         let sources = SourceRanges::new(inputs);
-        let mut quota = Quota::new(inputs.slices, costlier(balancing.scheduler, directly.scheduler));
+        let mut quota = Quota::new(inputs.slices, min_real_servers(balancing.scheduler, directly.scheduler));
         let mut frontends = frontends(inputs, &external, &direct_return, &sources, &mut quota);
         let api_servers = frontends.extract_if(.., |frontend| frontend.hides_api_server(inputs.node));
         let api_servers = api_servers.map(|Frontend { address, kind, .. }| {
@@ -72,4 +81,210 @@ impl<'a> Decisions<'a> {
             Family::BOTH.into_iter().filter(move |family| !inputs.service.has_cluster_ip_of(*family));
         unserved.flat_map(move |family| inputs.filled_slices(family))
     }
+}
+
+/// Why a Service is not served at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotServed {
+    /// No Service of this name is known: it does not exist, or it is not listed since it is headless or another proxy
+    /// serves it.
+    Unknown,
+    /// The label `service.kubernetes.io/service-proxy-name` gives it to another proxy.
+    OtherProxy,
+    /// `spec.type: ExternalName`.
+    ExternalName,
+    /// It is headless, or its ClusterIP is still missing or cannot be read.
+    NoClusterIp,
+}
+
+impl NotServed {
+    /// Why a Service is not ours to serve, if it is not.
+    pub(crate) fn for_service(service: &Service) -> Option<Self> {
+        if service.other_proxy {
+            Some(Self::OtherProxy)
+        } else if service.kind == ServiceKind::ExternalName {
+            Some(Self::ExternalName)
+        } else {
+            service.cluster_ips.is_empty().then_some(Self::NoClusterIp)
+        }
+    }
+}
+
+impl fmt::Display for NotServed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => {
+                "no such Service is known (headless ones, and those with the label \
+                 service.kubernetes.io/service-proxy-name, are not listed)"
+            }
+            Self::OtherProxy => {
+                "the label service.kubernetes.io/service-proxy-name gives it to another proxy"
+            }
+            Self::ExternalName => "spec.type is ExternalName",
+            Self::NoClusterIp => "spec.clusterIPs has no address",
+        })
+    }
+}
+
+/// How soon a virtual server must work after a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Urgency {
+    /// `default/kubernetes` and cluster DNS: the node's own components wait for them.
+    First,
+    /// Everything else.
+    Normal,
+}
+
+impl Urgency {
+    /// Cluster DNS has different names in different clusters (`kube-dns`, `coredns`,
+    /// `rke2-coredns-rke2-coredns`), but it is always in kube-system and always at port 53.
+    pub(crate) fn for_service(service: &Service) -> Self {
+        const DNS: u16 = 53;
+        let first = match service.name.parts() {
+            ("default", "kubernetes") => true,
+            ("kube-system", _) => service.ports.iter().any(|port| port.port == DNS),
+            _ => false,
+        };
+        if first { Self::First } else { Self::Normal }
+    }
+}
+
+impl DesiredService {
+    /// What the decisions about a Service ask of the kernel.
+    pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
+        let mut collected = Collected::default();
+        for group in decisions.port_groups() {
+            collected.add(&decisions, &group);
+        }
+        collected.finish(decisions)
+    }
+}
+
+/// What a Service asks for, while it is collected.
+#[derive(Default)]
+struct Collected {
+    virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>,
+    bound: Vec<IpAddr>,
+    shared_elements: Vec<Element>,
+    without_local_endpoint: Vec<WithoutLocalEndpoint>,
+    ready_here: Vec<IpAddr>,
+}
+
+impl Collected {
+    /// Adds the addresses of one port in one family.
+    fn add(&mut self, decisions: &Decisions<'_>, group: &PortGroup<'_>) {
+        let PortGroup { port, family, endpoints, .. } = group;
+        let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
+        self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
+
+        let mut shared: Arc<[RealServer]> = Arc::default();
+        for group in group.policy_groups() {
+            if group.policy == TrafficPolicy::Local && EndpointSelection::misses_local(endpoints) {
+                let missing = WithoutLocalEndpoint { traffic: group.traffic, family: *family };
+                self.without_local_endpoint.push(missing);
+            }
+            self.shared_elements.extend(group.used.iter().filter_map(|endpoint| hairpin(port, endpoint)));
+
+            let exits = exits(&group, endpoints, decisions.inputs.node);
+            self.shared_elements.extend(tunnel_elements(&group, endpoints, decisions.inputs.node));
+            let real_servers: Vec<_> =
+                group.used.iter().map(|it| decisions.real_server(it, &group)).collect();
+            if *real_servers != *shared {
+                shared = real_servers.into();
+            }
+            for frontend in group.frontends {
+                self.bound.extend(frontend.bound_ip(decisions.inputs));
+                let balancing = decisions.balancing_at(frontend.direct_return);
+                let timeout = decisions.affinity_timeout(frontend);
+                let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
+                self.virtual_servers.push(Arc::new(DesiredVirtualServer {
+                    address: frontend.address,
+                    scheduler: balancing.scheduler,
+                    flags: balancing.scheduler_flags | persistent,
+                    timeout: timeout.unwrap_or_default(),
+                    real_servers: shared.clone(),
+                    masquerade: frontend.masquerade(group.policy),
+                    stands_in: group.stands_in(),
+                    direct_return: DirectReturnParts::new(frontend, &exits, decisions.inputs),
+                    allowed_sources: decisions.sources.allowed(frontend),
+                    kind: frontend.kind,
+                }));
+            }
+        }
+    }
+
+    fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
+        let Decisions { inputs, external, over_quota, without_direct_return, api_servers, .. } = decisions;
+        self.virtual_servers.sort_unstable_by_key(|server| server.address);
+        let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
+        let health_check_ports =
+            health_check.iter().flat_map(|check| health_check_ports(check, inputs.service));
+        self.shared_elements.extend(health_check_ports);
+        let mut problems = decisions.balancing.problems;
+        let of_direct = decisions.direct_balancing.into_iter().flat_map(|it| it.problems);
+        problems.extend(of_direct.filter(|problem| !problems.contains(problem)).collect::<Vec<_>>());
+        let bound = sorted_once(self.bound);
+        let ips = self.virtual_servers.iter().map(|server| server.address.ip);
+        let extras = Extras {
+            unbound: sorted_once(ips.filter(|ip| bound.binary_search(ip).is_err()).collect()),
+            shared_elements: sorted_once(self.shared_elements),
+            health_check,
+            without_local_endpoint: sorted_once(self.without_local_endpoint),
+            refused: sorted_once(external.refused),
+            problems: problems
+                .into_iter()
+                .chain(api_servers)
+                .chain(over_quota)
+                .chain(without_direct_return)
+                .collect(),
+        };
+        DesiredService::new(self.virtual_servers, extras)
+    }
+}
+
+impl Decisions<'_> {
+    /// How connections are balanced at an address.
+    fn balancing_at(&self, direct_return: bool) -> &EffectiveBalancing {
+        self.direct_balancing.as_ref().filter(|_| direct_return).unwrap_or(&self.balancing)
+    }
+
+    /// How many seconds a client keeps its endpoint at an address, unless the scheduler sees to it.
+    fn affinity_timeout(&self, Frontend { direct_return, .. }: &Frontend<'_>) -> Option<u32> {
+        let balancing = self.balancing_at(*direct_return);
+        let is_by_scheduler = *direct_return && balancing.is_by_client(self.inputs);
+        self.inputs.service.session_affinity.filter(|_| !is_by_scheduler)
+    }
+
+    /// The real server of an endpoint.
+    fn real_server(&self, endpoint: &PortEndpoint, group: &PolicyGroup<'_>) -> RealServer {
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } =
+            *self.balancing_at(group.direct_return);
+        let real_server = RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+            .weight(endpoint.weight.get().into())
+            .thresholds(upper_threshold, lower_threshold);
+        match endpoint.tunnel.filter(|_| group.direct_return) {
+            Some(tunnel) => real_server.tunnel(tunnel),
+            None => real_server,
+        }
+    }
+}
+
+/// A pod of this node can be its own client.
+fn hairpin(port: &ServicePort, endpoint: &PortEndpoint) -> Option<Element> {
+    let local = endpoint.traits.contains(Traits::LOCAL);
+    local.then_some(Element::Hairpin(HairpinFlow { protocol: port.protocol, pod: endpoint.address }))
+}
+
+/// Load balancers ask in each family that the Service has.
+fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<Item = Element> {
+    let port = check.port.get();
+    let families = service.cluster_ips.iter().map(|ip| Family::from(*ip));
+    families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
+}
+
+fn sorted_once<T: Ord>(mut values: Vec<T>) -> Box<[T]> {
+    values.sort_unstable();
+    values.dedup();
+    values.into()
 }

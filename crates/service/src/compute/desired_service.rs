@@ -1,4 +1,4 @@
-//! What the kernel should look like for one Service.
+//! The desired state of the kernel for one Service.
 
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
@@ -7,7 +7,11 @@ use netfilter::{AllowedSource, ClusterIpFor, Element, MasqueradeSet, MaxSegmentS
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{AddressKind, DirectReturnParts, RefusedAddress, Traffic};
+use super::{AddressKind, RefusedAddress};
+use crate::{
+    direct_return::DirectReturnParts,
+    input::{Options, Service, ServiceKind, Traffic, TrafficPolicy},
+};
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
 /// Service costs. Of other Services it depends only on their addresses: ClusterIPs and, for external addresses, who
@@ -70,7 +74,7 @@ impl DesiredService {
         self.extras.as_ref().map_or(&[], |extras| &extras.refused)
     }
 
-    /// What it asks for and this node does not support, in words.
+    /// What it asks for and this node does not support.
     pub fn problems(&self) -> &[String] {
         self.extras.as_ref().map_or(&[], |extras| &extras.problems)
     }
@@ -180,6 +184,24 @@ pub struct HealthCheck {
     pub ready_v4: usize,
     /// Ready IPv6 endpoints on this node.
     pub ready_v6: usize,
+}
+
+impl HealthCheck {
+    /// The answer for a Service with these ready endpoints on this node. `None` without the external policy Local:
+    /// load balancers may send such traffic to every node.
+    pub(crate) fn for_service(
+        service: &Service,
+        options: &Options,
+        mut ready_here: Vec<IpAddr>,
+    ) -> Option<Self> {
+        let asked = service.kind == ServiceKind::LoadBalancer
+            && service.policy(Traffic::External, options) == TrafficPolicy::Local;
+        let port = service.health_check_node_port.filter(|_| asked)?;
+        ready_here.sort_unstable();
+        ready_here.dedup();
+        let ready_v4 = ready_here.iter().filter(|ip| ip.is_ipv4()).count();
+        Some(Self { port, ready_v4, ready_v6: ready_here.len() - ready_v4 })
+    }
 }
 
 /// A traffic policy Local for which this node has no endpoint in a family while the cluster has one.

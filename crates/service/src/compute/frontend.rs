@@ -1,12 +1,66 @@
-//! The addresses at which the ports of a Service are served: its frontends.
+//! The addresses at which the ports of a Service are served: its frontends, and what each address is to it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, num::NonZero};
 
 use ipvs::{Family, Protocol, ServiceAddress};
 use netfilter::MasqueradeSet;
+use serde::{Deserialize, Serialize};
 
-use super::{AddressKind, DirectReturn, ExternalAddresses, Quota, SourceRanges, Traffic};
-use crate::input::{ServiceInputs, ServicePort, ThisNode, TrafficPolicy};
+use super::{ExternalAddresses, Quota, SourceRanges};
+use crate::{
+    direct_return::DirectReturn,
+    input::{Service, ServiceInputs, ServicePort, ThisNode, Traffic, TrafficPolicy},
+};
+
+/// What an address is to its Service. If an address and port is several of these, in one Service or among several
+/// that claim it, the first counts: the API server gives out ClusterIPs and NodePorts, each once; a controller
+/// assigns a load balancer's address; but anybody may write an external IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressKind {
+    /// A ClusterIP.
+    ClusterIp,
+    /// One of this node's own addresses, with the NodePort.
+    NodePort,
+    /// A load balancer's address.
+    LoadBalancer,
+    /// An external IP.
+    ExternalIp,
+}
+
+impl AddressKind {
+    /// How traffic comes in at such an address.
+    pub fn traffic(self) -> Traffic {
+        match self {
+            Self::ClusterIp => Traffic::Internal,
+            Self::NodePort | Self::LoadBalancer | Self::ExternalIp => Traffic::External,
+        }
+    }
+
+    /// Whether it is an address from outside of the cluster: not a ClusterIP, and not one of this node's.
+    pub(crate) fn is_external(self) -> bool {
+        matches!(self, Self::LoadBalancer | Self::ExternalIp)
+    }
+
+    /// The field of a Service that asks for such addresses.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "spec.clusterIPs",
+            Self::NodePort => "spec.ports[].nodePort",
+            Self::LoadBalancer => "status.loadBalancer.ingress",
+            Self::ExternalIp => "spec.externalIPs",
+        }
+    }
+
+    /// The ports of a Service that are served at such an address, each with its number there.
+    pub(super) fn ports(self, service: &Service) -> impl Iterator<Item = (&ServicePort, u16)> {
+        let number = move |port: &ServicePort| match self {
+            Self::NodePort => port.node_port.map(NonZero::get),
+            Self::ClusterIp | Self::LoadBalancer | Self::ExternalIp => Some(port.port),
+        };
+        service.ports.iter().filter_map(move |port| Some((port, number(port)?)))
+    }
+}
 
 /// An address at which a port is served.
 #[derive(Clone, Copy, Debug)]

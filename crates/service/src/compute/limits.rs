@@ -172,7 +172,7 @@ impl<'a> Quota<'a> {
         left.is_some()
     }
 
-    /// What does not fit, in words.
+    /// The problems of a Service of which something does not fit.
     pub(super) fn problems(&self, service: &Service) -> Vec<String> {
         let endpoints = Family::BOTH.into_iter().filter_map(|family| {
             let most = service.ports.iter().map(|port| self.endpoints_of(port, family)).max()?;
@@ -194,7 +194,7 @@ impl<'a> Quota<'a> {
         let ranges = self.ranges.iter().filter(|(_, share)| share.closed > 0).map(|(family, share)| {
             let RangesShare { asked, closed, elements } = share;
             format!(
-                "spec.loadBalancerSourceRanges: nobody is let in at {closed} of {asked} load-balancer addresses with a port \
+                "spec.loadBalancerSourceRanges: no client is let in at {closed} of {asked} load-balancer addresses with a port \
                  ({family}): merged where they touch, the ranges take {elements} elements at each, and a Service has at most \
                  {MAX_ALLOWED_SOURCES}"
             )
@@ -225,7 +225,7 @@ impl fmt::Display for Bound {
 }
 
 /// Of two schedulers the one with which a Service has fewer real servers.
-pub(super) fn costlier(one: Scheduler, other: Scheduler) -> Scheduler {
+pub(super) fn min_real_servers(one: Scheduler, other: Scheduler) -> Scheduler {
     if most_real_servers(other) < most_real_servers(one) { other } else { one }
 }
 

@@ -5,9 +5,11 @@ use std::{fmt, net::IpAddr};
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointReason, HintsIgnored};
 use crate::{
-    compute::{AddressKind, AddressOwner, EndpointSelection, HealthCheck, NotServed, RefusedAddress},
+    compute::{
+        AddressKind, AddressOwner, EndpointReason, EndpointSelection, HealthCheck, HintsIgnored, NotServed,
+        RefusedAddress,
+    },
     input::{ObjectName, TrafficPolicy, Weight},
 };
 
@@ -38,7 +40,7 @@ pub struct Explanation {
     pub refused: Vec<RefusedAddress>,
     /// The answer to load balancers that ask about this node.
     pub health_check: Option<HealthCheck>,
-    /// The problems of the Service and its slices, in words, the object first.
+    /// The problems of the Service and its slices, each beginning with the object.
     pub problems: Vec<String>,
 }
 
@@ -110,28 +112,28 @@ pub struct ExplainedEndpoint {
     pub weight: Weight,
     /// How it is reached, if it is used where the node of the endpoint answers the client itself.
     #[serde(default)]
-    pub way: Option<EndpointWay>,
+    pub way: Option<EndpointPath>,
 }
 
 /// How an endpoint is reached where its node answers the client itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EndpointWay {
+pub enum EndpointPath {
     /// It is on this node.
     Here,
     /// Through a tunnel to its node.
     Tunnel,
-    /// Masqueraded, because its node has not said that it unpacks what comes through a tunnel.
+    /// Masqueraded, because its node has not confirmed that it unpacks what comes through a tunnel.
     Masqueraded,
 }
 
-impl fmt::Display for EndpointWay {
+impl fmt::Display for EndpointPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Here => "here",
             Self::Tunnel => "tunnel to its node",
             Self::Masqueraded => {
-                "masqueraded: its node has not said that it unpacks tunnels, or the network filters them"
+                "masqueraded: its node has not confirmed that it unpacks tunnels, or the network filters them"
             }
         })
     }
@@ -153,4 +155,30 @@ pub struct ExplainedBalancing {
     /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of
     /// the limit.
     pub resume_below: Option<u32>,
+}
+
+/// Whose an address is on this node, and what is done with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressExplanation {
+    /// The address.
+    pub ip: IpAddr,
+    /// Whose it is.
+    pub owner: AddressOwner,
+    /// Whether it is bound to this node for Services.
+    pub vip: bool,
+    /// The ports at which Services are served there, sorted.
+    pub uses: Vec<AddressUse>,
+    /// The Services that ask for it and are refused, sorted by name.
+    pub refused: Vec<(ObjectName, RefusedAddress)>,
+}
+
+/// A port at which a Service is served.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AddressUse {
+    /// The address and port.
+    pub address: ServiceAddress,
+    /// What the address is to the Service.
+    pub kind: AddressKind,
+    /// The Service.
+    pub service: ObjectName,
 }

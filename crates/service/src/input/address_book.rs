@@ -9,7 +9,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{CompactSlice, ObjectName, Service, ServiceKind};
-use crate::ref_counts::RefCounts;
+use crate::collections::RefCounts;
 
 /// The ClusterIPs of all known Services, and what else is known of each external address that a Service asks for.
 ///
@@ -19,9 +19,9 @@ pub(crate) struct AddressBook {
     cluster_ips: RefCounts<IpAddr>,
     /// The external addresses that Services ask for. Few Services ask for any.
     asked: FxHashMap<IpAddr, AskedAddress>,
-    /// Those among them whose endpoints are not counted yet.
+    /// Those among them whose endpoints are still to be counted.
     uncounted: BTreeSet<IpAddr>,
-    /// The addresses that have become a ClusterIP, or are none any more.
+    /// The addresses that have become or ceased to be a ClusterIP.
     changed_cluster_ips: BTreeSet<IpAddr>,
     /// The Services with an external address of which something else is known now.
     affected: BTreeSet<ObjectName>,
@@ -177,13 +177,13 @@ impl AddressBook {
         mem::take(&mut self.affected)
     }
 
-    /// Takes the addresses that may have become a ClusterIP since the last call, or are none any more.
+    /// Takes the addresses that have become or ceased to be a ClusterIP since the last call.
     pub(crate) fn changed_cluster_ips(&mut self) -> BTreeSet<IpAddr> {
         mem::take(&mut self.changed_cluster_ips)
     }
 }
 
-/// The ClusterIPs that the API server gave a Service; what is left over at an `ExternalName` is none.
+/// The ClusterIPs that the API server gave a Service; an `ExternalName` may have old ones left over, which do not count.
 fn given(service: Option<&Service>) -> &[IpAddr] {
     match service {
         Some(service) if service.kind != ServiceKind::ExternalName => &service.cluster_ips,

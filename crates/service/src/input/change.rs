@@ -8,7 +8,8 @@ use std::{
 use ipvs::{Family, Scheduler, Tunnel};
 use rustc_hash::FxHashSet;
 
-use super::{EndpointSlice, Node, ObjectName, Service, UnpackingPeers};
+use super::{EndpointSlice, Node, ObjectName, Service};
+use crate::direct_return::UnpackingPeers;
 
 /// What happened to the objects of one kind, as kube's `watcher::Event` has it.
 ///

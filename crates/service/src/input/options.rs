@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler, Tunnel};
 
-use super::ExternalForwarding;
+use crate::direct_return::ExternalForwarding;
 
 /// The configuration that is the same for every Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Options {
     /// At which of the node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::primary`] asks
-    /// for them. A single address: `0.0.0.0` and `::` are none.
+    /// for them. A single address: not `0.0.0.0` or `::`.
     pub bind_address: Option<IpAddr>,
     /// Which of `spec.externalIPs` are served.
     pub external_ips: ExternalIps,
@@ -25,7 +25,7 @@ pub struct Options {
     pub external_forwarding: ExternalForwarding,
     /// How packets are put into others for another node.
     pub tunnel: Tunnel,
-    /// The families in which pods of this node can be told from others.
+    /// The families in which pods of this node can be distinguished from others.
     pub knows_pods: BTreeSet<Family>,
     /// Whether other nodes can ask this one what it unpacks.
     pub answers_peers: bool,

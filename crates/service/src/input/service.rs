@@ -1,12 +1,13 @@
-//! A Service, decoded.
+//! A Service, decoded: its ports, its policies, and what its annotations ask for.
 
 use std::{net::IpAddr, num::NonZero, sync::Arc};
 
 use ipnet::IpNet;
-use ipvs::{Family, Protocol};
+use ipvs::{Family, Protocol, Scheduler, ServiceFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Balancing, ObjectName};
+use super::{ObjectName, Options};
+use crate::direct_return::ForwardingMethod;
 
 /// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Service {
     /// does it.
     pub load_balancer_ips: Vec<IpAddr>,
     /// `spec.loadBalancerSourceRanges`: the clients that may reach the load balancer's addresses, in any order.
-    /// `None`: everybody.
+    /// `None`: every client.
     pub load_balancer_source_ranges: Option<Vec<IpNet>>,
     /// The ports.
     pub ports: Vec<ServicePort>,
@@ -40,16 +41,16 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// `spec.healthCheckNodePort`: where a load balancer asks whether this node has endpoints.
     pub health_check_node_port: Option<NonZero<u16>>,
-    /// How its annotations want its connections balanced; `None`: as everybody's.
+    /// How its annotations want its connections balanced; `None`: by the defaults.
     pub balancing: Option<Box<Balancing>>,
     /// `metadata.labels` has `service.kubernetes.io/service-proxy-name`: another proxy serves it.
     pub other_proxy: bool,
-    /// What was wrong with it, in words, each naming the field; the rest of it is served.
+    /// What was wrong with it, each problem naming the field; the rest of it is served.
     pub problems: Vec<String>,
 }
 
 impl Service {
-    /// A Service of type ClusterIP without addresses and ports, no creation time.
+    /// A Service of type ClusterIP without addresses, ports and creation time.
     pub fn new(name: ObjectName) -> Self {
         Self {
             name,
@@ -115,6 +116,28 @@ impl Service {
         !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
     }
 
+    /// The policy for internal or external traffic. The external policy counts only if the type or an external IP,
+    /// refused or not, exposes the Service. An address that an earlier type left in the status does not expose it:
+    /// traffic to it goes to every endpoint, as in upstream.
+    pub(crate) fn policy(&self, traffic: Traffic, options: &Options) -> TrafficPolicy {
+        let exposed = match self.kind {
+            ServiceKind::NodePort | ServiceKind::LoadBalancer => true,
+            ServiceKind::ClusterIp | ServiceKind::ExternalName => {
+                !self.possible_external_ips(options).is_empty()
+            }
+        };
+        match traffic {
+            Traffic::Internal => self.internal_traffic_policy,
+            Traffic::External if exposed => self.external_traffic_policy,
+            Traffic::External => TrafficPolicy::Cluster,
+        }
+    }
+
+    /// The scheduler that its annotations ask for.
+    pub(crate) fn scheduler(&self) -> Option<Scheduler> {
+        self.balancing.as_ref()?.scheduler
+    }
+
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
@@ -145,6 +168,16 @@ pub enum TrafficPolicy {
     Local,
 }
 
+/// Where traffic comes in. Each has a policy of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Traffic {
+    /// At the ClusterIP: `internalTrafficPolicy`.
+    Internal,
+    /// At an external IP, a load balancer's address or a NodePort: `externalTrafficPolicy`.
+    External,
+}
+
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
@@ -156,4 +189,58 @@ pub struct ServicePort {
     pub port: u16,
     /// The port at the node's own addresses. Whatever `spec.type` says, as upstream does it.
     pub node_port: Option<NonZero<u16>>,
+}
+
+/// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
+pub type Weight = NonZero<u16>;
+
+/// What the annotations of a Service ask for, beyond what every Service gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Balancing {
+    /// What picks the real server of a new connection; `None`: the scheduler of every Service.
+    pub scheduler: Option<Scheduler>,
+    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
+    /// Kubernetes. They mean nothing without a scheduler of its own.
+    pub scheduler_flags: Option<ServiceFlags>,
+    /// The weights of the endpoints on a node.
+    pub node_weights: Weights,
+    /// The weights of the endpoints in a zone, where their nodes have none.
+    pub zone_weights: Weights,
+    /// With so many connections a real server gets no new ones: the upper threshold of IPVS.
+    pub max_connections: Option<NonZero<u32>>,
+    /// With fewer it gets new ones again: the lower threshold, at most the upper one and nothing without it. `None`:
+    /// with fewer than three quarters (`ip_vs_unbind_dest` in net/netfilter/ipvs/ip_vs_conn.c).
+    pub resume_below: Option<NonZero<u32>>,
+    /// How what comes in at external addresses reaches the endpoints; `None`: as for every Service.
+    pub forwarding_method: Option<ForwardingMethod>,
+}
+
+/// Weights by name, of nodes or zones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Weights(Box<[(Arc<str>, Weight)]>);
+
+impl Weights {
+    /// Whether no name has a weight.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Weight> {
+        self.0.iter().map(|(_, weight)| *weight)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Weight> {
+        let at = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
+        self.0.get(at).map(|(_, weight)| *weight)
+    }
+}
+
+/// Of several of one name the first counts.
+impl FromIterator<(Arc<str>, Weight)> for Weights {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Weight)>>(weights: I) -> Self {
+        let mut weights: Vec<_> = weights.into_iter().collect();
+        weights.sort_by(|(one, _), (other, _)| one.cmp(other));
+        weights.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Self(weights.into())
+    }
 }

@@ -1,4 +1,4 @@
-//! This node.
+//! Nodes, decoded, and this node: its Node, and everything else of it on which Services depend.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,123 +6,131 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
 use ipvs::{Family, Scheduler};
 
-use super::{Absence, Node, Options, Peers};
+use super::{Absence, Options, Peers};
+use crate::direct_return::Tunnels;
 
-/// This node, as far as Services depend on it.
+/// A Node, decoded: this node's, or that of another one of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
+    /// The node IPs: `status.addresses` of type InternalIP, then those of type ExternalIP. The first of
+    /// a family is the primary one of that family. Another node answers requests there, and may send into tunnels from
+    /// there.
+    pub ips: Vec<IpAddr>,
+    /// Its possible addresses in an overlay. Another node may send into tunnels from these too.
+    pub overlay_ips: Vec<IpAddr>,
+    /// `spec.podCIDRs`: the addresses of its pods, at most one range of each family.
+    pub pod_cidrs: Vec<IpNet>,
+    /// The node is leaving: it is being deleted, or the cluster autoscaler will delete it
+    /// (`metadata.deletionTimestamp`, the taint `ToBeDeletedByClusterAutoscaler`). Load balancers are sent
+    /// elsewhere; everything is served as before.
+    pub leaving: bool,
+    /// The problems of the object, each naming the field; the rest of it is used.
+    pub problems: Vec<String>,
+}
+
+/// This node, as far as Services depend on it: facts, and what follows from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThisNode {
+    /// Its Node, as last applied.
     node: Node,
-    addresses: BTreeSet<IpAddr>,
+    /// The addresses on its own interfaces.
+    pub(crate) addresses: BTreeSet<IpAddr>,
     /// The addresses that it had a moment ago.
-    lost: BTreeSet<IpAddr>,
-    /// Those of its addresses, lost ones too, that another proxy has bound for a Service.
-    foreign_vips: BTreeSet<IpAddr>,
+    pub(crate) lost: BTreeSet<IpAddr>,
     /// Where this node asks the API server.
-    api_server: BTreeSet<SocketAddr>,
+    pub(crate) api_server: BTreeSet<SocketAddr>,
     /// Where API servers listen: the endpoints of the Service `default/kubernetes`.
-    api_endpoints: BTreeSet<SocketAddr>,
+    pub(crate) api_endpoints: BTreeSet<SocketAddr>,
     /// The gateways of all of its routes.
-    gateways: BTreeSet<IpAddr>,
+    pub(crate) gateways: BTreeSet<IpAddr>,
+    /// The schedulers that cannot be used on it.
+    pub(crate) missing_schedulers: BTreeMap<Scheduler, Absence>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) tunnels: Arc<Tunnels>,
+    /// The VIPs that another proxy has bound: ClusterIPs that an interface has, or had a moment ago, though they are not
+    /// IPs of the Node. kube-router leaves them on its `kube-dummy-if`.
+    foreign_vips: BTreeSet<IpAddr>,
     node_port_addresses: Box<[IpAddr]>,
     /// The same, and the lost addresses that would be among them.
     node_port_ips: Box<[IpAddr]>,
-    /// The schedulers that cannot be used on it.
-    missing_schedulers: BTreeMap<Scheduler, Absence>,
-    peers: Arc<Peers>,
-    link_mtu: Option<u32>,
-    missing_tunnels: BTreeSet<Family>,
-    /// The families in which connections through the tunnel may be open.
-    tunnels_in_use: BTreeSet<Family>,
+}
+
+/// What is known of an address on this node, Services and endpoints aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(crate) struct AddressFacts {
+    /// An interface of this node has it.
+    pub(crate) is_here: bool,
+    /// The Node names it.
+    pub(crate) is_node_ip: bool,
+    /// Another node has it.
+    pub(crate) is_peers: bool,
+    /// What this node sends elsewhere goes by way of it.
+    pub(crate) is_gateway: bool,
+    /// It is in a range of pods, of this node or another one.
+    pub(crate) is_in_pod_range: bool,
+    /// The ports at which API servers listen there.
+    api_endpoints: Vec<u16>,
+    /// The ports at which this node asks the API server there.
+    asked_api_server: Vec<u16>,
+}
+
+impl AddressFacts {
+    /// Whether an API server listens there, at any port.
+    pub(crate) fn has_api_endpoint(&self) -> bool {
+        !self.api_endpoints.is_empty()
+    }
+
+    /// Whether this node asks the API server there, at any port.
+    pub(crate) fn is_asked_for_api(&self) -> bool {
+        !self.asked_api_server.is_empty()
+    }
 }
 
 impl ThisNode {
-    /// Determines again where NodePorts are served.
-    fn with_node_ports_placed(mut self, options: &Options) -> Self {
-        let placed = |addresses: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, addresses, options);
-        let own = &self.addresses - &self.foreign_vips;
-        let either = &(&self.addresses | &self.lost) - &self.foreign_vips;
-        (self.node_port_addresses, self.node_port_ips) = (placed(&own), placed(&either));
-        self
-    }
-
-    /// This node with another description. A Node without IPs is incomplete, so the earlier IPs stay.
-    pub(crate) fn described(&self, mut node: Node, options: &Options) -> Self {
+    /// Replaces its Node. A Node without IPs is incomplete, so the earlier IPs stay.
+    pub(crate) fn describe(&mut self, mut node: Node) {
         if node.ips.is_empty() {
             node.ips.clone_from(&self.node.ips);
         }
         // No Service depends on these.
         (node.leaving, node.overlay_ips) = (false, Vec::new());
-        Self { node, ..self.clone() }.with_node_ports_placed(options)
+        self.node = node;
     }
 
-    /// This node with these addresses on its interfaces, and these lost a moment ago.
-    pub(crate) fn with_addresses(
-        &self,
-        addresses: BTreeSet<IpAddr>,
-        lost: BTreeSet<IpAddr>,
-        options: &Options,
-    ) -> Self {
-        Self { addresses, lost, ..self.clone() }.with_node_ports_placed(options)
-    }
-
-    /// This node where another proxy has bound these VIPs: ClusterIPs that an interface has, or had a moment ago, though they
-    /// are none of the Node's IPs. kube-router leaves them on its `kube-dummy-if`.
-    pub(crate) fn with_foreign_vips(
-        &self,
-        is_cluster_ip: impl Fn(&IpAddr) -> bool,
-        options: &Options,
-    ) -> Option<Self> {
+    /// Determines again what follows from the facts.
+    pub(crate) fn derive(&mut self, is_cluster_ip: impl Fn(&IpAddr) -> bool, options: &Options) {
+        let either = &self.addresses | &self.lost;
         let is_foreign = |ip: &&IpAddr| is_cluster_ip(ip) && !self.node.ips.contains(ip);
-        let foreign_vips = self.addresses.union(&self.lost).filter(is_foreign).copied().collect();
-        let changed = foreign_vips != self.foreign_vips;
-        changed.then(|| Self { foreign_vips, ..self.clone() }.with_node_ports_placed(options))
+        self.foreign_vips = either.iter().filter(is_foreign).copied().collect();
+        let placed = |all: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, all, options);
+        let own = placed(&(&self.addresses - &self.foreign_vips));
+        self.node_port_ips = placed(&(&either - &self.foreign_vips));
+        self.node_port_addresses = own;
     }
 
-    /// This node asking the API server at these addresses.
-    pub(crate) fn with_api_server(&self, api_server: BTreeSet<SocketAddr>) -> Self {
-        Self { api_server, ..self.clone() }
-    }
-
-    /// This node in a cluster whose API servers listen there.
-    pub(crate) fn with_api_endpoints(&self, api_endpoints: BTreeSet<SocketAddr>) -> Self {
-        Self { api_endpoints, ..self.clone() }
-    }
-
-    /// This node with these gateways.
-    pub(crate) fn with_gateways(&self, gateways: BTreeSet<IpAddr>) -> Self {
-        Self { gateways, ..self.clone() }
-    }
-
-    /// This node without these schedulers.
-    pub(crate) fn without_schedulers(&self, missing_schedulers: BTreeMap<Scheduler, Absence>) -> Self {
-        Self { missing_schedulers, ..self.clone() }
-    }
-
-    /// This node among other ones.
-    pub(crate) fn among(&self, peers: Peers) -> Self {
-        Self { peers: Arc::new(peers), ..self.clone() }
-    }
-
-    /// This node with links of which the smallest MTU is this.
-    pub(crate) fn with_link_mtu(&self, mtu: u32) -> Self {
-        Self { link_mtu: Some(mtu), ..self.clone() }
-    }
-
-    /// This node unable to unpack what comes through a tunnel, in these families.
-    pub(crate) fn without_tunnels(&self, missing_tunnels: BTreeSet<Family>) -> Self {
-        Self { missing_tunnels, ..self.clone() }
-    }
-
-    /// This node with packets that came out of its tunnels of late, in these families.
-    pub(crate) fn with_tunnels_in_use(&self, tunnels_in_use: BTreeSet<Family>) -> Self {
-        Self { tunnels_in_use, ..self.clone() }
-    }
-
-    /// Whether packets came out of its tunnel of late.
-    pub(crate) fn has_tunnel_in_use(&self, family: Family) -> bool {
-        self.tunnels_in_use.contains(&family)
+    /// What is known of an address.
+    pub(crate) fn facts_of(&self, ip: &IpAddr, options: &Options) -> AddressFacts {
+        let ports = |all: &BTreeSet<SocketAddr>| {
+            all.iter().filter(|at| at.ip() == *ip).map(SocketAddr::port).collect()
+        };
+        let mut pod_ranges = options.pod_ranges.iter().chain(&self.node.pod_cidrs);
+        AddressFacts {
+            is_here: self.has(ip),
+            is_node_ip: self.node.ips.contains(ip),
+            is_peers: self.peers.has(ip),
+            is_gateway: self.gateways.contains(ip),
+            is_in_pod_range: self.peers.have_pods_in(ip) || pod_ranges.any(|range| range.contains(ip)),
+            api_endpoints: ports(&self.api_endpoints),
+            asked_api_server: ports(&self.api_server),
+        }
     }
 
     /// The other nodes of the cluster.
@@ -130,25 +138,13 @@ impl ThisNode {
         &self.peers
     }
 
-    /// Whether direct return is as with the other: the tunnels, and the scheduler by which all nodes choose alike.
-    pub(crate) fn returns_directly_like(&self, other: &Self) -> bool {
-        self.peers.tunnel_like(&other.peers)
-            && self.lacks(Scheduler::MH) == other.lacks(Scheduler::MH)
-            && self.link_mtu == other.link_mtu
-            && self.missing_tunnels == other.missing_tunnels
+    /// Whether Services are answered directly as with the other: the tunnels, and the scheduler by which all nodes choose
+    /// alike.
+    pub(crate) fn same_direct_return_inputs(&self, other: &Self) -> bool {
+        self.tunnels.serve_like(&other.tunnels) && self.lacks(Scheduler::MH) == other.lacks(Scheduler::MH)
     }
 
-    /// The smallest MTU among its links; `None` before they were read.
-    pub(crate) fn link_mtu(&self) -> Option<u32> {
-        self.link_mtu
-    }
-
-    /// Whether it cannot unpack what comes through a tunnel.
-    pub(crate) fn lacks_tunnel(&self, family: Family) -> bool {
-        self.missing_tunnels.contains(&family)
-    }
-
-    /// Why a scheduler cannot be used on this node; `None` if it can, as far as is known.
+    /// Why a scheduler cannot be used on this node; `None` if it can, as far as this is known.
     pub(crate) fn lacks(&self, scheduler: Scheduler) -> Option<Absence> {
         self.missing_schedulers.get(&scheduler).copied()
     }
@@ -173,70 +169,14 @@ impl ThisNode {
         self.has(ip) || self.lost.contains(ip)
     }
 
-    /// Whether one of these addresses and any port is where this node asks the API server.
-    pub(crate) fn asks_api_server_at(&self, ip: &IpAddr) -> bool {
-        self.api_server.iter().any(|at| at.ip() == *ip)
-    }
-
-    /// Whether it asks the API server at this address and port.
-    pub(crate) fn asks_api_server_at_port(&self, at: SocketAddr) -> bool {
-        self.api_server.contains(&at)
-    }
-
-    /// Whether an API server listens at this address, at any port.
-    pub(crate) fn has_api_endpoint_at(&self, ip: &IpAddr) -> bool {
-        self.api_endpoints.iter().any(|at| at.ip() == *ip)
-    }
-
-    /// Whether an API server listens at this address and port.
-    pub(crate) fn is_api_endpoint(&self, at: SocketAddr) -> bool {
-        self.api_endpoints.contains(&at)
-    }
-
-    /// Whether what this node sends elsewhere goes by way of this address.
-    pub(crate) fn has_gateway_at(&self, ip: &IpAddr) -> bool {
-        self.gateways.contains(ip)
-    }
-
-    /// Whether an address is in a range of pods, of this node or another one.
-    pub(crate) fn is_in_pod_range(&self, ip: &IpAddr, options: &Options) -> bool {
-        let of_options = options.pod_ranges.iter().chain(&self.node.pod_cidrs);
-        self.peers.have_pods_in(ip) || of_options.into_iter().any(|range| range.contains(ip))
-    }
-
     /// Whether it is known which addresses other nodes have, as far as that will be known soon.
     pub(crate) fn knows_nodes(&self, options: &Options) -> bool {
         !options.watches_nodes || self.peers.are_settled()
     }
 
-    /// Whether API servers listen at the same addresses and ports as with the other.
-    pub(crate) fn has_api_endpoints_like(&self, other: &Self) -> bool {
-        self.api_endpoints == other.api_endpoints
-    }
-
-    /// Whether an address has the same owner as with the other, if it is known whose addresses are or not.
-    pub(crate) fn sees_alike(&self, other: &Self, ip: &IpAddr, options: &Options) -> bool {
-        let seen = |node: &Self| -> [bool; 5] {
-            [
-                node.has(ip),
-                node.node.ips.contains(ip),
-                node.peers.has(ip),
-                node.has_gateway_at(ip),
-                node.is_in_pod_range(ip, options),
-            ]
-        };
-        let at_ip = |one: &BTreeSet<SocketAddr>, other: &BTreeSet<SocketAddr>| {
-            let [one, other] = [one, other].map(|all| all.iter().filter(|at| at.ip() == *ip));
-            one.eq(other)
-        };
-        seen(self) == seen(other)
-            && at_ip(&self.api_server, &other.api_server)
-            && at_ip(&self.api_endpoints, &other.api_endpoints)
-    }
-
     /// Whether all addresses have the same owners as with the other.
-    pub(crate) fn sees_all_alike(&self, other: &Self) -> bool {
-        self.has_nodes_like(other)
+    pub(crate) fn same_owners(&self, other: &Self) -> bool {
+        self.same_node_addresses(other)
             && self.node.pod_cidrs == other.node.pod_cidrs
             && self.api_server == other.api_server
             && self.api_endpoints == other.api_endpoints
@@ -244,16 +184,16 @@ impl ThisNode {
             && self.peers.are_settled() == other.peers.are_settled()
     }
 
-    /// Whether this node or another one has this address, so that what is sent there is not for a pod alone.
-    pub(crate) fn is_a_nodes(&self, ip: &IpAddr) -> bool {
-        self.addresses.contains(ip) || self.node.ips.contains(ip) || self.peers.has(ip)
-    }
-
     /// Whether all nodes have the same addresses as with the other.
-    pub(crate) fn has_nodes_like(&self, other: &Self) -> bool {
+    pub(crate) fn same_node_addresses(&self, other: &Self) -> bool {
         self.addresses == other.addresses
             && self.node.ips == other.node.ips
-            && (Arc::ptr_eq(&self.peers, &other.peers) || self.peers.have_ips_like(&other.peers))
+            && (Arc::ptr_eq(&self.peers, &other.peers) || self.peers.have_same_addresses(&other.peers))
+    }
+
+    /// Whether this node or another one has this address, so that what is sent there is not for a pod alone.
+    pub(crate) fn is_node_address(&self, ip: &IpAddr) -> bool {
+        self.has(ip) || self.node.ips.contains(ip) || self.peers.has(ip)
     }
 
     /// The addresses of this node at which NodePorts are served, sorted.

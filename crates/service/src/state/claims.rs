@@ -1,11 +1,12 @@
-//! Which Service holds an address and port that several want.
+//! Which Service holds an address and port that several want, and which Services have lost any.
 
 use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 
 use ipvs::{Family, ServiceAddress};
 use rustc_hash::FxHashMap;
 
-use crate::{compute::AddressKind, input::ObjectName, ref_counts::RefCounts};
+use super::Computed;
+use crate::{collections::RefCounts, compute::AddressKind, input::ObjectName};
 
 /// A Service's claim to an address and port. The least one wins: the first by the kind of the address
 /// ([`AddressKind`]), then the oldest, then the first by name. No creation time counts as the oldest.
@@ -126,6 +127,56 @@ impl Claims {
                 holder: self.holder(address)?,
                 waiting: waiting.iter().map(|claim| &claim.service).collect(),
             })
+        })
+    }
+}
+
+/// The addresses and ports that a Service wants and others hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConflictLoss<'a> {
+    /// The first of them, sorted, with their holders; at most [`ConflictLoss::MAX_NAMED`].
+    pub named: Vec<(ServiceAddress, &'a ObjectName)>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl ConflictLoss<'_> {
+    /// How many are named.
+    pub const MAX_NAMED: usize = 5;
+}
+
+/// The Services that have lost any. Two Services can want the same ten thousand addresses, so only the first losses of
+/// each are kept. The holder of an address is not kept: it can change while the losses stay.
+#[derive(Debug, Default)]
+pub(crate) struct ConflictIndex(BTreeMap<ObjectName, LostAddresses>);
+
+#[derive(Debug)]
+struct LostAddresses {
+    first: Box<[ServiceAddress]>,
+    more: usize,
+}
+
+impl ConflictIndex {
+    /// Replaces the losses of a Service.
+    pub(crate) fn update(&mut self, service: &ObjectName, computed: Option<&Computed>, claims: &Claims) {
+        let addresses = computed.into_iter().flat_map(Computed::addresses);
+        let mut lost = addresses.filter(|address| claims.holder(address) != Some(service));
+        let first: Box<[_]> = lost.by_ref().take(ConflictLoss::MAX_NAMED).collect();
+        if first.is_empty() {
+            self.0.remove(service);
+        } else {
+            self.0.insert(service.clone(), LostAddresses { first, more: lost.count() });
+        }
+    }
+
+    /// All of them, sorted by name, with their losses.
+    pub(crate) fn all<'a>(
+        &'a self,
+        claims: &'a Claims,
+    ) -> impl Iterator<Item = (&'a ObjectName, ConflictLoss<'a>)> {
+        self.0.iter().map(|(service, losses)| {
+            let holders = losses.first.iter().filter_map(|address| Some((*address, claims.holder(address)?)));
+            (service, ConflictLoss { named: holders.collect(), more: losses.more })
         })
     }
 }

@@ -42,9 +42,8 @@ pub struct Dirty {
     pub vips: BTreeSet<IpAddr>,
     /// Virtual servers.
     pub virtual_servers: BTreeSet<ServiceAddress>,
-    /// Whether [`State::health_checks`](crate::State::health_checks),
-    /// [`State::without_local_endpoint`](crate::State::without_local_endpoint) or
-    /// [`State::refused`](crate::State::refused) has changed. The kernel has none of it.
+    /// Whether the health checks, the Services without a local endpoint or the refusals in
+    /// [`State::reports`](crate::State::reports) have changed. The kernel has none of it.
     /// But load balancers and metrics get it after a sync, and must not wait for the next one that is due for another
     /// reason.
     pub reports: bool,

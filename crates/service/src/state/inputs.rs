@@ -1,17 +1,13 @@
 //! The latest inputs of all Services.
 
-use std::{
-    collections::BTreeSet,
-    mem,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, mem, net::SocketAddr, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Computed, FormerAges, ServiceEntry};
 use crate::{
     compute::{Decisions, NotServed},
+    direct_return::Tunnels,
     input::{
         AddressBook, Change, CompactSlice, EndpointSlice, Event, Interners, Named, Node, ObjectName, Options,
         Peers, Problem, Service, ServiceInputs, ThisNode,
@@ -60,28 +56,30 @@ impl Inputs {
 /// Applying changes. Each method returns the Services whose inputs have changed.
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
-        let is_about_node = matches!(change, Change::Node(Some(_)) | Change::NodeAddresses { .. });
         let mut changed = match change {
             Change::Services(event) => self.take(event),
             Change::Slices(event) => self.take(event),
             Change::Peers(event) => self.take(event),
-            Change::ForgetPeers => self.put_peers(Peers::default()),
-            Change::PeersUnavailable => self.put_peers(self.node.peers().unavailable()),
-            Change::Node(Some(node)) => self.put_node(self.node.described(node, &self.options)),
+            Change::Node(Some(node)) => self.change_node(|this| this.describe(node)),
             Change::Node(None) => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
-                self.put_node(self.node.with_addresses(here, lost, &self.options))
+                self.change_node(|node| (node.addresses, node.lost) = (here, lost))
             }
-            Change::ApiServer(addresses) => self.put_node(self.node.with_api_server(addresses)),
-            Change::Gateways(gateways) => self.put_node(self.node.with_gateways(gateways)),
-            Change::UnpackingPeers(unpacking) => self.put_peers(self.node.peers().unpacking(unpacking)),
-            Change::TunnelledBefore(endpoints) => {
-                self.put_peers(self.node.peers().tunnelled_before(endpoints))
-            }
-            Change::LinkMtu(mtu) => self.put_node(self.node.with_link_mtu(mtu)),
-            Change::MissingTunnels(families) => self.put_node(self.node.without_tunnels(families)),
-            Change::TunnelsInUse(families) => self.put_node(self.node.with_tunnels_in_use(families)),
-            Change::MissingSchedulers(schedulers) => self.put_node(self.node.without_schedulers(schedulers)),
+            Change::ForgetPeers => self.change_node(|node| {
+                node.peers = Arc::default();
+                let tunnels = Arc::make_mut(&mut node.tunnels);
+                tunnels.unpacking.clear();
+                tunnels.before.clear();
+            }),
+            Change::PeersUnavailable => self.change_peers(|peers| peers.unavailable = true),
+            Change::ApiServer(addresses) => self.change_node(|node| node.api_server = addresses),
+            Change::Gateways(gateways) => self.change_node(|node| node.gateways = gateways),
+            Change::UnpackingPeers(peers) => self.change_tunnels(|tunnels| tunnels.unpacking = peers),
+            Change::TunnelledBefore(before) => self.change_tunnels(|tunnels| tunnels.before = before),
+            Change::LinkMtu(mtu) => self.change_tunnels(|tunnels| tunnels.link_mtu = Some(mtu)),
+            Change::MissingTunnels(missing) => self.change_tunnels(|tunnels| tunnels.missing = missing),
+            Change::TunnelsInUse(in_use) => self.change_tunnels(|tunnels| tunnels.in_use = in_use),
+            Change::MissingSchedulers(missing) => self.change_node(|node| node.missing_schedulers = missing),
         };
         let uncounted = self.addresses.uncounted();
         if !uncounted.is_empty() {
@@ -93,11 +91,8 @@ impl Inputs {
             self.addresses.count_new(&uncounted, all);
         }
         changed.extend(self.addresses.affected());
-        if is_about_node || self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
-            let is_cluster_ip = |ip: &IpAddr| self.addresses.is_cluster_ip(ip);
-            if let Some(node) = self.node.with_foreign_vips(is_cluster_ip, &self.options) {
-                changed.extend(self.put_node(node));
-            }
+        if self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
+            changed.extend(self.change_node(|_| ()));
         }
         let needs_nodes = self.addresses.has_external_addresses();
         self.complete |= self.listed() && (!needs_nodes || self.node.knows_nodes(&self.options));
@@ -221,11 +216,15 @@ impl Inputs {
             let ports = slice.ports.iter().map(|port| port.port);
             ports.flat_map(|port| slice.endpoints.iter().map(move |it| SocketAddr::new(it.address, port)))
         });
-        self.put_node(self.node.with_api_endpoints(endpoints.collect()))
+        let endpoints = endpoints.collect();
+        self.change_node(|node| node.api_endpoints = endpoints)
     }
 
-    fn put_node(&mut self, node: ThisNode) -> BTreeSet<ObjectName> {
-        let before = mem::replace(&mut self.node, node);
+    /// Changes facts of this node, and what follows from them and from the ClusterIPs.
+    fn change_node(&mut self, change: impl FnOnce(&mut ThisNode)) -> BTreeSet<ObjectName> {
+        let before = self.node.clone();
+        change(&mut self.node);
+        self.node.derive(|ip| self.addresses.is_cluster_ip(ip), &self.options);
         if self.node == before {
             return BTreeSet::new();
         }
@@ -234,8 +233,12 @@ impl Inputs {
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
-    fn put_peers(&mut self, peers: Peers) -> BTreeSet<ObjectName> {
-        self.put_node(self.node.among(peers))
+    fn change_peers(&mut self, change: impl FnOnce(&mut Peers)) -> BTreeSet<ObjectName> {
+        self.change_node(|node| change(Arc::make_mut(&mut node.peers)))
+    }
+
+    fn change_tunnels(&mut self, change: impl FnOnce(&mut Tunnels)) -> BTreeSet<ObjectName> {
+        self.change_node(|node| change(Arc::make_mut(&mut node.tunnels)))
     }
 
     /// The copy of a name that is kept already, or else the name itself.
@@ -288,18 +291,17 @@ impl Kept for EndpointSlice {
 impl Kept for Node {
     fn put(inputs: &mut Inputs, nodes: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
         // Each node reports to its Node every few minutes, which changes nothing here.
-        let peers = Arc::clone(inputs.node.peers());
-        let mut different = nodes.into_iter().filter(|node| !peers.has_exactly(node)).peekable();
-        if different.peek().is_none() { BTreeSet::new() } else { inputs.put_peers(peers.with(different)) }
+        let peers = inputs.node.peers();
+        let different: Vec<_> = nodes.into_iter().filter(|node| !peers.has_exactly(node)).collect();
+        if different.is_empty() { BTreeSet::new() } else { inputs.change_peers(|peers| peers.add(different)) }
     }
 
     fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
-        let is_there = |name: &str| names.contains(&ObjectName::new("", name));
-        inputs.put_peers(inputs.node.peers().all_listed(is_there))
+        inputs.change_peers(|peers| peers.end_list(|name| names.contains(&ObjectName::new("", name))))
     }
 
     fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
-        inputs.put_peers(inputs.node.peers().only(|other| *other != *name.name()))
+        inputs.change_peers(|peers| peers.retain(|other| *other != *name.name()))
     }
 }
 

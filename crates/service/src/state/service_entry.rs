@@ -1,6 +1,6 @@
 //! One Service with its slices.
 
-use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
+use std::{mem, net::IpAddr, sync::Arc};
 
 use ipvs::ServiceAddress;
 use smallvec::SmallVec;
@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 use super::Claim;
 use crate::{
     compute::{Decisions, DesiredService, DesiredVirtualServer, Urgency},
+    direct_return::nodes_with_endpoints,
     input::{
-        AddressBook, CompactSlice, EndpointOwner, ForwardingMethod, ObjectName, Options, Problem, Service,
-        ServiceInputs, ThisNode,
+        AddressBook, CompactSlice, EndpointOwner, ObjectName, Options, Problem, Service, ServiceInputs,
+        ThisNode,
     },
 };
 
@@ -65,7 +66,7 @@ impl ServiceEntry {
         Some(self.slices.remove(at))
     }
 
-    /// Whose its endpoints are; nobody's while only slices are known.
+    /// The owner of its endpoints; `None` while only slices are known.
     pub(crate) fn owner(&self) -> Option<EndpointOwner> {
         self.service.as_ref().map(|service| (service.created, service.name.clone()))
     }
@@ -93,21 +94,21 @@ impl ServiceEntry {
         let zone = before.zone() != now.zone();
         let node_ports = before.node_port_ips() != now.node_port_ips();
         let node_ips = before.ips() != now.ips();
-        let direct_return = !before.returns_directly_like(now)
-            && options.forwarding_method_of(service) == ForwardingMethod::Tunnel;
-        let nodes = !before.has_nodes_like(now);
-        let is_a_nodes_no_longer = |ip: &IpAddr| before.is_a_nodes(ip) != now.is_a_nodes(ip);
+        let direct_return =
+            !before.same_direct_return_inputs(now) && options.external_forwarding.tunnels(service);
+        let nodes = !before.same_node_addresses(now);
+        let passes_to_or_from_node = |ip: &IpAddr| before.is_node_address(ip) != now.is_node_address(ip);
         let addresses = service.external_ips.iter().chain(&service.load_balancer_ips);
         let mut addresses = addresses.chain(&service.cluster_ips);
-        let owners = !before.sees_all_alike(now);
+        let owners = !before.same_owners(now);
         let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
-        let api_endpoints = !before.has_api_endpoints_like(now);
+        let api_endpoints = before.api_endpoints != now.api_endpoints;
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
             || (node_ports || api_endpoints) && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
             || (node_ips || knows_nodes) && self.has_external_addresses()
-            || nodes && self.has_external_addresses() && self.endpoint_ips().any(is_a_nodes_no_longer)
-            || owners && addresses.any(|ip| !before.sees_alike(now, ip, options))
+            || nodes && self.has_external_addresses() && self.endpoint_ips().any(passes_to_or_from_node)
+            || owners && addresses.any(|ip| before.facts_of(ip, options) != now.facts_of(ip, options))
             || direct_return
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
     }
@@ -156,13 +157,10 @@ impl Computed {
     pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
         let ServiceInputs { service, slices, .. } = decisions.inputs;
         let desired = DesiredService::from_decisions(decisions);
-        let is_direct = desired.virtual_servers.iter().any(|server| server.is_answered_directly());
-        let nodes: BTreeSet<_> =
-            slices.iter().filter(|_| is_direct).flat_map(CompactSlice::nodes).cloned().collect();
         Self {
             urgency: Urgency::for_service(service),
             created: service.created,
-            direct_return_nodes: nodes.into_iter().collect(),
+            direct_return_nodes: nodes_with_endpoints(&desired, slices),
             desired,
         }
     }

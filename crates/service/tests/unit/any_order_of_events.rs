@@ -590,10 +590,10 @@ proptest! {
                 let servers = state.virtual_servers().filter(|server| Family::from(server.address.ip) == family);
                 prop_assert_eq!(state.virtual_server_count(family), servers.count());
             }
-            let refused: usize = state.refused().map(|(_, addresses)| addresses.len()).sum();
-            prop_assert_eq!(state.refused_count(), refused);
+            let refused: usize = state.reports().refused().map(|(_, addresses)| addresses.len()).sum();
+            prop_assert_eq!(state.reports().refused_count(), refused);
             prop_assert_eq!(state.conflict_count(), state.conflicts().count());
-            prop_assert_eq!(state.problem_count(), state.problems().count());
+            prop_assert_eq!(state.reports().problem_count(), state.problems().count());
         }
     }
 

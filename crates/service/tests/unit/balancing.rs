@@ -126,8 +126,8 @@ fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
     let endpoints = [located("10.1.0.1", "n1", "a")];
     let mut state =
         state_of(&[web(balancing), service("other", "10.96.0.2")], &[slice("web-1", "web", &endpoints)]);
-    assert_eq!(state.problems_by_service().count(), 0);
-    let before = state.problems_revision();
+    assert_eq!(state.reports().problems().count(), 0);
+    let before = state.reports_revision();
 
     let touched = state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::Lacking)])));
     assert_eq!(touched.virtual_servers, BTreeSet::from([tcp(AT)]), "the other does not ask for it");
@@ -140,9 +140,9 @@ fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
         "metadata.annotations: weights mean nothing to the scheduler rr",
     ];
     let reported: Vec<_> =
-        state.problems_by_service().map(|(service, reported)| (service.clone(), reported.to_vec())).collect();
+        state.reports().problems().map(|(service, reported)| (service.clone(), reported.to_vec())).collect();
     assert_eq!(reported, [(name("web"), problems.map(str::to_owned).into())]);
-    assert_ne!(state.problems_revision(), before);
+    assert_ne!(state.reports_revision(), before);
     let explanation = state.explain(&name("web"));
     assert_eq!(explanation.balancing.unwrap().scheduler, Scheduler::RR);
     assert_eq!(explanation.problems, problems.map(|it| format!("default/web: {it}")));
@@ -153,7 +153,7 @@ fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
 
     state.apply(Change::MissingSchedulers(BTreeMap::new()));
     assert_eq!(config(&state, AT).scheduler, Scheduler::MH);
-    assert_eq!(state.problems_by_service().count(), 0);
+    assert_eq!(state.reports().problems().count(), 0);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_scheduler_that_is_everybodys_is_never_missing() {
     let mut state = state_of(&[web(with_scheduler(Scheduler::RR))], &[]);
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::RR, Absence::Lacking)])));
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
-    assert_eq!(state.problems_by_service().count(), 0);
+    assert_eq!(state.reports().problems().count(), 0);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn problems_of_a_service_and_its_slices_are_reported_by_service() {
     let slice = EndpointSlice { problems: wrong("ports[0].port: not set"), ..slice("web-1", "web", &[]) };
     let mut state = state_of(&[service], &[slice]);
     let reported = |state: &State| {
-        state.problems_by_service().flat_map(|(_, reported)| reported.to_vec()).collect::<Vec<_>>()
+        state.reports().problems().flat_map(|(_, reported)| reported.to_vec()).collect::<Vec<_>>()
     };
     assert_eq!(
         reported(&state),

@@ -325,7 +325,7 @@ fn annotation_asks_in_vain_where_the_operator_allows_none_and_its_owner_learns_w
     let mut state = among_peers(refusing, web());
     assert_eq!(methods(&state, AT), [Masquerade; 3]);
     assert!(!state.unpacks(Family::V4) && !state.unpacks(Family::V6));
-    let why = "node node-a lets no annotation ask for it (--external-forwarding-method)";
+    let why = "node node-a does not let annotations ask for it (--external-forwarding-method)";
     let problem = format!("default/web: no direct return (IPv4): {why}");
     assert_eq!(problems(&state), [&*problem]);
     state.apply(Change::MissingTunnels([Family::V4].into()));

@@ -19,7 +19,7 @@ fn balanced() -> Service {
 
 /// `(Service, port, ready IPv4 endpoints, ready IPv6 endpoints)` of every health check.
 fn health_checks(state: &State) -> Vec<(String, u16, usize, usize)> {
-    let checks = state.health_checks();
+    let checks = state.reports().health_checks();
     checks.map(|(of, check)| (of.to_string(), check.port.get(), check.ready_v4, check.ready_v6)).collect()
 }
 
@@ -147,6 +147,6 @@ fn health_checks_are_sorted_by_service() {
     let names = ["b", "a", "other/a"];
     let services = names.map(|text| Service { name: name(text), ..balanced() });
     let state = state_of(&services, &[]);
-    let found: Vec<String> = state.health_checks().map(|(of, _)| of.to_string()).collect();
+    let found: Vec<String> = state.reports().health_checks().map(|(of, _)| of.to_string()).collect();
     assert_eq!(found, ["default/a", "default/b", "other/a"]);
 }

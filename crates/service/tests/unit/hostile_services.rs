@@ -74,7 +74,7 @@ fn refused(state: &State) -> Vec<String> {
     let of_service = |(service, all): (_, &[service::RefusedAddress])| {
         all.iter().map(|refused| format!("{service}: {refused}")).collect::<Vec<_>>()
     };
-    state.refused().flat_map(of_service).collect()
+    state.reports().refused().flat_map(of_service).collect()
 }
 
 /// Where the Service that asks is served.

@@ -80,7 +80,7 @@ fn real_servers_of_all(desired: &DesiredService) -> usize {
 /// What its owner is notified of, which is what `explain` shows.
 fn problems(state: &State) -> Vec<String> {
     let problems: Vec<String> =
-        state.problems_by_service().flat_map(|(_, problems)| problems.to_vec()).collect();
+        state.reports().problems().flat_map(|(_, problems)| problems.to_vec()).collect();
     let explained = state.explain(&name("web")).problems;
     assert_eq!(explained, problems.iter().map(|it| format!("default/web: {it}")).collect::<Vec<_>>());
     problems
@@ -309,7 +309,7 @@ fn source_ranges_that_do_not_fit_let_no_client_in_and_the_rest_is_served() {
     assert_eq!(
         problems(&state),
         [
-            "spec.loadBalancerSourceRanges: nobody is let in at 1 of 2 load-balancer addresses with a port (IPv4): merged where \
+            "spec.loadBalancerSourceRanges: no client is let in at 1 of 2 load-balancer addresses with a port (IPv4): merged where \
           they touch, the ranges take 3073 elements at each, and a Service has at most 6144"
         ]
     );

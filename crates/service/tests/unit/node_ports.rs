@@ -268,7 +268,7 @@ fn that_no_node_port_is_served_is_a_problem_unless_loopback_alone_is_asked_for()
         let web = node_port_service("web", &["10.96.0.1"], 30080);
         let mut state = state_with(ranges(asked_for), &[web], &[]);
         state.apply(node_addresses(&ADDRESSES));
-        state.node_ports_are_nowhere()
+        state.has_unserved_node_ports()
     };
     assert!(nowhere(&["172.16.0.0/12", "fd77::/64"]));
     assert!(nowhere(&["172.16.0.0/12", "::1/128"]));

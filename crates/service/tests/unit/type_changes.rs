@@ -117,7 +117,7 @@ fn an_external_name_lets_go_of_the_address_left_over() {
     changed(&mut state, Change::Services(Event::Apply(external_name())), &before(external_name()));
     assert_eq!(virtual_servers(&state), ["TCP 10.96.0.2:80"]);
     assert_eq!(vips(&state), ["10.96.0.2"]);
-    assert_eq!(state.health_checks().count(), 0);
+    assert_eq!(state.reports().health_checks().count(), 0);
 }
 
 #[test]

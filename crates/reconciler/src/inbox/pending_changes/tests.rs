@@ -116,7 +116,7 @@ fn wanted(changes: impl IntoIterator<Item = Change>) -> String {
     let mut servers: Vec<_> = state.virtual_servers().map(|server| format!("{server:?}")).collect();
     servers.sort();
     let elements: std::collections::BTreeSet<_> = state.elements().collect();
-    let health_checks: Vec<_> = state.health_checks().collect();
+    let health_checks: Vec<_> = state.reports().health_checks().collect();
     let peers = (state.knows_peers(), state.peers_with_endpoints());
     format!("{servers:#?} {elements:?} {health_checks:?} {peers:?} {}", state.synced())
 }

@@ -204,7 +204,8 @@ pub(crate) fn vip_elements(texts: &[&str]) -> BTreeSet<Element> {
 
 /// How many Services lack a local endpoint for this traffic, of either family.
 pub(crate) fn without_local_endpoint(state: &State, traffic: Traffic) -> [usize; 2] {
-    Family::BOTH.map(|family| state.without_local_endpoint(WithoutLocalEndpoint { traffic, family }))
+    Family::BOTH
+        .map(|family| state.reports().without_local_endpoint(WithoutLocalEndpoint { traffic, family }))
 }
 
 fn sorted<T: ToString>(values: impl Iterator<Item = T>) -> Vec<String> {
@@ -245,12 +246,21 @@ pub(crate) fn wanted(state: &State) -> Wanted {
         vips,
         elements,
         tunnels: Family::BOTH.into_iter().filter(|family| state.unpacks(*family)).collect(),
-        health_checks: state.health_checks().map(|(service, check)| (service.clone(), *check)).collect(),
+        health_checks: state
+            .reports()
+            .health_checks()
+            .map(|(service, check)| (service.clone(), *check))
+            .collect(),
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
-        refused: state.refused().map(|(service, refused)| (service.clone(), refused.to_vec())).collect(),
+        refused: state
+            .reports()
+            .refused()
+            .map(|(service, refused)| (service.clone(), refused.to_vec()))
+            .collect(),
         problems: state
-            .problems_by_service()
+            .reports()
+            .problems()
             .map(|(service, reported)| (service.clone(), reported.to_vec()))
             .collect(),
         lost: state.conflict_losses().map(|(service, lost)| (service.clone(), format!("{lost:?}"))).collect(),

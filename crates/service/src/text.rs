@@ -1,4 +1,4 @@
-//! Text of others, made safe for a terminal and for a line of a log.
+//! Text for people and scripts: what others wrote is made safe for a terminal and for a line of a log.
 //!
 //! Names, messages and answers come from the API server, from tenants and from other nodes. A terminal obeys control
 //! characters (ECMA-48): one answer could clear the screen, change the title or rewrite lines above it. Format characters
@@ -6,7 +6,7 @@
 //! another order than it has, others are invisible and make two names look the same. No word that this program prints needs
 //! either, so both are escaped.
 
-use std::{borrow::Cow, fmt::Write};
+use std::{borrow::Cow, error::Error, fmt::Write};
 
 /// Whether a character acts on a terminal, reorders a line, ends it for some readers, or is invisible.
 fn is_unprintable(c: char) -> bool {
@@ -56,6 +56,39 @@ fn escaped(
     Cow::Owned(out)
 }
 
+/// An error with its causes as one line, whatever line breaks and control characters others put into them. Some crates'
+/// errors name their cause themselves: it is not repeated.
+pub fn one_line(error: &(dyn Error + 'static)) -> String {
+    let (mut line, mut cause) = (String::new(), Some(error));
+    while let Some(error) = cause {
+        let words = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = printable_line(&words);
+        if !line.contains(&*words) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(&words);
+        }
+        cause = error.source();
+    }
+    line
+}
+
+/// Durations as seconds with a fraction, for `#[serde(with = …)]`: what scripts can read.
+pub mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// Writes a duration as seconds.
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    /// Reads a duration from seconds; negative ones and those that no [`Duration`] holds are refused.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -95,5 +128,26 @@ mod tests {
             prop_assert!(!safe.chars().any(|c| c != '\n' && is_unprintable(c)));
             prop_assert_eq!(serde_json::from_str::<Vec<String>>(&safe).unwrap(), [text]);
         }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Caused {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    fn chain(texts: &[&'static str]) -> Option<Box<Caused>> {
+        let (text, causes) = texts.split_first()?;
+        Some(Box::new(Caused { text, source: chain(causes) }))
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_causes_and_none_is_said_twice() {
+        let error =
+            chain(&["cannot read\n  the file: gone", "gone", "no such file", "no such file"]).unwrap();
+        assert_eq!(one_line(&*error), "cannot read the file: gone: no such file");
+        let error = chain(&["refused:\u{1b}[2J\r\nall is well"]).unwrap();
+        assert_eq!(one_line(&*error), r"refused:\u{1b}[2J all is well");
     }
 }

@@ -22,7 +22,7 @@ const FOU_ENCAP_GUE: u8 = 2;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// The kernel's ports of this kind. Asking for them loads the module `fou`.
+/// The kernel's ports of this kind. Opening this loads the module `fou`.
 #[derive(Debug)]
 pub(crate) struct Ports {
     socket: Socket,
@@ -34,7 +34,7 @@ impl Ports {
         let mut socket = Socket::open(Protocol::Generic)?;
         match socket.generic_family("fou") {
             Ok(fou) => Ok(Self { socket, fou }),
-            // As the kernel would say of a device that it does not have.
+            // The errno for a device that the kernel lacks.
             Err(Error::NoSuchFamily(_)) => Err(KernelError::new(Errno::EOPNOTSUPP).into()),
             Err(error) => Err(error),
         }
@@ -50,10 +50,10 @@ impl Ports {
         }
     }
 
-    /// Opens it; if it is open, nothing.
+    /// Opens the port; if it is open, nothing.
     pub(crate) fn add(&mut self, family: Family) -> Result<(), Error> {
         match self.execute(FOU_CMD_ADD, family) {
-            // The kernel binds the port before it looks whether it has it already: the port may be another program's.
+            // The kernel binds the port before it checks whether it is open already: another program may have it.
             Err(error) if matches!(error.errno(), Some(Errno::EALREADY | Errno::EADDRINUSE)) => {
                 if self.is_open(family)? { Ok(()) } else { Err(error) }
             }
@@ -61,7 +61,7 @@ impl Ports {
         }
     }
 
-    /// Closes it; if it is closed, nothing.
+    /// Closes the port; if it is closed, nothing.
     pub(crate) fn remove(&mut self, family: Family) -> Result<(), Error> {
         match self.execute(FOU_CMD_DEL, family) {
             Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(()),
@@ -81,7 +81,7 @@ impl Ports {
     }
 }
 
-/// The port by which the kernel knows it, bound to the end of the tunnel, so that it is nobody's elsewhere.
+/// The port as the kernel identifies it: bound to the end of the tunnel, so that it stays free at other addresses.
 fn port(encoder: &mut Encoder<'_>, family: Family) {
     encoder.u16_be(FOU_ATTR_PORT, GUE_PORT);
     encoder.u8(FOU_ATTR_TYPE, FOU_ENCAP_GUE);

@@ -1,21 +1,21 @@
-//! Reading addresses and the routes that make them local.
+//! Addresses, and the routes that make them local: reading them, looking routes up, and deleting ours.
 
 use std::{cell::RefCell, collections::BTreeSet, iter, net::IpAddr};
 
-use netlink::{Batch, Errno, Protocol, Socket};
+use netlink::{Protocol, Reply, Socket};
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressHeader, AddressMessage},
-    route::{RouteHeader, RouteMessage, RouteProtocol, RouteType},
+    route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType},
 };
 
 use crate::{
     Error, LOOPBACK, ROUTE_PROTOCOL,
+    binding::{Requests, TABLE_LOCAL, is_as_made},
     message::{
-        NEXT_HOP_HEADER, ROUTE_HEADER, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, find,
-        find_ip, local_address,
+        NEXT_HOP_HEADER, ROUTE_HEADER, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, dump,
+        family, find, find_ip, host_prefix, local_address, request, route_address, socket,
     },
-    request::{TABLE_LOCAL, family, host_prefix, is_as_made, packet},
 };
 
 /// No interface has this index.
@@ -30,7 +30,7 @@ pub struct InterfaceAddress {
     pub interface: u32,
     /// The address.
     pub address: IpAddr,
-    /// How many bits of it say the network.
+    /// The length of its prefix, in bits.
     pub prefix: u8,
     /// Whether it is there for good and never the source of what goes elsewhere, which is how VIPs are bound.
     pub as_a_vip: bool,
@@ -90,30 +90,23 @@ pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, Error> {
     addresses(&mut socket()?, EVERY_INTERFACE)
 }
 
-/// Reads the addresses of the interface with this index. Without such an interface the kernel says ENODEV, or before 4.20
-/// nothing.
+/// Reads the addresses of the interface with this index. Without such an interface the kernel answers ENODEV, or before
+/// 4.20 nothing.
 pub fn addresses_of(interface: u32) -> Result<Vec<IpAddr>, Error> {
     // Older kernels send those of all.
     let of_it = |found: InterfaceAddress| (found.interface == interface).then_some(found.address);
     Ok(addresses(&mut socket()?, interface)?.into_iter().filter_map(of_it).collect())
 }
 
-/// A route socket whose dumps the kernel filters where it can.
-pub(crate) fn socket() -> Result<Socket, Error> {
-    let mut socket = Socket::open(Protocol::Route).map_err(Error::during("open a socket"))?;
-    socket.filter_dumps();
-    Ok(socket)
-}
-
 /// The addresses of this interface, or of every one.
 pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<InterfaceAddress>, Error> {
     let mut found = Vec::new();
     for family in FAMILIES {
-        let mut request = AddressMessage::default();
-        request.header.family = family;
-        request.header.index = interface;
-        let request = RouteNetlinkMessage::GetAddress(request);
-        let addresses = dump(socket, request, "read addresses", InterfaceAddress::from_message)?;
+        let mut message = AddressMessage::default();
+        message.header.family = family;
+        message.header.index = interface;
+        let message = RouteNetlinkMessage::GetAddress(message);
+        let addresses = dump(socket, message, "read addresses", InterfaceAddress::from_message)?;
         // A kernel without the family lists those of all others.
         found.extend(addresses.into_iter().filter(|found| self::family(found.address) == family));
     }
@@ -124,12 +117,12 @@ pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<Inter
 pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error> {
     let mut found = Vec::new();
     for family in FAMILIES {
-        let mut request = RouteMessage::default();
-        request.header.address_family = family;
-        request.header.table = TABLE_LOCAL;
-        request.header.kind = RouteType::Local;
-        let request = RouteNetlinkMessage::GetRoute(request);
-        let routes = dump(socket, request, "read routes", LocalRoute::from_message)?;
+        let mut message = RouteMessage::default();
+        message.header.address_family = family;
+        message.header.table = TABLE_LOCAL;
+        message.header.kind = RouteType::Local;
+        let routes =
+            dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", LocalRoute::from_message)?;
         found.extend(routes.into_iter().filter(|route| self::family(route.to) == family));
     }
     Ok(found)
@@ -139,13 +132,12 @@ pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error
 pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
     let mut found = BTreeSet::new();
     for family in FAMILIES {
-        let mut request = RouteMessage::default();
-        request.header.address_family = family;
-        request.header.kind = RouteType::Unicast;
-        let request = RouteNetlinkMessage::GetRoute(request);
+        let mut message = RouteMessage::default();
+        message.header.address_family = family;
+        message.header.kind = RouteType::Unicast;
         // Many routes have few gateways.
         let gateways = RefCell::new(&mut found);
-        dump(socket, request, "read routes", |route| -> Option<()> {
+        dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", |route| -> Option<()> {
             gateways.borrow_mut().extend(gateways_of(route));
             None
         })?;
@@ -153,39 +145,68 @@ pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
     Ok(found)
 }
 
-/// The gateway of a route, or of each of its ways. Of one that is a nexthop object the kernel tells the same, unless
-/// `net.ipv4.nexthop_compat_mode` is 0.
+/// The gateway of a route, or of each of its next hops. For a route by a nexthop object the kernel reports the same,
+/// unless `net.ipv4.nexthop_compat_mode` is 0.
 fn gateways_of(route: &[u8]) -> impl Iterator<Item = IpAddr> {
-    let several = find(route, ROUTE_HEADER, RTA_MULTIPATH).map_or(&[][..], |ways| ways.payload);
-    let ways = next_hops(several).filter_map(|way| find_ip(way, NEXT_HOP_HEADER, RTA_GATEWAY));
-    find_ip(route, ROUTE_HEADER, RTA_GATEWAY).into_iter().chain(ways)
+    let several = find(route, ROUTE_HEADER, RTA_MULTIPATH).map_or(&[][..], |hops| hops.payload);
+    let of_hops = next_hops(several).filter_map(|hop| find_ip(hop, NEXT_HOP_HEADER, RTA_GATEWAY));
+    find_ip(route, ROUTE_HEADER, RTA_GATEWAY).into_iter().chain(of_hops)
 }
 
-/// The ways of a route with several: each begins with its length (`struct rtnexthop`), and the next one is aligned.
-fn next_hops(mut ways: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The next hops of a route with several: each begins with its length (`struct rtnexthop`), and the next one is aligned.
+fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     iter::from_fn(move || {
-        let length = usize::from(u16::from_ne_bytes(*ways.first_chunk()?));
-        let way = ways.get(..length).filter(|way| way.len() >= NEXT_HOP_HEADER)?;
-        ways = ways.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(way)
+        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        let hop = rest.get(..length).filter(|hop| hop.len() >= NEXT_HOP_HEADER)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(hop)
     })
 }
 
-/// A family that the kernel lacks has no entries, and neither has a table that was never written to.
-pub(crate) fn dump<T>(
-    socket: &mut Socket,
-    request: RouteNetlinkMessage,
-    operation: &'static str,
-    decode: impl Fn(&[u8]) -> Option<T>,
-) -> Result<Vec<T>, Error> {
-    let mut batch = Batch::default();
-    batch.packet(packet(request, 0));
-    match socket.dump(&mut batch, |reply| Ok(decode(reply.payload))) {
-        Ok(entries) => Ok(entries.into_iter().flatten().collect()),
-        Err(error) => match error.errno() {
-            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
-            _ => Err(Error::during(operation)(error)),
-        },
+/// Deletes our routes, those with [`ROUTE_PROTOCOL`](crate::ROUTE_PROTOCOL), but for those to these VIPs. Returns how many
+/// were deleted.
+pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
+    let mut socket = socket()?;
+    let mut routes = local_routes(&mut socket)?;
+    routes.retain(|route| route.is_ours() && !except.contains(&route.to));
+    let mut requests = Requests::default();
+    for (position, route) in routes.iter().enumerate() {
+        requests.unbind_route(position, route.to);
+    }
+    match requests.send(&mut socket)?.pop_first() {
+        Some((_, error)) => Err(Error::during("delete our routes")(error.into())),
+        None => Ok(routes.len()),
+    }
+}
+
+/// Looks up routes in the network namespace in which it was opened. Changes nothing.
+#[derive(Debug)]
+pub struct RouteLookup {
+    socket: Socket,
+}
+
+impl RouteLookup {
+    /// Opens a socket in the calling thread's network namespace.
+    pub fn open() -> Result<Self, Error> {
+        let socket = Socket::open_for_short_dumps(Protocol::Route).map_err(Error::during("open a socket"))?;
+        Ok(Self { socket })
+    }
+
+    /// The index of the interface by which a packet of this node to an address leaves, as
+    /// `ip route get` shows it: `lo` for the node's own addresses, `None` where there is no route.
+    pub fn interface_to(&mut self, address: IpAddr) -> Result<Option<u32>, Error> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(address);
+        message.header.destination_prefix_length = host_prefix(address);
+        message.attributes.push(RouteAttribute::Destination(route_address(address)));
+        let mut request = request(RouteNetlinkMessage::GetRoute(message), 0);
+        let interface = |reply: &Reply<'_>| find(reply.payload, ROUTE_HEADER, RTA_OIF)?.u32().ok();
+        match self.socket.get(&mut request, |reply| Ok(interface(reply))) {
+            Ok(routes) => Ok(routes.into_iter().flatten().next()),
+            // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
+            Err(error) if error.errno().is_some() => Ok(None),
+            Err(error) => Err(Error::during("look up a route")(error)),
+        }
     }
 }
 

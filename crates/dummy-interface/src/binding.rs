@@ -3,21 +3,24 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use netlink::{Batch, Errno, FailedRequest, KernelError, Socket};
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{
         AddressAttribute, AddressFlags, AddressHeader, AddressHeaderFlags, AddressMessage, AddressScope,
         CacheInfo,
     },
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
+    route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
 
-use crate::{Error, LOOPBACK};
+use crate::{
+    Error, LOOPBACK,
+    message::{family, host_prefix, packet, route_address},
+};
 
 /// The protocol number (`rtm_protocol`) and the metric of the routes that bind VIPs:
 /// `ip route show table local proto 73` lists them. The kernel does not interpret numbers from 4 up;
-/// in include/uapi/linux/rtnetlink.h and in iproute2's rt_protos nobody has this one.
+/// neither include/uapi/linux/rtnetlink.h nor iproute2's rt_protos lists this one.
 pub const ROUTE_PROTOCOL: u8 = 73;
 
 /// `RT_TABLE_LOCAL`.
@@ -33,7 +36,7 @@ const BOUND: &[Errno] = &[Errno::EEXIST];
 /// address, the device gone. For a route: the last.
 const UNBOUND: &[Errno] = &[Errno::EADDRNOTAVAIL, Errno::ENXIO, Errno::ENODEV, Errno::ESRCH];
 
-/// Requests, each made for one change, which is known by its position.
+/// Requests, each for the operation at a position.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     batch: Batch,
@@ -43,7 +46,7 @@ pub(crate) struct Requests {
 #[derive(Debug)]
 struct MadeFor {
     operation: usize,
-    as_good_as_done: &'static [Errno],
+    benign_errnos: &'static [Errno],
 }
 
 impl Requests {
@@ -51,14 +54,14 @@ impl Requests {
     /// of one (`inet_rtm_newaddr`).
     pub(crate) fn bind_address(&mut self, operation: usize, vip: IpAddr, device: u32) {
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.add(new_address(vip, device), flags, MadeFor { operation, as_good_as_done: BOUND });
+        self.add(new_address(vip, device), flags, MadeFor { operation, benign_errnos: BOUND });
     }
 
     /// `ip address delete VIP/PREFIX dev DEVICE`. IPv4 disregards the prefix (`inet_rtm_deladdr`, as long
     /// as IFA_ADDRESS is not given), IPv6 insists on it.
     pub(crate) fn unbind_address(&mut self, operation: usize, vip: IpAddr, prefix: u8, device: u32) {
         let message = RouteNetlinkMessage::DelAddress(address(vip, prefix, device));
-        self.add(message, 0, MadeFor { operation, as_good_as_done: UNBOUND });
+        self.add(message, 0, MadeFor { operation, benign_errnos: UNBOUND });
     }
 
     /// `ip route replace local VIP dev lo table local src SOURCE`, with our protocol and metric.
@@ -68,11 +71,7 @@ impl Requests {
         message.attributes.push(RouteAttribute::Oif(LOOPBACK));
         message.attributes.extend(source.map(|source| RouteAttribute::PrefSource(route_address(source))));
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.add(
-            RouteNetlinkMessage::NewRoute(message),
-            flags,
-            MadeFor { operation, as_good_as_done: BOUND },
-        );
+        self.add(RouteNetlinkMessage::NewRoute(message), flags, MadeFor { operation, benign_errnos: BOUND });
     }
 
     /// `ip route delete local VIP table local`: ours only, whatever its source.
@@ -80,10 +79,10 @@ impl Requests {
         let mut message = route(vip);
         message.header.scope = RouteScope::NoWhere;
         let message = RouteNetlinkMessage::DelRoute(message);
-        self.add(message, 0, MadeFor { operation, as_good_as_done: UNBOUND });
+        self.add(message, 0, MadeFor { operation, benign_errnos: UNBOUND });
     }
 
-    /// Sends all requests and returns the changes whose request was refused, with what the kernel said.
+    /// Sends all requests and returns the changes whose request was refused, with the kernel's answer.
     pub(crate) fn send(mut self, socket: &mut Socket) -> Result<BTreeMap<usize, KernelError>, Error> {
         let operation = "bind and unbind VIPs";
         let failures = socket.pipeline(&mut self.batch).map_err(Error::during(operation))?;
@@ -93,7 +92,7 @@ impl Requests {
             if error.errno == Errno::EPERM {
                 return Err(Error::during(operation)(error.into()));
             }
-            if !made_for.as_good_as_done.contains(&error.errno) {
+            if !made_for.benign_errnos.contains(&error.errno) {
                 failed.insert(made_for.operation, error);
             }
         }
@@ -114,7 +113,7 @@ pub(crate) fn new_address(ip: IpAddr, device: u32) -> RouteNetlinkMessage {
     let mut message = address(ip, host_prefix(ip), device);
     message.attributes.push(AddressAttribute::Address(ip));
     match ip {
-        // Not `host`, of which `arp_ignore` 3 says nothing to neighbours.
+        // Not `host`, for which `arp_ignore` 3 does not answer neighbours.
         IpAddr::V4(_) => message.header.scope = AddressScope::Link,
         IpAddr::V6(_) => {
             // Usable at once, whatever the device thinks of duplicate detection. And no prefix route, for
@@ -140,28 +139,6 @@ pub(crate) fn is_as_made(found: &AddressHeader) -> bool {
         }
 }
 
-/// A message as a request.
-pub(crate) fn packet(message: RouteNetlinkMessage, flags: u16) -> NetlinkMessage<RouteNetlinkMessage> {
-    let mut header = NetlinkHeader::default();
-    header.flags = flags | NLM_F_REQUEST;
-    NetlinkMessage::new(header, message.into())
-}
-
-pub(crate) fn family(address: IpAddr) -> AddressFamily {
-    match address {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
-    }
-}
-
-/// The length of a prefix that is one address.
-pub(crate) fn host_prefix(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
 fn address(vip: IpAddr, prefix: u8, device: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(vip);
@@ -181,13 +158,6 @@ fn route(vip: IpAddr) -> RouteMessage {
     message.attributes.push(RouteAttribute::Destination(route_address(vip)));
     message.attributes.push(RouteAttribute::Priority(ROUTE_PROTOCOL.into()));
     message
-}
-
-pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
-    match address {
-        IpAddr::V4(address) => RouteAddress::Inet(address),
-        IpAddr::V6(address) => RouteAddress::Inet6(address),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,139 @@
+//! Totals over all Services: the keys that several can want at once, and what load balancers, metrics and `status` need
+//! beyond the kernel's state.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use netfilter::Element;
+
+use super::{Computed, Dirty};
+use crate::{
+    collections::RefCounts,
+    compute::{DesiredService, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint},
+    input::ObjectName,
+};
+
+/// The VIPs, and the elements that belong to no virtual server, that at least one Service wants.
+#[derive(Debug, Default)]
+pub(crate) struct SharedKeys {
+    pub(crate) vips: RefCounts<IpAddr>,
+    pub(crate) elements: RefCounts<Element>,
+    /// Every address at which an urgent Service is served, once for each port.
+    pub(crate) urgent_ips: RefCounts<IpAddr>,
+}
+
+impl SharedKeys {
+    /// Adds the keys of a Service to the counts, or removes them.
+    pub(crate) fn count(&mut self, computed: &Computed, wanted: bool, dirty: &mut Dirty) {
+        for vip in computed.desired.vips() {
+            if self.vips.set(&vip, wanted) {
+                dirty.toggle_vip(vip);
+                dirty.toggle_element(Element::Vip(vip));
+            }
+        }
+        for element in computed.desired.shared_elements() {
+            if self.elements.set(element, wanted) {
+                dirty.toggle_element(*element);
+            }
+        }
+        if computed.urgency == Urgency::First {
+            for address in computed.addresses() {
+                self.urgent_ips.set(&address.ip, wanted);
+            }
+        }
+    }
+}
+
+/// Reports on the Services. They are kept, since they are read often and few Services have any.
+#[derive(Debug, Default)]
+pub struct Reports {
+    health_checks: BTreeMap<ObjectName, HealthCheck>,
+    without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
+    refused: BTreeMap<ObjectName, Box<[RefusedAddress]>>,
+    /// How many refused addresses there are together.
+    refused_count: usize,
+    problems: BTreeMap<ObjectName, Vec<String>>,
+    /// How many problems there are together.
+    problem_count: usize,
+    /// Changes whenever the refusals or the problems do.
+    pub(super) revision: u64,
+}
+
+impl Reports {
+    /// The Services with a health check port for load balancers, with the answers, sorted by name. An answer can
+    /// change alone: the last pod here that begins to terminate stays a real server.
+    pub fn health_checks(&self) -> impl Iterator<Item = (&ObjectName, &HealthCheck)> {
+        self.health_checks.iter()
+    }
+
+    /// How many Services are in this case with at least one port: upstream's metric
+    /// `sync_proxy_rules_no_local_endpoints_total`.
+    pub fn without_local_endpoint(&self, case: WithoutLocalEndpoint) -> usize {
+        self.without_local_endpoint.count(&case)
+    }
+
+    /// The Services with refused external addresses, sorted by name, each with these addresses.
+    pub fn refused(&self) -> impl Iterator<Item = (&ObjectName, &[RefusedAddress])> {
+        self.refused.iter().map(|(service, refused)| (service, &refused[..]))
+    }
+
+    /// How many refused addresses there are.
+    pub fn refused_count(&self) -> usize {
+        self.refused_count
+    }
+
+    /// The Services that have problems, or whose slices have, sorted by name, each with its problems. Some exist on
+    /// every node, some on this one only.
+    pub fn problems(&self) -> impl Iterator<Item = (&ObjectName, &[String])> {
+        self.problems.iter().map(|(service, problems)| (service, &problems[..]))
+    }
+
+    /// How many problems there are.
+    pub fn problem_count(&self) -> usize {
+        self.problem_count
+    }
+
+    /// Replaces the reports on a Service. Returns whether they differ.
+    pub(super) fn update(
+        &mut self,
+        service: &ObjectName,
+        before: Option<&DesiredService>,
+        now: Option<&DesiredService>,
+    ) -> bool {
+        let [check_before, check_now] = [before, now].map(|it| it.and_then(DesiredService::health_check));
+        match check_now {
+            Some(check) => drop(self.health_checks.insert(service.clone(), check)),
+            None => drop(self.health_checks.remove(service)),
+        }
+        let [without_before, without_now] =
+            [before, now].map(|it| it.map_or(&[][..], DesiredService::without_local_endpoint));
+        for (cases, wanted) in [(without_before, false), (without_now, true)] {
+            for case in cases {
+                self.without_local_endpoint.set(case, wanted);
+            }
+        }
+        let [refused_before, refused_now] =
+            [before, now].map(|it| it.map_or(&[][..], DesiredService::refused));
+        if refused_before != refused_now {
+            self.revision += 1;
+            self.refused_count = self.refused_count + refused_now.len() - refused_before.len();
+            match refused_now {
+                [] => drop(self.refused.remove(service)),
+                refused => drop(self.refused.insert(service.clone(), refused.into())),
+            }
+        }
+        check_before != check_now || without_before != without_now || refused_before != refused_now
+    }
+
+    /// Replaces the problems of a Service.
+    pub(super) fn set_problems(&mut self, service: &ObjectName, problems: Vec<String>) {
+        self.problem_count += problems.len();
+        let before = match problems.is_empty() {
+            true => self.problems.remove(service),
+            false => self.problems.insert(service.clone(), problems),
+        };
+        self.problem_count -= before.as_ref().map_or(0, Vec::len);
+        if before.as_ref() != self.problems.get(service) {
+            self.revision += 1;
+        }
+    }
+}
