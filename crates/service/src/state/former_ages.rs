@@ -24,7 +24,7 @@ pub(crate) struct FormerAges {
 impl FormerAges {
     /// Remembers a Service that is deleted.
     pub(crate) fn remember(&mut self, service: &Service) {
-        if !has_external_addresses(service) {
+        if !service.has_external_addresses() {
             return;
         }
         let namespace = service.name.namespace();
@@ -46,17 +46,13 @@ impl FormerAges {
     pub(crate) fn apply(&mut self, service: &mut Service, before: Option<&Service>) {
         let deleted = self.deleted.iter().position(|(name, _)| *name == service.name);
         let former = match before {
-            Some(before) => has_external_addresses(before).then_some(before.created),
+            Some(before) => before.has_external_addresses().then_some(before.created),
             None => deleted.and_then(|index| self.deleted.remove(index)).map(|(_, created)| created),
         };
         if let Some(former) = former {
             service.created = service.created.min(former);
         }
     }
-}
-
-fn has_external_addresses(service: &Service) -> bool {
-    !(service.external_ips.is_empty() && service.load_balancer_ips.is_empty())
 }
 
 #[cfg(test)]
