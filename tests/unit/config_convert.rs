@@ -128,7 +128,7 @@ fn an_input_that_cannot_be_used_is_refused_with_one_line() {
         (
             1,
             &["kubeadm.conf", "kubermatic.yaml"],
-            "kube-ipvs: kubermatic.yaml: config.conf: a configuration file, and",
+            "kube-ipvs: kubermatic.yaml: config.conf: contains a configuration file, and",
         ),
         (1, &["kubeadm.notes"], "kube-ipvs: kubeadm.notes:1:27: mapping values are not allowed"),
         (1, &[], "kube-ipvs: standard input: contains nothing of kube-proxy's configuration"),

@@ -292,8 +292,11 @@ impl Kept for Node {
     fn put(inputs: &mut Inputs, nodes: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
         // Each node reports to its Node every few minutes, which changes nothing here.
         let peers = inputs.node.peers();
-        let different: Vec<_> = nodes.into_iter().filter(|node| !peers.has_exactly(node)).collect();
-        if different.is_empty() { BTreeSet::new() } else { inputs.change_peers(|peers| peers.add(different)) }
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        if nodes.iter().all(|node| peers.has_exactly(node)) {
+            return BTreeSet::new();
+        }
+        inputs.change_peers(|peers| peers.add(nodes))
     }
 
     fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
