@@ -8,7 +8,7 @@ mod answers;
 mod client;
 mod server;
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -72,16 +72,28 @@ pub enum Request {
         #[serde(default)]
         set: Option<Level>,
     },
+    #[serde(rename = "holders")]
     Owners,
     Resync,
     Status,
     Version,
 }
 
-/// The answer as it is sent.
-#[derive(Serialize, Deserialize)]
+/// The answer as it is read: one field, whose name belongs to the request and whose type says the same.
+#[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Response<T> {
+    #[serde(
+        alias = "addressexplanation",
+        alias = "bugreport",
+        alias = "difference",
+        alias = "explanation",
+        alias = "holders",
+        alias = "loglevel",
+        alias = "resynced",
+        alias = "status",
+        alias = "version"
+    )]
     Answer(T),
     /// The request was not understood or could not be carried out.
     Error(String),
@@ -101,26 +113,25 @@ impl Request {
     /// Has it carried out, and returns the answer as one line.
     fn answered_by(self, daemon: &impl RequestHandler) -> serde_json::Result<Vec<u8>> {
         match self {
-            Self::BugReport => encode_answer(daemon.bug_report()),
-            Self::Diff => encode_answer(daemon.diff()),
-            Self::Explain { service } => encode_answer(daemon.explain(&service)),
-            Self::ExplainAddress { ip } => encode_answer(daemon.explain_address(ip)),
-            Self::LogLevel { set } => encode_answer(daemon.log_level(set)),
-            Self::Owners => encode_answer(daemon.owners()),
-            Self::Resync => encode_answer(daemon.resync()),
-            Self::Status => encode_answer(daemon.status()),
-            Self::Version => encode_answer(daemon.version()),
+            Self::BugReport => encode_answer("bugreport", daemon.bug_report()),
+            Self::Diff => encode_answer("difference", daemon.diff()),
+            Self::Explain { service } => encode_answer("explanation", daemon.explain(&service)),
+            Self::ExplainAddress { ip } => encode_answer("addressexplanation", daemon.explain_address(ip)),
+            Self::LogLevel { set } => encode_answer("loglevel", daemon.log_level(set)),
+            Self::Owners => encode_answer("holders", daemon.owners()),
+            Self::Resync => encode_answer("resynced", daemon.resync()),
+            Self::Status => encode_answer("status", daemon.status()),
+            Self::Version => encode_answer("version", daemon.version()),
         }
     }
 }
 
-/// Writes an answer, or why there is none, as one line.
-pub fn encode_answer<T: Serialize>(answer: Result<T, String>) -> serde_json::Result<Vec<u8>> {
-    let response = match answer {
-        Ok(answer) => Response::Answer(answer),
-        Err(reason) => Response::Error(reason),
+/// Writes an answer under its name, or why there is none, as one line.
+pub fn encode_answer<T: Serialize>(name: &str, answer: Result<T, String>) -> serde_json::Result<Vec<u8>> {
+    let mut line = match answer {
+        Ok(answer) => serde_json::to_vec(&BTreeMap::from([(name, answer)]))?,
+        Err(reason) => serde_json::to_vec(&BTreeMap::from([("error", reason)]))?,
     };
-    let mut line = serde_json::to_vec(&response)?;
     line.push(b'\n');
     Ok(line)
 }

@@ -221,8 +221,8 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     line(&format!("{}    used, default/web4-ipv4, 0 active and 0 inactive connections", pod(2)));
     let at = "problem: default/web4: metadata.annotations";
     line(&format!(
-        "{at}[kube-ipvs.io/scheduler]: \"fastest\" is no scheduler; \
-         there are rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos"
+        "{at}[kube-ipvs.io/scheduler]: \"fastest\" is not a scheduler; \
+         the schedulers are rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos"
     ));
     line(&format!(
         "{at}[kube-ipvs.io/weights-by-node]: \"heavy\" is not a weight, a number between 1 and 65535"

@@ -55,7 +55,7 @@ fn a_hundred_thousand_source_ranges_let_nobody_in_and_hold_nobody_up() {
     let reported = problems(&cluster);
     assert_eq!(reported.as_array().map(Vec::len), Some(1), "{reported}");
     assert!(
-        reported[0].as_str().unwrap().starts_with("default/greedy: spec.loadBalancerSourceRanges: nobody"),
+        reported[0].as_str().unwrap().starts_with("default/greedy: spec.loadBalancerSourceRanges: no client"),
         "{reported}"
     );
 

@@ -59,7 +59,7 @@ fn the_size_of_the_table_is_left_alone_where_the_kernel_lets_nobody_change_it() 
     let before = size();
     cluster.restart(&["--conntrack-max-per-core=1000000", "--conntrack-udp-timeout=31s"]);
     let said = cluster.daemon().log();
-    assert!(said.contains("net.netfilter.nf_conntrack_max stays"), "{said}");
+    assert!(said.contains("net.netfilter.nf_conntrack_max left at"), "{said}");
     let size = || cluster.lab.node.run("sysctl", &["net.netfilter.nf_conntrack_max"]).unwrap();
     assert_eq!(size(), before);
     let timeout = cluster.lab.node.run("sysctl", &["-n", "net.netfilter.nf_conntrack_udp_timeout"]).unwrap();

@@ -613,7 +613,8 @@ const PRINTERS: [&str; 5] = [
 fn nothing_is_printed_but_where_it_is_escaped() {
     let printing = ["println!(", "print!(", "io::stdout", "io::stderr"];
     let programs = ["src", "crates/operator/src", "crates/kubectl-ipvs/src"];
-    let mut pending: Vec<_> = programs.map(|sources| Path::new(env!("CARGO_MANIFEST_DIR")).join(sources)).into();
+    let mut pending: Vec<_> =
+        programs.map(|sources| Path::new(env!("CARGO_MANIFEST_DIR")).join(sources)).into();
     while let Some(path) = pending.pop() {
         if path.is_dir() {
             pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));

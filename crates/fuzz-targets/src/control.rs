@@ -20,7 +20,7 @@ pub fn fuzz(input: &[u8]) {
 
 fn answer<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned>(input: &[u8]) {
     if let Ok(answer) = decode_answer::<T>(input) {
-        same(&answer, encode_answer(answer.clone()).and_then(|line| decode_answer(&line)));
+        same(&answer, encode_answer("answer", answer.clone()).and_then(|line| decode_answer(&line)));
     }
 }
 

@@ -27,10 +27,10 @@ impl Unrepaired {
         self.adopted
     }
 
-    /// Records what differs from the image, and is not among the keys that change anyway.
-    pub(crate) fn add(&mut self, drift: &Dirty, expected: &Dirty) {
+    /// Records what differs from the image, without the keys that are expected to.
+    pub(crate) fn add(&mut self, drift: &Dirty, is_expected: impl Fn(&Key) -> bool) {
         if self.adopted {
-            self.keys.extend(drift.keys().filter(|key| !expected.contains(key)));
+            self.keys.extend(drift.keys().filter(|key| !is_expected(key)));
         }
     }
 

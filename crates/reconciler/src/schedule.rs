@@ -210,6 +210,11 @@ impl Schedule {
         // After a failed reading the period waits for the retry, so that the kernel is not read without a
         // pause.
         let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
+        // A retry that waits for the end of what is more can be overdue. What reads more does its work too.
+        let reads_more = |retry: &(Instant, Trigger)| {
+            asked.is_some_and(|(due, it)| it.rank() > retry.1.rank() && due <= retry.0.max(now))
+        };
+        let retry = retry.filter(|retry| !reads_more(retry));
         let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);
         match soonest {

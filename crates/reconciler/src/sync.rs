@@ -234,7 +234,8 @@ impl Reconciler {
             Ok(reading) => reading,
             Err(error) => return self.end_unread(&error, dirty),
         };
-        self.unrepaired.add(&drift, &dirty);
+        let failed: Dirty = self.failures.iter().filter_map(|(failed, _)| failed.key()).collect();
+        self.unrepaired.add(&drift, |key| dirty.contains(key) || failed.contains(key));
         dirty.merge(drift);
         // Those that failed are compared again now.
         self.failures.retain(|(failed, _)| failed.key().is_none_or(|key| !dirty.contains(&key)));

@@ -205,7 +205,7 @@ async fn converse(
     handler: Arc<impl RequestHandler>,
     threads: Arc<Semaphore>,
 ) -> io::Result<()> {
-    let refuse = |reason| encode_answer::<()>(Err(reason));
+    let refuse = |reason| encode_answer::<()>("error", Err(reason));
     let line = if is_allowed(&stream)? {
         match timeout(PATIENCE, read_request(&mut stream)).await?? {
             Ok(request) => tokio::select! {

@@ -159,6 +159,26 @@ fn each_request_gets_its_answer() {
     assert_eq!(client.explain_address([192, 0, 2, 1].into()).unwrap().uses, []);
 }
 
+/// Another version sends and expects the same: docs/versions.md.
+#[test]
+fn the_names_of_requests_and_answers_stay() {
+    let daemon = daemon();
+    for (request, answer) in [
+        (r#""bugreport""#, "bugreport"),
+        (r#""diff""#, "difference"),
+        (r#""explain","service":"default/web""#, "explanation"),
+        (r#""explainaddress","ip":"192.0.2.1""#, "addressexplanation"),
+        (r#""loglevel""#, "loglevel"),
+        (r#""holders""#, "holders"),
+        (r#""resync""#, "resynced"),
+        (r#""status""#, "status"),
+        (r#""version""#, "version"),
+    ] {
+        let answered = say(&daemon, format!("{{\"command\":{request}}}\n").as_bytes());
+        assert!(answered.starts_with(&format!("{{\"{answer}\":")), "{request}: {answered}");
+    }
+}
+
 #[test]
 fn a_request_is_one_line_that_a_person_can_type() {
     let answer = say(&daemon(), b"{\"command\":\"status\"}\n");
@@ -370,7 +390,7 @@ fn a_daemon_that_does_not_answer_for_seconds_is_reported_with_the_time_limit() {
     let slow = std::thread::spawn(move || {
         let mut client = listener.accept().unwrap().0;
         let waits = *SAID.wait();
-        client.write_all(&encode_answer(Ok(resynced())).unwrap()).unwrap();
+        client.write_all(&encode_answer("resynced", Ok(resynced())).unwrap()).unwrap();
         waits
     });
     let asked = Instant::now();

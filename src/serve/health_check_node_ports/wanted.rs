@@ -103,7 +103,10 @@ impl Observer for AnswerObserver {
         self.wanted.send_if_modified(|before| {
             if !sync.stats.left.is_empty() {
                 now.checks.retain(|check| !is_left(check));
-                now.checks.extend(before.checks.iter().filter(|check| is_left(check)).cloned());
+                let taken: BTreeSet<_> = now.checks.iter().map(|check| (check.family, check.port)).collect();
+                let is_free = |check: &&ServiceCheck| !taken.contains(&(check.family, check.port));
+                now.checks
+                    .extend(before.checks.iter().filter(|check| is_left(check)).filter(is_free).cloned());
             }
             let differs = *before != now;
             *before = now;

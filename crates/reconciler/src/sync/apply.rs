@@ -42,7 +42,7 @@ pub(super) fn apply(
     if enabled!(target: PLAN_LOG, Level::DEBUG) {
         plan.operations().for_each(|operation| debug!(target: PLAN_LOG, "{operation}"));
     }
-    let mut executor = Executor { kernel, pace, unrepaired, pass };
+    let mut executor = Executor { kernel, pace, unrepaired, done_before: pass.outcome.done(), pass };
     for batch in &plan.batches {
         match batch {
             Batch::Ipvs(commands) => {
@@ -67,6 +67,8 @@ struct Executor<'a, 'b> {
     kernel: &'a mut Kernel,
     pace: &'a mut Pace,
     unrepaired: &'a Unrepaired,
+    /// How many operations of earlier plans were carried out.
+    done_before: usize,
     pass: &'a mut Pass<'b>,
 }
 
@@ -100,10 +102,10 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something is
-    /// always done first.
+    /// Leaves operations to the next sync if the slice is over, and returns whether it is. Something of each
+    /// plan that is begun is done first.
     fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
-        let leaves = self.pass.outcome.has_done_something() && self.pass.slice.is_over();
+        let leaves = self.pass.outcome.done() > self.done_before && self.pass.slice.is_over();
         if leaves {
             self.pass.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
         }

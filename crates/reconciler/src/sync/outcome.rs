@@ -73,6 +73,11 @@ impl PlanOutcome {
         dirty
     }
 
+    /// How many operations were carried out.
+    pub(crate) fn done(&self) -> usize {
+        self.done.values().sum()
+    }
+
     /// Whether any operation was carried out.
     pub(crate) fn has_done_something(&self) -> bool {
         !self.done.is_empty()

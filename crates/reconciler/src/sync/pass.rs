@@ -236,7 +236,9 @@ impl Reconciler {
         self.learn_from(&outcome);
         let failures_wait = !self.failures.is_empty();
         outcome.failures.append(&mut self.failures);
-        let busy = self.busy(pass.put_off.last().or(pass.begun.last()), &outcome);
+        let has_address = |group: &&Group| group.ip().is_some();
+        let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
+        let busy = self.busy(costliest, &outcome);
         if busy.is_some() {
             self.failures.clone_from(&outcome.failures);
             self.dirty.merge(outcome.left.clone());
@@ -256,7 +258,7 @@ impl Reconciler {
         let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
         let stats = SyncStats { repairs: mem::take(&mut outcome.repairs), ..SyncStats::default() };
         self.with_stats(SyncResult {
-            full,
+            full: full && outcome.unread.is_none(),
             outcome,
             stale_flows,
             removed_foreign,
@@ -280,11 +282,18 @@ impl Reconciler {
         synced
     }
 
-    /// The Services whose virtual servers, or elements of these, are among some keys.
+    /// The Services of which virtual servers, elements of these, or their VIPs are among some keys.
     fn owners(&self, keys: &Dirty) -> BTreeSet<ObjectName> {
         let of_elements = keys.elements.iter().filter_map(Element::virtual_server);
-        let all = keys.virtual_servers.iter().chain(of_elements);
-        all.filter_map(|at| self.state.owner(at)).cloned().collect()
+        let mut all: BTreeSet<_> = keys.virtual_servers.iter().chain(of_elements).copied().collect();
+        let elements_of_vips =
+            keys.elements.iter().filter_map(|it| if let Element::Vip(ip) = it { Some(ip) } else { None });
+        let vips: BTreeSet<_> = keys.vips.iter().chain(elements_of_vips).collect();
+        if !vips.is_empty() {
+            let addresses = self.state.virtual_servers().map(|server| server.address);
+            all.extend(addresses.filter(|address| vips.contains(&address.ip)));
+        }
+        all.iter().filter_map(|at| self.state.owner(at)).cloned().collect()
     }
 
     /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their

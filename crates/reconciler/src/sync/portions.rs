@@ -26,8 +26,8 @@ const COST_OF_SOURCE_RANGE: usize = 8;
 /// added afterwards slow, and come last.
 const FEW: usize = 100;
 
-/// After so many syncs in which they were put off, the keys of no address come before the groups that take
-/// more than a portion. So many, because at a start the rules should come after everything else.
+/// After so many syncs in which they were put off, the rules of a new table come before the groups that take
+/// more than a portion. So many, because at a start they should come after everything else.
 const MOST_TURNS_OF_OTHERS: u32 = 64;
 
 /// What belongs together: it is carried out in the order of one plan.
@@ -147,7 +147,10 @@ pub(super) fn portions(
     for ((.., group), portion) in order {
         let cost = portion.cost();
         if has_waited && cost > most {
-            portions.push(mem::take(&mut last));
+            // What no Service needs any more stays: a part that is left may still need it.
+            let (rules, removals) = last.items.into_iter().partition(Item::is_rules);
+            portions.push(Portion { items: rules, groups: last.groups.clone() });
+            last.items = removals;
             (filled, has_waited) = (most, false);
         }
         match portions.last_mut() {
@@ -238,6 +241,10 @@ impl Item {
             Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => (1, true),
         };
         Self { key, cost, brings }
+    }
+
+    fn is_rules(&self) -> bool {
+        matches!(self.key, Key::Rules(_))
     }
 }
 

@@ -22,36 +22,43 @@ pub(crate) struct FormerAges {
 }
 
 impl FormerAges {
-    /// Remembers a Service that is deleted.
+    /// Remembers a Service that is deleted, or has no external address any more.
     pub(crate) fn remember(&mut self, service: &Service) {
         if !service.has_external_addresses() {
             return;
         }
+        self.forget(&service.name);
         let namespace = service.name.namespace();
-        let of_namespace =
-            || self.deleted.iter().enumerate().filter(|(_, (name, _))| name.namespace() == namespace);
-        let oldest = of_namespace().next().map(|(index, _)| index);
-        if of_namespace().count() >= MAX_PER_NAMESPACE
-            && let Some(oldest) = oldest
-        {
-            self.deleted.remove(oldest);
+        let of_namespace = || self.deleted.iter().filter(|(name, _)| name.namespace() == namespace);
+        if of_namespace().count() >= MAX_PER_NAMESPACE {
+            let oldest = of_namespace().next().map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.forget(&name));
         } else if self.deleted.len() >= MAX {
             self.deleted.pop_front();
         }
         self.deleted.push_back((service.name.clone(), service.created));
     }
 
-    /// Gives a Service the creation time of the one it replaces, if that is earlier: of its version `before`, or of the
-    /// deleted one.
+    /// Gives a Service with external addresses the creation time of the one it replaces, if that is earlier: of its
+    /// version `before`, or of the deleted one. A load balancer's new Service has no address at first.
     pub(crate) fn apply(&mut self, service: &mut Service, before: Option<&Service>) {
-        let deleted = self.deleted.iter().position(|(name, _)| *name == service.name);
-        let former = match before {
-            Some(before) => before.has_external_addresses().then_some(before.created),
-            None => deleted.and_then(|index| self.deleted.remove(index)).map(|(_, created)| created),
+        let former = match before.filter(|before| before.has_external_addresses()) {
+            Some(before) if service.has_external_addresses() => Some(before.created),
+            Some(before) => {
+                self.remember(before);
+                None
+            }
+            None if service.has_external_addresses() => self.forget(&service.name),
+            None => None,
         };
         if let Some(former) = former {
             service.created = service.created.min(former);
         }
+    }
+
+    fn forget(&mut self, name: &ObjectName) -> Option<Option<i64>> {
+        let index = self.deleted.iter().position(|(deleted, _)| deleted == name)?;
+        self.deleted.remove(index).map(|(_, created)| created)
     }
 }
 
@@ -65,6 +72,30 @@ mod tests {
             created: Some(created),
             ..Service::new(ObjectName::new(namespace, name))
         }
+    }
+
+    #[test]
+    fn the_age_is_that_of_the_deleted_service_once_the_new_one_has_an_address() {
+        let mut ages = FormerAges::default();
+        let old = service("a", "web", 1);
+        let without_address = || Service { external_ips: Vec::new(), ..service("a", "web", 9) };
+        let mut versions = vec![old.clone()];
+        ages.remember(&old);
+        for mut version in
+            [without_address(), without_address(), service("a", "web", 9), service("a", "web", 9)]
+        {
+            let before = versions.last().filter(|_| versions.len() > 1).cloned();
+            ages.apply(&mut version, before.as_ref());
+            versions.push(version);
+        }
+        let created: Vec<_> = versions.iter().map(|version| version.created).collect();
+        assert_eq!(created, [Some(1), Some(9), Some(9), Some(1), Some(1)]);
+        let mut unseen = without_address();
+        ages.apply(&mut unseen, Some(&old));
+        assert_eq!(unseen.created, Some(9));
+        let mut again = service("a", "web", 9);
+        ages.apply(&mut again, Some(&unseen));
+        assert_eq!(again.created, Some(1));
     }
 
     #[test]

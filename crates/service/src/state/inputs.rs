@@ -117,7 +117,9 @@ impl Inputs {
 
     fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
         self.services_listed = true;
-        let gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
+        let mut gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
+        // Of many only the last ones are remembered: everywhere the same.
+        gone.sort_unstable();
         gone.iter().filter_map(|name| self.remove_service(name)).collect()
     }
 

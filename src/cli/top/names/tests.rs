@@ -26,7 +26,7 @@ fn web() -> VirtualServerOwner {
 fn answer(daemon: &UnixListener, owners: Vec<VirtualServerOwner>) {
     let (mut client, _) = daemon.accept().unwrap();
     BufReader::new(&client).read_line(&mut String::new()).unwrap();
-    client.write_all(&encode_answer(Ok(owners)).unwrap()).unwrap();
+    client.write_all(&encode_answer("holders", Ok(owners)).unwrap()).unwrap();
 }
 
 #[test]
