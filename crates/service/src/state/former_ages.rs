@@ -48,7 +48,9 @@ impl FormerAges {
                 self.remember(before);
                 None
             }
-            None if service.has_external_addresses() => self.forget(&service.name),
+            None if service.has_external_addresses() => {
+                self.forget(&service.name).map(|(_, created)| created)
+            }
             None => None,
         };
         if let Some(former) = former {
@@ -56,9 +58,9 @@ impl FormerAges {
         }
     }
 
-    fn forget(&mut self, name: &ObjectName) -> Option<Option<i64>> {
+    fn forget(&mut self, name: &ObjectName) -> Option<(ObjectName, Option<i64>)> {
         let index = self.deleted.iter().position(|(deleted, _)| deleted == name)?;
-        self.deleted.remove(index).map(|(_, created)| created)
+        self.deleted.remove(index)
     }
 }
 
