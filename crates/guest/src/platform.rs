@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use crate::{
-    programs::{self, Program},
+    programs::{self, Program, program},
     source::Source,
     workspace,
     workspace::CargoTool,
@@ -61,16 +61,16 @@ impl Platform {
     /// Emulates it, or runs it with KVM.
     pub(crate) const fn qemu(self) -> Program {
         match self {
-            Self::Amd64 => Program { name: "qemu-system-x86_64", package: "qemu-system-x86" },
-            Self::Arm64 => Program { name: "qemu-system-aarch64", package: "qemu-system-arm" },
+            Self::Amd64 => program("qemu-system-x86_64", "qemu-system-x86"),
+            Self::Arm64 => program("qemu-system-aarch64", "qemu-system-arm"),
         }
     }
 
     /// Compiles the little C there is (in ring), which uses no C library.
     pub(crate) const fn compiler(self) -> Program {
         match self {
-            Self::Amd64 => Program { name: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
-            Self::Arm64 => Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+            Self::Amd64 => program("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu"),
+            Self::Arm64 => program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
         }
     }
 

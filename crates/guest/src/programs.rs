@@ -18,7 +18,8 @@ pub struct Program {
     pub package: &'static str,
 }
 
-const fn program(name: &'static str, package: &'static str) -> Program {
+/// A program of a package.
+pub(crate) const fn program(name: &'static str, package: &'static str) -> Program {
     Program { name, package }
 }
 

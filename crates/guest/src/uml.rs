@@ -25,7 +25,7 @@ use crate::{
     debian::{apt::Apt, kernel_package::entries, suite::Suite},
     job_directory,
     platform::Platform,
-    programs::{self, Program},
+    programs::{self, Program, program},
     relay::{self, Tap},
     supervised,
 };
@@ -120,12 +120,12 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// What building takes.
 const TOOLS: &[Program] = &[
-    Program { name: "make", package: "make" },
-    Program { name: "gcc", package: "gcc" },
-    Program { name: "bc", package: "bc" },
-    Program { name: "bison", package: "bison" },
-    Program { name: "flex", package: "flex" },
-    Program { name: "xz", package: "xz-utils" },
+    program("make", "make"),
+    program("gcc", "gcc"),
+    program("bc", "bc"),
+    program("bison", "bison"),
+    program("flex", "flex"),
+    program("xz", "xz-utils"),
 ];
 
 /// The kernel, from the cache or built now.

@@ -14,8 +14,7 @@ pub(super) const KUBE_PROXY: Program =
     ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", "k8s.io/kubernetes");
 
 /// The programs.
-pub const MODULE: Module =
-    Module { name: "control-plane", tags: "", cgo: false, programs: &[ETCD, APISERVER, KUBE_PROXY] };
+pub const MODULE: Module = Module::plain("control-plane", &[ETCD, APISERVER, KUBE_PROXY]);
 
 /// The directory with kube-apiserver and etcd: the one that `KUBEBUILDER_ASSETS` names, or ours.
 pub fn ensure() -> anyhow::Result<PathBuf> {
@@ -47,7 +46,7 @@ pub const ALL: [ApiServer; 5] = [
 ];
 
 const fn from_module(name: &'static str, programs: &'static [Program]) -> ApiServer {
-    ApiServer(Module { name, tags: "", cgo: false, programs })
+    ApiServer(Module::plain(name, programs))
 }
 
 impl ApiServer {

@@ -4,78 +4,59 @@ use super::Module;
 
 /// The programs that an operator installs kube-ipvs with, for `tests/api/manifests.rs`. They are a separate Go module, so that
 /// a new Helm does not rebuild the control plane.
-pub const CLIENTS: Module = Module {
-    name: "clients",
-    tags: "",
-    cgo: false,
-    programs: &[
+pub const CLIENTS: Module = Module::plain(
+    "clients",
+    &[
         ("kubectl", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
         ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm", "k8s.io/kubernetes"),
         ("helm", "helm.sh/helm/v4/cmd/helm", "helm.sh/helm/v4"),
     ],
-};
+);
 
 /// cosign, which signs and verifies by a key, for the tier release.
-pub const COSIGN: Module = Module {
-    name: "cosign",
-    tags: "",
-    cgo: false,
-    programs: &[("cosign", "github.com/sigstore/cosign/v3/cmd/cosign", "github.com/sigstore/cosign/v3")],
-};
+pub const COSIGN: Module = Module::plain(
+    "cosign",
+    &[("cosign", "github.com/sigstore/cosign/v3/cmd/cosign", "github.com/sigstore/cosign/v3")],
+);
 
 /// crane, which is a registry of container images in memory, and reads one, for the tier release.
-pub const CRANE: Module = Module {
-    name: "crane",
-    tags: "",
-    cgo: false,
-    programs: &[(
+pub const CRANE: Module = Module::plain(
+    "crane",
+    &[(
         "crane",
         "github.com/google/go-containerregistry/cmd/crane",
         "github.com/google/go-containerregistry",
     )],
-};
+);
 
 /// nfpm, which makes packages for distributions of Linux, for `cargo xtask release`.
-pub const NFPM: Module = Module {
-    name: "nfpm",
-    tags: "",
-    cgo: false,
-    programs: &[("nfpm", "github.com/goreleaser/nfpm/v2/cmd/nfpm", "github.com/goreleaser/nfpm/v2")],
-};
+pub const NFPM: Module = Module::plain(
+    "nfpm",
+    &[("nfpm", "github.com/goreleaser/nfpm/v2/cmd/nfpm", "github.com/goreleaser/nfpm/v2")],
+);
 
 /// promtool, which checks metrics, alerts and the expressions of the dashboard as Prometheus does, for
 /// `tests/api/monitoring.rs`.
 pub const PROMTOOL: Module = Module {
-    name: "prometheus",
     tags: "remove_all_sd",
-    cgo: false,
-    programs: &[(
-        "promtool",
-        "github.com/prometheus/prometheus/cmd/promtool",
-        "github.com/prometheus/prometheus",
-    )],
+    ..Module::plain(
+        "prometheus",
+        &[("promtool", "github.com/prometheus/prometheus/cmd/promtool", "github.com/prometheus/prometheus")],
+    )
 };
 
 /// prom2json, which reads metrics with Prometheus' parser, for `tests/peer/metrics.rs`. By itself: with the parser that
 /// promtool needs, prom2json 1.4 panics.
-pub const PROM2JSON: Module = Module {
-    name: "prom2json",
-    tags: "",
-    cgo: false,
-    programs: &[(
-        "prom2json",
-        "github.com/prometheus/prom2json/cmd/prom2json",
-        "github.com/prometheus/prom2json",
-    )],
-};
+pub const PROM2JSON: Module = Module::plain(
+    "prom2json",
+    &[("prom2json", "github.com/prometheus/prom2json/cmd/prom2json", "github.com/prometheus/prom2json")],
+);
 
 /// What a whole cluster takes beside the control plane and its clients: the programs of its nodes and of its pods, and
 /// Kubernetes' own tests.
-pub const CLUSTER: Module = Module {
-    name: "cluster",
-    tags: "",
-    cgo: false,
-    programs: &[
+pub const CLUSTER: Module = Module::plain(
+    "cluster",
+    &[
         ("kubelet", "k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes"),
         ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes"),
         ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes"),
@@ -88,17 +69,13 @@ pub const CLUSTER: Module = Module {
         ("e2e.test", "k8s.io/kubernetes/test/e2e", "k8s.io/kubernetes"),
         ("ginkgo", "github.com/onsi/ginkgo/v2/ginkgo", "github.com/onsi/ginkgo/v2"),
     ],
-};
+);
 
 /// A cluster's name server. It and Flannel are modules of their own: they require other versions of what Kubernetes requires.
-pub const COREDNS: Module = Module {
-    name: "coredns",
-    tags: "",
-    cgo: false,
-    programs: &[("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns")],
-};
+pub const COREDNS: Module =
+    Module::plain("coredns", &[("coredns", "github.com/coredns/coredns", "github.com/coredns/coredns")]);
 
-/// A network for pods. Its daemon has a part in C, which nobody calls.
+/// A network for pods. Its daemon has C code, which is not called here.
 pub const FLANNEL: Module = Module {
     name: "flannel",
     tags: "netgo,osusergo",
