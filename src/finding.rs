@@ -1,4 +1,4 @@
-//! What a check says of one part of this node.
+//! The result of one check of this node.
 //!
 //! Findings are printed by `kube-ipvs preflight` before the start. While the daemon runs they are logged when
 //! they begin and end, are the advice in `kube-ipvs status` as long as they hold, and, if they are warnings,

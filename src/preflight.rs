@@ -11,7 +11,7 @@ use crate::{
     config::{self, MASQUERADE_BIT, Settings},
     daemon::WithoutDaemon,
     finding::{Finding, Severity},
-    node::{families, requirements},
+    node::{families, requirements, sysctl::Sysctl},
 };
 
 /// What was found, in the order of the checks.
@@ -143,7 +143,7 @@ impl<'a> Preflight<'a> {
 
     /// Reads the kernel, as far as that loads no module.
     fn kernel(&mut self, policy: &Policy, binding: VipBinding) -> KernelRead {
-        let release = KernelRead::release();
+        let release = Sysctl::default().release();
         let modules = Modules::read("/".as_ref(), &release);
         let open = || -> Result<_, requirements::Error> {
             let mut ipvs = requirements::open_ipvs()?;

@@ -1,7 +1,7 @@
 //! What the checks before the start read: the kernel as far as that loads no module, and what a daemon would
 //! make of it.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use host_rules::host_firewall::{FirewallChains as _, HostChains, LegacyChains};
 use ipvs::{Info, KernelIpvs};
@@ -51,11 +51,6 @@ pub(crate) struct FirstSync {
 }
 
 impl KernelRead {
-    /// The kernel's release, as `uname -r` prints it.
-    pub(crate) fn release() -> String {
-        fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
-    }
-
     /// Whether the kernel has IPVS already: only then can it be asked without loading it.
     pub(crate) fn has_ipvs() -> bool {
         Path::new("/proc/thread-self/net/ip_vs").exists()

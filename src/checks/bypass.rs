@@ -1,4 +1,4 @@
-//! What passes IPVS by: answers between pods on a bridge, and NodeLocal DNSCache.
+//! Traffic that bypasses IPVS: answers between pods on a bridge, and NodeLocal DNSCache.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -6,7 +6,10 @@ use ipvs::Timeouts;
 use super::{facts::Facts, while_running::WhileRunning};
 use crate::{
     finding::Finding,
-    node::sysctl::{Sysctl, TableSize},
+    node::sysctl::{
+        Sysctl, TableSize,
+        conntrack::{COUNT, MAX},
+    },
 };
 
 /// What conntrack calls the timeouts that [`Timeouts`] has, in the same order.
@@ -16,7 +19,7 @@ const OF_CONNTRACK: [&str; 3] = [
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
 
-/// What they are the timeouts of.
+/// The connections that each timeout applies to.
 const OF: [&str; 3] = ["TCP", "half-closed TCP", "UDP"];
 
 /// What sets them.
@@ -55,10 +58,6 @@ fn sooner(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Finding> {
     (!sooner.is_empty()).then(|| Finding::note("IPVS", what).remedy(remedy))
 }
 
-/// The parameters with the current and the maximum number of conntrack's entries in this network namespace.
-const COUNT: &str = "net.netfilter.nf_conntrack_count";
-const MOST: &str = "net.netfilter.nf_conntrack_max";
-
 /// The percentage from which conntrack's table counts as full: a periodic check seldom sees the last entry
 /// taken.
 const NEARLY_FULL: u64 = 95;
@@ -67,7 +66,7 @@ const NEARLY_FULL: u64 = 95;
 /// reports it only in its own log (`nf_conntrack: table full, dropping packet`).
 pub(super) fn conntrack_full(node: &mut WhileRunning) -> Vec<Finding> {
     let sysctl = &node.facts.sysctl;
-    let (Some(count), Some(most)) = (sysctl.number(COUNT), sysctl.number(MOST)) else { return Vec::new() };
+    let (Some(count), Some(most)) = (sysctl.number(COUNT), sysctl.number(MAX)) else { return Vec::new() };
     full(count, most, sysctl.table_size(&node.wanted.conntrack)).into_iter().collect()
 }
 
@@ -76,13 +75,13 @@ pub(super) fn conntrack_full(node: &mut WhileRunning) -> Vec<Finding> {
 fn full(count: u32, most: u32, size: TableSize) -> Option<Finding> {
     let full = most > 0 && u64::from(count) * 100 >= u64::from(most) * NEARLY_FULL;
     let what = "the table of conntrack is full, or nearly so: new connections are dropped, or will be";
-    full.then(|| Finding::warning(MOST, what).remedy(larger(most.saturating_mul(2), size)))
+    full.then(|| Finding::warning(MAX, what).remedy(larger(most.saturating_mul(2), size)))
 }
 
 /// How to give conntrack's table so many entries, now and after the node's next start. No start of ours makes
 /// it smaller.
 fn larger(entries: u32, size: TableSize) -> String {
-    let on_node = format!("sysctl -w {MOST}={entries} on the node, and the same in its /etc/sysctl.d");
+    let on_node = format!("sysctl -w {MAX}={entries} on the node, and the same in its /etc/sysctl.d");
     match size.settings_for(entries) {
         // With a configuration file the flag has no effect.
         Some([fields, flags]) => {

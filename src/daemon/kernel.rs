@@ -6,7 +6,6 @@ pub(super) mod way_to_api_server;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     time::Duration,
 };
 
@@ -20,6 +19,7 @@ use crate::{
     node::{
         families::vip_binding,
         init::{self, Prepared},
+        sysctl::Sysctl,
     },
     serve::control,
 };
@@ -64,13 +64,12 @@ fn found(
     families: &BTreeSet<Family>,
     lacks: &BTreeMap<Family, Vec<Feature>>,
 ) -> control::KernelInfo {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (major, minor, patch) = info.version;
     let of_family = |(family, features): (&Family, &Vec<Feature>)| {
         features.iter().map(|it| format!("{it}, {family}")).collect()
     };
     control::KernelInfo {
-        release: release.trim().to_owned(),
+        release: Sysctl::default().release(),
         ipvs: format!("{major}.{minor}.{patch}"),
         families: families.clone(),
         vip_binding: settings.vip_binding,

@@ -187,7 +187,7 @@ impl SourceState {
         }
     }
 
-    /// Why what is wanted may be another thing.
+    /// Why the desired state may be wrong.
     fn doubts(&self, settings: &Settings) -> Vec<String> {
         // Manifests need no Node.
         let has_none = !self.node && matches!(settings.source, config::Source::Api { .. });

@@ -3,7 +3,7 @@
 //! They are set at the start only, as kube-proxy does it: what an administrator changes afterwards stays.
 //! Only when ip_vs was unloaded and loaded again, which makes new ones, IPVS' own are set again.
 
-mod conntrack;
+pub(crate) mod conntrack;
 mod ipvs_table;
 
 use std::{
@@ -296,10 +296,15 @@ impl Sysctl {
         self.parameters.join(key.replace('.', "/"))
     }
 
+    /// The kernel's release, as `uname -r` prints it; empty if it cannot be read.
+    pub(crate) fn release(&self) -> String {
+        self.read("kernel.osrelease").unwrap_or_default()
+    }
+
     /// The kernel's major and minor version, or the release that has none.
     fn kernel(&self) -> Result<(u32, u32), String> {
-        let release = fs::read_to_string(self.file("kernel.osrelease")).unwrap_or_default();
-        parse_release(&release).ok_or_else(|| release.trim().to_owned())
+        let release = self.release();
+        parse_release(&release).ok_or(release)
     }
 }
 

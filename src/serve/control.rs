@@ -36,7 +36,7 @@ pub trait Control {
     /// How a Service is served.
     fn explain(&self, service: &ObjectName) -> Result<Explanation, Self::Error>;
 
-    /// Whose an address is.
+    /// The owner of an address.
     fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Self::Error>;
 
     /// Sets the level of the log if one is given, and returns what is logged, in `RUST_LOG`'s notation.
@@ -110,7 +110,7 @@ impl Request {
         !matches!(self, Self::BugReport | Self::LogLevel { .. } | Self::Version)
     }
 
-    /// Has it carried out, and returns the answer as one line.
+    /// Carries the request out and returns the answer as one line.
     fn answered_by(self, daemon: &impl RequestHandler) -> serde_json::Result<Vec<u8>> {
         match self {
             Self::BugReport => encode_answer("bugreport", daemon.bug_report()),
@@ -128,10 +128,19 @@ impl Request {
 
 /// Writes an answer under its name, or why there is none, as one line.
 pub fn encode_answer<T: Serialize>(name: &str, answer: Result<T, String>) -> serde_json::Result<Vec<u8>> {
-    let mut line = match answer {
-        Ok(answer) => serde_json::to_vec(&BTreeMap::from([(name, answer)]))?,
-        Err(reason) => serde_json::to_vec(&BTreeMap::from([("error", reason)]))?,
-    };
+    match answer {
+        Ok(answer) => encode_line(name, answer),
+        Err(reason) => encode_refusal(reason),
+    }
+}
+
+/// Writes why there is no answer, as one line.
+fn encode_refusal(reason: String) -> serde_json::Result<Vec<u8>> {
+    encode_line("error", reason)
+}
+
+fn encode_line(name: &str, value: impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&BTreeMap::from([(name, value)]))?;
     line.push(b'\n');
     Ok(line)
 }

@@ -73,9 +73,11 @@ impl Metrics {
         if let Some(watches) = api_server {
             registry.read_for_each_page(move |page| read::api_server(page, &watches));
         }
-        let (files, sysctl) = (root.to_owned(), Sysctl::at(root));
-        registry.read_for_each_page(move |page| read::conntrack_table(page, &files));
-        registry.read_for_each_page(move |page| read::ipvs_table(page, &sysctl));
+        let sysctl = Sysctl::at(root);
+        registry.read_for_each_page(move |page| {
+            read::conntrack_table(page, &sysctl);
+            read::ipvs_table(page, &sysctl);
+        });
         registry.read_for_each_page(process::write);
         Self { registry, syncs, outcomes, programmed, calls, conntrack_cleanup }
     }

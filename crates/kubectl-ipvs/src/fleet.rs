@@ -56,7 +56,7 @@ pub(super) enum NoAnswer {
         /// How long it was given.
         seconds: u64,
     },
-    /// It prints more than any answer has.
+    /// The answer exceeds the size limit.
     #[error("its answer is longer than {mebibytes} MiB")]
     TooLong {
         /// How long it may be.

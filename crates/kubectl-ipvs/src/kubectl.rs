@@ -51,7 +51,7 @@ impl Kubectl<'_> {
         Pod::list(&stdout).context("what kubectl get pods prints cannot be read")
     }
 
-    /// Says where no pod is.
+    /// The error for an empty list of pods.
     pub(super) fn found_nothing(&self) -> String {
         format!("no pod in the namespace {} has the label {}", self.0.namespace, Pod::LABELS)
     }

@@ -46,7 +46,7 @@ pub(super) fn table<T>(
     render(heading, &rows.collect::<Vec<_>>())
 }
 
-/// How a node is called: before a pod has one, by the pod.
+/// The displayed name of a node: before a pod has one, by the pod.
 pub(super) fn name<T>(Answered { pod, .. }: &Answered<T>) -> &str {
     if pod.node.is_empty() { &pod.name } else { &pod.node }
 }

@@ -39,7 +39,7 @@ struct Report {
 struct Advice {
     severity: Severity,
     what: String,
-    remedy: String,
+    remedy: Option<String>,
 }
 
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -73,7 +73,10 @@ impl NodeStatus {
             first_lines(failures.map(|failure| format!("failed: {failure}")), MOST_LINES),
             first_lines(self.problems.iter().map(|problem| format!("problem: {problem}")), MOST_LINES),
             first_lines(
-                warnings.map(|Advice { what, remedy, .. }| format!("warning: {what}; remedy: {remedy}")),
+                warnings.map(|Advice { what, remedy, .. }| match remedy {
+                    Some(remedy) => format!("warning: {what}; remedy: {remedy}"),
+                    None => format!("warning: {what}"),
+                }),
                 MOST_LINES,
             ),
         ]

@@ -1,4 +1,4 @@
-//! What is said of the chains of the host's own firewall: before the start, and after our rules were applied.
+//! Findings about the chains of the host's own firewall: before the start, and after our rules were applied.
 
 use host_rules::{
     Backend,

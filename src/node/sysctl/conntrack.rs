@@ -5,7 +5,10 @@ use std::{fs, num::NonZero, thread};
 use super::{Change, Error, Sysctl};
 use crate::config::ConntrackSettings;
 
-const MAX: &str = "net.netfilter.nf_conntrack_max";
+/// The number of conntrack's entries in this network namespace.
+pub(crate) const COUNT: &str = "net.netfilter.nf_conntrack_count";
+/// Their limit; 0 is none.
+pub(crate) const MAX: &str = "net.netfilter.nf_conntrack_max";
 /// What /sys/module/nf_conntrack/parameters/hashsize shows as well, which a container seldom sees.
 const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";

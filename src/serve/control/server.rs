@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Control, Request, encode_answer};
+use super::{Control, Request, encode_refusal};
 use crate::takeover::instance_lock::{InstanceLock, InstanceLockError, make_directory};
 
 /// The most bytes of a request, with its newline.
@@ -205,17 +205,16 @@ async fn converse(
     handler: Arc<impl RequestHandler>,
     threads: Arc<Semaphore>,
 ) -> io::Result<()> {
-    let refuse = |reason| encode_answer::<()>("error", Err(reason));
     let line = if is_allowed(&stream)? {
         match timeout(PATIENCE, read_request(&mut stream)).await?? {
             Ok(request) => tokio::select! {
                 line = answer(request, handler, threads) => line?,
                 gone = gone(&stream) => return Err(gone),
             },
-            Err(error) => refuse(format!("malformed request: {error}"))?,
+            Err(error) => encode_refusal(format!("malformed request: {error}"))?,
         }
     } else {
-        refuse("only root may talk to kube-ipvs".to_owned())?
+        encode_refusal("only root may talk to kube-ipvs".to_owned())?
     };
     timeout(PATIENCE, stream.write_all(&line)).await?
 }

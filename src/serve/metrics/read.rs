@@ -1,21 +1,16 @@
 //! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels, and
 //! of how full the kernel's tables of connections are.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use ipvs::Family;
 use kubernetes::api::Watches;
 use netfilter::TunnelCounts;
 
-use super::text::{Kind, Page, Real, Registry, labels};
+use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
 use crate::{
     finding::{Cause, Finding, Severity},
-    node::sysctl::Sysctl,
+    node::sysctl::{Sysctl, conntrack},
     serve::health::Health,
     version::Build,
 };
@@ -48,23 +43,21 @@ pub(super) fn healthy(page: &mut Page, health: &Health) {
 
 /// The contact with the API server.
 pub(super) fn api_server(page: &mut Page, watches: &Watches) {
-    let since_1970 = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).ok();
-    let heard = watches.last_heard().and_then(since_1970).unwrap_or(Duration::ZERO).as_secs_f64();
+    let heard = watches.last_heard().map_or(Duration::ZERO, since_1970).as_secs_f64();
     let help = "When the API server last said something; 0: never";
     page.single("kube_ipvs_api_server_last_heard_timestamp_seconds", Kind::Gauge, help, Real(heard));
     let help = "Kinds of objects that cannot be watched now";
     page.single("kube_ipvs_unwatched_resources", Kind::Gauge, help, watches.failing());
 }
 
-/// How full conntrack's table is, in the files below a directory, `/` on a node. A full table drops new connections,
-/// whatever the proxy. A number that cannot be read is left out, as without conntrack.
-pub(super) fn conntrack_table(page: &mut Page, root: &Path) {
-    for (file, name, help) in [
-        ("nf_conntrack_count", "kube_ipvs_conntrack_entries", "Connections that conntrack knows"),
-        ("nf_conntrack_max", "kube_ipvs_conntrack_entries_limit", "Connections that it may know; 0: any"),
+/// How full conntrack's table is. A full table drops new connections, whatever the proxy. A number that cannot be read
+/// is left out, as without conntrack.
+pub(super) fn conntrack_table(page: &mut Page, sysctl: &Sysctl) {
+    for (key, name, help) in [
+        (conntrack::COUNT, "kube_ipvs_conntrack_entries", "Connections that conntrack knows"),
+        (conntrack::MAX, "kube_ipvs_conntrack_entries_limit", "Connections that it may know; 0: any"),
     ] {
-        let text = fs::read_to_string(root.join("proc/sys/net/netfilter").join(file)).unwrap_or_default();
-        if let Ok(value) = text.trim().parse::<u64>() {
+        if let Some(value) = sysctl.number(key) {
             page.single(name, Kind::Gauge, help, value);
         }
     }
@@ -107,7 +100,7 @@ pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl 
     for family in families {
         let TunnelCounts { sent, received, refused } = count(*family);
         for (direction, packets) in [("sent", sent), ("received", received), ("refused", refused)] {
-            let labels = labels([("ip_family", &family.to_string()), ("direction", direction)]);
+            let labels = [family_label(*family), labels([("direction", direction)])].join(",");
             page.sample(name, &labels, packets);
         }
     }
@@ -115,6 +108,8 @@ pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::version::VERSION;
 
@@ -185,7 +180,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("proc/sys/net/netfilter");
         fs::create_dir_all(&directory).unwrap();
-        let shown = || written(|page| conntrack_table(page, root.path()));
+        let shown = || written(|page| conntrack_table(page, &Sysctl::at(root.path())));
         assert_eq!(shown(), "");
         fs::write(directory.join("nf_conntrack_count"), "7\n").unwrap();
         fs::write(directory.join("nf_conntrack_max"), "262144\n").unwrap();

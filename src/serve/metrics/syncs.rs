@@ -12,7 +12,7 @@ use ipvs::Family;
 use reconciler::{ChangeEvent, ObjectKind, Observer, Programmed, SyncEvent};
 use service::{State, Traffic, WithoutLocalEndpoint};
 
-use super::text::{ByFamily, Count, Histogram, Registry, Seconds, Total, family_label, labels};
+use super::text::{ByFamily, Count, Histogram, Registry, Seconds, Total, family_label, labels, since_1970};
 
 /// Observes syncs and changes. Clones share the metrics.
 #[derive(Clone, Debug)]
@@ -190,11 +190,6 @@ fn register_outcomes(families: &ByFamily<FamilySyncMetrics>, registry: &mut Regi
 fn latency_bounds() -> impl Iterator<Item = f64> {
     let whole = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
     [0.25, 0.5].into_iter().chain(whole.map(f64::from))
-}
-
-/// As metrics have a time.
-fn since_1970(moment: SystemTime) -> Duration {
-    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
 /// Metrics of the changes of one kind of object: `kubeproxy_sync_proxy_rules_service_changes_total` and `…_pending`, and

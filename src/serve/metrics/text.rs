@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use ipvs::Family;
@@ -158,6 +158,11 @@ impl Metric for Count {
     fn write(&self, page: &mut Page, name: &str, labels: &str) {
         page.sample(name, labels, self.0.load(Relaxed));
     }
+}
+
+/// The time since 1970, as metrics have it.
+pub(crate) fn since_1970(moment: SystemTime) -> Duration {
+    moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
 /// Seconds: a duration, or a time since 1970.
