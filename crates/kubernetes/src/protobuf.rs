@@ -84,26 +84,25 @@ impl<'a> Message<'a> {
 
     /// The text, bytes or message in the field of this number, empty where there is none.
     pub(crate) fn field(self, number: u64) -> Result<Self, Malformed> {
-        let mut found = Self { rest: &[], ..self };
-        for field in self.fields() {
-            let (other, value) = field?;
-            if other == number {
-                found = value.message()?;
-            }
-        }
-        Ok(found)
+        self.last(number, Self { rest: &[], ..self }, Value::message)
     }
 
     /// The integer in the field of this number, 0 where there is none.
     pub(crate) fn number(self, number: u64) -> Result<u64, Malformed> {
-        let mut found = 0;
-        for field in self.fields() {
+        self.last(number, 0, Value::number)
+    }
+
+    /// The last field of this number, or `none`. Every one of them must be of the type that is read.
+    fn last<T>(
+        self,
+        number: u64,
+        none: T,
+        read: impl Fn(Value<'a>) -> Result<T, Malformed>,
+    ) -> Result<T, Malformed> {
+        self.fields().try_fold(none, |found, field| {
             let (other, value) = field?;
-            if other == number {
-                found = value.number()?;
-            }
-        }
-        Ok(found)
+            if other == number { read(value) } else { Ok(found) }
+        })
     }
 
     fn next_field(&mut self) -> Result<(u64, Value<'a>), Malformed> {
