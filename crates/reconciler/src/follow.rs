@@ -39,10 +39,13 @@ impl Unrepaired {
         self.keys.contains(key)
     }
 
+    /// Whether nothing is left to repair.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Keeps the keys that must still be compared after a sync: the rest is as desired.
     pub(crate) fn retain(&mut self, remains: impl Fn(&Key) -> bool) {
-        if !self.keys.is_empty() {
-            self.keys = self.keys.keys().filter(remains).collect();
-        }
+        self.keys = self.keys.keys().filter(remains).collect();
     }
 }

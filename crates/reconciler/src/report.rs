@@ -42,8 +42,8 @@ pub struct SyncReport {
     pub failures: Vec<String>,
     /// How many operations failed or were put off, also those not listed.
     pub failed: usize,
-    /// How many virtual servers, VIPs and elements it had no time for: the next sync goes on with them at
-    /// once.
+    /// How many virtual servers, VIPs and elements did not fit into this sync; the next one continues with them
+    /// at once.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub left: usize,
@@ -65,7 +65,7 @@ impl SyncReport {
         Self {
             trigger,
             full,
-            done: outcome.done.values().sum(),
+            done: outcome.done(),
             done_by_kind: outcome.done.clone(),
             first_done: outcome.first_done.clone(),
             repairs: outcome.first_repairs.clone(),
@@ -126,16 +126,16 @@ impl SyncReport {
 }
 
 /// Adds counts by kind.
-pub(crate) fn add_counts<K: Ord>(counts: &mut BTreeMap<K, usize>, more: BTreeMap<K, usize>) {
+fn add_counts<K: Ord>(counts: &mut BTreeMap<K, usize>, more: BTreeMap<K, usize>) {
     for (kind, count) in more {
         *counts.entry(kind).or_default() += count;
     }
 }
 
-/// Adds lines to the first ones, of which at most this many are kept.
-pub(crate) fn add_first(lines: &mut Vec<String>, more: Vec<String>, most: usize) {
-    let room = most.saturating_sub(lines.len());
-    lines.extend(more.into_iter().take(room));
+/// Adds to the first ones, of which at most this many are kept.
+fn add_first<T>(first: &mut Vec<T>, more: impl IntoIterator<Item = T>, most: usize) {
+    let room = most.saturating_sub(first.len());
+    first.extend(more.into_iter().take(room));
 }
 
 /// Virtual servers that no Service made. `Display` names the first of them, and counts the rest.
@@ -154,8 +154,7 @@ impl ForeignVirtualServers {
     /// Adds more of them.
     pub(crate) fn extend(&mut self, more: &Self) {
         self.count += more.count;
-        let room = Self::MOST_NAMED.saturating_sub(self.first.len());
-        self.first.extend(more.first.iter().take(room));
+        add_first(&mut self.first, more.first.iter().copied(), Self::MOST_NAMED);
     }
 }
 

@@ -210,7 +210,7 @@ impl Schedule {
         // After a failed reading the period waits for the retry, so that the kernel is not read without a
         // pause.
         let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
-        // A retry that waits for the end of what is more can be overdue. What reads more does its work too.
+        // A retry that waited while a sync was busy can be overdue. It must not replace a sync that reads more.
         let reads_more = |retry: &(Instant, Trigger)| {
             asked.is_some_and(|(due, it)| it.rank() > retry.1.rank() && due <= retry.0.max(now))
         };

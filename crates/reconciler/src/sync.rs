@@ -31,6 +31,7 @@ use watcher::{
 pub(crate) use self::{outcome::PlanOutcome, pace::Slice, pass::SyncResult};
 
 use self::{
+    outcome::keys,
     pace::Pace,
     pass::Pass,
     portions::{PORTION, Portion, Waiting, portions},
@@ -234,9 +235,11 @@ impl Reconciler {
             Ok(reading) => reading,
             Err(error) => return self.end_unread(&error, dirty),
         };
-        let failed: Dirty = self.failures.iter().filter_map(|(failed, _)| failed.key()).collect();
-        self.unrepaired.add(&drift, |key| dirty.contains(key) || failed.contains(key));
-        dirty.merge(drift);
+        if !drift.is_empty() {
+            let failed: Dirty = keys(&self.failures).collect();
+            self.unrepaired.add(&drift, |key| dirty.contains(key) || failed.contains(key));
+            dirty.merge(drift);
+        }
         // Those that failed are compared again now.
         self.failures.retain(|(failed, _)| failed.key().is_none_or(|key| !dirty.contains(&key)));
 
@@ -314,7 +317,7 @@ impl Reconciler {
     fn take_dirty(&mut self, trigger: Trigger) -> Dirty {
         let (mut dirty, now) = (mem::take(&mut self.dirty), Instant::now());
         if trigger.retries() {
-            dirty.extend(self.failures.drain(..).filter_map(|(failed, _)| failed.key()));
+            dirty.extend(keys(&mem::take(&mut self.failures)));
         }
         if trigger == Trigger::Forced {
             // The operator may have loaded a module.

@@ -115,6 +115,11 @@ impl State {
             .filter_map(|(address, service)| self.inputs.computed(service)?.virtual_server(address))
     }
 
+    /// The address of every virtual server with the Service that owns it, in no particular order.
+    pub fn owners(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
+        self.claims.holders()
+    }
+
     /// How many virtual servers of a family there are.
     pub fn virtual_server_count(&self, family: Family) -> usize {
         self.claims.count(family)

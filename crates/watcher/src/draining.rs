@@ -169,7 +169,7 @@ impl Draining {
 
     /// How long the oldest drain has lasted; 0 without any.
     pub fn longest(&self, now: Instant) -> Duration {
-        self.oldest(now).next().map_or(Duration::ZERO, |(.., age)| age)
+        self.since().map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Returns what has happened since the last call, and what drains now. `cut_off` connections were
@@ -180,8 +180,13 @@ impl Draining {
             ended: mem::take(&mut self.ended),
             cut_off,
             pending: self.count(),
-            oldest: self.drains().map(|(.., drain)| drain.since).min(),
+            oldest: self.since(),
         }
+    }
+
+    /// When the oldest drain began.
+    fn since(&self) -> Option<Instant> {
+        self.drains().map(|(.., drain)| drain.since).min()
     }
 
     fn drains(&self) -> impl Iterator<Item = (ServiceAddress, RealServerAddress, &DrainTimes)> {

@@ -50,27 +50,19 @@ pub(crate) struct PlanOutcome {
     pub(crate) doubtful: bool,
 }
 
+/// The keys of operations that have failed.
+pub(super) fn keys(failures: &[(Operation, Arc<str>)]) -> impl Iterator<Item = Key> {
+    failures.iter().filter_map(|(failed, _)| failed.key())
+}
+
 impl PlanOutcome {
     /// Puts the failures in turn by the namespaces whose virtual servers they are about: where the first are
     /// named, one namespace cannot hide the others.
     pub(crate) fn name_in_turn(&mut self, state: &State) {
         let namespace = |(operation, _): &(Operation, Arc<str>)| {
-            let at = match operation.key()? {
-                Key::VirtualServer(address) => address,
-                Key::Element(element) => *element.virtual_server()?,
-                Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) | Key::Vip(_) => return None,
-            };
-            Some(state.owner(&at)?.namespace())
+            Some(state.owner(&operation.key()?.belongs_to()?)?.namespace())
         };
         self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
-    }
-
-    /// The keys that must be compared again: those of the operations that failed, and those that were not
-    /// reached.
-    pub(crate) fn dirty(&self) -> Dirty {
-        let mut dirty = self.left.clone();
-        dirty.extend(self.failures.iter().filter_map(|(operation, _)| operation.key()));
-        dirty
     }
 
     /// How many operations were carried out.

@@ -3,15 +3,15 @@
 use std::{collections::BTreeSet, mem, time::Instant};
 
 use ipvs::{Command, ServiceAddress, VirtualServerId};
-use netfilter::{Element, Operation::InstallTable, conntrack::StaleFlows};
-use service::{Dirty, Key, ObjectName};
+use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
+use service::{Dirty, ObjectName};
 use tracing::warn;
 use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers};
 
 use super::{
     MAX_DEFERRALS, Reconciler,
     apply::apply,
-    outcome::{Failed, PlanOutcome},
+    outcome::{Failed, PlanOutcome, keys},
     pace::Slice,
     portions::{Group, Portion, rechecks},
     rotation::rotate,
@@ -112,12 +112,12 @@ impl<'a> Pass<'a> {
     /// Records what follows from a plan that was carried out, of which the failures follow those before.
     fn note(&mut self, plan: &Plan, failures_before: usize) {
         let outcome = &self.outcome;
-        // The kernel would search for a scheduler that it lacks once more in each portion.
+        // Otherwise the kernel would search for the missing scheduler again in each portion.
         if !outcome.lacking.is_empty() {
             self.scheduler_changes_left = 0;
         }
-        let failed = outcome.failures.iter().skip(failures_before).filter_map(|(failed, _)| failed.key());
-        let mut undone: BTreeSet<_> = failed.filter_map(|key| virtual_server(&key)).collect();
+        let failed = keys(outcome.failures.get(failures_before..).unwrap_or_default());
+        let mut undone: BTreeSet<_> = failed.filter_map(|key| key.virtual_server()).collect();
         undone.extend(&outcome.left.virtual_servers);
         self.removed_foreign.extend(&(&plan.foreign - &undone).iter().collect());
         // What failed is left out: what was put off must wait for what it depends on. So is what was not
@@ -150,10 +150,6 @@ pub(super) fn warn_of_foreign(plan: &Plan) {
         0 => {}
         more => warn!("{more} more virtual servers that no Service made are removed"),
     }
-}
-
-fn virtual_server(key: &Key) -> Option<ServiceAddress> {
-    if let Key::VirtualServer(at) = key { Some(*at) } else { None }
 }
 
 /// The virtual servers that must be compared once more after a plan. Real servers that just got weight 0 may
@@ -217,7 +213,7 @@ impl Reconciler {
         self.draining.postpone_due(Instant::now());
         // The keys were not compared: the next sync compares them.
         self.dirty.merge(dirty);
-        self.dirty.extend(self.failures.drain(..).filter_map(|(failed, _)| failed.key()));
+        self.dirty.extend(keys(&mem::take(&mut self.failures)));
         let mut outcome = PlanOutcome::default();
         outcome.fail_to_read(error);
         self.with_stats(SyncResult { outcome, ..SyncResult::default() })
@@ -239,11 +235,11 @@ impl Reconciler {
         let has_address = |group: &&Group| group.ip().is_some();
         let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
         let busy = self.busy(costliest, &outcome);
+        self.dirty.merge(outcome.left.clone());
         if busy.is_some() {
             self.failures.clone_from(&outcome.failures);
-            self.dirty.merge(outcome.left.clone());
         } else {
-            self.dirty.merge(outcome.dirty());
+            self.dirty.extend(keys(&outcome.failures));
         }
         self.dirty.virtual_servers.extend(&deferred);
         // After a failure the retry comes anyway, though later.
@@ -271,8 +267,10 @@ impl Reconciler {
 
     /// Adds what is counted after each sync.
     fn with_stats(&mut self, mut synced: SyncResult) -> SyncResult {
-        let failed: Dirty = self.failures.iter().filter_map(|(failed, _)| failed.key()).collect();
-        self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
+        if !self.unrepaired.is_empty() {
+            let failed: Dirty = keys(&self.failures).collect();
+            self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
+        }
         let SyncResult { outcome, stats, .. } = &mut synced;
         let cut_off = outcome.cut_off.iter().map(|(_, connections)| connections).sum();
         stats.failures = mem::take(&mut outcome.failure_counts);
@@ -284,16 +282,14 @@ impl Reconciler {
 
     /// The Services of which virtual servers, elements of these, or their VIPs are among some keys.
     fn owners(&self, keys: &Dirty) -> BTreeSet<ObjectName> {
-        let of_elements = keys.elements.iter().filter_map(Element::virtual_server);
-        let mut all: BTreeSet<_> = keys.virtual_servers.iter().chain(of_elements).copied().collect();
-        let elements_of_vips =
-            keys.elements.iter().filter_map(|it| if let Element::Vip(ip) = it { Some(ip) } else { None });
-        let vips: BTreeSet<_> = keys.vips.iter().chain(elements_of_vips).collect();
+        let of_keys = keys.keys().filter_map(|key| self.state.owner(&key.belongs_to()?));
+        let mut owners: BTreeSet<_> = of_keys.cloned().collect();
+        let vips: BTreeSet<_> = keys.keys().filter_map(|key| key.vip()).collect();
         if !vips.is_empty() {
-            let addresses = self.state.virtual_servers().map(|server| server.address);
-            all.extend(addresses.filter(|address| vips.contains(&address.ip)));
+            let at_vips = self.state.owners().filter(|(address, _)| vips.contains(&address.ip));
+            owners.extend(at_vips.map(|(_, owner)| owner.clone()));
         }
-        all.iter().filter_map(|at| self.state.owner(at)).cloned().collect()
+        owners
     }
 
     /// Records which schedulers the kernel refused, and for how many more syncs new tables wait for their

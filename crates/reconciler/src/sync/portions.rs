@@ -22,12 +22,12 @@ pub(crate) const PORTION: usize = 2_000;
 /// removal costs as much as there are ranges (net/netfilter/nft_set_pipapo.c).
 const COST_OF_SOURCE_RANGE: usize = 8;
 
-/// So many operations of a Service of which something only goes are done in their turn. More make what is
-/// added afterwards slow, and come last.
+/// Up to this cost a Service that has only removals is done in its turn. More removals slow down later
+/// additions, so they come last.
 const FEW: usize = 100;
 
-/// After so many syncs in which they were put off, the rules of a new table come before the groups that take
-/// more than a portion. So many, because at a start they should come after everything else.
+/// How many syncs may put off the rules of a new table before they come ahead of groups larger than a portion.
+/// The number is high because at a start they should come last.
 const MOST_TURNS_OF_OTHERS: u32 = 64;
 
 /// What belongs together: it is carried out in the order of one plan.
@@ -262,7 +262,7 @@ impl Portion {
     }
 
     pub(super) fn virtual_servers(&self) -> impl Iterator<Item = ServiceAddress> {
-        self.keys().filter_map(|key| if let Key::VirtualServer(at) = key { Some(at) } else { None })
+        self.keys().filter_map(|key| key.virtual_server())
     }
 
     fn cost(&self) -> usize {

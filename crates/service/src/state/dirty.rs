@@ -1,4 +1,4 @@
-//! What must be looked at: the one type for it, whatever the reason.
+//! The keys that must be compared: one type, whatever the reason.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -22,6 +22,30 @@ pub enum Key {
     Vip(IpAddr),
     /// A virtual server with its real servers.
     VirtualServer(ServiceAddress),
+}
+
+impl Key {
+    /// The virtual server, if it is the key of one.
+    pub fn virtual_server(&self) -> Option<ServiceAddress> {
+        if let Self::VirtualServer(address) = self { Some(*address) } else { None }
+    }
+
+    /// The virtual server that it is the key of, or of an element of which it is.
+    pub fn belongs_to(&self) -> Option<ServiceAddress> {
+        match self {
+            Self::VirtualServer(address) => Some(*address),
+            Self::Element(element) => element.virtual_server().copied(),
+            Self::Device | Self::Table(_) | Self::Rules(_) | Self::Tunnel(_) | Self::Vip(_) => None,
+        }
+    }
+
+    /// The address whose VIP it is about, or the element of it.
+    pub fn vip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Vip(vip) | Self::Element(Element::Vip(vip)) => Some(*vip),
+            _ => None,
+        }
+    }
 }
 
 /// The keys that must be compared: those whose desired value may have changed, whose operations failed, that drain, that
@@ -50,7 +74,7 @@ pub struct Dirty {
 }
 
 impl Dirty {
-    /// Whether there is nothing to look at.
+    /// Whether there is nothing to compare or report.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

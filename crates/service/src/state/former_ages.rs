@@ -27,14 +27,15 @@ impl FormerAges {
         if !service.has_external_addresses() {
             return;
         }
-        self.forget(&service.name);
         let namespace = service.name.namespace();
-        let of_namespace = || self.deleted.iter().filter(|(name, _)| name.namespace() == namespace);
-        if of_namespace().count() >= MAX_PER_NAMESPACE {
-            let oldest = of_namespace().next().map(|(name, _)| name.clone());
-            oldest.and_then(|name| self.forget(&name));
-        } else if self.deleted.len() >= MAX {
-            self.deleted.pop_front();
+        let mut of_namespace = (0..)
+            .zip(&self.deleted)
+            .filter(|(_, (name, _))| name.namespace() == namespace)
+            .map(|(index, _)| index);
+        match (of_namespace.next(), of_namespace.count()) {
+            (Some(oldest), more) if 1 + more >= MAX_PER_NAMESPACE => drop(self.deleted.remove(oldest)),
+            _ if self.deleted.len() >= MAX => drop(self.deleted.pop_front()),
+            _ => {}
         }
         self.deleted.push_back((service.name.clone(), service.created));
     }

@@ -92,7 +92,7 @@ impl Inputs {
         }
         changed.extend(self.addresses.affected());
         if self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
-            changed.extend(self.change_node(|_| ()));
+            changed.extend(self.derive_node(&self.node.clone()));
         }
         let needs_nodes = self.addresses.has_external_addresses();
         self.complete |= self.listed() && (!needs_nodes || self.node.knows_nodes(&self.options));
@@ -118,7 +118,7 @@ impl Inputs {
     fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
         self.services_listed = true;
         let mut gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
-        // Of many only the last ones are remembered: everywhere the same.
+        // Only the last are remembered. Sorted, so that every node remembers the same ones.
         gone.sort_unstable();
         gone.iter().filter_map(|name| self.remove_service(name)).collect()
     }
@@ -222,16 +222,21 @@ impl Inputs {
         self.change_node(|node| node.api_endpoints = endpoints)
     }
 
-    /// Changes facts of this node, and what follows from them and from the ClusterIPs.
+    /// Changes facts of this node.
     fn change_node(&mut self, change: impl FnOnce(&mut ThisNode)) -> BTreeSet<ObjectName> {
         let before = self.node.clone();
         change(&mut self.node);
+        if self.node == before { BTreeSet::new() } else { self.derive_node(&before) }
+    }
+
+    /// Derives what follows from the facts of this node and from the ClusterIPs; `before` is the node without the change.
+    fn derive_node(&mut self, before: &ThisNode) -> BTreeSet<ObjectName> {
         self.node.derive(|ip| self.addresses.is_cluster_ip(ip), &self.options);
-        if self.node == before {
+        if self.node == *before {
             return BTreeSet::new();
         }
         let dependent =
-            self.services.iter().filter(|(_, entry)| entry.depends_on(&before, &self.node, &self.options));
+            self.services.iter().filter(|(_, entry)| entry.depends_on(before, &self.node, &self.options));
         dependent.map(|(service, _)| service.clone()).collect()
     }
 
