@@ -99,7 +99,7 @@ fn read(folder: &Path, sources: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        let is_skipped = ["target", "corpus", "artifacts", "node_modules"].contains(&name);
+        let is_skipped = ["target", "corpus", "artifacts"].contains(&name);
         if path.is_dir() && !is_skipped && (!name.starts_with('.') || name == ".github") {
             read(&path, sources);
         } else if path.is_file()

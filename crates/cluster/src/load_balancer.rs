@@ -158,7 +158,7 @@ pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load
 /// decide, whatever a node says of itself (KEP-3458).
 type TakingPart = BTreeSet<String>;
 
-/// Forgets the nodes that are not there any more: nobody says later what was deleted meanwhile.
+/// Drops nodes that no longer exist: a new watch does not report what was deleted before it began.
 fn forget_deleted(taking_part: &Mutex<TakingPart>) -> Result<()> {
     let printed = kubectl::output(&["get", "nodes", "--output=jsonpath={.items[*].metadata.name}"])?;
     let there: BTreeSet<_> = printed.split_whitespace().collect();

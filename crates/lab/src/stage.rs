@@ -1,5 +1,5 @@
 //! A node with the real program on it, fed by a real API server, in a guest: where [`crate::soak`] and
-//! [`crate::chaos`] happen, and what is recorded for [`crate::dashboard`].
+//! [`crate::chaos`] happen.
 
 pub(crate) mod kernel_state;
 pub(crate) mod objects;

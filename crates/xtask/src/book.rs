@@ -77,7 +77,7 @@ const FOR_DEVELOPERS: [&str; 9] = [
     "CODE_OF_CONDUCT.md",
 ];
 
-/// Reads it.
+/// Reads the table of contents from docs/README.md.
 fn read_contents(root: &Path) -> Result<Contents> {
     let page = |path: &str| -> Result<Page> {
         let text = fs::read_to_string(root.join(path)).with_context(|| path.to_owned())?;

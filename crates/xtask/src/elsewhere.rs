@@ -1,4 +1,5 @@
-//! What programs of their own do: `cargo xtask demo`, `bench`, `scale`, `chaos`, `soak` and `pictures` the program `lab`, `cargo xtask cluster` and `e2e` the program `cluster`. They are built, and do it.
+//! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`, `bench`,
+//! `scale`, `chaos`, `soak` and `pictures`, `cluster` is `cargo xtask cluster` and `e2e`.
 //!
 //! They need most of the workspace or a Kubernetes client. What starts the tests does not wait for them.
 
