@@ -35,6 +35,7 @@ mod limits;
 mod list;
 mod local_mode;
 mod log;
+mod lost_packets;
 mod metrics;
 mod packet_reports;
 mod packet_table;

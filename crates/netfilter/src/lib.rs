@@ -76,6 +76,8 @@ mod operation;
 mod policy;
 #[cfg(feature = "client")]
 mod table;
+#[cfg(feature = "client")]
+pub mod trace;
 pub mod tunnel;
 
 pub use element::{

@@ -16,7 +16,7 @@ pub mod message;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
-mod text;
+pub(crate) mod text;
 
 use ipvs::Family;
 

@@ -156,6 +156,11 @@ impl<'a> Encoder<'a> {
         self.bytes(kind, &value.to_be_bytes());
     }
 
+    /// Appends 64 bits in network order.
+    pub fn u64_be(&mut self, kind: u16, value: u64) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
     /// Appends a NUL-terminated string.
     pub fn string(&mut self, kind: u16, value: &str) {
         let start = self.open(kind);

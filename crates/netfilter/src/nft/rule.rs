@@ -69,9 +69,9 @@ impl Rule {
     }
 
     /// Appends the request that adds it to the end of its chain.
-    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, chain: &str) {
+    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, table: &str, chain: &str) {
         message::add(batch, Message::NewRule, CREATE | APPEND, family, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, TABLE);
+            encoder.string(NFTA_RULE_TABLE, table);
             encoder.string(NFTA_RULE_CHAIN, chain);
             self.encode_expressions(family, encoder);
             encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(&self.comment(family)));
@@ -162,7 +162,7 @@ mod tests {
         ]
         .map(|statement| {
             let mut batch = Batch::default();
-            Rule::new("a reason", [statement]).add_to(&mut batch, Family::V6, "c");
+            Rule::new("a reason", [statement]).add_to(&mut batch, Family::V6, TABLE, "c");
             let payload = &batch.as_bytes()[16..];
             decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap().keeps_destination
         });
