@@ -170,7 +170,7 @@ impl KernelDummyInterface {
         let lacks = lacks_ipv6(DEVICE);
         if lacks && !self.lacks_ipv6 {
             tracing::warn!(
-                "kube-ipvs0 has no IPv6, and no IPv6 VIP can be bound: sysctl -w net.ipv6.conf.{DEVICE}.disable_ipv6=0"
+                "IPv6 is disabled on kube-ipvs0, so no IPv6 VIP can be bound: sysctl -w net.ipv6.conf.{DEVICE}.disable_ipv6=0"
             );
         }
         self.lacks_ipv6 = lacks;
@@ -207,7 +207,7 @@ impl DummyInterface for KernelDummyInterface {
         match gateways(&mut self.socket) {
             Ok(found) => self.gateways = found,
             // Where routes change all the time, a list of them may never be complete.
-            Err(error) => tracing::debug!("the gateways are taken to be those of before: {error}"),
+            Err(error) => tracing::debug!("keeping the gateways that were read before: {error}"),
         }
         observed.gateways.clone_from(&self.gateways);
         observed.tunnels = self.tunnels.observe(&mut self.socket, &links, &addresses)?;

@@ -207,8 +207,10 @@ impl HostChains {
 
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
-        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = message::dump(&mut self.socket, request, chain::decode_chain)
+        let mut request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
+        let chains = self
+            .socket
+            .dump(&mut request, chain::decode_chain)
             .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
         for base in chains {
@@ -222,16 +224,19 @@ impl HostChains {
     }
 
     fn tables(&mut self) -> Result<Vec<ListedTable>, Error> {
-        let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        message::dump(&mut self.socket, request, listing::decode_table)
+        let mut request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
+        self.socket
+            .dump(&mut request, listing::decode_table)
             .map_err(|source| Error::new("list the tables".to_owned(), source))
     }
 
     /// All tables, ours too, with their chains, in the kernel's order.
     pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
         let mut tables = self.tables()?;
-        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = message::dump(&mut self.socket, request, listing::decode_chain)
+        let mut request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
+        let chains = self
+            .socket
+            .dump(&mut request, listing::decode_chain)
             .map_err(|source| Error::new("list all chains".to_owned(), source))?;
         for chain in chains {
             if let Some(table) = tables.iter_mut().find(|table| table.lists(&chain)) {
@@ -246,7 +251,8 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        message::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        self.socket
+            .dump(&mut rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

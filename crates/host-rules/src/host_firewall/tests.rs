@@ -30,7 +30,7 @@ fn of_iptables() -> HostChain {
 }
 
 fn reply(payload: &[u8]) -> Reply<'_> {
-    Reply { kind: 0, flags: 0, sequence: 0, payload }
+    Reply { payload, ..Reply::default() }
 }
 
 fn message(kind: Message, family: impl Into<Nfproto>, body: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {

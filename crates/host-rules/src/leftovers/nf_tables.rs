@@ -103,8 +103,8 @@ fn is_stale(error: &Error) -> bool {
 /// Reads the table. Its rules are only read if it has a chain of kube-proxy's: mostly it has none.
 fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
-    let request = message::request(Message::GetChain, family, |_| {});
-    for (chain, is_base) in message::dump(socket, request, |reply| decode_chain(reply, family, name))? {
+    let mut request = message::request(Message::GetChain, family, |_| {});
+    for (chain, is_base) in socket.dump(&mut request, |reply| decode_chain(reply, family, name))? {
         if is_base {
             table.built_in.push(chain);
         } else {
@@ -112,9 +112,9 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
         }
     }
     if table.is_concerned(name) {
-        let request =
+        let mut request =
             message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
-        table.rules = message::dump(socket, request, |reply| decode_rule(reply, family, name))?;
+        table.rules = socket.dump(&mut request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
 }

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Attribute, Error, attributes};
+use netlink::{Attribute, Error, attributes, find};
 
 use super::uapi::{self, dest, info, message, service, stats};
 use crate::{
@@ -174,13 +174,8 @@ impl Counters<'_> {
 
 /// The payload of the attribute `kind`.
 fn container(reply: &[u8], kind: u16) -> Result<&[u8], Error> {
-    for attribute in attributes(reply) {
-        let attribute = attribute?;
-        if attribute.kind == kind {
-            return Ok(attribute.payload);
-        }
-    }
-    Err(malformed(format!("no attribute {kind}")))
+    let found = find(reply, kind).ok_or_else(|| malformed(format!("no attribute {kind}")))?;
+    Ok(found.payload)
 }
 
 /// Replies carry 16 bytes for either family, an IPv4 address in the first four.

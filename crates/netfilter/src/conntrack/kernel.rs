@@ -66,7 +66,7 @@ impl KernelConntrack {
                 entry.delete(&mut deletions);
                 families.push(Family::from(entry.flow.to.ip));
             }
-            Ok(())
+            Ok(None::<()>)
         });
         listed.map_err(not_listed)?;
         Ok((deletions, families))
@@ -136,8 +136,7 @@ mod tests {
         const DISTURBED: u16 = 0x10;
         const UDP: u8 = 17;
         let shown = masqueraded(UDP);
-        let flow =
-            Entry::read(&Reply { kind: NEW_ENTRY, flags: 0, sequence: 1, payload: &shown }).unwrap().flow;
+        let flow = Entry::read(&Reply { payload: &shown, ..Reply::default() }).unwrap().flow;
 
         let kernel = Transcript::default();
         kernel.push(&message(NEW_ENTRY, MULTI | DISTURBED, 1, &shown));

@@ -160,7 +160,7 @@ mod tests {
 
     fn decoded(batch: &Batch) -> ObservedChain {
         let payload = &batch.as_bytes()[16..];
-        decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap()
+        decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap()
     }
 
     const OUTPUT: Hook = Hook { kind: Kind::Nat, point: Point::Output, priority: -100 };

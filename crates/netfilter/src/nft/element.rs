@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipvs::{Family, Protocol};
-use netlink::{Batch, Encoder, Error, Reply, attributes};
+use netlink::{Batch, Encoder, Error, Reply, attributes, find};
 use smallvec::SmallVec;
 
 use super::{
@@ -185,10 +185,11 @@ pub(crate) fn decode(reply: &Reply<'_>, mut take: impl FnMut(RawElement<'_>)) ->
             let mut raw = RawElement::default();
             for part in attributes(element?.payload) {
                 let part = part?;
+                let value = find(part.payload, NFTA_DATA_VALUE).map(|value| value.payload);
                 match part.kind {
-                    NFTA_SET_ELEM_KEY => raw.start = value(part.payload)?.unwrap_or_default(),
-                    NFTA_SET_ELEM_KEY_END => raw.end = value(part.payload)?,
-                    NFTA_SET_ELEM_DATA => raw.value = value(part.payload)?,
+                    NFTA_SET_ELEM_KEY => raw.start = value.unwrap_or_default(),
+                    NFTA_SET_ELEM_KEY_END => raw.end = value,
+                    NFTA_SET_ELEM_DATA => raw.value = value,
                     _ => {}
                 }
             }
@@ -196,17 +197,6 @@ pub(crate) fn decode(reply: &Reply<'_>, mut take: impl FnMut(RawElement<'_>)) ->
         }
     }
     Ok(())
-}
-
-/// The bytes in a `struct nft_data` attribute.
-fn value(data: &[u8]) -> Result<Option<&[u8]>, Error> {
-    for data in attributes(data) {
-        let data = data?;
-        if data.kind == NFTA_DATA_VALUE {
-            return Ok(Some(data.payload));
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
@@ -221,7 +211,7 @@ mod tests {
     }
 
     fn reply(batch: &Batch) -> Reply<'_> {
-        Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
+        Reply { payload: &batch.as_bytes()[16..], ..Reply::default() }
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
             let mut batch = Batch::default();
             Rule::new("a reason", [statement]).add_to(&mut batch, Family::V6, "c");
             let payload = &batch.as_bytes()[16..];
-            decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap().keeps_destination
+            decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap().keeps_destination
         });
         assert_eq!((kept, replaced, left), (true, false, false));
     }

@@ -3,7 +3,7 @@
 use std::iter;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Protocol, Reply, Socket};
+use netlink::{Errno, Error, Protocol, Reply, Socket, if_exists};
 
 use crate::{
     Element, ElementSet,
@@ -35,7 +35,10 @@ impl ObservedTable {
     /// it was deleted meanwhile.
     ///
     /// This takes as long as our table is large, however many chains others have and however often they
-    /// commit. The chains of all tables are listed only if another program has put something into ours.
+    /// commit: our table alone is dumped, once. The kernel calls a dump interrupted whenever any table changes
+    /// meanwhile (`nft_base_seq`), which with large sets can be always; but our table is only changed by our own
+    /// thread, and by others whom the [`Monitor`](crate::Monitor) reports. The chains of all tables are listed
+    /// only if another program has put something into ours.
     pub(crate) fn read(
         socket: &mut Socket,
         family: Family,
@@ -43,17 +46,14 @@ impl ObservedTable {
     ) -> Result<Option<Self>, Error> {
         let mut request =
             message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
-        let Header { flags, objects } = match socket.get(&mut request, Header::decode) {
-            Ok(found) => found.into_iter().next().unwrap_or_default(),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let sets = dump_ours(socket, set::list(family), set::decode)?;
+        let header = if_exists(socket.get(&mut request, Header::decode), &[Errno::ENOENT])?;
+        let Some(Header { flags, objects }) = header.map(Option::unwrap_or_default) else { return Ok(None) };
+        let sets = socket.dump_once(&mut set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
         if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = message::dump(socket, chain::list(family), chain::decode)?;
+            chains = socket.dump(&mut chain::list(family), chain::decode)?;
         }
-        let rules = dump_ours(socket, rule::list(family), rule::decode)?;
+        let rules = socket.dump_once(&mut rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
     }
 
@@ -72,7 +72,7 @@ struct Header {
 }
 
 impl Header {
-    fn decode(reply: &Reply<'_>) -> Result<Self, Error> {
+    fn decode(reply: &Reply<'_>) -> Result<Option<Self>, Error> {
         let mut header = Self::default();
         for attribute in message::body(reply)? {
             let attribute = attribute?;
@@ -82,7 +82,7 @@ impl Header {
                 _ => {}
             }
         }
-        Ok(header)
+        Ok(Some(header))
     }
 }
 
@@ -94,11 +94,8 @@ pub(super) fn named_chains(
 ) -> Result<Vec<ObservedChain>, Error> {
     let mut found = Vec::new();
     for name in names {
-        match socket.get(&mut chain::get(family, name), chain::decode) {
-            Ok(chains) => found.extend(chains.into_iter().flatten()),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => {}
-            Err(error) => return Err(error),
-        }
+        let chain = socket.get(&mut chain::get(family, name), chain::decode);
+        found.extend(if_exists(chain, &[Errno::ENOENT])?.flatten());
     }
     Ok(found)
 }
@@ -113,8 +110,8 @@ pub(crate) struct Elements {
     pub(crate) has_foreign: bool,
 }
 
-/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`]
-/// does it.
+/// The elements of interest, set by set, in the sets that have our names and types; dumped once, as
+/// [`ObservedTable::read`] says.
 pub(super) fn known_elements(
     socket: &mut Socket,
     family: Family,
@@ -131,25 +128,12 @@ pub(super) fn known_elements(
             element::decode(reply, |raw| match known.read(family, raw) {
                 Some(element) => ours.push(element),
                 None => elements.has_foreign = true,
-            })
+            })?;
+            Ok(None::<()>)
         })?;
         elements.ours.push(ours);
     }
     Ok(elements)
-}
-
-/// Lists what our table alone has, once.
-///
-/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
-/// (`nft_base_seq`), which with large sets can be always. Our table is only changed by our own thread, and by
-/// others whom the [`Monitor`](crate::Monitor) reports.
-fn dump_ours<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
-    Ok(found.into_iter().flatten().collect())
 }
 
 /// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are
@@ -160,12 +144,11 @@ pub fn elements() -> Result<ElementSet, crate::Error> {
 
 fn read_elements() -> Result<ElementSet, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
-    match message::generation(&mut socket) {
-        // The kernel has no handler for the message (`nfnetlink_rcv_msg`).
-        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(ElementSet::default()),
-        generation => generation?,
-    };
     let mut found = ElementSet::default();
+    // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
+    if if_exists(message::generation(&mut socket), &[Errno::EINVAL])?.is_none() {
+        return Ok(found);
+    }
     for family in Family::BOTH {
         if let Some(table) = ObservedTable::read(&mut socket, family, iter::empty())? {
             let elements = known_elements(&mut socket, family, &table, |_| true)?;
@@ -177,6 +160,7 @@ fn read_elements() -> Result<ElementSet, Error> {
 
 #[cfg(test)]
 mod tests {
+    use netlink::Batch;
     use proptest::prelude::*;
 
     use super::*;
@@ -203,7 +187,7 @@ mod tests {
     }
 
     fn decode_everything(payload: &[u8]) {
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        let reply = Reply { payload, ..Reply::default() };
         let _ = Header::decode(&reply);
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
@@ -225,7 +209,7 @@ mod tests {
             encoder.string(3, "services");
         });
         let payload = &batch.as_bytes()[16..];
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        let reply = Reply { payload, ..Reply::default() };
         assert_eq!(chain::decode(&reply).unwrap(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Removing our tables, or only what new flows need, so that another program serves them.
 
 use ipvs::Family;
-use netlink::Errno;
+use netlink::{Errno, if_exists};
 
 use super::{
     client::commit,
@@ -32,12 +32,10 @@ pub fn hand_over(family: Family) -> Result<(), Error> {
     let mut socket = open_socket()?;
     let input = input_of_open_flows();
     let names = OF_NEW_FLOWS.into_iter().chain([input.name]);
-    let there = match named_chains(&mut socket, family, names) {
-        Ok(there) => there,
-        // The kernel has no handler for the message (`nfnetlink_rcv_msg`).
-        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(()),
-        Err(error) => return Err(Error::new("read our nf_tables table", error)),
-    };
+    // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
+    let there = if_exists(named_chains(&mut socket, family, names), &[Errno::EINVAL])
+        .map_err(|source| Error::new("read our nf_tables table", source))?
+        .unwrap_or_default();
     let has = |name: &str| there.iter().any(|chain| *chain.name == *name);
     let mut transaction = Transaction::default();
     for name in OF_NEW_FLOWS.into_iter().filter(|name| has(name)) {

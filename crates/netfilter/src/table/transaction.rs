@@ -58,6 +58,12 @@ pub(crate) struct Transaction<'a> {
     operations: Vec<Request<'a>>,
 }
 
+impl<'a> From<Vec<Request<'a>>> for Transaction<'a> {
+    fn from(operations: Vec<Request<'a>>) -> Self {
+        Self { operations }
+    }
+}
+
 impl<'a> Transaction<'a> {
     pub(crate) fn push(&mut self, operation: Request<'a>) {
         self.operations.push(operation);

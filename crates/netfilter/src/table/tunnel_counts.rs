@@ -27,8 +27,8 @@ impl TunnelCounts {
         let failed = |source| Error::new("read the counters of tunnels", source);
         let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
         // Interrupted by another program's commit, it may count a rule twice; the next reading is right.
-        let (counts, _) = socket.dump_once(&mut rule::list(family), rule::decode_count).map_err(failed)?;
-        Ok(Self::sum(counts.into_iter().flatten()))
+        let counts = socket.dump_once(&mut rule::list(family), rule::decode_count).map_err(failed)?;
+        Ok(Self::sum(counts.into_iter()))
     }
 
     /// Only two kinds of rules let pass what they count, each kind in a chain of its own.
@@ -74,7 +74,7 @@ mod tests {
             encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
         });
         let payload = &shown.as_bytes()[16..];
-        rule::decode_count(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap()
+        rule::decode_count(&Reply { payload, ..Reply::default() }).unwrap()
     }
 
     #[test]
