@@ -7,10 +7,9 @@ use netlink::{Errno, KernelError, OperationError, Socket};
 
 use super::{
     installation::{CurrentTable, Shapes, Task},
-    intervals,
     observed::{ObservedTable, known_elements},
     probe,
-    transaction::Transaction,
+    transaction::{Transaction, settle_intervals},
 };
 use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::message};
 
@@ -112,7 +111,7 @@ impl KernelNetfilter {
             }
             if task.deletes_intervals {
                 let there = current.elements.ours.into_iter().flatten().collect();
-                operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
+                operations = Cow::Owned(settle_intervals(&operations, task.family, &there));
             }
         }
         change_elements(&mut transaction, &operations);
@@ -174,7 +173,7 @@ fn refuse_unsupported(
     missing: &BTreeMap<Family, Vec<Feature>>,
 ) -> Result<(), Error> {
     let unsupported = |operation: &&Operation| match operation {
-        Operation::AddElement(element) if intervals::contain(element) => {
+        Operation::AddElement(element) if element.is_interval() => {
             missing.get(&element.family()).is_some_and(|features| features.contains(&Feature::IntervalSets))
         }
         _ => false,
