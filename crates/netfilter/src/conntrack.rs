@@ -40,7 +40,7 @@ struct Exempt {
     masqueraded: bool,
 }
 
-/// A flow as conntrack knows it.
+/// A flow as conntrack shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Where it was sent to.
@@ -150,7 +150,7 @@ pub enum Error {
         failed: usize,
         /// Of how many that were found.
         found: usize,
-        /// What the kernel said of the first.
+        /// The kernel's answer to the first.
         source: KernelError,
     },
 }

@@ -52,7 +52,7 @@ macro_rules! sets {
                 }
             }
 
-            /// What it holds.
+            /// Its content.
             pub const fn content(&self) -> Content<'_> {
                 match self {
                     $(Self::$variant(content) => Content::$content(content),)+
@@ -135,8 +135,7 @@ impl Element {
         self.need() != Need::Always
     }
 
-    /// Whether it exists because this node unpacks what others send to its pods, for whichever Service they
-    /// send it.
+    /// Whether it exists because this node unpacks what other nodes send to its pods, for any Service.
     pub fn is_for_unpacking(&self) -> bool {
         self.need() == Need::Unpacking
     }
@@ -192,7 +191,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// What an element holds, whatever its set.
+/// The content of an element, of any set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// An address.
@@ -320,6 +319,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The element that is added (true) or deleted (false); `None` if the operation is on a table.
+    pub fn element(&self) -> Option<(bool, &Element)> {
+        match self {
+            Self::AddElement(element) => Some((true, element)),
+            Self::DeleteElement(element) => Some((false, element)),
+            Self::PrepareTable(_)
+            | Self::InstallTable(_)
+            | Self::AddDirectReturn(_)
+            | Self::RemoveDirectReturn(_) => None,
+        }
+    }
+
     /// The family, and so the table, that is changed.
     pub fn family(&self) -> Family {
         match self {

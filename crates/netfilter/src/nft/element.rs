@@ -33,7 +33,7 @@ pub(crate) enum Part {
 /// Fields one after the other.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
-/// A key with what a map has for it.
+/// A key, with the value that a map has for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The key; in an interval set the first one of the interval.
@@ -52,7 +52,7 @@ pub(crate) struct RawElement<'a> {
     pub(crate) start: &'a [u8],
     /// The last key of an interval.
     pub(crate) end: Option<&'a [u8]>,
-    /// What a map has for it.
+    /// The value that a map has for it.
     pub(crate) value: Option<&'a [u8]>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn bytes(parts: &[Part]) -> SmallVec<[u8; 64]> {
 }
 
 impl Key {
-    /// The key of a set without intervals that is no map.
+    /// The key of an element that is not an interval and has no value.
     pub(crate) fn plain(parts: &[Part]) -> Self {
         Self { start: Parts::from_slice(parts), end: None, value: Parts::new() }
     }

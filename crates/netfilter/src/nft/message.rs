@@ -29,12 +29,6 @@ pub(crate) const NFTA_TABLE_USE: u16 = 3;
 pub const NFTA_CHAIN_TABLE: u16 = 1;
 /// The name of a chain.
 pub const NFTA_CHAIN_NAME: u16 = 3;
-/// The hook of a base chain.
-pub const NFTA_CHAIN_HOOK: u16 = 4;
-/// The policy of a base chain.
-pub const NFTA_CHAIN_POLICY: u16 = 5;
-/// The type of a base chain.
-pub const NFTA_CHAIN_TYPE: u16 = 7;
 
 /// The table of a rule, in `enum nft_rule_attributes`.
 pub const NFTA_RULE_TABLE: u16 = 1;

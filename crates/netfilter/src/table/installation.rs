@@ -69,7 +69,7 @@ impl Stages {
     }
 }
 
-/// What must be done for one family that depends on what its table holds.
+/// The part of the work for one family that depends on the content of its table.
 pub(super) struct Task {
     pub(super) family: Family,
     /// How to make the table, if it is to be made.
@@ -109,7 +109,7 @@ impl Task {
     }
 }
 
-/// What the kernel has of the table of one family, as far as a task depends on it.
+/// The table of one family in the kernel, as far as a task depends on it.
 pub(super) struct CurrentTable {
     pub(super) table: Option<ObservedTable>,
     pub(super) elements: Elements,

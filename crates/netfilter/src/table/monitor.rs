@@ -28,7 +28,7 @@ const RULES: [Message; 6] = [
     Message::DelRule,
 ];
 
-/// What other programs have changed.
+/// Changes by other programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Something in one of our tables, or the whole of it.
@@ -51,7 +51,7 @@ impl Changed {
         changed
     }
 
-    /// Adds what a notification is about. What cannot be parsed is not about us.
+    /// Adds the change that a notification reports. An unreadable one does not concern us.
     fn take(&mut self, notification: &Reply<'_>, own_port: u32) {
         let [family, _version, _, _, body @ ..] = notification.payload else { return };
         if notification.port == own_port {

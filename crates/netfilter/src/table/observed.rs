@@ -15,7 +15,7 @@ use crate::{
         element,
         message::{self, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
         rule,
-        rule::{Counted, ObservedRule},
+        rule::ObservedRule,
         set,
         set::{ObservedSet, Set},
     },
@@ -64,7 +64,7 @@ impl ObservedTable {
     }
 }
 
-/// What the kernel says of a table itself.
+/// A table itself, as the kernel shows it.
 #[derive(Debug, Default)]
 struct Header {
     flags: u32,
@@ -87,7 +87,7 @@ impl Header {
     }
 }
 
-/// Those of these chains that our table has.
+/// The chains of these names that our table has.
 pub(super) fn named_chains(
     socket: &mut Socket,
     family: Family,
@@ -101,7 +101,7 @@ pub(super) fn named_chains(
     Ok(found)
 }
 
-/// What is in our sets.
+/// The elements of our sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elements {
     /// Set by set.
@@ -177,20 +177,19 @@ impl TunnelCounts {
         let failed = |source| crate::Error::new("read the counters of tunnels", source);
         let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
         // Interrupted by another program's commit, it may count a rule twice; the next reading is right.
-        let counts = socket.dump_once(&mut rule::list(family), rule::decode_count).map_err(failed)?;
-        Ok(Self::sum(counts.into_iter()))
+        Ok(Self::sum(&socket.dump_once(&mut rule::list(family), rule::decode).map_err(failed)?))
     }
 
     /// Only two kinds of rules let pass what they count, each kind in a chain of its own.
-    fn sum(counts: impl Iterator<Item = Counted>) -> Self {
+    fn sum(rules: &[ObservedRule]) -> Self {
         let mut all = Self::default();
-        for Counted { chain, packets, dropped } in counts {
-            let sum = match &*chain {
-                TUNNEL_POSTROUTING if !dropped => &mut all.sent,
-                TUNNEL_PREROUTING if !dropped => &mut all.received,
+        for rule in rules {
+            let sum = match &*rule.chain {
+                TUNNEL_POSTROUTING if !rule.drops => &mut all.sent,
+                TUNNEL_PREROUTING if !rule.drops => &mut all.received,
                 _ => &mut all.refused,
             };
-            *sum = sum.saturating_add(packets);
+            *sum = sum.saturating_add(rule.counted.unwrap_or_default());
         }
         all
     }
@@ -203,8 +202,8 @@ mod tests {
 
     use super::*;
     use crate::nft::{
-        encode,
         message::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        parts::encode_expression,
         statement::Statement,
     };
 
@@ -234,7 +233,6 @@ mod tests {
         let _ = Header::decode(&reply);
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
-        let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
         let _ = element::decode(&reply, |raw| {
             for known in KNOWN_SETS {
@@ -257,10 +255,10 @@ mod tests {
     }
 
     /// A rule as the kernel shows it.
-    fn rule(chain: &str, packets: u64, drops: bool) -> Option<Counted> {
+    fn rule(chain: &str, packets: u64, drops: bool) -> ObservedRule {
         const NFTA_COUNTER_PACKETS: u16 = 2;
         let expressions = |list: &mut Encoder<'_>| {
-            encode::expression(list, "counter", |data| {
+            encode_expression(list, "counter", |data| {
                 data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
             });
             if drops {
@@ -273,7 +271,7 @@ mod tests {
             encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
         });
         let payload = &shown.as_bytes()[16..];
-        rule::decode_count(&Reply { payload, ..Reply::default() }).unwrap()
+        rule::decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap()
     }
 
     #[test]
@@ -285,6 +283,6 @@ mod tests {
             rule("nat-prerouting", 4_000, true),
         ];
         let all = TunnelCounts { sent: 1, received: 20, refused: 4_300 };
-        assert_eq!(TunnelCounts::sum(counts.into_iter().flatten()), all);
+        assert_eq!(TunnelCounts::sum(&counts), all);
     }
 }

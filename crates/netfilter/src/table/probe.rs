@@ -36,7 +36,7 @@ pub enum Feature {
     DestinationNat,
     /// Replacing a source by the node's own.
     Masquerade,
-    /// Dropping a packet and telling its sender.
+    /// Dropping a packet with an answer to its sender.
     Reject,
 }
 

@@ -211,11 +211,14 @@ fn write_elements(f: &mut fmt::Formatter<'_>, verb: &str, elements: &[Element]) 
     }
 }
 
+/// The interval of a family that is added (true) or deleted (false).
+fn interval(operation: &Operation, family: Family) -> Option<(bool, &Element)> {
+    operation.element().filter(|(_, element)| element.is_interval() && element.family() == family)
+}
+
 /// Whether some interval of a family is deleted.
 pub(crate) fn deletes_intervals(operations: &[Operation], family: Family) -> bool {
-    operations.iter().any(|operation| {
-        matches!(operation, Operation::DeleteElement(element) if element.is_interval() && element.family() == family)
-    })
+    operations.iter().any(|operation| interval(operation, family).is_some_and(|(is_added, _)| !is_added))
 }
 
 /// The changes, with those of a family's intervals at the end: first existing intervals are deleted, and
@@ -234,13 +237,9 @@ pub(crate) fn settle_intervals(
     let mut settled = Vec::with_capacity(operations.len());
     let mut wanted = BTreeMap::new();
     for operation in operations {
-        match operation {
-            Operation::AddElement(element) | Operation::DeleteElement(element)
-                if element.is_interval() && element.family() == family =>
-            {
-                wanted.insert(*element, matches!(operation, Operation::AddElement(_)));
-            }
-            other => settled.push(*other),
+        match interval(operation, family) {
+            Some((is_wanted, element)) => _ = wanted.insert(*element, is_wanted),
+            None => settled.push(*operation),
         }
     }
     wanted.retain(|element, wanted| *wanted != there.contains(element));
