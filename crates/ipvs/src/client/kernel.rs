@@ -1,4 +1,4 @@
-//! IPVS in the real kernel.
+//! The IPVS table of the real kernel.
 
 use std::{
     fmt,
@@ -171,10 +171,10 @@ impl KernelIpvs {
         outcome.map_err(Error::during(operation))
     }
 
-    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be
-    /// called after an ENOENT: so the kernel answers requests to a family that it does not have
-    /// (`genl_rcv_msg` in net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines
-    /// and real servers that it lacks.
+    /// Opens IPVS again if the module was unloaded and loaded again; returns whether it was. To be called after
+    /// an ENOENT, the kernel's answer to requests to a family that does not exist (`genl_rcv_msg` in
+    /// net/netlink/genetlink.c). IPVS itself answers the same about schedulers, persistence engines and real servers
+    /// that it lacks.
     fn reopen(&mut self) -> Result<bool, Error> {
         let family = self.bulk.generic_family(FAMILY).map_err(Error::during("open IPVS again"))?;
         if family == self.requests.family {
