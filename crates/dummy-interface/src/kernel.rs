@@ -23,9 +23,9 @@ pub struct KernelDummyInterface {
     socket: Socket,
     binding: VipBinding,
     tunnels: Tunnels,
-    /// The number of kube-ipvs0 when it was last seen under its name.
+    /// The number of kube-ipvs0 when it was last observed under its name.
     index: Option<u32>,
-    /// The VIPs that were not bound as this binding would bind them, as observed last.
+    /// The VIPs whose bindings differ from the configured one, as last observed.
     deviating: BTreeMap<IpAddr, Deviation>,
     /// When it last bound an IPv6 VIP.
     bound_v6: Option<Instant>,
@@ -75,7 +75,7 @@ impl KernelDummyInterface {
         })
     }
 
-    /// With tunnels that accept generic UDP encapsulation too, or not.
+    /// Sets whether tunnels also accept generic UDP encapsulation.
     #[must_use]
     pub fn with_gue(self, gue: bool) -> Self {
         Self { tunnels: Tunnels::with_gue(gue), ..self }
