@@ -251,8 +251,8 @@ fn what_others_use_stays_and_is_named_with_who_uses_it() {
     let (said, code) = cleanup(node, &[]);
     assert_eq!(code, Some(1), "{said}");
     for line in [
-        "not removed: chain KUBE-MARK-MASQ in iptables table nat: CNI-HOSTPORT-SETMARK leads there\n",
-        "not removed: chain KUBE-MARK-MASQ in ip6tables table nat: CNI-HOSTPORT-SETMARK leads there\n",
+        "not removed: chain KUBE-MARK-MASQ in iptables table nat: CNI-HOSTPORT-SETMARK jumps to it\n",
+        "not removed: chain KUBE-MARK-MASQ in ip6tables table nat: CNI-HOSTPORT-SETMARK jumps to it\n",
         "not removed: ipset KUBE-IPVS-IPS: it is in use\n",
         "not removed: ipset KUBE-6-IPVS-IPS: it is in use\n",
     ] {
@@ -290,7 +290,7 @@ fn without_its_programs_iptables_legacy_is_left_and_the_named_command_cleans_it(
     let (said, code) = cleanup(node, &[]);
     assert_eq!(code, Some(1), "portmap still leads to KUBE-MARK-MASQ: {said}");
     assert_eq!(said.matches("removed: kube-proxy's ipset ").count(), 2 * SETS.len(), "{said}");
-    assert_eq!(said.matches("CNI-HOSTPORT-SETMARK leads there").count(), 2, "{said}");
+    assert_eq!(said.matches("CNI-HOSTPORT-SETMARK jumps to it").count(), 2, "{said}");
     assert_eq!(said.matches(": 1 jump, 1 chain: KUBE-FORWARD").count(), 2, "pods may need it: {said}");
     assert_eq!(said.lines().count(), 2 * SETS.len() + 4, "the command has left nothing else: {said}");
     assert_eq!(filter(node), before);

@@ -15,7 +15,7 @@ use rtnetlink::packet_route::{
 
 use crate::{
     Error, LOOPBACK,
-    message::{family, host_prefix, packet, route_address},
+    message::{family, host_prefix, route_address},
 };
 
 /// The protocol number (`rtm_protocol`) and the metric of the routes that bind VIPs:
@@ -100,7 +100,7 @@ impl Requests {
     }
 
     fn add(&mut self, message: RouteNetlinkMessage, flags: u16, made_for: MadeFor) {
-        self.batch.packet(packet(message, flags));
+        self.batch.packet(&message, flags);
         self.made_for.push(made_for);
     }
 }

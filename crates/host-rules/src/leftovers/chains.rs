@@ -1,4 +1,4 @@
-//! What is removed from a table of iptables, and what has to stay: decided on plain values, the same for
+//! Decides, on plain values, what is removed from a table of iptables and what has to stay: the same for
 //! tables in nf_tables and for those of the old iptables.
 
 use std::collections::BTreeMap;

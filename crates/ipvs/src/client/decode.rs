@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Attribute, Error, attributes};
+use netlink::{Attribute, Error, attributes, find};
 
 use super::uapi::{self, dest, info, message, service, stats};
 use crate::{
@@ -174,13 +174,8 @@ impl Counters<'_> {
 
 /// The payload of the attribute `kind`.
 fn container(reply: &[u8], kind: u16) -> Result<&[u8], Error> {
-    for attribute in attributes(reply) {
-        let attribute = attribute?;
-        if attribute.kind == kind {
-            return Ok(attribute.payload);
-        }
-    }
-    Err(malformed(format!("no attribute {kind}")))
+    let found = find(reply, kind).ok_or_else(|| malformed(format!("no attribute {kind}")))?;
+    Ok(found.payload)
 }
 
 /// Replies carry 16 bytes for either family, an IPv4 address in the first four.
@@ -212,23 +207,16 @@ fn address_family(attribute: &Attribute<'_>) -> Result<Family, Error> {
 }
 
 fn forwarding(method: u32) -> Result<Forwarding, Error> {
-    match method & uapi::FORWARDING_MASK {
-        0 => Ok(Forwarding::Masquerade),
-        1 => Ok(Forwarding::Local),
-        2 => Ok(Forwarding::Tunnel),
-        3 => Ok(Forwarding::Route),
-        4 => Ok(Forwarding::Bypass),
-        other => Err(malformed(format!("forwarding method {other}"))),
-    }
+    use Forwarding::{Bypass, Local, Masquerade, Route, Tunnel};
+    let number = method & uapi::FORWARDING_MASK;
+    let known = [Masquerade, Local, Tunnel, Route, Bypass].into_iter().find(|known| *known as u32 == number);
+    known.ok_or_else(|| malformed(format!("forwarding method {number}")))
 }
 
-fn tunnel_kind(kind: u8) -> Result<TunnelKind, Error> {
-    match kind {
-        0 => Ok(TunnelKind::Ipip),
-        1 => Ok(TunnelKind::Gue),
-        2 => Ok(TunnelKind::Gre),
-        other => Err(malformed(format!("tunnel type {other}"))),
-    }
+fn tunnel_kind(number: u8) -> Result<TunnelKind, Error> {
+    let known = [TunnelKind::Ipip, TunnelKind::Gue, TunnelKind::Gre];
+    let known = known.into_iter().find(|known| *known as u8 == number);
+    known.ok_or_else(|| malformed(format!("tunnel type {number}")))
 }
 
 fn missing(what: &str) -> Error {

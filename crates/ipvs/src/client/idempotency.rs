@@ -20,13 +20,13 @@ pub(super) struct FollowUp<'a> {
     pub(super) verb: Verb,
 }
 
-/// What a refusal means.
+/// The meaning of a refusal.
 enum Meaning {
     /// The wanted state exists already.
     Done,
     /// The other verb fits.
     Retry(Verb),
-    /// The virtual server of a real server is missing. That is no failure if an earlier command creates
+    /// The virtual server of a real server is missing. That is not a failure if an earlier command creates
     /// it, and is itself sent again.
     Orphan,
     /// The command cannot be executed.

@@ -1,7 +1,7 @@
 //! Sets and maps, most with concatenations for keys, such as `ipv4_addr . inet_proto . inet_service`.
 
 use ipvs::Family;
-use netlink::{Batch, Encoder, Error, Reply, attributes};
+use netlink::{Batch, Encoder, Error, Reply, find};
 
 use super::{
     TABLE,
@@ -193,17 +193,13 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
             NFTA_SET_KEY_LEN => set.key_length = attribute.u32_be()?,
             NFTA_SET_DATA_TYPE => set.value_type = attribute.u32_be()?,
             NFTA_SET_DATA_LEN => set.value_length = attribute.u32_be()?,
-            NFTA_SET_DESC => set.size = decode_size(attribute.payload)?,
+            NFTA_SET_DESC => {
+                set.size = find(attribute.payload, NFTA_SET_DESC_SIZE).map_or(Ok(0), |size| size.u32_be())?;
+            }
             _ => {}
         }
     }
     Ok((table == TABLE).then_some(set))
-}
-
-/// The size in a set's description.
-fn decode_size(description: &[u8]) -> Result<u32, Error> {
-    let size = attributes(description).find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_SET_DESC_SIZE));
-    size.map_or(Ok(0), |size| size?.u32_be())
 }
 
 #[cfg(test)]
@@ -220,7 +216,7 @@ mod tests {
     const MAP: Set = Set { value: &[Datatype::Address, Datatype::Port], ..SET };
 
     fn reply(batch: &Batch) -> Reply<'_> {
-        Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
+        Reply { payload: &batch.as_bytes()[16..], ..Reply::default() }
     }
 
     #[test]

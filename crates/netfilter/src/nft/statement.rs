@@ -1,4 +1,4 @@
-//! What a rule says, in the terms of nft's language.
+//! The statements of rules, in the terms of nft's language.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,10 @@ use ipnet::IpNet;
 use ipvs::Family;
 use netlink::Encoder;
 
-use super::expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register, Verdict};
+use super::{
+    expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register},
+    parts::Verdict,
+};
 
 /// A part of a packet that a set's key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +18,7 @@ pub(crate) enum Field {
     Daddr,
     L4Proto,
     ThDport,
-    /// What [`Statement::SetPriorityToDaddr`] has put there.
+    /// What [`Statement::SetPriorityToDaddr`] stored there.
     Priority,
     /// Where the first packet of the connection went, as conntrack saw it.
     OriginalDaddr,
@@ -59,7 +62,7 @@ pub(crate) enum Statement {
     IifName(Interface),
     /// The packet came in through another interface than those by which its source is reached: a strict
     /// reverse path check.
-    NoWayBack,
+    FailsReversePath,
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
     /// The packet's connection is in this state.
@@ -83,7 +86,7 @@ pub(crate) enum Statement {
     DnatTo { fields: &'static [Field], map: &'static str },
     /// Replaces the destination of this packet alone.
     SetDaddr(IpAddr),
-    /// Notes the last four bytes of the destination where the kernel has the packet's priority. It keeps that
+    /// Stores the last four bytes of the destination as the packet's priority. It keeps that
     /// while it decapsulates the packet, and forgets it when it forwards the content (`ip_forward` in
     /// net/ipv4/ip_forward.c).
     SetPriorityToDaddr,
@@ -137,7 +140,7 @@ impl Field {
     }
 }
 
-const fn daddr_offset(family: Family) -> u8 {
+pub(super) const fn daddr_offset(family: Family) -> u8 {
     match family {
         Family::V4 => 16,
         Family::V6 => 24,
@@ -184,8 +187,8 @@ impl Statement {
                 list.meta(MetaKey::InputInterfaceName, FIRST);
                 equal(&interface.pattern(), list);
             }
-            Self::NoWayBack => {
-                list.way_back(FIRST);
+            Self::FailsReversePath => {
+                list.reverse_path(FIRST);
                 equal(&[0; 4], list);
             }
             Self::InSet { fields, set } => {

@@ -133,7 +133,7 @@ impl Statement {
             }
             Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
             Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
-            Self::NoWayBack => f.write_str("fib saddr . iif oif 0"),
+            Self::FailsReversePath => f.write_str("fib saddr . iif oif 0"),
             Self::InSet { fields, set } => {
                 write_fields(fields, family, f)?;
                 write!(f, " @{set}")

@@ -53,7 +53,7 @@ impl Ruleset {
     pub(crate) fn without(mut self, set: &str) -> Self {
         self.sets.retain(|known| known.name != set);
         for chain in &mut self.chains {
-            chain.rules.retain(|rule| !rule.looks_into(set));
+            chain.rules.retain(|rule| !rule.uses_set(set));
         }
         self
     }

@@ -30,7 +30,7 @@ fn what_goes_goes_before_what_comes_and_what_is_as_wanted_stays() {
         vip,
         Operation::DeleteElement(wide),
     ];
-    let settled = settle(&operations, Family::V4, &HashSet::from([wide, kept]));
+    let settled = settle_intervals(&operations, Family::V4, &HashSet::from([wide, kept]));
     assert_eq!(settled, [vip, Operation::DeleteElement(wide), Operation::AddElement(narrow)]);
 }
 
@@ -39,20 +39,20 @@ fn of_several_changes_to_one_interval_the_last_counts() {
     let range = range("10.0.0.0", "10.0.0.255");
     let (add, delete) = (Operation::AddElement(range), Operation::DeleteElement(range));
     let (there, gone) = (HashSet::from([range]), HashSet::new());
-    assert_eq!(settle(&[add, delete], Family::V4, &there), [delete]);
-    assert_eq!(settle(&[add, delete], Family::V4, &gone), []);
-    assert_eq!(settle(&[delete, add], Family::V4, &there), []);
-    assert_eq!(settle(&[delete, add], Family::V4, &gone), [add]);
+    assert_eq!(settle_intervals(&[add, delete], Family::V4, &there), [delete]);
+    assert_eq!(settle_intervals(&[add, delete], Family::V4, &gone), []);
+    assert_eq!(settle_intervals(&[delete, add], Family::V4, &there), []);
+    assert_eq!(settle_intervals(&[delete, add], Family::V4, &gone), [add]);
 }
 
 #[test]
 fn only_deletions_of_intervals_need_a_look_in_their_family() {
     let delete = [Operation::DeleteElement(range("10.0.0.0", "10.0.0.255"))];
-    assert!(are_deleted(&delete, Family::V4));
-    assert!(!are_deleted(&delete, Family::V6));
+    assert!(deletes_intervals(&delete, Family::V4));
+    assert!(!deletes_intervals(&delete, Family::V6));
     let vip = Element::Vip([192, 0, 2, 1].into());
-    assert!(!are_deleted(&[Operation::DeleteElement(vip)], Family::V4));
-    assert!(!are_deleted(&[Operation::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
+    assert!(!deletes_intervals(&[Operation::DeleteElement(vip)], Family::V4));
+    assert!(!deletes_intervals(&[Operation::AddElement(range("10.0.0.0", "10.0.0.255"))], Family::V4));
 }
 
 fn range_of(family: Family, number: u8) -> Element {
@@ -85,7 +85,7 @@ fn of_an_interval(operation: &Operation, family: Family) -> Option<(Element, boo
         Operation::DeleteElement(element) => (*element, false),
         _ => return None,
     };
-    (contain(&element) && element.family() == family).then_some((element, added))
+    (element.is_interval() && element.family() == family).then_some((element, added))
 }
 
 proptest! {
@@ -100,7 +100,7 @@ proptest! {
             if add { wanted.insert(element) } else { wanted.remove(&element) };
         }
         let mut kernel = there.clone();
-        for operation in settle(&operations, family, &there) {
+        for operation in settle_intervals(&operations, family, &there) {
             match of_an_interval(&operation, family) {
                 Some((element, true)) => prop_assert!(kernel.insert(element), "{operation} is there"),
                 Some((element, false)) => prop_assert!(kernel.remove(&element), "{operation} is not there"),
@@ -116,12 +116,46 @@ proptest! {
         there in hash_set(select(elements()), 0..9),
     ) {
         let family = Family::V4;
-        let settled = settle(&operations, family, &there);
+        let settled = settle_intervals(&operations, family, &there);
         let is_other = |operation: &&Operation| of_an_interval(operation, family).is_none();
         let others: Vec<_> = operations.iter().filter(is_other).copied().collect();
         prop_assert!(settled.starts_with(&others), "the rest is as it was: {:?}", settled);
         let intervals = settled.iter().skip(others.len()).map(|operation| of_an_interval(operation, family));
         let added: Vec<_> = intervals.map(|it| it.map(|(_, added)| added)).collect();
         prop_assert!(!added.contains(&None) && added.is_sorted(), "{:?}", settled);
+    }
+}
+
+fn cluster_ips(count: u16) -> Vec<Element> {
+    let ip = [10, 96, 0, 1].into();
+    let address = |port| ServiceAddress { protocol: Protocol::Tcp, ip, port };
+    (0..count).map(|port| Element::ClusterIp(address(port))).collect()
+}
+
+#[test]
+fn a_transaction_prints_one_request_a_line() {
+    let mut transaction = Transaction::default();
+    transaction.push(Request::AddTable(Family::V4));
+    transaction.add_elements(&cluster_ips(2));
+    transaction.delete_elements(&cluster_ips(6));
+    insta::assert_snapshot!(transaction, @r##"
+    add table ip kube-ipvs
+    add element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1 }
+    add element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1, 10.96.0.1 . tcp . 2, 10.96.0.1 . tcp . 3, … 2 more }
+    delete element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 0, 10.96.0.1 . tcp . 1, 10.96.0.1 . tcp . 2, 10.96.0.1 . tcp . 3, … 2 more }
+    "##);
+}
+
+#[test]
+fn the_begin_is_request_0_and_each_operation_one_request() {
+    let mut transaction = Transaction::default();
+    transaction.push(Request::AddTable(Family::V6));
+    transaction.add_elements(&cluster_ips(2500));
+    let batch = transaction.encode(None);
+    assert_eq!(batch.len(), 1 + 1 + 5 + 1);
+    assert_eq!(transaction.describe(1), "add table ip6 kube-ipvs");
+    assert!(transaction.describe(6).ends_with("10.96.0.1 . tcp . 2403, … 96 more }"));
+    for outside in [0, 7] {
+        assert_eq!(transaction.describe(outside), "commit the transaction");
     }
 }
