@@ -265,7 +265,7 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
     );
     let (code, said) = ask(&cluster, &["explain", "nobody"]);
     assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains("\"nobody\" is not NAMESPACE/NAME"), "{said}");
+    assert!(said.contains("invalid name \"nobody\": expected NAMESPACE/NAME"), "{said}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_bad_manifest_is_a_problem_in_the_status_as_long_as_it_is_bad() {
     })
     .unwrap();
     let (_, said) = ask_daemon(&cluster, &["diff"]);
-    assert!(said.contains("what is wanted may be out of date: "), "{said}");
+    assert!(said.contains("the desired state may be out of date: "), "{said}");
     fs::remove_file(bad).unwrap();
     eventually("it is forgotten", || {
         anyhow::ensure!(problems()? == json!([]));

@@ -254,8 +254,8 @@ impl fmt::Display for EndpointReason {
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
             Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
             Self::HintedForOtherZones => "not used: hints.forZones are other zones",
-            Self::BeyondLimit => "not used: as many endpoints as a virtual server can have come before it",
-            Self::ListedAgain => "passed over: another entry has the same address, and that one counts",
+            Self::BeyondLimit => "not used: beyond the limit of endpoints of a virtual server",
+            Self::ListedAgain => "ignored: another entry with the same address is used",
         })
     }
 }
