@@ -31,7 +31,7 @@ impl Encoding {
 
     /// The encoding of an answer with these headers. One without `Content-Type` comes from a proxy that does not know
     /// protobuf.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let content_type =
             headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if content_type.starts_with(PROTOBUF) { Self::Protobuf } else { Self::Json }
