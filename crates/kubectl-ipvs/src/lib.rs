@@ -2,19 +2,16 @@
 //!
 //! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`. It runs where kubectl does, on an operator's
 //! machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of login works, and the right to `exec`
-//! is all that it takes. What the nodes answer is put together by functions of plain values (`status`, `diff`, `explain`,
-//! `top`).
+//! is all that it takes. What the nodes answer is put together by functions of plain values (`tables`, `explain`).
 //!
 //! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
 
-mod diff;
 mod explain;
 mod fleet;
 mod kubectl;
 mod node_table;
 mod pod;
-mod status;
-mod top;
+mod tables;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -89,10 +86,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refuse(CALLED, &error),
     };
     let all_in_order = match asked {
-        Command::Status(nodes) => nodes.ask(&["status", "--check"], status::text),
-        Command::Diff(nodes) => nodes.ask(&["diff"], diff::text),
+        Command::Status(nodes) => nodes.ask(&["status", "--check"], tables::status),
+        Command::Diff(nodes) => nodes.ask(&["diff"], tables::diff),
         Command::Explain { service, nodes } => nodes.ask(&["explain", &service.to_string()], explain::text),
-        Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], top::text),
+        Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], tables::top),
     };
     match all_in_order {
         Ok(true) => ExitCode::SUCCESS,
