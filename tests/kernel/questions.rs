@@ -226,7 +226,7 @@ fn explain_says_why_each_endpoint_is_used_or_not_and_what_the_kernel_has_of_it()
     cluster.write(&service(vec![here(1)]));
     eventually("what drains is in no slice", || {
         let (_, said) = ask_daemon(&cluster, &["explain", "default/web"]);
-        let gone = "in no slice any more, drains with weight 0: 1 active and 0 inactive connections";
+        let gone = "no longer in any slice, drains with weight 0: 1 active and 0 inactive connections";
         anyhow::ensure!(said.contains(&format!("  {two:width$}  {gone}\n")), "{said}");
         Ok(())
     })
@@ -250,7 +250,7 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
     let (_, said) = ask_both(&cluster, &["explain", "default/second"]);
     assert!(
         said.contains(&format!(
-            "ClusterIP, internalTrafficPolicy Cluster, but default/{} has it: its claim comes first",
+            "ClusterIP, internalTrafficPolicy Cluster, but it belongs to default/{}, whose claim comes first",
             first.name()
         )),
         "{said}"

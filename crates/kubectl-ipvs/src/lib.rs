@@ -43,12 +43,12 @@ struct CommandLine {
     command: Command,
 }
 
-/// What to ask.
+/// The question to ask.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print which nodes have programmed all that is wanted, and what is wrong on the others
+    /// Print which nodes have programmed the desired state, and the problems of the others
     Status(Nodes),
-    /// Print what differs between the kernel of each node and what is wanted there
+    /// Print the differences between each node's kernel and its desired state
     Diff(Nodes),
     /// Print where a Service is served, and on which nodes that differs
     Explain {
@@ -58,11 +58,11 @@ enum Command {
         #[command(flatten)]
         nodes: Nodes,
     },
-    /// Print what goes through each Service on all nodes together, the most first
+    /// Print the traffic of each Service on all nodes together, the most first
     Top(Nodes),
 }
 
-/// Which nodes, and in which form the answers are printed.
+/// The nodes to ask, and the form in which the answers are printed.
 #[derive(clap::Args, Debug)]
 struct Nodes {
     #[command(flatten)]

@@ -111,7 +111,7 @@ impl Answer {
             let _ = write!(words, ", not bound: it is {owner}");
         }
         if let Some(owner) = &at.held_by {
-            let _ = write!(words, ", but {owner} has it: its claim comes first");
+            let _ = write!(words, ", but it belongs to {owner}, whose claim comes first");
         }
         if let Some(sources) = &at.allowed_sources {
             let _ = write!(words, ", {}", Sources(sources));
@@ -184,7 +184,7 @@ impl Answer {
         gone.sort_unstable();
         gone.dedup();
         rows.extend(gone.iter().map(|address| {
-            (address.to_string(), format!("in no slice any more, {}", here(address).of_one(None)))
+            (address.to_string(), format!("no longer in any slice, {}", here(address).of_one(None)))
         }));
         rows
     }

@@ -1,4 +1,4 @@
-//! The answer of `top`: what goes through each Service, as data and as text.
+//! The answer of `top`: the traffic of each Service, as data and as text.
 
 mod counters;
 mod table;

@@ -51,10 +51,10 @@ pub(super) enum Unreadable {
     #[error("not protobuf: {0}")]
     Protobuf(#[from] Malformed),
     /// An event of an unknown type.
-    #[error("unknown type of event {0:?}")]
+    #[error("unknown event type {0:?}")]
     EventType(String),
     /// The text of a list is not JSON, or not a list.
-    #[error("not a list in JSON")]
+    #[error("not a JSON list")]
     NoList,
     /// A list ended before it was complete.
     #[error("the list ended before it was complete")]

@@ -125,7 +125,7 @@ impl fmt::Display for EndpointSelection {
         match self {
             Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
             Self::Draining(reach) => {
-                write!(f, "none is ready {reach}: those that terminate and still serve")
+                write!(f, "the terminating endpoints {reach} that still serve: none is ready")
             }
             Self::Nothing => f.write_str("no endpoint can be used: clients are refused"),
         }

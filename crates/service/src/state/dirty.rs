@@ -113,7 +113,13 @@ impl Dirty {
 
     /// Adds the keys of `other`.
     pub fn merge(&mut self, other: Self) {
-        self.extend(other.keys());
+        self.device |= other.device;
+        self.tables.extend(other.tables);
+        self.rules.extend(other.rules);
+        self.tunnels.extend(other.tunnels);
+        self.elements.extend(other.elements);
+        self.vips.extend(other.vips);
+        self.virtual_servers.extend(other.virtual_servers);
         self.reports |= other.reports;
     }
 
