@@ -225,9 +225,10 @@ impl Daemon<'_> {
         let Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed } =
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
+        let options = settings.options(knows_pods);
         let kernel_calls = shown.metrics.kernel_calls();
         let writer = WriterThread::start(
-            State::new(settings.options(knows_pods)),
+            State::new(options.clone()),
             kernel_calls.counted(kernel),
             settings.ownership(families.clone()),
             settings.timing(tcp_timeout),
@@ -262,7 +263,7 @@ impl Daemon<'_> {
             leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
 
         let on_change = |change| {
-            nodes_needed.on_change(&change);
+            nodes_needed.on_change(&change, &options);
             guard.on_change(&change);
             shown.health.on_change(&change);
             problems.node.on_change(&change);

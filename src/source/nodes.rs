@@ -14,7 +14,7 @@ use std::{
 use kubernetes::api::Watches;
 use reconciler::{Observer, SyncEvent};
 use rustc_hash::FxHasher;
-use service::{Change, Event, Service};
+use service::{Change, Event, Options, Service};
 use tokio::{
     select,
     sync::{Notify, watch},
@@ -44,11 +44,12 @@ impl NodesNeeded {
     }
 
     /// Notes a new Service with an external address.
-    pub(crate) fn on_change(&self, change: &Change) {
+    pub(crate) fn on_change(&self, change: &Change, options: &Options) {
+        let is_external = |service: &Service| service.has_external_addresses(options);
         let needed = match change {
-            Change::Services(Event::Apply(service)) => service.has_external_addresses(),
+            Change::Services(Event::Apply(service)) => is_external(service),
             Change::Services(Event::InitApply(services) | Event::Replace(services)) => {
-                services.iter().any(Service::has_external_addresses)
+                services.iter().any(is_external)
             }
             _ => false,
         };

@@ -227,7 +227,7 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
     line(&format!(
         "{at}[kube-ipvs.io/weights-by-node]: \"heavy\" is not a weight, a number between 1 and 65535"
     ));
-    line(&format!("{at}: weights mean nothing to the scheduler lc"));
+    line(&format!("{at}: the scheduler lc ignores weights"));
 }
 
 #[test]

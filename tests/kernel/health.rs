@@ -139,7 +139,10 @@ fn a_daemon_without_services_yet_is_live_not_ready_and_its_status_shows_no_zeros
     let mut resync = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
     let resync = resync.arg("resync").arg("--control-socket").arg(daemon.socket()).output().unwrap();
     let said = String::from_utf8(resync.stderr).unwrap();
-    assert!(said.contains("what is wanted may be out of date: API server: nodes not watched for "), "{said}");
+    assert!(
+        said.contains("the desired state may be out of date: API server: nodes not watched for "),
+        "{said}"
+    );
     assert_eq!(resync.status.code(), Some(1), "there is nothing to sync to");
 }
 

@@ -226,7 +226,7 @@ fn explain_says_why_each_endpoint_is_used_or_not_and_what_the_kernel_has_of_it()
     cluster.write(&service(vec![here(1)]));
     eventually("what drains is in no slice", || {
         let (_, said) = ask_daemon(&cluster, &["explain", "default/web"]);
-        let gone = "in no slice any more, drains with weight 0: 1 active and 0 inactive connections";
+        let gone = "no longer in any slice, drains with weight 0: 1 active and 0 inactive connections";
         anyhow::ensure!(said.contains(&format!("  {two:width$}  {gone}\n")), "{said}");
         Ok(())
     })
@@ -250,7 +250,7 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
     let (_, said) = ask_both(&cluster, &["explain", "default/second"]);
     assert!(
         said.contains(&format!(
-            "ClusterIP, internalTrafficPolicy Cluster, but default/{} has it: its claim comes first",
+            "ClusterIP, internalTrafficPolicy Cluster, but it belongs to default/{}, whose claim comes first",
             first.name()
         )),
         "{said}"
@@ -265,7 +265,7 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
     );
     let (code, said) = ask(&cluster, &["explain", "nobody"]);
     assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains("\"nobody\" is not NAMESPACE/NAME"), "{said}");
+    assert!(said.contains("invalid name \"nobody\": expected NAMESPACE/NAME"), "{said}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_bad_manifest_is_a_problem_in_the_status_as_long_as_it_is_bad() {
     })
     .unwrap();
     let (_, said) = ask_daemon(&cluster, &["diff"]);
-    assert!(said.contains("what is wanted may be out of date: "), "{said}");
+    assert!(said.contains("the desired state may be out of date: "), "{said}");
     fs::remove_file(bad).unwrap();
     eventually("it is forgotten", || {
         anyhow::ensure!(problems()? == json!([]));

@@ -23,9 +23,9 @@ fn why(canned: Canned) -> String {
 
 #[test]
 fn a_node_without_an_answer_says_why() {
-    assert_eq!(why(Canned::TimesOut), "it takes longer than 30 s");
+    assert_eq!(why(Canned::TimesOut), "timed out after 30 s");
     assert_eq!(why(Canned::Pod("Failed")), "its pod kube-ipvs-a is Failed");
-    let sense = "its answer cannot be read, perhaps of another version: ";
+    let sense = "cannot read its answer, perhaps of another version: ";
     assert_eq!(why(garbage("<html>")), format!("{sense}expected value at line 1 column 1"));
     assert!(why(garbage("[1, 2")).starts_with(sense), "half of an answer");
     assert!(why(garbage("{}")).starts_with(sense), "of another question");

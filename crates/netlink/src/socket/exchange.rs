@@ -185,6 +185,7 @@ fn number(reply: &Reply<'_>) -> Result<Option<u16>, Error> {
 mod tests {
     use super::*;
 
+    const GENL_ID_CTRL: u16 = 16;
     const CTRL_CMD_NEWFAMILY: u8 = 1;
     const CTRL_ATTR_OP_POLICY: u16 = 9;
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use crate::common::*;
 use service::{
-    AddressOwner, AddressRefusal, Change, Event, Node, ObjectName, Options, Service, ServiceKind, State,
+    AddressOwner, AddressRefusal, Change, Event, ExternalIps, Node, ObjectName, Options, Service,
+    ServiceKind, State,
 };
 
 const TAKEN: &str = "198.51.100.1";
@@ -218,6 +219,18 @@ fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_de
         state.apply(Change::ForgetPeers);
         assert!(state.synced() && !state.wants_vip(&ip(TAKEN)));
     }
+}
+
+#[test]
+fn external_ips_that_are_switched_off_need_no_addresses_of_other_nodes() {
+    let off = || Options { watches_nodes: true, external_ips: ExternalIps::Off, ..options() };
+    let listed = asking("a/web", "10.96.0.1", TAKEN, 1);
+    assert!(listed.has_external_addresses(&options()) && !listed.has_external_addresses(&off()));
+    let state = state_with(off(), &[listed], &[]);
+    assert!(state.synced() && !state.needs_nodes());
+    let balanced = balanced("web", "10.96.0.1", TAKEN, 1);
+    assert!(balanced.has_external_addresses(&off()));
+    assert!(state_with(off(), &[balanced], &[]).needs_nodes());
 }
 
 #[test]

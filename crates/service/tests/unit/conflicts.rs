@@ -132,7 +132,7 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
     let (a, b, c) = (name("a"), name("b"), name("c"));
     assert_eq!(
         state.conflicts().collect::<Vec<_>>(),
-        [Conflict { address: tcp(AT), holder: &c, waiting: vec![&b, &a] }]
+        [Conflict { address: tcp(AT), owner: &c, waiting: vec![&b, &a] }]
     );
     state.apply(Change::Services(Event::Delete(b)));
     state.apply(Change::Services(Event::Delete(a)));
