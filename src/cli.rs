@@ -5,7 +5,7 @@ mod cleanup;
 mod config;
 mod diff;
 #[cfg(test)]
-mod documented;
+mod documented_tests;
 mod explain;
 mod list;
 mod preflight;
@@ -28,7 +28,8 @@ use crate::{
     config::{Error, Settings},
     daemon,
     logging::{Level, Log},
-    node::{init, limits},
+    node::init,
+    process,
 };
 use question::{Ask, Question};
 
@@ -156,7 +157,7 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     } else if flags.init_only {
         init::kernel_parameters(&settings)?;
     } else {
-        limits::raise_open_files();
+        process::raise_open_files();
         daemon::run(&settings, log.level_handle(), || Settings::resolve(flags))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,6 @@ mod control_handler;
 mod kernel;
 mod observers;
 mod pod_cidrs;
-mod problems;
 mod reload;
 mod without_daemon;
 mod writer;
@@ -33,7 +32,8 @@ use crate::{
     direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{families, limits, requirements},
+    node::{families, requirements},
+    process::{self, TerminationSignals, VERSION},
     serve::{
         control,
         http::{
@@ -42,17 +42,14 @@ use crate::{
         },
         metrics::MetricsPages,
     },
-    signals::TerminationSignals,
     source::nodes::OtherNodes,
     source::{Source, known_node::KnownNode},
     takeover::leftovers::{self, AnotherProxy, NodeRules},
-    version::VERSION,
 };
-use control_handler::{ControlHandler, Identity};
+use control_handler::{ControlHandler, HeldAdvice, Identity, Problems};
 use kernel::OpenedKernel;
 use observers::{Reported, Shown, observers};
 use pod_cidrs::PodCidrGuard;
-use problems::{HeldAdvice, Problems};
 use reload::Credentials;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
@@ -74,7 +71,7 @@ pub fn run(
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     // The writer thread does the work. This runtime has only timers, watches and sockets.
-    let runtime = limits::try_threads(WORKERS)
+    let runtime = process::try_threads(WORKERS)
         .and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build());
     let runtime = runtime.context("cannot start the threads of the runtime")?;
     let end = runtime.block_on(take_turn(settings, log_level, reread));
@@ -185,7 +182,7 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let (local_traffic, guard) = pod_cidrs::local_traffic(self, &shown.pages).await?;
         let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
-        limits::adjust_oom_score(self.settings.oom_score_adj);
+        process::adjust_oom_score(self.settings.oom_score_adj);
         self.announce(&opened);
         Box::pin(self.work(opened, guard, shown)).await
     }

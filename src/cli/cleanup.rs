@@ -127,7 +127,7 @@ fn text(cleaned: &CleanupReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {

@@ -87,7 +87,7 @@ fn read_one(file: &Path) -> anyhow::Result<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {

@@ -202,7 +202,7 @@ mod tests {
 
     use ipvs::Scheduler;
 
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {

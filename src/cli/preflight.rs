@@ -75,7 +75,7 @@ fn text(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
     use crate::finding::Finding;
 
     /// A report with a finding of each verdict.

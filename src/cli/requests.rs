@@ -13,7 +13,7 @@ use super::{
     Ask,
     output::{doubt, print_as},
 };
-use crate::{logging::Level, serve::control::Control as _, version::Build};
+use crate::{logging::Level, process::Build, serve::control::Control as _};
 
 /// The directives in use, as `-o json` has them.
 #[derive(Debug, Serialize)]
@@ -102,7 +102,7 @@ mod tests {
     use reconciler::Trigger;
     use watcher::OperationKind;
 
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
     use crate::serve::control::Resynced;
 
     #[test]

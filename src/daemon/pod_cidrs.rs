@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Daemon, Source, kernel::kube_ipvs0, problems::Problems};
+use super::{Daemon, Source, control_handler::Problems, kernel::kube_ipvs0};
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},

@@ -22,8 +22,9 @@ use crate::{
     config::{self, LocalMode, Settings},
     node::{
         families::{self, vip_binding},
-        limits, requirements,
+        requirements,
     },
+    process,
     source::{Source, known_node::no_node},
 };
 
@@ -45,7 +46,7 @@ impl<'a> WithoutDaemon<'a> {
     pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
         // One for names of hosts, which are looked up by a thread.
         let runtime =
-            limits::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
+            process::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
         let runtime = runtime.context("cannot start the threads of the runtime")?;
         let links = KernelDummyInterface::open(VipBinding::Address)?.observe()?;
         let source_state = runtime.block_on(SourceState::all(settings, links))?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use reconciler::VirtualServerOwner;
 use service::{AddressExplanation, Explanation, ObjectName};
 
-use crate::{logging::Level, version::Build};
+use crate::{logging::Level, process::Build};
 
 pub use crate::takeover::instance_lock::SOCKET;
 pub use answers::{BugReport, DaemonInfo, DaemonStatus, Difference, KernelInfo, Resynced, SourceInfo};

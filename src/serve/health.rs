@@ -8,7 +8,6 @@
 
 mod answer;
 mod progress;
-mod received;
 
 use std::{
     collections::BTreeSet,
@@ -31,9 +30,8 @@ use super::{
     metrics::HealthAnswers,
 };
 pub(crate) use answer::DirectReturnAnswer;
-use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
+use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage, received};
 use progress::Progress;
-use received::received;
 
 /// The health of the proxy. Clones share it.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::{GoDuration, InvalidDuration},
     node::requirements,
-    signals::TerminationSignals,
+    process::TerminationSignals,
     takeover::{
         cleanup::cut,
         hand_over::{NoSuccessor, OpenConnections, Served, hand_over},

@@ -9,7 +9,7 @@ use service::{
 use testkit::documented::assert_explained;
 
 use super::{
-    super::{documented::assert_documented, output},
+    super::{documented_tests::assert_documented, output},
     *,
 };
 

@@ -1,6 +1,6 @@
 pub(in crate::cli) mod sample;
 
-use super::{super::documented::assert_documented, *};
+use super::{super::documented_tests::assert_documented, *};
 
 #[test]
 fn its_json_is_documented() {

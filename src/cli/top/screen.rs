@@ -1,6 +1,5 @@
 //! Frames on the whole terminal, until a key or a signal ends it.
 
-mod columns;
 mod draw;
 mod view;
 

@@ -5,7 +5,7 @@ use operator::{
     top::text,
 };
 
-use super::{super::documented::assert_documented, *};
+use super::{super::documented_tests::assert_documented, *};
 use made_up::{frame, server, traffic, vip};
 
 #[test]

@@ -8,7 +8,7 @@ use service::one_line;
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
-use crate::node::check_loop::Recheck;
+use crate::checks::Recheck;
 
 /// Signals that the first sync has ended, with any result.
 ///

@@ -11,8 +11,8 @@ use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
 use crate::{
     finding::{Cause, Finding, Severity},
     node::sysctl::{Sysctl, conntrack},
+    process::Build,
     serve::health::Health,
-    version::Build,
 };
 
 /// Registers the program's version and platform.
@@ -111,7 +111,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::version::VERSION;
+    use crate::process::VERSION;
 
     fn written(write: impl FnOnce(&mut Page)) -> String {
         let mut page = Page::default();
