@@ -20,7 +20,7 @@ use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use netfilter::conntrack::KernelConntrack;
-use reconciler::{Callbacks, Handle, NoticeCallback};
+use reconciler::{Callbacks, Handle};
 use service::{State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
@@ -97,7 +97,7 @@ async fn take_turn(
     let unusable = advice.config_file.clone();
     let mut end = pin!(async {
         select! {
-            error = reload::configuration_changed(settings, reread, suits, unusable, outbox.clone()) => Err(error),
+            error = reload::configuration_changed(settings, reread, suits, unusable, &outbox) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = signals.received() => Ok(()),
         }
@@ -110,7 +110,7 @@ async fn take_turn(
     // Another daemon may begin when no thread of this one is left: two writers would undo each other's work.
     control.keep_lock_until_exit();
     let ipvs = requirements::open_ipvs()?;
-    if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
+    if let Some(refused) = control.refused() {
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
     let watches = Watches::default();
@@ -118,7 +118,7 @@ async fn take_turn(
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
     let manifests = source.manifest_problems();
     let problems = Problems { watches, manifests, node, unbound: UnboundEndpoints::default() };
-    let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
+    let (source, outbox, advice) = (&source, &outbox, &advice);
     let writer = &writer;
     let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
 
@@ -140,7 +140,7 @@ async fn take_turn(
 struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
-    outbox: Option<&'a Outbox>,
+    outbox: &'a Outbox,
     advice: &'a HeldAdvice,
     problems: Problems,
     identity: Identity,
@@ -191,9 +191,7 @@ impl Daemon<'_> {
         let Settings { node_name, scheduler, .. } = self.settings;
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
         info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
-        if let Some(outbox) = self.outbox {
-            outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
-        }
+        self.outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
     }
 
     /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the daemon
@@ -223,13 +221,14 @@ impl Daemon<'_> {
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
         let kernel_calls = shown.metrics.kernel_calls();
+        let notices = Outbox::clone(outbox);
         let writer = WriterThread::start(
             State::new(settings.options(knows_pods)),
             kernel_calls.counted(kernel),
             settings.ownership(families.clone()),
             settings.timing(tcp_timeout),
             Callbacks {
-                notices: notices(outbox.cloned()),
+                notices: Box::new(move |notice| notices.post(notice)),
                 stale_flows: conntrack::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
                     .context("cannot start the conntrack thread")?,
                 observers,
@@ -251,7 +250,7 @@ impl Daemon<'_> {
                 instance_lock: control.instance_lock(),
                 filtered_tunnels: filtered_tunnels.clone(),
             },
-            outbox.cloned(),
+            Outbox::clone(outbox),
             self.advice.checks.clone(),
         );
         let node = NodeRules::new(policy);
@@ -284,7 +283,7 @@ impl Daemon<'_> {
             never = source.follow_api_server(&on_change) => match never {},
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
-            never = problems.node.report(*outbox) => match never {},
+            never = problems.node.report(outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &families, handle, first_sync_ended.clone()) => Err(error),
             never = kernel::notifications::follow_nf_tables(nf_tables_port, handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
@@ -294,14 +293,6 @@ impl Daemon<'_> {
             () = control.serve(self.control_handler(&shown.pages, Ok(handle.clone()), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         }
-    }
-}
-
-/// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> NoticeCallback {
-    match outbox {
-        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
-        None => Box::new(drop),
     }
 }
 

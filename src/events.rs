@@ -83,7 +83,7 @@ enum Message {
 /// A queue of texts: its sending end, and the publisher at its other end.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     let (sender, messages) = mpsc::channel(QUEUE);
-    let outbox = Outbox { messages: sender, dropped: Arc::default() };
+    let outbox = Outbox { messages: Some(sender), dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
     let publisher = Publisher {
         client,
@@ -98,10 +98,10 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     (outbox, publisher)
 }
 
-/// Takes texts for Events.
-#[derive(Clone, Debug)]
+/// Takes texts for Events. The default drops them: without an API server there are no Events, and the log has everything.
+#[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    messages: mpsc::Sender<Message>,
+    messages: Option<mpsc::Sender<Message>>,
     dropped: Arc<AtomicUsize>,
 }
 
@@ -137,16 +137,18 @@ impl Outbox {
     }
 
     fn send(&self, topic: Topic, text: String) {
-        if self.messages.try_send(Message::EventText(EventText { topic, text })).is_err() {
+        let Some(messages) = &self.messages else { return };
+        if messages.try_send(Message::EventText(EventText { topic, text })).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Waits some seconds at most until the queue is sent: for a daemon that is about to end.
     pub async fn empty(&self) {
+        let Some(messages) = &self.messages else { return };
         let (done, said) = oneshot::channel();
         let hurry = async {
-            if self.messages.send(Message::Hurry(done)).await.is_ok() {
+            if messages.send(Message::Hurry(done)).await.is_ok() {
                 _ = said.await;
             }
         };

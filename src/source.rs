@@ -60,15 +60,15 @@ impl Source {
         }
     }
 
-    /// The outbox for Events. `None` without an API server; the log has everything.
-    pub(crate) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
+    /// The outbox for Events.
+    pub(crate) fn outbox(&self, node_name: &str) -> events::Outbox {
         match self {
             Self::Api(server) => {
                 let (outbox, publisher) = events::queue(api::for_single_objects(&server.client), node_name);
                 tokio::spawn(publisher.run());
-                Some(outbox)
+                outbox
             }
-            Self::Directory { .. } => None,
+            Self::Directory { .. } => events::Outbox::default(),
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn start(
     policy: Policy,
     handle: Handle,
     elsewhere: FoundElsewhere,
-    outbox: Option<Outbox>,
+    outbox: Outbox,
     current: CurrentFindings,
 ) -> (Recheck, impl Future<Output = ()> + use<>) {
     let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
@@ -60,7 +60,7 @@ pub(crate) fn start(
         node.firewall = our_rules.apply();
         node.read(in_use, status);
         let findings = while_running(&mut node);
-        reports.report(&findings, Instant::now(), outbox.as_ref());
+        reports.report(&findings, Instant::now(), &outbox);
         current.0.send_replace(findings);
         Ok(())
     }));
@@ -161,12 +161,12 @@ enum Transition {
 
 impl Reports {
     /// Logs what begins and what ends. What begins and is a warning becomes an Event of the Node.
-    fn report(&mut self, holds: &[Finding], now: Instant, outbox: Option<&Outbox>) {
+    fn report(&mut self, holds: &[Finding], now: Instant, outbox: &Outbox) {
         for transition in self.update(holds, now) {
             match transition {
                 Transition::Begins(finding) => {
                     finding.log_begin();
-                    if let (Severity::Warning, Some(outbox)) = (finding.severity, outbox) {
+                    if finding.severity == Severity::Warning {
                         outbox.post_finding(&finding);
                     }
                 }

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    events::SyncEvents,
+    events::{Outbox, SyncEvents},
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
@@ -78,7 +78,7 @@ pub(super) fn observers(
         families.clone(),
         &settings.node_port_addresses,
         health.clone(),
-        outbox.cloned(),
+        Outbox::clone(outbox),
     );
     let (in_place, rules_in_place) = RulesInPlace::new();
     let (first_sync, first_sync_ended) = FirstSyncEnd::new();
@@ -93,9 +93,7 @@ pub(super) fn observers(
         Box::new(nodes_needed.clone()),
     ];
     observers.extend(metrics.observers());
-    if let Some(outbox) = *outbox {
-        observers.push(Box::new(SyncEvents(outbox.clone())));
-    }
+    observers.push(Box::new(SyncEvents(Outbox::clone(outbox))));
     let reported = Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed };
     (observers, reported)
 }

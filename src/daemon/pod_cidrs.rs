@@ -89,7 +89,7 @@ pub(super) async fn local_traffic(
             let handler = daemon.control_handler(pages, Err(reason.clone()), None);
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, problems) => cidrs?,
-                never = remind(&reason, *outbox) => match never {},
+                never = remind(&reason, outbox) => match never {},
                 () = control.serve(handler) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
@@ -115,7 +115,7 @@ async fn first(source: &Source, node_name: &str, problems: &Problems) -> anyhow:
 }
 
 /// Reports the reason of the wait again and again.
-async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
+async fn remind(reason: &str, outbox: &Outbox) -> Infallible {
     sleep(SILENCE).await;
     let log = async {
         loop {
@@ -125,10 +125,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     };
     let say = async {
         sleep(PATIENCE).await;
-        match outbox {
-            Some(outbox) => outbox.remind(Cause::NO_POD_CIDRS, reason).await,
-            None => future::pending().await,
-        }
+        outbox.remind(Cause::NO_POD_CIDRS, reason).await
     };
     tokio::select! {
         never = log => never,
@@ -222,7 +219,7 @@ mod tests {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let waits = async |time| timeout(time, remind("waiting", Some(&outbox))).await.unwrap_err();
+        let waits = async |time| timeout(time, remind("waiting", &outbox)).await.unwrap_err();
         waits(REMINDER).await;
         sleep(REMINDER).await;
         assert_eq!(server.events(), [""; 0]);

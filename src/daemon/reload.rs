@@ -36,7 +36,7 @@ pub(super) async fn configuration_changed(
     reread: impl Fn() -> Result<Settings, config::Error>,
     suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
     unusable: UnusableFile,
-    outbox: Option<Outbox>,
+    outbox: &Outbox,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
     // Warnings contain line numbers, so they are not compared.
@@ -46,7 +46,7 @@ pub(super) async fn configuration_changed(
             "{path}: the configuration has changed; exiting to be restarted with it",
             path = path.display()
         ),
-        never = unusable.tell(outbox.as_ref()) => match never {},
+        never = unusable.tell(outbox) => match never {},
     }
 }
 
@@ -111,8 +111,7 @@ impl UnusableFile {
     }
 
     /// Repeats the finding in Events while the file is unusable.
-    async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
-        let Some(outbox) = outbox else { return future::pending().await };
+    async fn tell(&self, outbox: &Outbox) -> Infallible {
         let mut held = self.0.subscribe();
         loop {
             let finding = held.borrow_and_update().clone();

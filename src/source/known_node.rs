@@ -1,7 +1,7 @@
 //! Notices that the API server has no Node of this name: with a wrong name everything seems to work, and load balancers
 //! leave this node.
 
-use std::{convert::Infallible, future, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use service::Change;
 use tokio::{select, sync::watch, time::sleep};
@@ -49,8 +49,7 @@ impl KnownNode {
     }
 
     /// Repeats the problem in Events while the Node is missing for longer than [`PATIENCE`].
-    pub(crate) async fn report(&self, outbox: Option<&Outbox>) -> Infallible {
-        let Some(outbox) = outbox else { return future::pending().await };
+    pub(crate) async fn report(&self, outbox: &Outbox) -> Infallible {
         let mut exists = self.exists.subscribe();
         loop {
             // Fails only without a sender, which is ours.
@@ -129,7 +128,7 @@ mod tests {
         };
         tokio::select! {
             () = story => {}
-            never = known.report(Some(&outbox)) => match never {},
+            never = known.report(&outbox) => match never {},
         }
         let [event] = &server.events()[..] else { panic!("not one Event") };
         assert_eq!((&event["reason"], &event["type"]), (&"NoSuchNode".into(), &"Warning".into()));

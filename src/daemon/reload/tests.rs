@@ -45,8 +45,8 @@ async fn anything_suits(_: &Settings) -> anyhow::Result<()> {
 /// What the daemon ends with within a minute, if it ends.
 async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
     let settings = read(volume).unwrap();
-    let watch =
-        configuration_changed(&settings, || read(volume), anything_suits, UnusableFile::default(), None);
+    let (unusable, outbox) = (UnusableFile::default(), Outbox::default());
+    let watch = configuration_changed(&settings, || read(volume), anything_suits, unusable, &outbox);
     tokio::pin!(watch);
     assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
     change();
@@ -97,7 +97,8 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
         Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
         _ => Ok(()),
     };
-    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), None);
+    let outbox = Outbox::default();
+    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), &outbox);
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
@@ -122,8 +123,7 @@ async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
         ensure!(loaded.get(), "the kernel does not take the scheduler lc");
         Ok(())
     };
-    let watch =
-        configuration_changed(&settings, || read(&volume), suits, unusable.clone(), Some(outbox.clone()));
+    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), &outbox);
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
@@ -139,13 +139,7 @@ async fn unusable_file_is_a_warning_while_it_lasts_and_an_event_with_the_cause()
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let watch = configuration_changed(
-        &settings,
-        || read(&volume),
-        anything_suits,
-        unusable.clone(),
-        Some(outbox.clone()),
-    );
+    let watch = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), &outbox);
     let story = async {
         let mut said = Vec::new();
         let steps = ["mode: iptables\n", "mode: iptables # Again.\n", "ipvs: [\n", "mode: ipvs\n"];
@@ -207,9 +201,10 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         sleep(Duration::from_mins(1)).await;
         (malformed, not_yet, gone, no_text, whole, what())
     };
+    let outbox = Outbox::default();
     let (malformed, not_yet, gone, no_text, whole, replaced) = tokio::select! {
         said = story => said,
-        end = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), None) => panic!("{end}"),
+        end = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), &outbox) => panic!("{end}"),
     };
     assert!(malformed.as_ref().unwrap().contains("config.conf:3:7: "), "{malformed:?}");
     assert_eq!(not_yet, malformed);
@@ -225,8 +220,7 @@ async fn as_long_as_the_file_cannot_be_used_an_event_says_so_every_half_hour() {
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let watch =
-        configuration_changed(&settings, || read(&volume), anything_suits, unusable, Some(outbox.clone()));
+    let watch = configuration_changed(&settings, || read(&volume), anything_suits, unusable, &outbox);
     tokio::pin!(watch);
     fs::remove_file(volume.path().join("..1/config.conf")).unwrap();
     assert!(timeout(REMINDER * 2 + Duration::from_mins(5), &mut watch).await.is_err());

@@ -135,20 +135,18 @@ pub(crate) async fn serve_endpoint(
     hard_fail: bool,
     pages: Arc<impl Pages>,
     unbound: &UnboundEndpoints,
-    outbox: Option<&Outbox>,
+    outbox: &Outbox,
 ) -> anyhow::Error {
     let failure = keep_listening(what, address, hard_fail, pages, |had| {
         let trouble = had.err().map(|failure| one_line(failure));
-        if let (Some(outbox), Some(trouble)) = (outbox, &trouble) {
+        if let Some(trouble) = &trouble {
             outbox.post_about_node(cause, trouble.clone());
         }
         unbound.set(what, trouble);
     })
     .await;
-    if let Some(outbox) = outbox {
-        // The Event would be lost with the process.
-        outbox.empty().await;
-    }
+    // The Event would be lost with the process.
+    outbox.empty().await;
     failure.into()
 }
 
