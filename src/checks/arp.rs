@@ -32,7 +32,7 @@ const NAMED: usize = 5;
 /// The interfaces by which neighbours are answered for addresses of Services, where those are known.
 pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let (Some(state), Some(settings)) = (node.state, node.settings) else { return Vec::new() };
-    if settings.strict_arp {
+    if settings.kernel_parameters.strict_arp {
         return Vec::new();
     }
     match networks() {

@@ -67,7 +67,7 @@ const NEARLY_FULL: u64 = 95;
 pub(super) fn conntrack_full(node: &mut WhileRunning) -> Vec<Finding> {
     let sysctl = &node.facts.sysctl;
     let (Some(count), Some(most)) = (sysctl.number(COUNT), sysctl.number(MAX)) else { return Vec::new() };
-    full(count, most, sysctl.table_size(&node.wanted.conntrack)).into_iter().collect()
+    full(count, most, sysctl.table_size(&node.parameters.conntrack)).into_iter().collect()
 }
 
 /// Compares the two numbers. `most` is 0 where there is no limit. `size` says which setting decides the limit

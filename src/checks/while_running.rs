@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::{facts::Facts, other_programs::RepairLoop, while_running};
 use crate::{
-    config::{ConntrackSettings, Settings},
+    config::{KernelParameters, Settings},
     direct_return::FilteredTunnels,
     events::Outbox,
     finding::{Cause, Finding, Severity},
@@ -39,13 +39,12 @@ pub(crate) fn start(
     outbox: Outbox,
     current: CurrentFindings,
 ) -> (Recheck, impl Future<Output = ()> + use<>) {
-    let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let facts = Facts { masquerade_all: policy.masquerade_all, ..Facts::default() };
     let mut node = WhileRunning {
         facts,
         status: SyncStatus::default(),
         firewall: Vec::new(),
-        wanted,
+        parameters: settings.kernel_parameters,
         elsewhere,
         repair_loop: RepairLoop::new(settings.sync_period),
         last_check: Instant::now(),
@@ -74,7 +73,7 @@ pub(super) struct WhileRunning {
     pub(super) status: SyncStatus,
     /// What was found when our rules were applied.
     firewall: Vec<Finding>,
-    pub(super) wanted: WantedParameters,
+    pub(super) parameters: KernelParameters,
     pub(super) elsewhere: FoundElsewhere,
     pub(super) repair_loop: RepairLoop,
     /// When repairs were counted last.
@@ -89,15 +88,6 @@ pub(crate) struct FoundElsewhere {
     pub(crate) instance_lock: Weak<InstanceLock>,
     /// The families of tunnels that the network filters.
     pub(crate) filtered_tunnels: FilteredTunnels,
-}
-
-/// What the configuration asks of the kernel's parameters.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WantedParameters {
-    /// The size of conntrack's table, and what else of it is set.
-    pub(super) conntrack: ConntrackSettings,
-    /// Whether the node is to answer ARP only where an address is.
-    pub(super) strict_arp: bool,
 }
 
 impl WhileRunning {

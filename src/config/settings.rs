@@ -66,10 +66,8 @@ pub struct Settings {
     pub external_forwarding_method: ExternalForwarding,
     /// The encapsulation of packets in tunnels.
     pub tunnel: TunnelKind,
-    /// Whether ARP is answered only on the interface that has the address.
-    pub strict_arp: bool,
-    /// Limits and timeouts of connection tracking.
-    pub conntrack: ConntrackSettings,
+    /// The kernel parameters that the start sets.
+    pub kernel_parameters: KernelParameters,
     /// When IPVS forgets connections; 0 leaves the kernel's timeout.
     pub ipvs_timeouts: Timeouts,
     /// The OOM score adjustment of this process; from -1000 to 1000.
@@ -138,6 +136,17 @@ pub enum ServiceMetrics {
     Service,
     /// That of each virtual server, and of each real server.
     Endpoint,
+}
+
+/// The kernel parameters that the configuration decides about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelParameters {
+    /// Whether ARP is answered only on the interface that has the address.
+    pub strict_arp: bool,
+    /// Whether Services may be answered directly.
+    pub direct_return: bool,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackSettings,
 }
 
 /// Parameters of connection tracking. A zero leaves the kernel's value.
@@ -264,8 +273,11 @@ impl Settings {
             vip_binding: flags.vip_binding,
             external_forwarding_method: flags.external_forwarding_method,
             tunnel: flags.tunnel,
-            strict_arp: ipvs.strict_arp,
-            conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            kernel_parameters: KernelParameters {
+                strict_arp: ipvs.strict_arp,
+                direct_return: flags.external_forwarding_method.may_tunnel(),
+                conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            },
             ipvs_timeouts: checks::ipvs_timeouts(ipvs, origin)?,
             oom_score_adj: origin.check(
                 "oomScoreAdj",

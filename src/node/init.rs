@@ -32,17 +32,14 @@ pub struct Prepared {
 /// with it. What cannot be set is logged, and traffic goes on without.
 pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) + Send + use<> {
     let timeouts = settings.ipvs_timeouts;
-    let may_tunnel = settings.external_forwarding_method.may_tunnel();
+    let parameters = settings.kernel_parameters;
     move |ipvs| {
         warn!(
             "the module ip_vs was unloaded and loaded again, with its connections: IPVS is prepared and filled again"
         );
         let sysctl = Sysctl::default();
-        sysctl.prepare_ipvs_again();
+        sysctl.prepare_ipvs_again(&parameters);
         sysctl.bound_ipvs_table();
-        if may_tunnel {
-            sysctl.prepare_direct_return();
-        }
         if let Err(error) = requirements::ipvs_timeouts(ipvs, timeouts) {
             warn!("{}", one_line(&error));
         }
@@ -57,10 +54,7 @@ pub fn prepare(
     families: &BTreeSet<Family>,
 ) -> anyhow::Result<Prepared> {
     let sysctl = Sysctl::default();
-    sysctl.prepare(settings.strict_arp)?;
-    if settings.external_forwarding_method.may_tunnel() {
-        sysctl.prepare_direct_return();
-    }
+    sysctl.prepare(&settings.kernel_parameters)?;
     let netfilter = KernelNetfilter::open(policy)?;
     let mut lacks = BTreeMap::new();
     for &family in families {
@@ -69,7 +63,7 @@ pub fn prepare(
         lacks.insert(family, missing.to_vec());
     }
     // That check has made the kernel load conntrack, so its parameters exist now.
-    sysctl.set_conntrack(&settings.conntrack)?;
+    sysctl.set_conntrack(&settings.kernel_parameters.conntrack)?;
     sysctl.bound_ipvs_table();
     requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
     Ok(Prepared { netfilter, lacks })

@@ -105,8 +105,8 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
 
     node.run("sysctl", &["-w", "net.ipv4.ip_forward=0", "net.ipv4.conf.all.arp_ignore=0"]).unwrap();
     client.ask(at(V4, 80)).unwrap_err();
-    let forward = status_line(&cluster, &["warning:", "net.ipv4.ip_forward is 0 and not 1"]);
-    let arp = status_line(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0 and not 1"]);
+    let forward = status_line(&cluster, &["warning:", "net.ipv4.ip_forward is 0, wanted 1"]);
+    let arp = status_line(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0, wanted 1"]);
     follow(&cluster, &forward);
     follow(&cluster, &arp);
     client.ask(at(V4, 80)).unwrap();
