@@ -18,38 +18,30 @@ use crate::{
 
 const SUBJECT: &str = "kernel parameters";
 
-/// What the start would set, in this order. Of conntrack's parameters nothing is known before its module is
-/// loaded.
-pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> Vec<Change> {
+/// What the start would set, in this order. Conntrack's parameters can only be read once its module is loaded; otherwise
+/// a finding says so.
+pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> (Vec<Change>, Option<Finding>) {
     let needed = sysctl.to_set(&settings.kernel_parameters).into_iter().map(|(change, _)| change);
-    let of_conntrack = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack).unwrap_or_default();
-    needed.chain(sysctl.ipvs_table_changes()).chain(of_conntrack).collect()
+    let of_conntrack = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack);
+    let unread = of_conntrack.as_ref().err().map(|error| {
+        let what = format!("not known before the module nf_conntrack is loaded: {}", one_line(error));
+        Finding::note("conntrack", what)
+    });
+    let of_conntrack = of_conntrack.unwrap_or_default();
+    (needed.chain(sysctl.ipvs_table_changes()).chain(of_conntrack).collect(), unread)
 }
 
 /// What the start would set, and what it should find but does not set.
 pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let Some(settings) = node.settings else { return Vec::new() };
-    let mut findings = Vec::new();
-    let sysctl = &node.facts.sysctl;
-    if let Err(error) = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack) {
-        let what = format!("not known before the module nf_conntrack is loaded: {}", one_line(&error));
-        findings.push(Finding::note("conntrack", what));
+    let mut findings = Vec::from_iter(node.unread_parameters.take());
+    findings.extend(node.facts.sysctl.loose_conntrack().filter(|_| node.direct_return()).map(differs));
+    if node.kernel.ipvs.is_none() {
+        let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
+        findings.push(Finding::note("net.ipv4.vs", what));
     }
-    findings.extend(sysctl.loose_conntrack().filter(|_| node.direct_return()).map(differs));
-    let different = match &mut node.kernel.ipvs {
-        None => {
-            let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
-            findings.push(Finding::note("net.ipv4.vs", what));
-            None
-        }
-        Some((ipvs, _)) => match ipvs.timeouts() {
-            Ok(found) => requirements::different(found, settings.ipvs_timeouts),
-            Err(error) => {
-                findings.push(Finding::problem("IPVS", one_line(&error)));
-                None
-            }
-        },
-    };
+    let different = |found| requirements::different(found, settings.ipvs_timeouts);
+    let different = node.kernel.ipvs_timeouts.and_then(different);
     findings.extend(set_at_the_start(&node.facts.changes, different));
     findings
 }

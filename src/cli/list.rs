@@ -132,8 +132,7 @@ pub(super) struct Servers {
 impl Servers {
     /// Reads those of a part.
     pub(super) fn read(part: Part<'_>) -> anyhow::Result<Self> {
-        let mut kernel = requirements::open_ipvs()?;
-        let info = kernel.info()?;
+        let (mut kernel, info) = requirements::open_ipvs_with_info()?;
         let mut servers = Vec::new();
         for virtual_server in kernel.virtual_servers()? {
             let id = virtual_server.config.id;

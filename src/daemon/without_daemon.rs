@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
 use service::{AddressExplanation, Change, Explanation, ObjectName, State};
@@ -88,15 +87,14 @@ impl<'a> WithoutDaemon<'a> {
 
     /// Explains how a Service would be served.
     pub fn explain(&mut self, service: &ObjectName) -> Explanation {
-        match requirements::open_ipvs()
-            .map_err(anyhow::Error::from)
-            .and_then(|mut ipvs| Ok(Observed::virtual_servers(&mut ipvs)?))
-        {
-            Ok(virtual_servers) => self.adopt_tunnels(&virtual_servers),
-            Err(error) => debug!("the tunnels of the kernel are not known: {error:#}"),
+        let read = || anyhow::Ok(Observed::virtual_servers(&mut requirements::open_ipvs()?)?);
+        let found =
+            read().inspect_err(|error| debug!("the tunnels of the kernel are not known: {error:#}")).ok();
+        if let Some(found) = &found {
+            self.adopt_tunnels(found);
         }
         let mut explanation = self.ours.explain(&self.source_state.state, service);
-        let untried = self.untried(&explanation);
+        let untried = self.untried(&explanation, found.as_ref());
         put_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
         explanation
     }
@@ -108,17 +106,12 @@ impl<'a> WithoutDaemon<'a> {
 
     /// Warns of a scheduler that was not tried: only a daemon tries whether the kernel has it. A scheduler in use
     /// exists.
-    fn untried(&self, explanation: &Explanation) -> Option<String> {
+    fn untried(&self, explanation: &Explanation, found: Option<&VirtualServerImages>) -> Option<String> {
         let scheduler = explanation.balancing.as_ref()?.scheduler;
         let usual = self.source_state.state.options().scheduler;
-        let in_use = || {
-            let all = requirements::open_ipvs().ok()?.virtual_servers().ok()?;
-            Some(all.iter().any(|server| server.config.scheduler == scheduler))
-        };
-        (scheduler != usual && in_use() != Some(true)).then(|| {
-            format!(
-                "whether the kernel has the scheduler {scheduler} was not tried: without it, {usual} is used"
-            )
+        let in_use = found.is_some_and(|all| all.values().any(|it| it.config().scheduler == scheduler));
+        (scheduler != usual && !in_use).then(|| {
+            format!("unknown whether the kernel has the scheduler {scheduler}: if not, {usual} is used")
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 use ipvs::{
-    Family, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
+    Family, Info, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
     probe_scheduler,
 };
 use netfilter::Feature;
@@ -53,11 +53,16 @@ pub fn net_admin() -> Result<(), Error> {
 
 /// Opens IPVS, which also makes the kernel load it and show its parameters, and writes nothing.
 pub fn open_ipvs() -> Result<KernelIpvs, Error> {
+    open_ipvs_with_info().map(|(kernel, _)| kernel)
+}
+
+/// Opens IPVS, and reads its version.
+pub fn open_ipvs_with_info() -> Result<(KernelIpvs, Info), Error> {
     net_admin()?;
     let mut kernel = KernelIpvs::open()?;
     // Asks whether the capability holds where IPVS wants it: in the initial user namespace.
-    kernel.info()?;
-    Ok(kernel)
+    let info = kernel.info()?;
+    Ok((kernel, info))
 }
 
 /// Refuses a kernel that lacks what our table of a family cannot do without, and warns of what else it lacks.
