@@ -93,7 +93,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
     ];
     assert_eq!(rendered, [&of_service[..], &of_endpoint, &about].concat());
     assert!(
-        text.starts_with("# HELP kube_router_service_total_connections Connections scheduled.\n"),
+        text.starts_with("# HELP kube_router_service_total_connections Connections scheduled\n"),
         "{text}"
     );
 }
