@@ -432,7 +432,7 @@ fn manifests_go_before_the_file_s_kubeconfig_and_beside_no_flag_of_the_kind() {
 #[test]
 fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last() {
     assert_eq!(settings(&["--hostname-override= Node-A\n"]).node_name, "node-a");
-    assert_eq!(refusal(&["--hostname-override= "]), "--hostname-override: \" \" cannot be a node's name");
+    assert_eq!(refusal(&["--hostname-override= "]), "--hostname-override: invalid value \" \": expected a node's name");
     let kernel = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase();
     assert_eq!(settings(&["--hostname-override="]).node_name, kernel);
     assert_eq!(
@@ -457,7 +457,7 @@ fn pods_are_recognised_as_the_local_mode_says() {
     assert_eq!(with_file("detectLocalMode: NodeCIDR", &[]).unwrap().local_mode, LocalMode::NodeCidr);
     assert_eq!(
         refusal(&["--detect-local-mode=BridgeInterface"]),
-        "--pod-bridge-interface: \"\" cannot name an interface: expected 1 to 15 letters without space or /"
+        "--pod-bridge-interface: invalid value \"\": expected an interface name of 1 to 15 letters without space or /"
     );
     // The range is not looked at in another mode.
     let prefix = ["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"];

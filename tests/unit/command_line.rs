@@ -129,15 +129,15 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--cluster-cidr=10.244.0.0/99"],
-            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --cluster-cidr: invalid value \"10.244.0.0/99\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--external-ip-policy=203.0.113.7"],
-            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --external-ip-policy: invalid value \"203.0.113.7\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
-            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --ipvs-exclude-cidrs: invalid value \"here\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--proxy-mode=iptables"],
@@ -158,7 +158,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
             "kube-ipvs: --nodeport-addresses: \"primary\" is given twice",
         ),
-        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is not an IP address"),
+        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: invalid value \"eth0\": expected an IP address"),
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
@@ -182,14 +182,14 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
             &["--oom-score-adj", "-2000"],
-            "kube-ipvs: --oom-score-adj: -2000 is not an OOM score adjustment: expected -1000 to 1000",
+            "kube-ipvs: --oom-score-adj: invalid value -2000: expected an OOM score adjustment from -1000 to 1000",
         ),
         (
             &["--healthz-bind-address=10256"],
-            "kube-ipvs: --healthz-bind-address: \"10256\" is not an address with a port from 1 to 65535, \
+            "kube-ipvs: --healthz-bind-address: invalid value \"10256\": expected an address with a port from 1 to 65535, \
              such as 0.0.0.0:10256 or [::]:10256",
         ),
-        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
+        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: invalid value -1s: expected 0 or more"),
         (
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
             "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
