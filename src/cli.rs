@@ -27,7 +27,7 @@ pub use crate::config::Flags;
 use crate::{
     config::{Error, Settings},
     daemon,
-    logging::{Level, Log},
+    logging::{self, Level},
     node::init,
     process,
 };
@@ -148,7 +148,7 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         return cleanup::by_flag(flags);
     }
     let settings = Settings::resolve(flags)?;
-    let log = Log::start(settings.log);
+    let log_level = logging::start(settings.log);
     for warning in &settings.warnings {
         warn!("{warning}");
     }
@@ -158,7 +158,7 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         init::kernel_parameters(&settings)?;
     } else {
         process::raise_open_files();
-        daemon::run(&settings, log.level_handle(), || Settings::resolve(flags))?;
+        daemon::run(&settings, log_level, || Settings::resolve(flags))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -81,6 +81,16 @@ impl fmt::Display for Finding {
     }
 }
 
+/// The first of these texts, and how many more there are.
+pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, most: usize) -> String {
+    let mut texts = texts.into_iter();
+    let first: Vec<_> = texts.by_ref().take(most).collect();
+    match texts.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
 /// How bad a finding is. What comes later is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

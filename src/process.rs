@@ -2,7 +2,7 @@
 
 use std::{
     env::consts::{ARCH, OS},
-    fs, io,
+    fmt, fs, io,
     process::exit,
     sync::{Arc, Mutex, atomic::AtomicBool},
     thread::{self, Builder},
@@ -45,6 +45,14 @@ impl Build {
     pub(crate) fn this() -> Self {
         let revision = REVISION.filter(|revision| !revision.is_empty());
         Self { version: VERSION.to_owned(), revision: revision.map(ToOwned::to_owned), platform: platform() }
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, revision, platform } = self;
+        write!(f, "{version}, {platform}")?;
+        revision.as_ref().map_or(Ok(()), |revision| write!(f, ", revision {revision}"))
     }
 }
 

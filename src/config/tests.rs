@@ -432,7 +432,10 @@ fn manifests_go_before_the_file_s_kubeconfig_and_beside_no_flag_of_the_kind() {
 #[test]
 fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last() {
     assert_eq!(settings(&["--hostname-override= Node-A\n"]).node_name, "node-a");
-    assert_eq!(refusal(&["--hostname-override= "]), "--hostname-override: invalid value \" \": expected a node's name");
+    assert_eq!(
+        refusal(&["--hostname-override= "]),
+        "--hostname-override: invalid value \" \": expected a node's name"
+    );
     let kernel = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase();
     assert_eq!(settings(&["--hostname-override="]).node_name, kernel);
     assert_eq!(

@@ -84,8 +84,8 @@ pub(super) fn observers(
     let (first_sync, first_sync_ended) = FirstSyncEnd::new();
     let (peers, peers_to_ask) = PeersObserver::new();
     let nodes_needed = NodesNeeded::default();
-    let mut observers = vec![
-        health.observer(),
+    let mut observers: Vec<Box<dyn Observer>> = vec![
+        Box::new(health.clone()),
         port_answers,
         Box::new(in_place),
         Box::new(first_sync),

@@ -81,11 +81,6 @@ impl Health {
         }
     }
 
-    /// The observer of the writer thread.
-    pub fn observer(&self) -> Box<dyn Observer> {
-        Box::new(self.clone())
-    }
-
     /// Whether the proxy works.
     pub fn is_healthy(&self) -> bool {
         let waits_since = self.progress().waits_since();

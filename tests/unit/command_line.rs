@@ -158,7 +158,10 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
             "kube-ipvs: --nodeport-addresses: \"primary\" is given twice",
         ),
-        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: invalid value \"eth0\": expected an IP address"),
+        (
+            &["run", "--bind-address=eth0"],
+            "kube-ipvs: --bind-address: invalid value \"eth0\": expected an IP address",
+        ),
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
@@ -189,7 +192,10 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             "kube-ipvs: --healthz-bind-address: invalid value \"10256\": expected an address with a port from 1 to 65535, \
              such as 0.0.0.0:10256 or [::]:10256",
         ),
-        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: invalid value -1s: expected 0 or more"),
+        (
+            &["--conntrack-udp-timeout=-1s"],
+            "kube-ipvs: --conntrack-udp-timeout: invalid value -1s: expected 0 or more",
+        ),
         (
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
             "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
@@ -595,7 +601,7 @@ fn a_malformed_rust_log_is_said() {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let line = said.lines().next().unwrap_or_default();
-    assert!(line.contains("RUST_LOG is not used, the level is that of -v: "), "{said}");
+    assert!(line.contains("RUST_LOG is ignored and -v sets the level: "), "{said}");
     assert!(line.contains("WARN") && line.contains("info,reconciler=loud"), "{said}");
 }
 

@@ -137,7 +137,11 @@ fn an_input_that_cannot_be_used_is_refused_with_one_line() {
             &["--", "--config=/etc/kube-proxy.yaml"],
             "kube-ipvs: the command line: the configuration is in --config=",
         ),
-        (1, &["k3s.yaml", "--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR"),
+        (
+            1,
+            &["k3s.yaml", "--", "--cluster-cidr=x"],
+            "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR",
+        ),
         (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR"),
     ] {
         let said = complaint(code, arguments);

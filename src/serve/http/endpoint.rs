@@ -19,13 +19,13 @@ pub(crate) const RETRY: Duration = Duration::from_secs(5);
 /// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address} for {what}{}", hint(.source))]
-pub struct CannotListen {
+struct CannotListen {
     /// Its purpose in a few words: `health checks`.
-    pub what: &'static str,
+    what: &'static str,
     /// The address.
-    pub address: SocketAddr,
+    address: SocketAddr,
     /// The kernel's answer.
-    pub source: io::Error,
+    source: io::Error,
 }
 
 /// A guess at which program has the port.
@@ -36,7 +36,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-pub(crate) fn is_taken(error: &io::Error) -> bool {
+fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
 /// (`bindAddressHardFail`), at the first failure. Without an address nothing is served.
 ///
 /// A terminating pod of kube-proxy keeps the port for some seconds, and traffic must not wait for that.
-pub async fn keep_listening(
+async fn keep_listening(
     what: &'static str,
     address: Option<SocketAddr>,
     hard_fail: bool,

@@ -55,7 +55,11 @@ pub(super) fn api_server(page: &mut Page, watches: &Watches) {
 pub(super) fn conntrack_table(page: &mut Page, sysctl: &Sysctl) {
     for (key, name, help) in [
         (conntrack::COUNT, "kube_ipvs_conntrack_entries", "Entries in conntrack's table"),
-        (conntrack::MAX, "kube_ipvs_conntrack_entries_limit", "Limit of the entries in conntrack's table; 0: none"),
+        (
+            conntrack::MAX,
+            "kube_ipvs_conntrack_entries_limit",
+            "Limit of the entries in conntrack's table; 0: none",
+        ),
     ] {
         if let Some(value) = sysctl.number(key) {
             page.single(name, Kind::Gauge, help, value);
@@ -97,7 +101,11 @@ pub(super) fn log(page: &mut Page, dropped: u64) {
 /// The packets that went through tunnels: `count` has those of a family, all 0 where nothing is answered directly.
 pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl Fn(Family) -> TunnelCounts) {
     let name = "kube_ipvs_tunnel_packets_total";
-    page.head(name, Kind::Counter, "Packets of direct return's tunnels: sent, received, or refused on arrival");
+    page.head(
+        name,
+        Kind::Counter,
+        "Packets of direct return's tunnels: sent, received, or refused on arrival",
+    );
     for family in families {
         let TunnelCounts { sent, received, refused } = count(*family);
         for (direction, packets) in [("sent", sent), ("received", received), ("refused", refused)] {
