@@ -70,7 +70,7 @@ impl Finding {
 
     /// Logs that it no longer holds.
     pub(crate) fn log_end(&self) {
-        info!("no longer so: {}", self.what);
+        info!("resolved: {}", self.what);
     }
 }
 

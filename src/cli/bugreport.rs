@@ -54,10 +54,10 @@ pub(super) fn bugreport(BugReport { file, daemon }: &BugReport) -> anyhow::Resul
     let path = file.clone().unwrap_or_else(|| format!("{directory}.tar.gz").into());
     if path == Path::new("-") {
         let out = io::stdout().lock();
-        ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
+        ensure!(!out.is_terminal(), "standard output is a terminal: redirect the archive to a file");
         write_archive(out, &directory, now, &items(&answers, daemon)).context("standard output")?;
     } else {
-        let cannot = || format!("{} cannot be written; - is standard output", path.display());
+        let cannot = || format!("cannot write {}; use - for standard output", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
         write_archive(out, &directory, now, &items(&answers, daemon)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;

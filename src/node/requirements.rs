@@ -72,7 +72,7 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
             return Err(Error::NfTables { family, feature });
         }
         warn!(
-            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to everybody"
+            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to all clients"
         );
     }
     Ok(())

@@ -147,7 +147,7 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
         &format!("                 {pod} for "),
         "last change:     ",
         &format!("                 {drained}\n"),
-        "nf_tables:       all that is used of it is there",
+        "nf_tables:       has every feature that is used",
         &format!(
             "kernel:          {}, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr\n",
             release.trim()

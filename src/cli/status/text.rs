@@ -203,7 +203,7 @@ impl Lines {
             &format!("{release}, IPVS {ipvs}; {families}; VIPs as {binding}; scheduler {scheduler}"),
         );
         if lacks.is_empty() {
-            self.line("nf_tables", "all that is used of it is there, source ranges (nft_set_pipapo) too");
+            self.line("nf_tables", "has every feature that is used, source ranges (nft_set_pipapo) included");
         }
         for feature in lacks {
             self.line("kernel lacks", feature);

@@ -101,11 +101,9 @@ fn a_kernel_that_lacks_nothing_is_said_to() {
     kernel.lacks.clear();
     let mut lines = Lines::default();
     lines.kernel(&kernel);
-    assert!(
-        lines.0.ends_with(
-            "nf_tables:       all that is used of it is there, source ranges (nft_set_pipapo) too\n"
-        )
-    );
+    assert!(lines.0.ends_with(
+        "nf_tables:       has every feature that is used, source ranges (nft_set_pipapo) included\n"
+    ));
 }
 
 #[test]
