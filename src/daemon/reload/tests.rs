@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     cli,
     events::{REMINDER, tests::Server},
+    files::FAILED_READS,
 };
 
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -67,7 +68,7 @@ async fn a_file_that_is_written_in_place_ends_the_daemon_soon() {
     let path = volume.path().join("config.conf");
     let ended =
         ending(&volume, || fs::write(path, format!("{HEAD}clusterCIDR: 10.0.0.0/8\n")).unwrap()).await;
-    assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * LOOK);
+    assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * CHECK_INTERVAL);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +95,7 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
     let volume = volume("mode: ipvs\n");
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
     let suits = async |settings: &Settings| match settings.scheduler {
-        Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
+        Scheduler::LC => Err(anyhow!("the kernel refuses the scheduler lc")),
         _ => Ok(()),
     };
     let outbox = Outbox::default();
@@ -105,7 +106,7 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
     let what = unusable.finding().unwrap().what;
     assert!(
         what.ends_with(
-            "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
+            "config.conf: the kernel refuses the scheduler lc; going on with what was read before"
         ),
         "{what}"
     );
@@ -120,7 +121,7 @@ async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
     tokio::spawn(publisher.run());
     let (settings, unusable, loaded) = (read(&volume).unwrap(), UnusableFile::default(), Cell::new(false));
     let suits = async |_: &Settings| {
-        ensure!(loaded.get(), "the kernel does not take the scheduler lc");
+        ensure!(loaded.get(), "the kernel refuses the scheduler lc");
         Ok(())
     };
     let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), &outbox);
@@ -130,7 +131,7 @@ async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
     assert!(unusable.finding().is_some());
     assert_eq!(server.events().len(), 1, "an unchanged cause is not reported again");
     loaded.set(true);
-    assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
+    assert!(timeout(AGAIN + CHECK_INTERVAL, &mut watch).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,9 +186,9 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         sleep(Duration::from_mins(1)).await;
         let malformed = what();
         fs::remove_file(&file).unwrap();
-        sleep(LOOK * (FAILED_LOOKS - 2)).await;
+        sleep(CHECK_INTERVAL * (FAILED_READS - 2)).await;
         let not_yet = what();
-        sleep(LOOK * 3).await;
+        sleep(CHECK_INTERVAL * 3).await;
         let gone = what();
         fs::write(&file, b"\xff\xfe").unwrap();
         sleep(Duration::from_mins(1)).await;
@@ -196,7 +197,7 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         sleep(Duration::from_mins(1)).await;
         let whole = what();
         fs::remove_file(&file).unwrap();
-        sleep(LOOK * (FAILED_LOOKS - 2)).await;
+        sleep(CHECK_INTERVAL * (FAILED_READS - 2)).await;
         fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
         sleep(Duration::from_mins(1)).await;
         (malformed, not_yet, gone, no_text, whole, what())
