@@ -35,13 +35,11 @@ use question::{Ask, Question};
 
 /// The IPVS-mode node proxy for Kubernetes.
 ///
-/// Without a command it is the daemon, and takes kube-proxy's command line as it is: `run` and its
+/// Without a command it is the daemon, and accepts kube-proxy's command line unchanged: `run` and its
 /// flags.
 #[derive(Debug, Parser)]
 #[command(name = "kube-ipvs", version, args_override_self = true, args_conflicts_with_subcommands = true)]
-#[command(
-    after_help = "Every other flag of kube-proxy is accepted too; what it would have changed is logged."
-)]
+#[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -52,7 +50,7 @@ pub struct CommandLine {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Keep the kernel as the API server, or a directory of manifests, wants it (the default)
+    /// Program the kernel as the API server, or a directory of manifests, describes it (the default)
     #[command(args_override_self = true)]
     Run(Box<Flags>),
     /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there are
@@ -60,7 +58,7 @@ enum Command {
     Preflight(preflight::Preflight),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
     List(list::List),
-    /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
+    /// Print the difference between the kernel and the desired state; exits with 0, 1 or 2 as diff does
     Diff(Question),
     /// Print where a Service is served, and why each endpoint is used or not; or whose an address is
     Explain {
@@ -72,9 +70,9 @@ enum Command {
     },
     /// Have the daemon compare and repair everything, and print what it did
     Resync(Ask),
-    /// Print how the daemon stands, or check it
+    /// Print the status of the daemon, or check it
     Status(status::Status),
-    /// Show what goes through each Service and real server, as top does
+    /// Show the traffic of each Service and real server, as top does
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
     Completion {
@@ -82,10 +80,10 @@ enum Command {
         /// `compinit`, `kube-ipvs completion fish | source`
         shell: Shell,
     },
-    /// Print what the daemon logs, or have it log something else until it ends
+    /// Print the log level of the daemon, or set it until the daemon ends
     LogLevel {
         /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), one part's level
-        /// (`reconciler=debug`), or `start`: as at its start
+        /// (`reconciler=debug`), or `start`: the level at its start
         #[arg(value_name = "LEVEL")]
         set: Option<Level>,
         #[command(flatten)]
@@ -93,7 +91,7 @@ enum Command {
     },
     /// Write one archive with what a bug report needs, and without secrets
     Bugreport(bugreport::BugReport),
-    /// Make a configuration file
+    /// Convert configuration files
     #[command(subcommand)]
     Config(config::Config),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind

@@ -319,8 +319,8 @@ fn repaired(report: &SyncReport) -> Option<String> {
     let first = report.first_repair()?;
     let others = if report.repairs.len() > 1 { " and more" } else { "" };
     Some(format!(
-        "something else has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft \
-         flush ruleset and other proxies do that"
+        "another program has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft flush \
+         ruleset and other proxies do that"
     ))
 }
 

@@ -241,7 +241,9 @@ mod tests {
         assert_eq!([count("Service innocent/0"), count("another kind")], [1, 1], "{said}");
         let dropped = limit.dropped();
         assert!(dropped > 9_900, "{dropped}");
-        let summary = format!("too many like them: {dropped}, the first: Service tenant/4");
+        let summary = format!(
+            "dropped {dropped} log lines because there were too many like them, the first: Service tenant/4"
+        );
         assert_eq!(count(&summary), 1, "{said}");
     }
 

@@ -50,7 +50,7 @@ impl Source {
         match &settings.source {
             config::Source::Api { kubeconfig, master } => {
                 let server = api_server::server(kubeconfig.as_deref(), master.as_deref()).await?;
-                info!(address = server.address, "the API server");
+                info!(address = server.address, "using the API server");
                 Ok(Self::Api(Box::new(server)))
             }
             config::Source::Directory(path) => {

@@ -47,7 +47,7 @@ fn exposed(node_ports: &BTreeSet<u16>, local: &str, reserved: &str) -> Option<Fi
         (in_ranges(&exposed), ", or better all of the API server's --service-node-port-range")
     };
     let what = format!(
-        "the node may open connections of its own from port{} {}, which Services have as NodePort, \
+        "the node may open connections of its own from port{} {}, which are NodePorts of Services, \
          and the answers would go to pods: {LOCAL_PORTS} is {first} to {last}",
         if exposed.len() == 1 { "" } else { "s" },
         first_few(exposed.iter().map(ToString::to_string), MOST_LISTED),
@@ -105,7 +105,7 @@ mod tests {
         let (what, remedy) = found(&[30_080, 31_000], "30500\t60999\n", "\n").unwrap();
         assert_eq!(
             what,
-            "the node may open connections of its own from port 31000, which Services have as NodePort, \
+            "the node may open connections of its own from port 31000, which are NodePorts of Services, \
              and the answers would go to pods: net.ipv4.ip_local_port_range is 30500 to 60999"
         );
         assert_eq!(remedy, "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");

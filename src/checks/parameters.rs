@@ -24,7 +24,7 @@ pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> (Vec<Change>, Opt
     let needed = sysctl.to_set(&settings.kernel_parameters).into_iter().map(|(change, _)| change);
     let of_conntrack = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack);
     let unread = of_conntrack.as_ref().err().map(|error| {
-        let what = format!("not known before the module nf_conntrack is loaded: {}", one_line(error));
+        let what = format!("unknown until the module nf_conntrack is loaded: {}", one_line(error));
         Finding::note("conntrack", what)
     });
     let of_conntrack = of_conntrack.unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let mut findings = Vec::from_iter(node.unread_parameters.take());
     findings.extend(node.facts.sysctl.loose_conntrack().filter(|_| node.direct_return()).map(differs));
     if node.kernel.ipvs.is_none() {
-        let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
+        let what = "unknown until the module ip_vs is loaded; the daemon sets those that it needs";
         findings.push(Finding::note("net.ipv4.vs", what));
     }
     let different = |found| requirements::different(found, settings.ipvs_timeouts);
@@ -60,7 +60,7 @@ fn set_at_the_start(changes: &[Change], timeouts: Option<Timeouts>) -> Vec<Findi
         Finding::note("timeouts of IPVS", format!("set at the start: {}", set.join(", ")))
     }));
     if findings.is_empty() {
-        findings.push(Finding::ok(SUBJECT, "each has its value"));
+        findings.push(Finding::ok(SUBJECT, "all have the wanted values"));
     }
     findings
 }
@@ -112,6 +112,9 @@ mod tests {
 
     #[test]
     fn right_values_are_one_line() {
-        assert_eq!(set_at_the_start(&[], None), [Finding::ok("kernel parameters", "each has its value")]);
+        assert_eq!(
+            set_at_the_start(&[], None),
+            [Finding::ok("kernel parameters", "all have the wanted values")]
+        );
     }
 }

@@ -33,8 +33,7 @@ use crate::{
 /// Where to.
 #[derive(clap::Args, Debug)]
 pub(super) struct BugReport {
-    /// The archive, a .tar.gz that does not exist yet; `-` is standard output. Otherwise it gets a name of its own in the
-    /// current directory
+    /// Archive to create (.tar.gz); `-` is standard output. The default is a new name in the current directory
     file: Option<PathBuf>,
     #[command(flatten)]
     daemon: Daemon,

@@ -81,7 +81,7 @@ fn read_one(file: &Path) -> anyhow::Result<(String, String)> {
     } else {
         (file.display().to_string(), files::read_to_string(file))
     };
-    let text = text.with_context(|| format!("{name}: cannot be read"))?;
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     Ok((name, text))
 }
 

@@ -54,7 +54,7 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
     let kernel = in_kernel(&explanation).inspect_err(|error| {
         say(format_args!(
-            "kube-ipvs: the kernel cannot be read, so the answer leaves out what it has: {}",
+            "kube-ipvs: cannot read the kernel, so the answer does not show what it has: {}",
             one_line(error.as_ref())
         ));
     });

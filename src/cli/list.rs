@@ -35,7 +35,7 @@ pub(super) struct What {
     /// Show counters, as ipvsadm does
     #[arg(long)]
     stats: bool,
-    /// Show what comes in a second, as ipvsadm does
+    /// Show rates per second, as ipvsadm does
     #[arg(long)]
     rate: bool,
     /// List the connections, as ipvsadm does
@@ -46,15 +46,15 @@ pub(super) struct What {
 /// The flags of the command.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct List {
-    /// Only those of a namespace's Services (NAMESPACE), of a Service (NAMESPACE/NAME), or at an address (IP, IP:PORT);
-    /// the daemon knows the names
+    /// Only the virtual servers of a namespace (NAMESPACE), of a Service (NAMESPACE/NAME), or at an address (IP,
+    /// IP:PORT); names need the daemon
     #[arg(value_name = "WHICH")]
     filter: Option<Filter>,
     #[command(flatten)]
     output: output::Args,
     #[command(flatten)]
     what: What,
-    /// Show the Service of each virtual server at the end of its line, as the daemon knows it; - if there is none
+    /// Show the Service of each virtual server at the end of its line; - if the daemon knows none
     #[arg(long, conflicts_with = "connections")]
     services: bool,
     /// Accepted for compatibility with ipvsadm; no effect: numbers are always printed

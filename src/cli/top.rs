@@ -35,16 +35,16 @@ use sample::Sample;
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
 pub(super) struct Top {
-    /// Refresh interval in seconds; the kernel itself counts every two
+    /// Refresh interval in seconds; the kernel updates its counters every two seconds
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// Print so many times, then end
+    /// Exit after this number of refreshes
     #[arg(short = 'n', long, value_name = "NUMBER")]
     iterations: Option<NonZero<usize>>,
-    /// Print each time, as it does without a terminal
+    /// Print each refresh, as without a terminal
     #[arg(short = 'b', long)]
     batch: bool,
-    /// Sort column: the most first, names in their order
+    /// Sort column: largest first, names in alphabetical order
     #[arg(long, value_name = "COLUMN", default_value = "bytes")]
     sort: Column,
     #[command(flatten)]

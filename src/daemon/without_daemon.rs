@@ -176,7 +176,7 @@ impl SourceState {
             source_state = lists => Ok(source_state),
             error = source.follow(&settings.node_name, &watches, on_change) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
-                "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
+                "the lists were not complete within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
             )),
         }
     }
@@ -187,8 +187,7 @@ impl SourceState {
         let has_none = !self.node && matches!(settings.source, config::Source::Api { .. });
         let no_node = has_none.then(|| no_node(&settings.node_name));
         let no_peers = (!self.knows_peers).then(|| {
-            "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
-                 needs of them".to_owned()
+            "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown".to_owned()
         });
         no_node.into_iter().chain(no_peers).collect()
     }
@@ -234,8 +233,8 @@ mod tests {
         let mut source_state = SourceState::at(links, &api);
         source_state.knows_peers = false;
         let no_node = no_node(&api.node_name);
-        let no_peers = "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
-                 needs of them";
+        let no_peers =
+            "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown";
         assert_eq!(source_state.doubts(&api), [no_node.as_str(), no_peers]);
         assert_eq!(source_state.doubts(&settings(&["--manifests=/nonexistent"])), [no_peers]);
         source_state.knows_peers = true;

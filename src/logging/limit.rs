@@ -69,9 +69,7 @@ impl LineLimit {
     pub fn say_dropped(&self) {
         let dropped: Vec<_> = self.counts().kinds.values_mut().filter_map(Kind::take_dropped).collect();
         for Dropped { count, first } in dropped {
-            warn!(
-                "lines that were not logged, because there were too many like them: {count}, the first: {first}"
-            );
+            warn!("dropped {count} log lines because there were too many like them, the first: {first}");
         }
     }
 

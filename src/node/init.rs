@@ -35,7 +35,7 @@ pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) +
     let parameters = settings.kernel_parameters;
     move |ipvs| {
         warn!(
-            "the module ip_vs was unloaded and loaded again, with its connections: IPVS is prepared and filled again"
+            "the module ip_vs was unloaded and loaded again, and its connections are lost: setting IPVS up again"
         );
         let sysctl = Sysctl::default();
         sysctl.prepare_ipvs_again(&parameters);

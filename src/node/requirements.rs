@@ -16,7 +16,7 @@ pub enum Error {
     #[error("CAP_NET_ADMIN is missing: run as root, or in a privileged container")]
     NotPermitted,
     /// The process cannot find out about itself.
-    #[error("/proc/self/status cannot be read")]
+    #[error("cannot read /proc/self/status")]
     Status(#[source] io::Error),
     /// The kernel has no IPVS, or does not let this process use it.
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum Error {
         feature: Feature,
     },
     /// The kernel refuses the scheduler.
-    #[error("the kernel does not take the scheduler {scheduler}: {}", .refusal.cause())]
+    #[error("the kernel refuses the scheduler {scheduler}: {}", .refusal.cause())]
     Scheduler {
         /// Its name.
         scheduler: Scheduler,
@@ -168,7 +168,7 @@ mod tests {
         let mut kernel = FakeKernel::new();
         kernel.state().missing_schedulers.insert(Scheduler::MH);
         let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
-        assert!(error.to_string().starts_with("the kernel does not take the scheduler mh: "), "{error}");
+        assert!(error.to_string().starts_with("the kernel refuses the scheduler mh: "), "{error}");
         assert!(kernel.state().virtual_servers.is_empty());
     }
 

@@ -124,7 +124,7 @@ impl HealthCheckPorts {
             Ok(listener) => {
                 match self.failing.remove(&key) {
                     true => {
-                        info!(namespace = service.namespace(), %service, %address, "health check port opened at last");
+                        info!(namespace = service.namespace(), %service, %address, "the health check port is open now");
                     }
                     false => debug!(%service, %address, "health check port opened"),
                 }

@@ -69,8 +69,8 @@ impl KnownNode {
 /// The text for a missing Node of this name.
 pub(crate) fn no_node(name: &str) -> String {
     format!(
-        "there is no Node {name}: is --hostname-override right? Without it load balancers are told to leave this \
-         node, and NodePorts and zones may be wrong"
+        "there is no Node {name}: is --hostname-override right? Without the Node, load balancers leave this node, and \
+         NodePorts and zones may be wrong"
     )
 }
 

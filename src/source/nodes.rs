@@ -111,8 +111,8 @@ impl<F: Fn(Change)> OtherNodes<'_, F> {
         let give_up = async {
             if matches!(self.source, Source::Api(_)) && timeout(PATIENCE, listed.notified()).await.is_err() {
                 warn!(
-                    "the Nodes could not be listed within {} s: external addresses are bound without knowing \
-                     whether they are another node's",
+                    "the Nodes could not be listed within {} s: external addresses are bound without checking whether they \
+                     belong to another node",
                     PATIENCE.as_secs()
                 );
                 (self.send)(Change::PeersUnavailable);

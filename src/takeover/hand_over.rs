@@ -29,7 +29,7 @@ pub enum NoSuccessor {
     OtherMode(LiveProxy),
     /// It has just started, or its rules can't be seen.
     #[error(
-        "{proxy}, but has no rules for {family} yet, or has them in iptables-legacy, which cannot be seen"
+        "{proxy}, but has no rules for {family} yet, or has them in iptables-legacy, which cannot be read"
     )]
     NoRules {
         /// The proxy.
@@ -156,12 +156,9 @@ impl fmt::Display for Count {
     }
 }
 
-impl<'a> FromIterator<&'a ObservedRealServer> for Count {
-    fn from_iter<I: IntoIterator<Item = &'a ObservedRealServer>>(servers: I) -> Self {
-        servers.into_iter().fold(Self::default(), |Self { active, inactive }, server| Self {
-            active: active + u64::from(server.active_connections),
-            inactive: inactive + u64::from(server.inactive_connections),
-        })
+impl From<&ObservedRealServer> for Count {
+    fn from(server: &ObservedRealServer) -> Self {
+        Self { active: server.active_connections.into(), inactive: server.inactive_connections.into() }
     }
 }
 
@@ -214,7 +211,7 @@ impl<K: Ipvs> OpenConnections<K> {
         self.unread = None;
         self.at.retain(|address, count| {
             match kernel.real_servers((*address).into()) {
-                Ok(real_servers) => *count = real_servers.iter().collect(),
+                Ok(real_servers) => *count = real_servers.iter().map(Count::from).sum(),
                 Err(error) => self.unread = Some(format!("{address}: {}", one_line(&error))),
             }
             count.total() > 0

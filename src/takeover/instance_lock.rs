@@ -196,9 +196,11 @@ fn replaced(path: &Path, old: &File, is_held: bool, socket: &Path) -> Result<Fil
     fs::rename(&fresh_path, path).map_err(failed(path, "replace"))?;
     let path = path.display();
     if is_held {
-        info!("{path} could be opened by others than root: replaced");
+        info!("replaced {path}, which users other than root could open");
     } else {
-        warn!("{path} could be opened by others than root, and was locked{holder} by no kube-ipvs: replaced");
+        warn!(
+            "replaced {path}, which users other than root could open, and a process other than kube-ipvs had locked{holder}"
+        );
     }
     Ok(fresh)
 }
@@ -335,9 +337,9 @@ fn keep_others_out(file: &File, path: &Path) {
         Ok(found) if found.is_file() && found.mode() & OTHERS != 0 => {
             let mode = found.mode() & 0o7777;
             match file.set_permissions(Permissions::from_mode(ROOT_ALONE)) {
-                Ok(()) => info!("{path} could be opened by others than root: its mode was {mode:04o}"),
+                Ok(()) => info!("users other than root could open {path}: its mode was {mode:04o}"),
                 Err(error) => {
-                    warn!(%error, "{path} can be opened by others than root: its mode is {mode:04o}");
+                    warn!(%error, "users other than root can open {path}: its mode is {mode:04o}");
                 }
             }
         }

@@ -30,7 +30,7 @@ fn ask_without(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Option
     let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
     let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon, flags].concat());
-    let note = "kube-ipvs: no daemon is asked; this is the node node\n";
+    let note = "kube-ipvs: answering without the daemon, for the node node\n";
     (code, printed.strip_suffix(note).unwrap_or_else(|| panic!("{printed}")).to_owned())
 }
 
@@ -166,7 +166,7 @@ fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give(
     assert_eq!(
         said,
         "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
-         To do without it, give its own flags after --\n"
+         To answer without it, give the daemon's flags after --\n"
     );
 }
 

@@ -152,7 +152,7 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
     has("metrics.txt", "kube_ipvs_build_info{");
     has("limits.txt", "Max open files");
     has("log-level.txt", "kube_ipvs=info");
-    has("status.txt", "synced:          no, something fails for 42 s");
+    has("status.txt", "synced:          no, syncs have been failing for 42 s");
     has("status.json", "\"standing\": \"failing\"");
     has("diff.json", "\"operations\": []");
     assert_eq!(files["report/diff.txt"], "");

@@ -44,22 +44,22 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 /// Whether to hand over, and how.
 #[derive(clap::Args, Debug)]
 pub(super) struct HandOver {
-    /// Leave new connections to a kube-proxy in nftables or iptables mode, and remove everything of ours when the open
-    /// ones have ended; virtual servers of others stay
+    /// Leave new connections to a kube-proxy in nftables or iptables mode, and remove everything of kube-ipvs when the
+    /// open ones have ended; virtual servers of other programs stay
     #[arg(
         id = "hand_over",
         long = "hand-over",
         conflicts_with_all = ["keep_ipvs", "kube_proxy_nftables", "force", "config", "ipvs_exclude_cidrs"]
     )]
     pub(super) is_asked: bool,
-    /// How long open connections may take to end before they are cut
+    /// Time that open connections have to end before they are cut
     #[arg(long, value_name = "DURATION", default_value = "24h", requires = "hand_over", value_parser = limit)]
     pub(super) wait: Duration,
 }
 
 fn limit(text: &str) -> Result<Duration, String> {
     let duration: GoDuration = text.parse().map_err(|error: InvalidDuration| error.to_string())?;
-    duration.duration().ok_or_else(|| "may not be negative".to_owned())
+    duration.duration().ok_or_else(|| "expected 0 or more".to_owned())
 }
 
 /// Hands new connections to a kube-proxy in another mode, and removes everything of ours when the open ones have ended,
@@ -73,7 +73,7 @@ pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> any
         select! {
             code = go(limit, control_socket, format) => code,
             () = signals.received() => {
-                bail!("interrupted: what open connections need stays. Run the same again, or start kube-ipvs")
+                bail!("interrupted: what open connections need is kept. Run the command again, or start kube-ipvs")
             }
         }
     })
@@ -85,7 +85,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
     if let Some(proxy) = &turn.successor {
         for family in turn.served.families_without_a_route() {
             warn(format_args!(
-                "there is no default route of {family}: this node itself will reach no ClusterIP"
+                "there is no {family} default route: this node itself will not reach any ClusterIP"
             ));
         }
         let (found, refused) = hand_over(&turn.served).context("cannot hand over new connections")?;
@@ -93,7 +93,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
         for refused in refused {
             warn(format_args!("cannot {refused}"));
         }
-        say(format_args!("handed over: new connections are those of the proxy in {} mode", proxy.mode()));
+        say(format_args!("handed over: new connections go to the proxy in {} mode", proxy.mode()));
         ended(&mut open, limit).await;
     }
     let mut cleaned = cut(&turn.served, &open);
@@ -141,7 +141,7 @@ fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     let successor = if served.is_empty() { None } else { Some(served.successor()?) };
     ensure!(
         successor.is_some() || !has_device()?,
-        "kube-ipvs0 is here, but not our tables, which say what is ours: reboot the node, or remove everything with \
+        "kube-ipvs0 exists without our tables, which record what is ours: reboot the node, or remove everything with \
          `kube-ipvs cleanup --force`"
     );
     Ok(Turn { served, successor, _alone: alone })

@@ -56,7 +56,7 @@ impl Names {
         let why = self.missing.as_ref()?;
         Some(match self.learnt {
             Some(learnt) => format!("names as of {} ago: {why}", Time(now.saturating_duration_since(learnt))),
-            None => format!("addresses stand in place of Services: {why}"),
+            None => format!("showing addresses instead of Services: {why}"),
         })
     }
 

@@ -21,7 +21,7 @@ const CLUSTER_IP_PORT: u16 = 443;
 /// nearly always there is nothing to do.
 pub(in crate::daemon) fn clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) {
     if let Err(error) = try_to_clear(ipvs, api_server) {
-        warn!("whether a VIP hides the API server is not known: {error:#}");
+        warn!("cannot check whether a VIP hides the API server: {error:#}");
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn keeps_rules(chain: &HostChain, error: &Error) -> Finding {
         Backend::Nft => format!("nft -a list chain {chain} shows them with their handles"),
         Backend::Legacy => "iptables-legacy -S, or ip6tables-legacy -S, shows them".to_owned(),
     };
-    let what = format!("our rules cannot be taken out of the host's chain {chain}: {}", one_line(error));
+    let what = format!("cannot remove our rules from the host's chain {chain}: {}", one_line(error));
     Finding::note(chain, what).remedy(remedy)
 }
 
@@ -105,7 +105,7 @@ pub(super) fn unreadable(error: &Error) -> Finding {
         Error::Legacy(_) => (LEGACY, SHOWS_LEGACY),
         _ => ("nf_tables", "nft list ruleset shows whether a chain drops packets by default"),
     };
-    Finding::note(subject, format!("the host's firewall cannot be read: {}", one_line(error))).remedy(remedy)
+    Finding::note(subject, format!("cannot read the host's firewall: {}", one_line(error))).remedy(remedy)
 }
 
 /// Families with chains of the old iptables whose programs are not here. What cannot be read cannot be warned

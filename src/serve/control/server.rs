@@ -53,7 +53,7 @@ impl<T: Control<Error = String> + Send + Sync + 'static> RequestHandler for T {}
 #[derive(Debug, thiserror::Error)]
 pub enum NoSocket {
     /// The path is taken by a file that is not a socket. It is not removed.
-    #[error("{path} is in the way of the control socket", path = path.display())]
+    #[error("{path} is not a socket, so the control socket cannot be made", path = path.display())]
     InTheWay {
         /// Where.
         path: PathBuf,
@@ -136,7 +136,7 @@ impl ControlServer {
         let made_at_last = async || loop {
             sleep(RETRY).await;
             if let Ok(listener) = listen(&self.path) {
-                info!("the control socket {path} is there now", path = self.path.display());
+                info!("made the control socket {path}", path = self.path.display());
                 return listener;
             }
         };

@@ -75,7 +75,7 @@ async fn keep_listening(
     };
     if reported {
         report(Ok(()));
-        info!(%address, "listening for {what} at last");
+        info!(%address, "now listening for {what}");
     }
     // On a task of its own: the awaiting task may be busy with ten thousand Services, and a probe waits only a
     // second.

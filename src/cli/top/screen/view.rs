@@ -133,7 +133,7 @@ impl View {
     /// What stands above the table.
     pub(super) fn title(&self) -> String {
         let Some(frame) = &self.frame else {
-            return format!("kube-ipvs top: looking for {:.1} s", self.delay.as_secs_f64());
+            return format!("kube-ipvs top: measuring for {:.1} s", self.delay.as_secs_f64());
         };
         let services = frame.services.iter().filter(|row| row.service.is_some()).count();
         let active: u64 = frame.services.iter().map(|row| row.load.active_connections).sum();

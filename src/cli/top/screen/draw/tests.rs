@@ -122,7 +122,7 @@ q quit  h help  / filter  r real servers  sort n a s i c p b
 #[test]
 fn before_the_second_look_there_is_nothing_to_show_but_that_it_is_looked() {
     let mut view = View::new(Column::Bytes, Duration::from_secs(2));
-    assert!(drawn(&mut view, 5).starts_with("kube-ipvs top: looking for 2.0 s\n"));
+    assert!(drawn(&mut view, 5).starts_with("kube-ipvs top: measuring for 2.0 s\n"));
 }
 
 #[test]
