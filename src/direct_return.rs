@@ -30,22 +30,19 @@ pub(crate) struct DirectReturn<'a, F> {
 
 impl<F: Fn(Change)> DirectReturn<'_, F> {
     pub(crate) async fn follow(&self, mut peers: watch::Receiver<PeersToAsk>) -> Infallible {
-        let send = &self.send;
         loop {
             if peers.wait_for(|peers| peers.direct_return).await.is_err() {
                 return future::pending().await;
             }
-            let peers_asked =
-                Peers::new(self.health_port, self.node_name, &self.filtered, &self.packets, send);
             select! {
-                never = peers_asked.follow(peers.clone()) => match never {},
+                never = Peers::new(self).follow(peers.clone()) => match never {},
                 never = self.packets.keep_up_to_date() => match never {},
                 () = ended(peers.clone()) => {}
             }
             self.filtered.clear();
             self.packets.clear();
-            send(Change::UnpackingPeers(UnpackingPeers::new()));
-            send(Change::TunnelledBefore(BTreeMap::new()));
+            (self.send)(Change::UnpackingPeers(UnpackingPeers::new()));
+            (self.send)(Change::TunnelledBefore(BTreeMap::new()));
         }
     }
 }

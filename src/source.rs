@@ -72,14 +72,6 @@ impl Source {
         }
     }
 
-    /// The watches that the metrics report, if the source is an API server.
-    pub(crate) fn api_server(&self, watches: &Watches) -> Option<Watches> {
-        match self {
-            Self::Api(_) => Some(watches.clone()),
-            Self::Directory { .. } => None,
-        }
-    }
-
     /// The problems of the manifests. None if the source is an API server.
     pub(crate) fn manifest_problems(&self) -> directory::Problems {
         match self {

@@ -16,7 +16,7 @@ use crate::{
         health_check_node_ports::HealthCheckPorts,
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
-    source::nodes::NodesNeeded,
+    source::{Source, nodes::NodesNeeded},
     takeover::leftovers::RulesInPlace,
 };
 
@@ -40,7 +40,7 @@ impl Shown {
         let traffic = TrafficMetrics::default();
         let tunnel_packets = TunnelPackets::default();
         let gates = settings.effective.feature_gates();
-        let api_server = source.api_server(&problems.watches);
+        let api_server = matches!(source, Source::Api(_)).then(|| problems.watches.clone());
         let (advice, packets) = ((*advice).clone(), tunnel_packets.clone());
         let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
             .with_advice(move || advice.all())

@@ -61,12 +61,8 @@ impl From<PodCidrs> for LocalTraffic {
 
 impl fmt::Display for PodCidrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.ipv4, self.ipv6) {
-            (Some(ipv4), Some(ipv6)) => write!(f, "{ipv4},{ipv6}"),
-            (Some(ipv4), None) => write!(f, "{ipv4}"),
-            (None, Some(ipv6)) => write!(f, "{ipv6}"),
-            (None, None) => f.write_str("none"),
-        }
+        let ranges = self.ipv4.map(IpNet::V4).into_iter().chain(self.ipv6.map(IpNet::V6));
+        f.write_str(&ranges.map(|range| range.to_string()).collect::<Vec<_>>().join(","))
     }
 }
 

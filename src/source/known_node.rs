@@ -32,15 +32,13 @@ impl KnownNode {
     /// Takes note of a change from the source.
     pub(crate) fn on_change(&self, change: &Change) {
         match change {
-            Change::Node(Some(_)) => self.set(true),
+            Change::Node(Some(_)) => _ = self.exists.send_replace(Some(true)),
             // Manifests need no Node.
-            Change::Node(None) if self.unknown == UnknownNode::NotEligible => self.set(false),
+            Change::Node(None) if self.unknown == UnknownNode::NotEligible => {
+                self.exists.send_replace(Some(false));
+            }
             _ => {}
         }
-    }
-
-    fn set(&self, exists: bool) {
-        self.exists.send_replace(Some(exists));
     }
 
     /// The problem if the Node is missing.
