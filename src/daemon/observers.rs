@@ -45,7 +45,7 @@ impl Shown {
         let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
             .with_advice(move || advice.all())
             .with_log(log_level.limit().clone())
-            .with_tunnels(families.clone(), move |family| packets.of(family));
+            .with_tunnels(families.clone(), move |family| packets.counts(family));
         let metrics = Arc::new(metrics);
         let pages = MetricsPages::new(Arc::clone(&metrics), traffic.clone(), &settings.effective)
             .context("the configuration cannot be shown")?;

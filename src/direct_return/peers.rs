@@ -136,7 +136,7 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
             Some((name.clone(), *received))
         });
         if let Some(received) = received.collect::<Option<BTreeMap<_, _>>>().filter(|all| !all.is_empty())
-            && self.arrivals.record(family, self.parts.packets.of(family).sent, received)
+            && self.arrivals.record(family, self.parts.packets.counts(family).sent, received)
         {
             self.parts.filtered.add(family);
         }

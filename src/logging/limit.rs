@@ -78,7 +78,7 @@ impl LineLimit {
         if *event.metadata().level() > Level::INFO {
             return true;
         }
-        let mut namespace = FieldText::of(NAMESPACE);
+        let mut namespace = FieldText::named(NAMESPACE);
         event.record(&mut namespace);
         let mut counts = self.counts();
         let kind = counts.kinds.entry(event.metadata().callsite()).or_default();
@@ -87,7 +87,7 @@ impl LineLimit {
         }
         kind.dropped.count += 1;
         if kind.dropped.count == 1 {
-            let mut message = FieldText::of("message");
+            let mut message = FieldText::named("message");
             event.record(&mut message);
             kind.dropped.first = message.text.chars().take(MOST_OF_EXAMPLE).collect();
         }
@@ -221,7 +221,7 @@ struct FieldText {
 }
 
 impl FieldText {
-    fn of(name: &'static str) -> Self {
+    fn named(name: &'static str) -> Self {
         Self { name, text: String::new() }
     }
 }

@@ -89,7 +89,7 @@ impl InstanceLockError {
 }
 
 fn in_brackets(lock: &Path, byte: Option<u64>) -> String {
-    holder::of(lock, byte).map_or_else(String::new, |holder| format!(" ({holder})"))
+    holder::find(lock, byte).map_or_else(String::new, |holder| format!(" ({holder})"))
 }
 
 /// The right to be this node's proxy, as long as this lives. The locks end with the process, however it ends;
@@ -144,7 +144,7 @@ impl InstanceLock {
 /// The locks of a kube-ipvs that are held on this node, each with its holder if that can be seen. Takes none.
 pub fn held(socket: &Path) -> Vec<String> {
     let beside = socket.with_extension("lock");
-    let beside = holder::of(&beside, None).map(|holder| format!("{} ({holder})", beside.display()));
+    let beside = holder::find(&beside, None).map(|holder| format!("{} ({holder})", beside.display()));
     let of_host = File::open(OF_HOST).ok().and_then(|file| ByteOfHost::new(file, Path::new(OF_HOST)).ok());
     let of_host = of_host.filter(|byte| matches!(byte.is_locked(WRITE_LOCK), Ok(true)));
     let of_host = of_host.map(|byte| format!("{OF_HOST}{}", in_brackets(&byte.path, Some(byte.byte))));

@@ -42,7 +42,7 @@ impl<'a> Part<'a> {
 
     /// The Service that owns a virtual server, if it is known.
     pub(super) fn owner(self, virtual_server: VirtualServerId) -> Option<&'a ObjectName> {
-        self.owners?.of(virtual_server)
+        self.owners?.owner(virtual_server)
     }
 
     /// Whether a virtual server is listed.
@@ -127,7 +127,7 @@ impl Owners {
     }
 
     /// The Service that owns a virtual server; `None` if no known Service does.
-    pub(in crate::cli) fn of(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
+    pub(in crate::cli) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
         match virtual_server {
             VirtualServerId::Address(address) => self.0.get(&address),
             VirtualServerId::Mark { .. } => None,

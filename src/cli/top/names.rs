@@ -48,7 +48,7 @@ impl Names {
 
     /// The Service that owns a virtual server, if known.
     pub(super) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
-        self.known.of(virtual_server)
+        self.known.owner(virtual_server)
     }
 
     /// The line with the age of the names, if the last request had no answer.
