@@ -24,7 +24,7 @@ pub(crate) struct DirectReturn<'a, F> {
     pub(crate) health_port: Option<u16>,
     pub(crate) filtered: FilteredTunnels,
     pub(crate) packets: TunnelPackets,
-    /// Takes the changes of what is known.
+    /// Receives the changes.
     pub(crate) send: F,
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct PeersToAsk {
     forced_syncs: u64,
 }
 
-/// Derives them from each sync.
+/// Derives the nodes to ask from each sync.
 pub(crate) struct PeersObserver(watch::Sender<PeersToAsk>);
 
 impl PeersObserver {
-    /// The observer, and where they can be read.
+    /// The observer, and the receiver of the nodes to ask.
     pub(crate) fn new() -> (Self, watch::Receiver<PeersToAsk>) {
         let (sender, receiver) = watch::channel(PeersToAsk::default());
         (Self(sender), receiver)

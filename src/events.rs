@@ -314,7 +314,7 @@ impl Observer for SyncEvents {
     }
 }
 
-/// Without a number, so that repetitions are one Event.
+/// The text of an Event about repairs, without a number so that repetitions are one Event.
 fn repaired(report: &SyncReport) -> Option<String> {
     let first = report.first_repair()?;
     let others = if report.repairs.len() > 1 { " and more" } else { "" };

@@ -116,7 +116,7 @@ impl<'a> Preflight<'a> {
         self.findings.extend(settings.warnings.iter().map(|warning| Finding::note("configuration", warning)));
         let serves = families::serves(&families::families(), settings.effective.bind_address());
         self.kept("configuration", serves);
-        let services = self.kept("Services", WithoutDaemon::look(settings))?;
+        let services = self.kept("Services", WithoutDaemon::read(settings))?;
         self.findings.extend(services.doubts().into_iter().map(|doubt| Finding::warning("Node", doubt)));
         Some(services)
     }

@@ -41,7 +41,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// This program's.
+    /// The build of this program.
     pub(crate) fn this() -> Self {
         let revision = REVISION.filter(|revision| !revision.is_empty());
         Self { version: VERSION.to_owned(), revision: revision.map(ToOwned::to_owned), platform: platform() }
@@ -110,7 +110,7 @@ pub(crate) struct TerminationSignals {
 }
 
 impl TerminationSignals {
-    /// From now on the first signal does not kill the process. Another one ends it at once, whatever it waits for, with
+    /// Catches the signals: from now on the first one does not kill the process. Another one ends it at once, whatever it waits for, with
     /// the exit code that a shell gives to a program killed by it. Must be called within a tokio runtime.
     pub(crate) fn new() -> anyhow::Result<Self> {
         second_one_exits().context("cannot wait for a second signal")?;

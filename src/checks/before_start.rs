@@ -29,7 +29,7 @@ pub(crate) struct BeforeStart<'a> {
     pub(super) policy: Policy,
     pub(super) kernel: KernelRead,
     pub(super) facts: Facts,
-    /// That conntrack's parameters could not be read.
+    /// The finding that conntrack's parameters could not be read, if that is so.
     pub(super) unread_parameters: Option<Finding>,
 }
 

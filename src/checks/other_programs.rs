@@ -46,7 +46,7 @@ const PERIODS: usize = 10;
 /// then.
 const MANY: usize = 5;
 
-/// Which of the last sync periods had a repair.
+/// Remembers which of the last sync periods had a repair.
 #[derive(Debug)]
 pub(super) struct RepairLoop {
     period: Duration,

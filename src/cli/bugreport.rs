@@ -30,7 +30,7 @@ use crate::{
     serve::control::{self, Control as _, DaemonStatus, Difference},
 };
 
-/// Where to.
+/// The arguments of `bugreport`.
 #[derive(clap::Args, Debug)]
 pub(super) struct BugReport {
     /// Archive to create (.tar.gz); `-` is standard output. The default is a new name in the current directory

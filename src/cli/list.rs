@@ -130,7 +130,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Reads those of a part.
+    /// Reads the virtual servers of a part.
     pub(super) fn read(part: Part<'_>) -> anyhow::Result<Self> {
         let (mut kernel, info) = requirements::open_ipvs_with_info()?;
         let mut servers = Vec::new();
@@ -148,7 +148,7 @@ impl Servers {
         Listing::new(self.info, &self.servers).columns(columns).labels(labels).to_string()
     }
 
-    /// The same for programs, with the Service of each virtual server.
+    /// The virtual servers for programs, with the Service of each.
     pub(super) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
         let foreign = |id| match id {
             VirtualServerId::Address(address) => !has_element(&address, our_tables),
@@ -164,7 +164,7 @@ impl Servers {
     }
 }
 
-/// For programs.
+/// The list for programs.
 #[derive(Serialize)]
 pub(super) struct Table<'a> {
     info: Info,
@@ -213,7 +213,7 @@ fn list_connections(format: Format, part: Part<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether it is one to a virtual server in this part.
+/// Whether a connection goes to a virtual server in this part.
 fn leads_to(part: Part<'_>, connection: &Connection) -> bool {
     let (ip, port) = (connection.virtual_server.ip(), connection.virtual_server.port());
     part.filter.is_none()

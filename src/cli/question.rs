@@ -24,7 +24,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Asks it, and says so if that takes long: a hanging daemon looks like a busy one.
+    /// A client that says so if the answer takes long: a hanging daemon looks like a busy one.
     pub(super) fn client(&self) -> Client {
         self.silent_client().on_wait(|patience| {
             say(format_args!(
@@ -34,7 +34,7 @@ impl Daemon {
         })
     }
 
-    /// Asks it, and says nothing if that takes long.
+    /// A client that says nothing if the answer takes long.
     pub(super) fn silent_client(&self) -> Client {
         Client::new(&self.control_socket)
     }
@@ -49,7 +49,7 @@ pub(super) struct Ask {
     pub(super) daemon: Daemon,
 }
 
-/// The same for a question that can be answered without a daemon.
+/// A question that can be answered without a daemon, and the form of the answer.
 #[derive(clap::Args, Debug)]
 pub(super) struct Question {
     #[command(flatten)]
@@ -63,11 +63,11 @@ pub(super) struct Question {
 const WITHOUT: &str = "To answer without it, give the daemon's flags after --";
 
 impl Question {
-    /// Returns the daemon's answer, or without a daemon that of `look`.
+    /// Returns the daemon's answer, or that of `without_daemon` if the daemon's flags are given.
     pub(super) fn answer<T>(
         &self,
         ask: impl FnOnce(&Client) -> Result<T, AskError>,
-        look: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
+        without_daemon: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if !self.daemon_flags.is_empty() {
             let settings = Settings::resolve(&daemon_flags(&self.daemon_flags)?)?;
@@ -75,7 +75,7 @@ impl Question {
                 say(format_args!("kube-ipvs: {warning}"));
             }
             say(format_args!("kube-ipvs: answering without the daemon, for the node {}", settings.node_name));
-            return look(&mut WithoutDaemon::look(&settings)?);
+            return without_daemon(&mut WithoutDaemon::read(&settings)?);
         }
         ask(&self.ask.daemon.client()).map_err(|error| match error {
             // This error ends with a question mark.

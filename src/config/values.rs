@@ -22,7 +22,7 @@ pub struct GoDuration {
 /// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDuration {
-    /// It is not made of numbers with units.
+    /// The text is not made of numbers with units.
     #[error("{0:?} is not a duration: expected something like 30s, 1m30s or 500ms")]
     Malformed(String),
     /// Go holds at most 292 years.

@@ -189,7 +189,7 @@ pub(super) struct HeldAdvice {
 }
 
 impl HeldAdvice {
-    /// All of it, that of the configuration file first.
+    /// All advice, that about the configuration file first.
     pub(super) fn all(&self) -> Vec<Finding> {
         self.config_file.finding().into_iter().chain(self.checks.all()).collect()
     }

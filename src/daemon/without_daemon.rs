@@ -30,7 +30,7 @@ use crate::{
 /// The timeout of the lists: a daemon waits half of it for its Node, and then lists without.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same of the list of the other Nodes, without which a daemon masquerades.
+/// The timeout of the list of the other Nodes, without which a daemon masquerades.
 const PEERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The state of a daemon with these settings.
@@ -42,7 +42,7 @@ pub struct WithoutDaemon<'a> {
 
 impl<'a> WithoutDaemon<'a> {
     /// Lists the source once, and reads the node's addresses.
-    pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
+    pub fn read(settings: &'a Settings) -> anyhow::Result<Self> {
         // One for names of hosts, which are looked up by a thread.
         let runtime =
             process::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
@@ -192,7 +192,7 @@ impl SourceState {
         no_node.into_iter().chain(no_peers).collect()
     }
 
-    /// Nothing yet, on a node with these links.
+    /// An empty state, on a node with these links.
     fn at(links: dummy_interface::Observed, settings: &Settings) -> Self {
         let mut state = State::new(settings.options(settings.knows_pods()));
         state.apply(Change::NodeAddresses { here: links.node_addresses, lost: BTreeSet::new() });

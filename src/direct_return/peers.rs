@@ -50,7 +50,7 @@ pub(super) struct Peers<'a, F> {
 }
 
 impl<'a, F: Fn(Change)> Peers<'a, F> {
-    /// Nothing is known of any node yet.
+    /// The start, at which nothing is known of any node.
     pub(super) fn new(parts: &'a DirectReturn<'a, F>) -> Self {
         let (begun, known) = (Instant::now(), BTreeMap::new());
         Self { parts, begun, known, sent: UnpackingPeers::new(), arrivals: Arrivals::default() }
@@ -161,7 +161,7 @@ fn period(peers: usize) -> Duration {
     PERIOD.max(PERIOD_PER_PEER.saturating_mul(u32::try_from(peers).unwrap_or(u32::MAX)))
 }
 
-/// At least three rounds.
+/// How long an answer holds: at least three rounds.
 fn holds(peers: usize) -> Duration {
     HOLDS.max(period(peers) * 3)
 }

@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 pub(crate) struct TunnelPackets(Arc<Mutex<BTreeMap<Family, TunnelCounts>>>);
 
 impl TunnelPackets {
-    /// Those of a family; all 0 where nothing is answered directly.
+    /// The counts of a family; all 0 where nothing is answered directly.
     pub(crate) fn counts(&self, family: Family) -> TunnelCounts {
         self.lock().get(&family).copied().unwrap_or_default()
     }

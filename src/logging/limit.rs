@@ -29,7 +29,7 @@ use tracing_subscriber::layer::{Context, Layer};
 const BURST: f64 = 200.0;
 /// How many lines of a kind are logged in a second for ever: of 250 bytes each, 50 MB are two days.
 const PER_SECOND: f64 = 1.0;
-/// The same of one namespace.
+/// How many lines of one namespace are logged in a second for ever.
 const PER_SECOND_OF_NAMESPACE: f64 = 0.1;
 /// The part of a kind's room that a namespace may have.
 const PART: f64 = 0.25;
@@ -48,7 +48,7 @@ const MOST_OF_EXAMPLE: usize = 200;
 /// The name of the field that has the namespace.
 pub(super) const NAMESPACE: &str = "namespace";
 
-/// Which lines are logged, and how many were not. Clones count the same.
+/// Decides which lines are logged, and counts the others. Clones count the same.
 #[derive(Clone, Debug, Default)]
 pub struct LineLimit(Arc<Mutex<Counts>>);
 
@@ -140,7 +140,7 @@ impl<S: Subscriber> Layer<S> for Limited<S> {
 #[derive(Debug, Default)]
 struct Kind {
     logged: Lately,
-    /// Those of them that were the first of a namespace.
+    /// The logged lines that were the first of a namespace.
     first: Lately,
     namespaces: HashMap<String, Lately>,
     dropped: Dropped,

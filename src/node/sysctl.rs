@@ -29,7 +29,7 @@ pub struct Sysctl {
 /// A parameter could not be brought to its value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
+    /// The parameter cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
     /// namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack is
     /// loaded.
     #[error("sysctl {key} cannot be read")]
@@ -39,7 +39,7 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// It has another value and cannot be written.
+    /// The parameter has another value and cannot be written.
     #[error("sysctl {} is {} and cannot be set to {}{}", .change.key, .change.found, .change.wanted, hint(.source))]
     Write {
         /// What was to be written.
@@ -201,7 +201,7 @@ impl Sysctl {
         }
     }
 
-    /// Those of the same parameters that have another value now: another program has changed them, or they could not be
+    /// The parameters of [`Sysctl::prepare`] that have another value now: another program has changed them, or they could not be
     /// set. One that cannot be read is not among them.
     pub fn differing(&self, wanted: &KernelParameters) -> Vec<Differing> {
         let mut differing = self.to_set(wanted);
@@ -209,12 +209,12 @@ impl Sysctl {
         differing
     }
 
-    /// Those that the start would set, but for conntrack's.
+    /// The parameters that the start would set, but for conntrack's.
     pub(crate) fn to_set(&self, wanted: &KernelParameters) -> Vec<Differing> {
         self.all(wanted).filter_map(|wanted| self.difference(wanted)).collect()
     }
 
-    /// The one that direct return needs and the daemon does not set.
+    /// The parameter that direct return needs and the daemon does not set.
     pub(crate) fn loose_conntrack(&self) -> Option<Differing> {
         self.difference(LOOSE_CONNTRACK)
     }

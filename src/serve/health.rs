@@ -52,7 +52,7 @@ struct HealthState {
 /// What to assume about the Node before its source has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNode {
-    /// It may be deleted: load balancers should not send traffic here.
+    /// The Node may be deleted: load balancers should not send traffic here.
     NotEligible,
     /// Manifests need not have a Node, and no autoscaler takes it away.
     Eligible,

@@ -79,7 +79,7 @@ pub(crate) struct OtherNodes<'a, F> {
 }
 
 impl<F: Fn(Change)> OtherNodes<'_, F> {
-    /// Follows them while they are needed, and a while longer, for ever.
+    /// Follows the Nodes while they are needed, and a while longer, for ever.
     pub(crate) async fn follow(&self, needed: watch::Receiver<bool>) -> Infallible {
         loop {
             if needed.clone().wait_for(|needed| *needed).await.is_err() {
@@ -99,7 +99,7 @@ impl<F: Fn(Change)> OtherNodes<'_, F> {
         }
     }
 
-    /// Follows them. If they cannot be listed, nothing waits for them after a while.
+    /// Follows the Nodes. If they cannot be listed, nothing waits for them after a while.
     async fn follow_or_give_up(&self) -> Infallible {
         let listed = Notify::new();
         let send = |change| {

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::finding::Finding;
 
-/// Where the control socket is unless the command line says otherwise. A lock file is beside it.
+/// The default path of the control socket. A lock file is beside it.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// A file of the host's that kubeadm's DaemonSet mounts, whatever else of /run is the container's own.
@@ -55,7 +55,7 @@ pub enum InstanceLockError {
         lock: PathBuf,
         /// The byte of it, if not all of it is locked.
         byte: Option<u64>,
-        /// In brackets, who that is; empty before [`InstanceLockError::named`], and if it cannot be seen.
+        /// The process that holds it, in brackets; empty before [`InstanceLockError::named`], and if it cannot be seen.
         holder: String,
     },
     /// There is no lock to hold, so nothing would keep a second one out.
@@ -71,7 +71,7 @@ pub enum InstanceLockError {
 }
 
 impl InstanceLockError {
-    /// The same with the process that holds the lock. Finding it may take as long as reading all processes.
+    /// The error with the process that holds the lock. Finding it may take as long as reading all processes.
     #[must_use]
     pub fn named(self) -> Self {
         match self {
@@ -244,7 +244,7 @@ struct ByteOfHost {
     byte: u64,
 }
 
-/// What became of locking it.
+/// The result of locking the byte.
 #[derive(Debug, PartialEq, Eq)]
 enum ByteLock {
     Held,

@@ -25,7 +25,7 @@ use super::{
 
 pub(super) fn items(daemon: &Daemon) -> Vec<Item> {
     let servers = known(Servers::read(Part::ALL));
-    let traffic = known(top::look_once(daemon));
+    let traffic = known(top::sample_once(daemon));
     let text = |servers: &Servers| servers.text(Columns::Configuration, &HashMap::new());
     let json = |servers: &Servers| as_json(&servers.table(Part::ALL, &list::our_tables()?));
     let mut items = Vec::new();

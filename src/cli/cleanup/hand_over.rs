@@ -31,14 +31,14 @@ use crate::{
 
 /// How long kube-proxy's rules are waited for: it may have to be scheduled and pulled.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The time between two looks, at least.
+/// The least time between two counts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many times as long as a look the pause after it is, at least.
-const PAUSE_PER_LOOK: u32 = 20;
+/// The pause after a count, as a multiple of its duration.
+const PAUSE_PER_COUNT: u32 = 20;
 /// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an idle
 /// connection every 30 seconds.
 const TIME_FOR_RESETS: Duration = Duration::from_secs(40);
-/// How often it is said how many connections are open.
+/// How often the number of open connections is printed.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// Whether to hand over, and how.
@@ -108,10 +108,10 @@ fn warn(what: impl Display) {
     say(format_args!("kube-ipvs: warning: {what}"));
 }
 
-/// What it takes to hand over.
+/// What a hand-over needs.
 struct Turn {
     served: Served,
-    /// None where nothing is served.
+    /// The proxy that takes over; `None` where nothing is served.
     successor: Option<LiveProxy>,
     /// Keeps a kube-ipvs from starting meanwhile.
     _alone: InstanceLock,
@@ -147,7 +147,7 @@ fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     Ok(Turn { served, successor, _alone: alone })
 }
 
-/// Whether it may be otherwise in a moment.
+/// Whether the error may pass in a moment.
 fn passes(error: &anyhow::Error) -> bool {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(InstanceLockError::AnotherRuns { .. }), _) => true,
@@ -162,19 +162,19 @@ async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
     let started = Instant::now();
     let mut said: Option<Instant> = None;
     loop {
-        let looked = Instant::now();
-        let looked_well = open.look();
-        let took = looked.elapsed();
+        let began = Instant::now();
+        let recounted = open.recount();
+        let took = began.elapsed();
         let left = limit.saturating_sub(started.elapsed());
         if open.count().total() == 0 || left.is_zero() {
             return;
         }
         if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
-            said = Some(looked);
+            said = Some(began);
             say(format_args!("open: {}, which have {} to end", open.count(), Time(left)));
             open.unread().into_iter().for_each(warn);
-            looked_well.err().iter().for_each(|error| warn(one_line(error)));
+            recounted.err().iter().for_each(|error| warn(one_line(error)));
         }
-        sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_LOOK)))).await;
+        sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_COUNT)))).await;
     }
 }

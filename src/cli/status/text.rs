@@ -223,7 +223,7 @@ impl Lines {
     }
 }
 
-/// Whether all is synced, since when, and if not, why.
+/// Whether the kernel is synced, since when, and if not, why.
 pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {

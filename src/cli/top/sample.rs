@@ -58,7 +58,7 @@ impl SynRecv {
         counted.unwrap_or_default()
     }
 
-    /// Counts those in a text like `/proc/net/ip_vs_conn`.
+    /// Counts the connections in a text like `/proc/net/ip_vs_conn`.
     pub(super) fn count(text: impl BufRead, patience: Duration) -> io::Result<Self> {
         let (begun, mut counts) = (Instant::now(), HashMap::new());
         for_each_connection(text, |connection| {

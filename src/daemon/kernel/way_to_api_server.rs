@@ -69,7 +69,7 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     Ok(())
 }
 
-/// Where a connection to the API server at these addresses goes.
+/// The addresses to which a connection to the API server goes.
 ///
 /// A program on this node that is asked there asks one of the API servers itself, and not the ClusterIP.
 fn ways<E>(

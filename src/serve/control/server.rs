@@ -55,7 +55,7 @@ pub enum NoSocket {
     /// The path is taken by a file that is not a socket. It is not removed.
     #[error("{path} is not a socket, so the control socket cannot be made", path = path.display())]
     InTheWay {
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
     /// The system refuses.
@@ -115,7 +115,7 @@ impl ControlServer {
         Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Arc::new(instance_lock) })
     }
 
-    /// From now on the instance lock ends with the process, and not with this: threads that hang in the kernel outlive
+    /// Keeps the instance lock until the process ends, even if this is dropped before: threads that hang in the kernel outlive
     /// everything else, and no other daemon may begin beside them.
     pub fn keep_lock_until_exit(&self) {
         mem::forget(self.instance_lock.clone());

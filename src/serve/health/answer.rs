@@ -52,7 +52,7 @@ pub(crate) struct DirectReturnAnswer {
     pub(crate) received: BTreeMap<Family, u64>,
 }
 
-/// Nothing is unpacked.
+/// The answer of a node that unpacks nothing.
 impl Default for DirectReturnAnswer {
     fn default() -> Self {
         Self { unpacks: Some(BTreeSet::new()), gue: false, received: BTreeMap::new() }

@@ -113,7 +113,7 @@ impl HttpEndpoint {
 pub(crate) struct UnboundEndpoints(watch::Sender<BTreeMap<&'static str, String>>);
 
 impl UnboundEndpoints {
-    /// One line for each endpoint.
+    /// The troubles, one line for each endpoint.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.0.borrow().values().cloned().collect()
     }

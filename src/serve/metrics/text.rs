@@ -209,13 +209,13 @@ struct Observed {
 }
 
 impl Histogram {
-    /// Nothing yet, with buckets up to these bounds in seconds, the smallest first.
+    /// An empty histogram with buckets up to these bounds in seconds, the smallest first.
     pub(crate) fn new(bounds: impl IntoIterator<Item = f64>) -> Self {
         let buckets = bounds.into_iter().map(|bound| (bound, 0)).collect();
         Self(Arc::new(Mutex::new(Observed { buckets, count: 0, sum: 0.0 })))
     }
 
-    /// With kube-proxy's buckets for durations of work: 1 ms, 2 ms … 16 s.
+    /// An empty histogram with kube-proxy's buckets for durations of work: 1 ms, 2 ms … 16 s.
     pub(crate) fn of_work() -> Self {
         Self::new((0..15).map(|power| f64::from(1 << power) / 1000.0))
     }

@@ -12,7 +12,7 @@ pub(super) struct View {
     longest: (usize, usize),
     delay: Duration,
     sort: Column,
-    /// Whether they are shown below their Services.
+    /// Whether real servers are shown below their Services.
     real_servers: bool,
     /// Only Services with this in their names.
     filter: String,
@@ -49,7 +49,7 @@ impl View {
         }
     }
 
-    /// A new frame, and what is to be said of the names of Services if they may be out of date.
+    /// Shows a new frame, and why the names of Services may be out of date.
     pub(super) fn see(&mut self, mut frame: Frame, doubt: Option<String>) {
         frame.sort(self.sort);
         let longest = |real_servers| {
@@ -60,7 +60,7 @@ impl View {
         self.doubt = doubt;
     }
 
-    /// A key.
+    /// Takes a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Next {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Next::Quit } else { Next::Show };
@@ -173,7 +173,7 @@ impl View {
         self.delay
     }
 
-    /// Which column is sorted by.
+    /// The column that the rows are sorted by.
     pub(super) fn sort(&self) -> Column {
         self.sort
     }
