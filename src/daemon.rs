@@ -42,8 +42,10 @@ use crate::{
         },
         metrics::MetricsPages,
     },
-    source::nodes::OtherNodes,
-    source::{Source, known_node::KnownNode},
+    source::{
+        Source,
+        nodes::{KnownNode, OtherNodes},
+    },
     takeover::leftovers::{self, AnotherProxy, NodeRules},
 };
 use control_handler::{ControlHandler, HeldAdvice, Identity, Problems};

@@ -1,7 +1,6 @@
 //! The source of Services: an API server, or a directory of manifests.
 
 pub mod api_server;
-pub(crate) mod known_node;
 pub(crate) mod nodes;
 
 use std::{

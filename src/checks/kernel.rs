@@ -30,15 +30,9 @@ struct KernelFacts<'a> {
     families: &'a BTreeSet<Family>,
     /// Whether there is a kube-ipvs0.
     device: bool,
-    direct_return: DirectReturnFacts,
-}
-
-/// What direct return asks of the kernel.
-#[derive(Clone, Debug, Default)]
-struct DirectReturnFacts {
     /// The families in which a Service is answered directly.
-    families: BTreeSet<Family>,
-    /// Whether by generic UDP encapsulation.
+    unpacking: BTreeSet<Family>,
+    /// Whether tunnels are those of generic UDP encapsulation.
     gue: bool,
 }
 
@@ -98,10 +92,6 @@ fn presence(feature: Feature, family: Family, modules: &Modules, release: &str) 
 
 /// Whether the kernel has what the daemon asks of it, with the configured scheduler where it is known.
 pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
-    let direct_return = DirectReturnFacts {
-        families: node.state.map(State::unpacking).unwrap_or_default(),
-        gue: node.policy.gue,
-    };
     let kernel = &mut node.kernel;
     let servers = &kernel.observed.virtual_servers;
     let scheduler = node.settings.map(|settings| settings.scheduler).map(|scheduler| SchedulerFacts {
@@ -117,7 +107,8 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         nf_tables: kernel.nf_tables,
         families: &families::families(),
         device: kernel.observed.dummy_interface.device,
-        direct_return,
+        unpacking: node.state.map(State::unpacking).unwrap_or_default(),
+        gue: node.policy.gue,
     })
 }
 
@@ -140,12 +131,11 @@ fn parts(facts: &KernelFacts<'_>) -> Vec<Finding> {
 fn direct_return(facts: &KernelFacts<'_>) -> Vec<Finding> {
     const SUBJECT: &str = "direct return";
     const MASQUERADED: &str = "Services are served masqueraded";
-    let DirectReturnFacts { families, gue } = &facts.direct_return;
-    if families.is_empty() {
+    if facts.unpacking.is_empty() {
         return Vec::new();
     }
-    let tunnels = families.iter().map(|family| (tunnel::module(*family), MASQUERADED));
-    let gue = gue.then_some(("fou", MASQUERADED));
+    let tunnels = facts.unpacking.iter().map(|family| (tunnel::module(*family), MASQUERADED));
+    let gue = facts.gue.then_some(("fou", MASQUERADED));
     let needed = tunnels.chain(gue).chain([("ip_vs_mh", "nodes do not choose alike")]);
     let finding = |(name, otherwise): (&str, _)| match facts.modules.presence(name) {
         Presence::Missing => {
@@ -287,7 +277,8 @@ mod tests {
             nf_tables: false,
             families: &families,
             device: false,
-            direct_return: DirectReturnFacts::default(),
+            unpacking: BTreeSet::new(),
+            gue: false,
         };
         parts(&facts).into_iter().map(|it| (it.severity, format!("{}: {}", it.subject, it.what))).collect()
     }
@@ -352,7 +343,8 @@ mod tests {
             nf_tables: false,
             families: &families,
             device: false,
-            direct_return: DirectReturnFacts { families: families.clone(), gue: true },
+            unpacking: families.clone(),
+            gue: true,
         };
         let said = direct_return(&facts).into_iter().map(|it| (it.severity, it.what));
         let loaded = |name| (Severity::Ok, format!("the daemon makes the kernel load the module {name}"));
@@ -361,7 +353,7 @@ mod tests {
         };
         let expected = [loaded("ipip"), missing("ip6_tunnel"), missing("fou"), loaded("ip_vs_mh")];
         assert_eq!(said.collect::<Vec<_>>(), expected);
-        assert_eq!(direct_return(&KernelFacts { direct_return: DirectReturnFacts::default(), ..facts }), []);
+        assert_eq!(direct_return(&KernelFacts { unpacking: BTreeSet::new(), ..facts }), []);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
         http::endpoint::UnboundEndpoints,
         metrics::MetricsPages,
     },
-    source::{Source, known_node::KnownNode},
+    source::{Source, nodes::KnownNode},
 };
 
 /// Answers requests for the daemon.

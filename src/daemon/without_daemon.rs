@@ -24,7 +24,7 @@ use crate::{
         requirements,
     },
     process,
-    source::{Source, known_node::no_node},
+    source::{Source, nodes::no_node},
 };
 
 /// The timeout of the lists: a daemon waits half of it for its Node, and then lists without.

@@ -1,9 +1,9 @@
 //! Sets the kernel's parameters, the only part that needs more than CAP_NET_ADMIN.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipvs::{Family, KernelIpvs};
-use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
+use netfilter::{KernelNetfilter, LocalTraffic, Policy};
 use service::one_line;
 use tracing::warn;
 
@@ -18,14 +18,6 @@ pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     // Any policy needs the same kernel modules.
     let policy = settings.policy(LocalTraffic::Source { ipv4: None, ipv6: None });
     prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
-}
-
-/// An open connection to nf_tables, and the features it lacks.
-pub struct Prepared {
-    /// The connection.
-    pub netfilter: KernelNetfilter,
-    /// The optional features missing for a family's table.
-    pub lacks: BTreeMap<Family, Vec<Feature>>,
 }
 
 /// Prepares IPVS again after the module was unloaded and loaded again: its parameters and timeouts were lost
@@ -46,25 +38,23 @@ pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) +
     }
 }
 
-/// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need.
+/// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need. Returns the
+/// connection to nf_tables.
 pub fn prepare(
     settings: &Settings,
     ipvs: &mut KernelIpvs,
     policy: &Policy,
     families: &BTreeSet<Family>,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<KernelNetfilter> {
     let sysctl = Sysctl::default();
     sysctl.prepare(&settings.kernel_parameters)?;
     let netfilter = KernelNetfilter::open(policy)?;
-    let mut lacks = BTreeMap::new();
     for &family in families {
-        let missing = netfilter.missing_features(family);
-        requirements::nf_tables(family, missing)?;
-        lacks.insert(family, missing.to_vec());
+        requirements::nf_tables(family, netfilter.missing_features(family))?;
     }
     // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.kernel_parameters.conntrack)?;
     sysctl.bound_ipvs_table();
     requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
-    Ok(Prepared { netfilter, lacks })
+    Ok(netfilter)
 }
