@@ -60,7 +60,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let (shortest, longest) = DELAYS;
     match text.parse::<f64>() {
         Ok(seconds) if (shortest..=longest).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("from {shortest} to {longest}")),
+        _ => Err(format!("expected {shortest} to {longest}")),
     }
 }
 

@@ -121,7 +121,7 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
         self.known.retain(|name, (unpacking, answered)| {
             let is_silent = answered.elapsed() >= holds;
             if is_silent && !unpacking.families.is_empty() {
-                info!(node = &**name, "no longer answers: what is sent to its pods is masqueraded");
+                info!(node = &**name, "the node no longer answers: traffic to its pods is masqueraded");
             }
             !is_silent
         });
@@ -169,9 +169,14 @@ fn holds(peers: usize) -> Duration {
 fn log(node: &str, Unpacking { families, gue }: &Unpacking) {
     let families: Vec<_> = families.iter().map(Family::to_string).collect();
     if families.is_empty() {
-        info!(node, "no longer unpacks what is sent to its pods: it is sent masqueraded");
+        info!(node, "the node no longer unpacks tunnels: traffic to its pods is masqueraded");
     } else {
-        info!(node, families = families.join(", "), gue, "unpacks what is sent to its pods");
+        info!(
+            node,
+            families = families.join(", "),
+            gue,
+            "the node unpacks tunnels: traffic to its pods is answered directly"
+        );
     }
 }
 

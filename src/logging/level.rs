@@ -40,7 +40,7 @@ pub enum Level {
 pub enum LevelError {
     /// A part of the text has no level. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
-        "invalid level {0:?}: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
+        "invalid level {0:?}: expected a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
     )]
     Unknown(String),
     /// The text is not in `RUST_LOG`'s notation.

@@ -147,7 +147,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (
             &["--ipvs-sync-period=30"],
             "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
-             \"30\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"30\": expected for example 30s, 1m30s or 500ms",
         ),
         (
             &["--conntrack-max-per-core=many"],
@@ -165,12 +165,12 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
-             \"AllowServiceExternalIPs\" is not a feature gate: expected NAME=true or NAME=false",
+             invalid feature gate \"AllowServiceExternalIPs\": expected NAME=true or NAME=false",
         ),
         (
             &["--drain-timeout=10"],
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
-             \"10\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"10\": expected for example 30s, 1m30s or 500ms",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (
