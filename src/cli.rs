@@ -53,8 +53,8 @@ enum Command {
     /// Program the kernel as the API server, or a directory of manifests, describes it (the default)
     #[command(args_override_self = true)]
     Run(Box<Flags>),
-    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there are
-    /// warnings, with 2 if the daemon would not start or serve
+    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there
+    /// are warnings, with 2 if the daemon would not start or serve
     Preflight(preflight::Preflight),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
     List(list::List),
@@ -100,8 +100,8 @@ enum Command {
     Version(Ask),
 }
 
-/// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those of
-/// each command.
+/// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those
+/// of each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     // In the image, packages and releases the plugin of kubectl is this program by its other name.
@@ -174,8 +174,8 @@ fn completion(shell: Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing was
-/// tried, whatever the command.
+/// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing
+/// was tried, whatever the command.
 fn failure(error: &anyhow::Error, of_command: u8) -> u8 {
     let of_configuration = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
     let is_usage = of_configuration || error.is::<clap::Error>() || error.is::<question::NotOfDaemon>();

@@ -196,8 +196,8 @@ impl Daemon<'_> {
         self.outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
     }
 
-    /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the daemon
-    /// waits for.
+    /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the
+    /// daemon waits for.
     fn control_handler(
         &self,
         pages: &Arc<MetricsPages>,

@@ -98,7 +98,8 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     (outbox, publisher)
 }
 
-/// Takes texts for Events. The default drops them: without an API server there are no Events, and the log has everything.
+/// Takes texts for Events. The default drops them: without an API server there are no Events, and the log has
+/// everything.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     messages: Option<mpsc::Sender<Message>>,

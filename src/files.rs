@@ -40,8 +40,8 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Opens a file to write it anew, whether it exists or not. What a symbolic link leads to is not written, unless the link
-/// is one of the system's, such as /dev/stdout: in other directories another user may have made it.
+/// Opens a file to write it anew, whether it exists or not. What a symbolic link leads to is not written, unless the
+/// link is one of the system's, such as /dev/stdout: in other directories another user may have made it.
 pub(crate) fn overwrite(path: &Path) -> io::Result<File> {
     let mut options: OpenOptions = File::options();
     options.write(true).create(true).truncate(true);

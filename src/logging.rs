@@ -92,7 +92,8 @@ impl Options {
     }
 }
 
-/// Starts the log. Returns the handle that changes its level. A second log logs nothing, and its handle changes nothing.
+/// Starts the log. Returns the handle that changes its level. A second log logs nothing, and its handle changes
+/// nothing.
 pub fn start(options: Options) -> LogLevelHandle {
     let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
     let (filter, handle) = reload::Layer::new(filter);

@@ -110,8 +110,9 @@ pub(crate) struct TerminationSignals {
 }
 
 impl TerminationSignals {
-    /// Catches the signals: from now on the first one does not kill the process. Another one ends it at once, whatever it waits for, with
-    /// the exit code that a shell gives to a program killed by it. Must be called within a tokio runtime.
+    /// Catches the signals: from now on the first one does not kill the process. Another one ends it at once, whatever
+    /// it waits for, with the exit code that a shell gives to a program killed by it. Must be called within a tokio
+    /// runtime.
     pub(crate) fn new() -> anyhow::Result<Self> {
         second_one_exits().context("cannot wait for a second signal")?;
         let terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;

@@ -121,8 +121,8 @@ impl Source {
         }
     }
 
-    /// Passes on these addresses, for ever: a name may come to mean others. A connection may outlive the answer by which it
-    /// was made, where a name server gives its addresses in turn.
+    /// Passes on these addresses, for ever: a name may come to mean others. A connection may outlive the answer by
+    /// which it was made, where a name server gives its addresses in turn.
     pub(crate) async fn follow_api_server(&self, send: impl Fn(Change)) -> Infallible {
         let mut answers = VecDeque::new();
         let mut known = BTreeSet::new();

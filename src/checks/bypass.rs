@@ -109,12 +109,12 @@ pub(super) fn node_local_dns(facts: &Facts) -> Vec<Finding> {
 fn bypassed(addresses: &[IpAddr], dns: &BTreeSet<IpAddr>) -> Option<Finding> {
     let of_services: Vec<_> = addresses.iter().filter(|it| dns.contains(it)).map(IpAddr::to_string).collect();
     let what = format!(
-        "NodeLocal DNSCache has the ClusterIP of DNS on this interface, its layout for iptables mode: {}: pods bypass the \
-         cache, and queries of the node and of pods in its network are not answered",
+        "NodeLocal DNSCache has the ClusterIP of DNS on this interface, its layout for iptables mode: {}: pods \
+         bypass the cache, and queries of the node and of pods in its network are not answered",
         of_services.join(", ")
     );
-    let remedy = "use its layout for ipvs mode: the cache listens only at its link-local address (-localip 169.254.20.10), \
-                  which is also the kubelet's clusterDNS";
+    let remedy = "use its layout for ipvs mode: the cache listens only at its link-local address \
+                  (-localip 169.254.20.10), which is also the kubelet's clusterDNS";
     (!of_services.is_empty()).then(|| Finding::warning(CACHE, what).remedy(remedy))
 }
 

@@ -113,10 +113,11 @@ fn large(entries: u64, part: u64, limit: Option<u64>) -> Option<Finding> {
         Some(limit) => format!("new connections are refused from {limit} on (net.ipv4.vs.conn_max)"),
         None => "only the node's memory limits it".to_owned(),
     };
-    let remedy = "`kube-ipvs list -c` shows the clients and Services: stop a client that floods before its packets reach the \
-                 node; session affinity keeps an entry of each client for timeoutSeconds, 3 hours by default. `sysctl -w \
-                 net.ipv4.vs.drop_entry=3` deletes, within a minute or two, entries that were never established and some idle \
-                 connections of few packets: set it back to 1 when the flood is over, kube-ipvs does not";
+    let remedy = "`kube-ipvs list -c` shows the clients and Services: stop a client that floods before its packets \
+                  reach the node; session affinity keeps an entry of each client for timeoutSeconds, 3 hours by default. \
+                  `sysctl -w net.ipv4.vs.drop_entry=3` deletes, within a minute or two, entries that were never \
+                  established and some idle connections of few packets: set it back to 1 when the flood is over, \
+                  kube-ipvs does not";
     (entries >= most / 2)
         .then(|| Finding::warning("IPVS", format!("IPVS' connection table is large: {what}")).remedy(remedy))
 }

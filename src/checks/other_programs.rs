@@ -76,12 +76,13 @@ impl RepairLoop {
         }
         let many = self.past.iter().filter(|contested| **contested).count();
         let what = format!(
-            "another program changes what kube-ipvs programs again and again: repaired in {many} of the last {PERIODS} sync \
-             periods, last: {}",
+            "another program changes what kube-ipvs programs again and again: repaired in {many} of the last \
+             {PERIODS} sync periods, last: {}",
             last.unwrap_or("not known")
         );
-        let remedy = "stop that program: another Service proxy or load balancer that uses IPVS, a firewall that flushes all \
-                      rules, a network manager that manages kube-ipvs0; ipvs.excludeCIDRs keeps virtual servers that must stay";
+        let remedy = "stop that program: another Service proxy or load balancer that uses IPVS, a firewall that \
+                      flushes all rules, a network manager that manages kube-ipvs0; ipvs.excludeCIDRs keeps virtual \
+                      servers that must stay";
         (many >= MANY).then(|| Finding::warning("kube-ipvs", what).remedy(remedy))
     }
 }

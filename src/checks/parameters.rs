@@ -18,8 +18,8 @@ use crate::{
 
 const SUBJECT: &str = "kernel parameters";
 
-/// What the start would set, in this order. Conntrack's parameters can only be read once its module is loaded; otherwise
-/// a finding says so.
+/// What the start would set, in this order. Conntrack's parameters can only be read once its module is loaded;
+/// otherwise a finding says so.
 pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> (Vec<Change>, Option<Finding>) {
     let needed = sysctl.to_set(&settings.kernel_parameters).into_iter().map(|(change, _)| change);
     let of_conntrack = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack);

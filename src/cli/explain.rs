@@ -41,8 +41,8 @@ impl FromStr for Subject {
     }
 }
 
-/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is a
-/// failure.
+/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is
+/// a failure.
 pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<ExitCode> {
     match subject {
         Subject::Service(service) => explain_service(service, question),

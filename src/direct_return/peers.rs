@@ -92,8 +92,8 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
         }
     }
 
-    /// Asks some of the nodes, and keeps what they say. Begins with the node behind this one, so that not all ask the same
-    /// one first.
+    /// Asks some of the nodes, and keeps what they say. Begins with the node behind this one, so that not all ask the
+    /// same one first.
     async fn ask(
         &mut self,
         peers: &BTreeMap<Arc<str>, Vec<IpAddr>>,

@@ -49,8 +49,8 @@ pub enum Error {
     },
 }
 
-/// Whether this process may not write a parameter: /proc/sys is mounted read-only, or the parameter belongs to the first
-/// network namespace.
+/// Whether this process may not write a parameter: /proc/sys is mounted read-only, or the parameter belongs to the
+/// first network namespace.
 fn is_denied(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
@@ -201,8 +201,8 @@ impl Sysctl {
         }
     }
 
-    /// The parameters of [`Sysctl::prepare`] that have another value now: another program has changed them, or they could not be
-    /// set. One that cannot be read is not among them.
+    /// The parameters of [`Sysctl::prepare`] that have another value now: another program has changed them, or they
+    /// could not be set. One that cannot be read is not among them.
     pub fn differing(&self, wanted: &KernelParameters) -> Vec<Differing> {
         let mut differing = self.to_set(wanted);
         differing.extend(self.loose_conntrack().filter(|_| wanted.direct_return));

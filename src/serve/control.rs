@@ -1,8 +1,8 @@
 //! The control socket of the running daemon: a unix socket, one line of JSON each way.
 //!
 //! [`Control`] has one method per request, which names the type of its answer. [`Client`] implements it by asking over
-//! the socket, the daemon by answering: the two ends cannot differ. Only root, or the user that the daemon runs as, gets
-//! an answer.
+//! the socket, the daemon by answering: the two ends cannot differ. Only root, or the user that the daemon runs as,
+//! gets an answer.
 
 mod answers;
 mod client;

@@ -145,7 +145,8 @@ impl Observer for Health {
         if sync.state.unpacking().is_empty() && sync.stats.programmed.is_some() {
             *self.unpacking() = Some(Unpacking::default());
         } else if let Some(Programmed { unpacks, .. }) = &sync.stats.programmed
-            // While that is in doubt, the last answer holds; and as long as the possible senders are not known, none may.
+            // While that is in doubt, the last answer holds; and as long as the possible senders are not known, none
+            // may.
             && sync.state.knows_peers()
         {
             let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;

@@ -2,8 +2,8 @@
 //!
 //! With a wrong name of this node everything seems to work, and load balancers leave it.
 //!
-//! Each Node is written every few minutes, and a watch of all Nodes on each node costs the API server the square of that.
-//! A cluster whose Services have only ClusterIPs and NodePorts is spared it.
+//! Each Node is written every few minutes, and a watch of all Nodes on each node costs the API server the square of
+//! that. A cluster whose Services have only ClusterIPs and NodePorts is spared it.
 
 use std::{
     convert::Infallible,

@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a count, as a multiple of its duration.
 const PAUSE_PER_COUNT: u32 = 20;
-/// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an idle
-/// connection every 30 seconds.
+/// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an
+/// idle connection every 30 seconds.
 const TIME_FOR_RESETS: Duration = Duration::from_secs(40);
 /// How often the number of open connections is printed.
 const SAID_EVERY: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! Clears the way to the API server before anything is asked of it.
 //!
-//! A VIP that an earlier program bound takes whatever this node sends to its address. If it is the API server's, the lists
-//! never come, nothing is written, and the VIP stays: nothing would heal that.
+//! A VIP that an earlier program bound takes whatever this node sends to its address. If it is the API server's, the
+//! lists never come, nothing is written, and the VIP stays: nothing would heal that.
 
 use std::{
     collections::BTreeSet,
@@ -13,8 +13,8 @@ use ipvs::{Command, Ipvs, Protocol, ServiceAddress, VirtualServerId};
 use rustc_hash::FxHashSet;
 use tracing::warn;
 
-/// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one of them
-/// through a proxy on this node, as with k3s.
+/// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one
+/// of them through a proxy on this node, as with k3s.
 const CLUSTER_IP_PORT: u16 = 443;
 
 /// Unbinds the VIPs that stand between this node and the API server at these addresses. What cannot be done is logged:

@@ -113,8 +113,8 @@ pub(super) fn unreadable(error: &Error) -> Finding {
 pub(super) fn programs_missing(families: &[Family]) -> Finding {
     let families: Vec<_> = families.iter().map(ToString::to_string).collect();
     let what = format!(
-        "the host has firewall rules of iptables-legacy ({}), which kube-ipvs can neither read nor change: the programs of \
-         iptables-legacy are missing",
+        "the host has firewall rules of iptables-legacy ({}), which kube-ipvs can neither read nor change: the \
+         programs of iptables-legacy are missing",
         families.join(", ")
     );
     Finding::note(LEGACY, what).remedy(SHOWS_LEGACY)

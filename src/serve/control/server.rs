@@ -115,8 +115,8 @@ impl ControlServer {
         Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Arc::new(instance_lock) })
     }
 
-    /// Keeps the instance lock until the process ends, even if this is dropped before: threads that hang in the kernel outlive
-    /// everything else, and no other daemon may begin beside them.
+    /// Keeps the instance lock until the process ends, even if this is dropped before: threads that hang in the kernel
+    /// outlive everything else, and no other daemon may begin beside them.
     pub fn keep_lock_until_exit(&self) {
         mem::forget(self.instance_lock.clone());
     }

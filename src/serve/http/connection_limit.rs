@@ -96,8 +96,8 @@ fn next_to_close(open: &VecDeque<Connection>) -> Option<usize> {
 
 /// The connections at one address. They end with this.
 ///
-/// No client may keep out the kubelet, which would restart the pod: when there are too many connections, an older one is
-/// closed for the newest.
+/// No client may keep out the kubelet, which would restart the pod: when there are too many connections, an older one
+/// is closed for the newest.
 #[derive(Debug)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,

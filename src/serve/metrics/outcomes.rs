@@ -1,5 +1,5 @@
-//! Metrics of results: of syncs (the time to the first one, failures, repairs, drains), of requests for the health, and of
-//! the conntrack thread.
+//! Metrics of results: of syncs (the time to the first one, failures, repairs, drains), of requests for the health, and
+//! of the conntrack thread.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels, and
-//! of how full the kernel's tables of connections are.
+//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels,
+//! and of how full the kernel's tables of connections are.
 
 use std::{collections::BTreeSet, time::Duration};
 

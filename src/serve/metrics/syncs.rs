@@ -156,8 +156,8 @@ fn latency_bounds() -> impl Iterator<Item = f64> {
     [0.25, 0.5].into_iter().chain(whole.map(f64::from))
 }
 
-/// Metrics of the changes of one kind of object: `kubeproxy_sync_proxy_rules_service_changes_total` and `…_pending`, and
-/// the same with `endpoint`.
+/// Metrics of the changes of one kind of object: `kubeproxy_sync_proxy_rules_service_changes_total` and `…_pending`,
+/// and the same with `endpoint`.
 #[derive(Clone, Debug)]
 struct ChangeMetrics {
     pending: Count,

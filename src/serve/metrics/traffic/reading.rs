@@ -45,8 +45,8 @@ impl ServiceCounters {
 }
 
 impl TrafficReading {
-    /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
-    /// and those that balance a mark, belong to no Service.
+    /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of
+    /// others, and those that balance a mark, belong to no Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
         holders: Vec<VirtualServerOwner>,
@@ -78,8 +78,8 @@ impl TrafficReading {
         Ok(reading)
     }
 
-    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no room
-    /// for those that are wanted, the kernel is not asked for them either.
+    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no
+    /// room for those that are wanted, the kernel is not asked for them either.
     fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
         let room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
         let mut asked = BTreeMap::<_, usize>::new();
