@@ -391,7 +391,7 @@ fn a_dns_cache_at_the_cluster_ip_is_reported_and_cuts_the_node_off_until_it_goes
         &[
             "warning:",
             &format!(
-                "NodeLocal DNSCache has the ClusterIP of DNS on this interface, as beside iptables mode: {V4}: "
+                "NodeLocal DNSCache has the ClusterIP of DNS on this interface, its layout for iptables mode: {V4}: "
             ),
         ],
     );

@@ -124,7 +124,7 @@ fn json_has_the_configuration_and_the_notes() {
 #[test]
 fn an_input_that_cannot_be_used_is_refused_with_one_line() {
     for (code, arguments, expected) in [
-        (1, &["missing.yaml"][..], "kube-ipvs: missing.yaml: cannot be read: No such file or directory"),
+        (1, &["missing.yaml"][..], "kube-ipvs: cannot read missing.yaml: No such file or directory"),
         (
             1,
             &["kubeadm.conf", "kubermatic.yaml"],
