@@ -142,8 +142,8 @@ impl<I: Ipvs> TrafficReader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(holders) = self.handle.virtual_server_owners() else { return String::new() };
-        match TrafficReading::take(&mut self.kernel, holders, self.endpoints) {
+        let Ok(owners) = self.handle.virtual_server_owners() else { return String::new() };
+        match TrafficReading::take(&mut self.kernel, owners, self.endpoints) {
             Ok(reading) => {
                 self.logged.failed = false;
                 self.log_dropped(&reading);

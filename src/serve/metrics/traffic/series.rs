@@ -95,7 +95,7 @@ pub(super) fn text(reading: &TrafficReading, took: Duration) -> String {
 }
 
 fn service_labels(
-    ServiceCounters { holder: VirtualServerOwner { service, address, .. }, .. }: &ServiceCounters,
+    ServiceCounters { owner: VirtualServerOwner { service, address, .. }, .. }: &ServiceCounters,
 ) -> String {
     labels([
         ("svc_namespace", service.namespace()),
