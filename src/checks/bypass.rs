@@ -163,7 +163,7 @@ mod tests {
     fn without_br_netfilter_the_remedy_is_the_module_whatever_the_bridge_s_own_setting() {
         let found = hidden_on(&bridges(&Family::BOTH), &["10.244.1.2", "fd00:10::2"], NOT_LOADED);
         let [(what, remedy)] = found.as_slice() else { panic!("{found:?}") };
-        assert!(what.ends_with("since br_netfilter is not loaded"), "{what}");
+        assert!(what.ends_with("because br_netfilter is not loaded"), "{what}");
         assert_eq!(
             remedy,
             "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1 \

@@ -124,7 +124,7 @@ mod tests {
         }
         let finding = repair_loop.check(5, Some("edit virtual server"), PERIOD).unwrap();
         assert_eq!(finding.severity, Severity::Warning);
-        let said = "it was repaired in 5 of the last 10 sync periods, last: edit virtual server";
+        let said = "repaired in 5 of the last 10 sync periods, last: edit virtual server";
         assert!(finding.what.ends_with(said), "{}", finding.what);
         assert_eq!(
             found_after(&[[true, false]; 5].concat()),

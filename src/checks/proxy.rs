@@ -183,7 +183,7 @@ mod tests {
         };
         assert!(said(&runs)[0].1.starts_with("kube-ipvs 0.1.0 runs on this node"));
         let has_run = Proxies { our_tables: true, ..with(Vec::new()) };
-        assert!(said(&has_run)[0].1.contains("a kube-ipvs that has served"));
+        assert!(said(&has_run)[0].1.contains("a kube-ipvs that served before"));
         assert!(said(&with(Vec::new()))[0].1.starts_with("no proxy answers at"));
     }
 

@@ -148,7 +148,7 @@ mod tests {
         beside(&LiveProxy::in_mode("ipvs"), keep).unwrap();
         assert!(refused("nftables", keep).contains("`kube-ipvs cleanup --hand-over`"));
         for mode in ["ipvs", "iptables", "nftables"] {
-            assert!(refused(mode, CleanupScope::default()).contains("nothing to serve with"));
+            assert!(refused(mode, CleanupScope::default()).contains("would stop serving"));
         }
     }
 

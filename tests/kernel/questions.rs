@@ -274,10 +274,10 @@ fn after_two_hyphens_there_are_flags_of_a_daemon_and_nothing_else() {
     let cluster = Cluster::without_daemon(0);
     for (flag, complaint) in [
         ("--bogus", "unexpected argument '--bogus'"),
-        ("--cleanup", "only flags of a daemon that runs"),
-        ("--init-only", "only flags of a daemon that runs"),
-        ("--write-config-to=/dev/null", "only flags of a daemon that runs"),
-        ("status", "only flags of a daemon that runs"),
+        ("--cleanup", "only flags of a running daemon"),
+        ("--init-only", "only flags of a running daemon"),
+        ("--write-config-to=/dev/null", "only flags of a running daemon"),
+        ("status", "only flags of a running daemon"),
     ] {
         let (code, said) = ask(&cluster, &["explain", "default/web", "--", flag]);
         assert!(code == Some(64) && said.contains(complaint), "{flag}: {code:?} {said}");

@@ -315,10 +315,9 @@ fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one
     assert!(said.starts_with(&problem), "{said}");
     assert!(said.ends_with("; nothing was changed\n"), "{said}");
 
-    for (flag, complained) in [
-        ("--bogus", "unexpected argument '--bogus' found"),
-        ("--cleanup", "only flags of a daemon that runs"),
-    ] {
+    for (flag, complained) in
+        [("--bogus", "unexpected argument '--bogus' found"), ("--cleanup", "only flags of a running daemon")]
+    {
         let complaint = complaint(64, &["preflight", "--", flag]);
         assert!(complaint.contains(complained), "{complaint}");
     }
