@@ -19,7 +19,9 @@ pub use checks::Problem;
 pub use flags::Flags;
 pub(crate) use options::MASQUERADE_BIT;
 use settings::Origin;
-pub use settings::{ConntrackSettings, Excluded, LocalMode, ServiceMetrics, Settings, Source, VipBinding};
+pub use settings::{
+    ConntrackSettings, Excluded, KernelParameters, LocalMode, ServiceMetrics, Settings, Source, VipBinding,
+};
 pub use v1alpha1::KubeProxyConfiguration;
 pub use values::{FeatureGates, GoDuration, InvalidDuration, InvalidGates};
 

@@ -30,7 +30,7 @@ use crate::logging;
 pub struct Settings {
     /// This node's name: lower case, without spaces around it, not empty.
     pub node_name: String,
-    /// Where Services and EndpointSlices come from.
+    /// The source of Services and EndpointSlices.
     pub source: Source,
     /// The scheduler of every virtual server. Whether the kernel has it is not known yet.
     pub scheduler: Scheduler,
@@ -52,11 +52,11 @@ pub struct Settings {
     pub pod_ranges: Vec<IpNet>,
     /// What is accepted where the host's own firewall drops.
     pub host_firewall: HostFirewall,
-    /// At which of this node's addresses NodePorts are served.
+    /// The addresses of this node at which NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// The address that overrides the node IP of its family.
     pub bind_address: Option<IpAddr>,
-    /// Which of `spec.externalIPs` are served.
+    /// The `spec.externalIPs` that are served.
     pub external_ips: ExternalIps,
     /// How long a TCP real server may drain; `None` is for ever.
     pub drain_timeout: Option<Duration>,
@@ -66,25 +66,23 @@ pub struct Settings {
     pub external_forwarding_method: ExternalForwarding,
     /// The encapsulation of packets in tunnels.
     pub tunnel: TunnelKind,
-    /// Whether ARP is answered only on the interface that has the address.
-    pub strict_arp: bool,
-    /// Limits and timeouts of connection tracking.
-    pub conntrack: ConntrackSettings,
+    /// The kernel parameters that the start sets.
+    pub kernel_parameters: KernelParameters,
     /// When IPVS forgets connections; 0 leaves the kernel's timeout.
     pub ipvs_timeouts: Timeouts,
     /// The OOM score adjustment of this process; from -1000 to 1000.
     pub oom_score_adj: i32,
-    /// Where health is served, if it is.
+    /// The address of the health checks, if they are served.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// Where metrics are served, if they are.
+    /// The address of the metrics, if they are served.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Whose traffic the metrics show.
+    /// The traffic that the metrics show.
     pub service_metrics: ServiceMetrics,
     /// Whether the daemon ends when one of these addresses cannot be bound.
     pub bind_address_hard_fail: bool,
     /// What is logged, and how.
     pub log: logging::Options,
-    /// Where the control socket is.
+    /// The path of the control socket.
     pub control_socket: PathBuf,
     /// The configuration file, if there is one.
     pub config_file: Option<PathBuf>,
@@ -94,7 +92,7 @@ pub struct Settings {
     pub warnings: Vec<String>,
 }
 
-/// Where Services and EndpointSlices come from.
+/// The source of Services and EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The API server. With neither, that of the pod's service account.
@@ -128,16 +126,27 @@ pub enum VipBinding {
     Route,
 }
 
-/// Whose traffic the metrics show.
+/// The traffic that the metrics show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ServiceMetrics {
     /// None: each Service would be ten series.
     #[default]
     Off,
-    /// That of each virtual server.
+    /// The traffic of each virtual server.
     Service,
-    /// That of each virtual server, and of each real server.
+    /// The traffic of each virtual server, and of each real server.
     Endpoint,
+}
+
+/// The kernel parameters that the configuration decides about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelParameters {
+    /// Whether ARP is answered only on the interface that has the address.
+    pub strict_arp: bool,
+    /// Whether Services may be answered directly.
+    pub direct_return: bool,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackSettings,
 }
 
 /// Parameters of connection tracking. A zero leaves the kernel's value.
@@ -159,7 +168,7 @@ pub struct ConntrackSettings {
     pub udp_stream_timeout: u32,
 }
 
-/// Where a value came from, to name it in errors.
+/// The origin of a value, to name it in errors.
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
     Flags,
@@ -264,8 +273,11 @@ impl Settings {
             vip_binding: flags.vip_binding,
             external_forwarding_method: flags.external_forwarding_method,
             tunnel: flags.tunnel,
-            strict_arp: ipvs.strict_arp,
-            conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            kernel_parameters: KernelParameters {
+                strict_arp: ipvs.strict_arp,
+                direct_return: flags.external_forwarding_method.may_tunnel(),
+                conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            },
             ipvs_timeouts: checks::ipvs_timeouts(ipvs, origin)?,
             oom_score_adj: origin.check(
                 "oomScoreAdj",

@@ -105,8 +105,8 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
 
     node.run("sysctl", &["-w", "net.ipv4.ip_forward=0", "net.ipv4.conf.all.arp_ignore=0"]).unwrap();
     client.ask(at(V4, 80)).unwrap_err();
-    let forward = status_line(&cluster, &["warning:", "net.ipv4.ip_forward is 0 and not 1"]);
-    let arp = status_line(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0 and not 1"]);
+    let forward = status_line(&cluster, &["warning:", "net.ipv4.ip_forward is 0, wanted 1"]);
+    let arp = status_line(&cluster, &["warning:", "net.ipv4.conf.all.arp_ignore is 0, wanted 1"]);
     follow(&cluster, &forward);
     follow(&cluster, &arp);
     client.ask(at(V4, 80)).unwrap();
@@ -145,7 +145,7 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
     client.ask((client.gateway(at(V4, 80).ip()), NODE_PORT).into()).unwrap();
     not_in_status(&cluster, &["warning:"]);
     for words in [&input, &forward] {
-        assert_eq!(logged(&cluster, &[&["INFO", "no longer so"], &words[1..]].concat()), 1);
+        assert_eq!(logged(&cluster, &[&["INFO", "resolved"], &words[1..]].concat()), 1);
         assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1, "warned once");
     }
 }
@@ -297,7 +297,7 @@ fn pods_on_a_bridge_that_hides_packets_are_reported_and_the_remedy_connects_them
         assert_eq!(pod.ask(at(vip, 80)).unwrap().from, "pod-2");
     }
     not_in_status(&cluster, &["warning:"]);
-    assert_eq!(logged(&cluster, &["INFO", "no longer so", "the bridge cni0"]), 1);
+    assert_eq!(logged(&cluster, &["INFO", "resolved", "the bridge cni0"]), 1);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_dns_cache_at_the_cluster_ip_is_reported_and_cuts_the_node_off_until_it_goes
         &[
             "warning:",
             &format!(
-                "NodeLocal DNSCache has the ClusterIP of DNS on this interface, as beside iptables mode: {V4}: "
+                "NodeLocal DNSCache has the ClusterIP of DNS on this interface, its layout for iptables mode: {V4}: "
             ),
         ],
     );
@@ -429,7 +429,7 @@ fn a_program_that_fights_ours_is_reported_and_repaired_once_a_period() {
     not_in_status(&cluster, &["warning:", "again and again"]);
     cluster.ipvsadm("it is as before", |table| table.contains("10.96.0.10:80 rr"));
     assert_eq!(logged(&cluster, &["WARN", "kube_ipvs::finding", "again and again"]), 1);
-    assert_eq!(logged(&cluster, &["INFO", "no longer so", "again and again"]), 1);
+    assert_eq!(logged(&cluster, &["INFO", "resolved", "again and again"]), 1);
     connection.still_works().unwrap();
 }
 
@@ -465,7 +465,7 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     let socket = socket.to_string_lossy();
     let binary = binary().unwrap();
     let status = || node.run(&binary.to_string_lossy(), &["status", "--control-socket", &socket]);
-    let full = "the table of conntrack is full, or nearly so";
+    let full = "conntrack's table is full or nearly full";
     let reported = eventually("it is reported", || {
         cluster.lab.client.ask(at(V4, 80))?;
         let status = status()?;
@@ -484,8 +484,7 @@ fn a_table_of_conntrack_that_is_full_is_a_warning_until_it_has_room() {
     reported.context(log.clone()).unwrap();
     over.unwrap();
     assert!(
-        log.contains("sysctl -w net.netfilter.nf_conntrack_max=2 on the node")
-            && log.contains("no longer so: "),
+        log.contains("sysctl -w net.netfilter.nf_conntrack_max=2 on the node") && log.contains("resolved: "),
         "{log}"
     );
 }

@@ -283,7 +283,7 @@ fn without_its_programs_iptables_legacy_is_left_and_the_named_command_cleans_it(
     let (said, code) = ended(command.output().unwrap());
     assert_eq!(code, Some(1), "the sets are in use: {said}");
     let not_looked_into =
-        said.lines().find(|line| line.starts_with("not looked into: iptables-legacy, IPv4 and IPv6: "));
+        said.lines().find(|line| line.starts_with("not checked: iptables-legacy, IPv4 and IPv6: "));
     let not_looked_into = not_looked_into.unwrap_or_else(|| panic!("{said}"));
     let (_, by_hand) = not_looked_into.split_once("on the host: ").unwrap();
     shell(node, by_hand);

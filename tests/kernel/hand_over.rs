@@ -159,7 +159,7 @@ fn rules_of_iptables_mode_are_there_when_one_of_their_chains_is_filled() {
     let hand_over = HandOver::start(node, &[]);
     hand_over.says("has no rules for IPv4 yet");
     node.run("iptables-nft", &["-t", "nat", "-A", "KUBE-POSTROUTING", "-j", "RETURN"]).unwrap();
-    hand_over.says("handed over: new connections are those of the proxy in iptables mode");
+    hand_over.says("handed over: new connections go to the proxy in iptables mode");
     echo(&open);
 }
 
@@ -199,7 +199,7 @@ fn without_our_tables_nothing_is_taken_for_ours() {
     let before = state(node);
     let (said, code) = HandOver::start(node, &[]).ended();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("kube-ipvs0 is here, but not our tables"), "{said}");
+    assert!(said.contains("kube-ipvs0 exists without our tables"), "{said}");
     assert_eq!(state(node), before);
     drop(open);
 }

@@ -89,5 +89,5 @@ fn the_level_of_one_part_leaves_the_others_and_a_log_switched_off_says_so_last()
     assert_eq!(log_level(&cluster, &["off"]), (Some(0), "off\n".to_owned()));
     let log = cluster.daemon().log();
     let last = log.lines().last().unwrap_or_default();
-    assert!(last.ends_with("an operator sets the log's level to off"), "{last}");
+    assert!(last.ends_with("an operator has set the log level to off"), "{last}");
 }

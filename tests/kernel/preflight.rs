@@ -88,15 +88,15 @@ fn what_a_start_would_do_is_named_and_nothing_is_changed() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("ok       IPVS: version 1.2.1 is there\n"), "{said}");
     let foreign =
-        line(&said, &format!("warning  TCP {OTHERS}: no Service made this virtual server (foreign)"));
+        line(&said, &format!("warning  TCP {OTHERS}: this virtual server belongs to no Service (foreign)"));
     assert!(foreign.contains("--foreign-virtual-servers=keep"), "{foreign}");
     line(&said, "warning  10.96.0.99: no Service has this address of kube-ipvs0");
     assert!(
         line(&said, "warning  inet filter input: ").contains("policy drop; remedy: --host-firewall=accept")
     );
     assert!(line(&said, "note     kube-proxy's rules: ").contains("KUBE-SERVICES"));
-    assert!(line(&said, "note     proxy: ").contains("none answers"));
-    let written = line(&said, "ok       first sync: it will ");
+    assert!(line(&said, "note     proxy: ").contains("no proxy answers"));
+    let written = line(&said, "ok       first sync: will ");
     assert!(written.contains("add virtual server (2), ") && written.contains("bind (2), "), "{written}");
     assert!(line(&said, "note     net.ipv4.vs.conntrack: ").contains("0, set to 1"));
     assert!(
@@ -124,8 +124,8 @@ fn beside_a_daemon_that_has_programmed_all_there_is_nothing_to_write_or_to_warn_
     let whats: Vec<_> =
         report["findings"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
     for what in [
-        "it writes nothing",
-        "there already: 1 of 1 virtual servers, 1 of 1 real servers, 1 of 1 VIPs",
+        "writes nothing",
+        "already there: 1 of 1 virtual servers, 1 of 1 real servers, 1 of 1 VIPs",
         concat!(
             "kube-ipvs ",
             env!("CARGO_PKG_VERSION"),

@@ -30,7 +30,7 @@ fn ask_without(cluster: &Cluster, arguments: &[&str], flags: &[&str]) -> (Option
     let cluster_cidr = format!("--cluster-cidr={CLUSTER_CIDR}");
     let daemon = ["--proxy-mode=ipvs", "--hostname-override=node", &cluster_cidr, &manifests];
     let (code, printed) = ask(cluster, &[arguments, &["--"], &daemon, flags].concat());
-    let note = "kube-ipvs: no daemon is asked; this is the node node\n";
+    let note = "kube-ipvs: answering without the daemon, for the node node\n";
     (code, printed.strip_suffix(note).unwrap_or_else(|| panic!("{printed}")).to_owned())
 }
 
@@ -147,7 +147,7 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
         &format!("                 {pod} for "),
         "last change:     ",
         &format!("                 {drained}\n"),
-        "nf_tables:       all that is used of it is there",
+        "nf_tables:       has every feature that is used",
         &format!(
             "kernel:          {}, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr\n",
             release.trim()
@@ -166,7 +166,7 @@ fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give(
     assert_eq!(
         said,
         "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
-         To do without it, give its own flags after --\n"
+         To answer without it, give the daemon's flags after --\n"
     );
 }
 
@@ -274,10 +274,10 @@ fn after_two_hyphens_there_are_flags_of_a_daemon_and_nothing_else() {
     let cluster = Cluster::without_daemon(0);
     for (flag, complaint) in [
         ("--bogus", "unexpected argument '--bogus'"),
-        ("--cleanup", "only flags of a daemon that runs"),
-        ("--init-only", "only flags of a daemon that runs"),
-        ("--write-config-to=/dev/null", "only flags of a daemon that runs"),
-        ("status", "only flags of a daemon that runs"),
+        ("--cleanup", "only flags of a running daemon"),
+        ("--init-only", "only flags of a running daemon"),
+        ("--write-config-to=/dev/null", "only flags of a running daemon"),
+        ("status", "only flags of a running daemon"),
     ] {
         let (code, said) = ask(&cluster, &["explain", "default/web", "--", flag]);
         assert!(code == Some(64) && said.contains(complaint), "{flag}: {code:?} {said}");

@@ -774,5 +774,9 @@ fn ip_vs_that_was_unloaded_and_loaded_again_is_prepared_and_filled_again() {
     is_right().unwrap();
     cluster.serves(tcp(V4, 80), &[2]);
     let log = cluster.daemon().log();
-    assert_eq!(log.matches("ip_vs was unloaded and loaded again, with its connections").count(), 2, "{log}");
+    assert_eq!(
+        log.matches("ip_vs was unloaded and loaded again, and its connections are lost").count(),
+        2,
+        "{log}"
+    );
 }

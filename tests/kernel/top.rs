@@ -116,7 +116,7 @@ fn without_the_daemon_there_are_addresses_and_it_says_why() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         said,
-        "kube-ipvs: addresses stand in place of Services: no daemon answers at /run/nobody.sock: is kube-ipvs running \
+        "kube-ipvs: showing addresses instead of Services: no daemon answers at /run/nobody.sock: is kube-ipvs running \
          on this node?\n"
     );
     let text = String::from_utf8(output.stdout).unwrap();

@@ -129,15 +129,15 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--cluster-cidr=10.244.0.0/99"],
-            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --cluster-cidr: invalid value \"10.244.0.0/99\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--external-ip-policy=203.0.113.7"],
-            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --external-ip-policy: invalid value \"203.0.113.7\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
-            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --ipvs-exclude-cidrs: invalid value \"here\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--proxy-mode=iptables"],
@@ -147,7 +147,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (
             &["--ipvs-sync-period=30"],
             "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
-             \"30\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"30\": expected for example 30s, 1m30s or 500ms",
         ),
         (
             &["--conntrack-max-per-core=many"],
@@ -158,16 +158,19 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
             "kube-ipvs: --nodeport-addresses: \"primary\" is given twice",
         ),
-        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is not an IP address"),
+        (
+            &["run", "--bind-address=eth0"],
+            "kube-ipvs: --bind-address: invalid value \"eth0\": expected an IP address",
+        ),
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
-             \"AllowServiceExternalIPs\" is not a feature gate: expected NAME=true or NAME=false",
+             invalid feature gate \"AllowServiceExternalIPs\": expected NAME=true or NAME=false",
         ),
         (
             &["--drain-timeout=10"],
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
-             \"10\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"10\": expected for example 30s, 1m30s or 500ms",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (
@@ -182,14 +185,17 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
             &["--oom-score-adj", "-2000"],
-            "kube-ipvs: --oom-score-adj: -2000 is not an OOM score adjustment: expected -1000 to 1000",
+            "kube-ipvs: --oom-score-adj: invalid value -2000: expected an OOM score adjustment from -1000 to 1000",
         ),
         (
             &["--healthz-bind-address=10256"],
-            "kube-ipvs: --healthz-bind-address: \"10256\" is not an address with a port from 1 to 65535, \
+            "kube-ipvs: --healthz-bind-address: invalid value \"10256\": expected an address with a port from 1 to 65535, \
              such as 0.0.0.0:10256 or [::]:10256",
         ),
-        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
+        (
+            &["--conntrack-udp-timeout=-1s"],
+            "kube-ipvs: --conntrack-udp-timeout: invalid value -1s: expected 0 or more",
+        ),
         (
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
             "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
@@ -309,10 +315,9 @@ fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one
     assert!(said.starts_with(&problem), "{said}");
     assert!(said.ends_with("; nothing was changed\n"), "{said}");
 
-    for (flag, complained) in [
-        ("--bogus", "unexpected argument '--bogus' found"),
-        ("--cleanup", "only flags of a daemon that runs"),
-    ] {
+    for (flag, complained) in
+        [("--bogus", "unexpected argument '--bogus' found"), ("--cleanup", "only flags of a running daemon")]
+    {
         let complaint = complaint(64, &["preflight", "--", flag]);
         assert!(complaint.contains(complained), "{complaint}");
     }
@@ -595,7 +600,7 @@ fn a_malformed_rust_log_is_said() {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let line = said.lines().next().unwrap_or_default();
-    assert!(line.contains("RUST_LOG is not used, the level is that of -v: "), "{said}");
+    assert!(line.contains("RUST_LOG is ignored and -v sets the level: "), "{said}");
     assert!(line.contains("WARN") && line.contains("info,reconciler=loud"), "{said}");
 }
 

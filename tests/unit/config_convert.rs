@@ -124,7 +124,7 @@ fn json_has_the_configuration_and_the_notes() {
 #[test]
 fn an_input_that_cannot_be_used_is_refused_with_one_line() {
     for (code, arguments, expected) in [
-        (1, &["missing.yaml"][..], "kube-ipvs: missing.yaml: cannot be read: No such file or directory"),
+        (1, &["missing.yaml"][..], "kube-ipvs: cannot read missing.yaml: No such file or directory"),
         (
             1,
             &["kubeadm.conf", "kubermatic.yaml"],
@@ -137,8 +137,12 @@ fn an_input_that_cannot_be_used_is_refused_with_one_line() {
             &["--", "--config=/etc/kube-proxy.yaml"],
             "kube-ipvs: the command line: the configuration is in --config=",
         ),
-        (1, &["k3s.yaml", "--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
-        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
+        (
+            1,
+            &["k3s.yaml", "--", "--cluster-cidr=x"],
+            "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR",
+        ),
+        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR"),
     ] {
         let said = complaint(code, arguments);
         assert!(said.starts_with(expected) && said.lines().count() == 1, "{arguments:?}: {said}");

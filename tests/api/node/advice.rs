@@ -104,7 +104,7 @@ fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
     let event = event.with_context(|| fs::read_to_string(file("log")).unwrap()).unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     let message = event.message.unwrap();
-    for words in ["the table of conntrack is full", "remedy: sysctl -w net.netfilter.nf_conntrack_max=2"] {
+    for words in ["conntrack's table is full", "remedy: sysctl -w net.netfilter.nf_conntrack_max=2"] {
         assert!(message.contains(words), "{words} is not in: {message}");
     }
     server.delete_node("full-node").unwrap();

@@ -191,7 +191,10 @@ fn a_control_socket_that_cannot_be_made_is_an_event_of_the_node() {
     let event = cluster.node_event("NoControlSocket");
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("LookAtNode")));
     let message = event.message.unwrap();
-    assert_eq!(message, format!("{} is in the way of the control socket", socket.display()));
+    assert_eq!(
+        message,
+        format!("{} is not a socket, so the control socket cannot be made", socket.display())
+    );
     cluster.server.delete_node(cluster.node).unwrap();
 }
 
