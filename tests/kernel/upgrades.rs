@@ -10,7 +10,7 @@ use testkit::{
 };
 
 use crate::{
-    restarts::{A_WHILE, SERVICE, has_synced, terminate, write_service},
+    daemon::restarts::{A_WHILE, SERVICE, has_synced, terminate, write_service},
     support::{
         cluster::{Cluster, NO_PERIOD},
         traffic,

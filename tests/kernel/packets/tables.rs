@@ -1,8 +1,8 @@
-//! Tables of packets: who asks, where, by what; who answers, and whose address it sees.
+//! The tables in tests/packets, packet by packet: who asks, where, by what; who answers, and whose address it sees.
 //!
 //! As calls in Rust each row would be ten lines, and nobody could see which combination is missing.
 //!
-//! A table is a text file beside this one. `#` begins a comment. First come the Services, one a line:
+//! A table is a text file in tests/packets. `#` begins a comment. First come the Services, one a line:
 //!
 //! ```text
 //! service web  endpoints=pod-1,pod-3  node-port=30080  external-policy=Local
@@ -43,21 +43,21 @@ mod table;
 
 use std::{fs, path::PathBuf};
 
-pub(crate) use table::Table;
-
 use ipvs::Protocol;
 use testkit::lab::Lab;
 
-use network::Network;
-use table::Step;
+use self::{
+    network::Network,
+    table::{Step, Table},
+};
 
 /// Sends all packets of a table and compares. Reports all differences at once.
-pub(crate) fn follow(name: &str) {
+fn follow(name: &str) {
     follow_with(name, &[]);
 }
 
 /// The same, with these arguments beside those that the table has for the daemon.
-pub(crate) fn follow_with(name: &str, more: &[&str]) {
+fn follow_with(name: &str, more: &[&str]) {
     let table = read(name);
     let mut network = Network::new(&table.services);
     let (mut asked, mut otherwise) = (0, Vec::new());
@@ -97,18 +97,125 @@ pub(crate) fn follow_with(name: &str, more: &[&str]) {
 }
 
 /// The names of all tables.
-pub(crate) fn names() -> Vec<String> {
+fn names() -> Vec<String> {
     let files = fs::read_dir(directory()).unwrap().map(|file| file.unwrap().path());
     let tables = files.filter(|file| file.extension().is_some_and(|extension| extension == "txt"));
     tables.map(|file| file.file_name().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 /// The table in a file.
-pub(crate) fn read(name: &str) -> Table {
+fn read(name: &str) -> Table {
     let text = fs::read_to_string(directory().join(name)).unwrap();
     Table::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packets")
+}
+
+#[test]
+fn the_tables_have_hundreds_of_rows_and_each_table_is_followed() {
+    let tests = include_str!("tables.rs");
+    let mut rows = 0;
+    for name in names() {
+        assert!(tests.contains(&format!("follow({name:?})")), "no test follows {name}");
+        rows += read(&name).rows().count();
+    }
+    assert!(rows >= 300, "{rows} rows");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn pods_see_their_client_or_the_node_by_kind_of_address_policy_and_who_asks() {
+    follow("masquerading.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_pod_that_is_its_own_client_sees_the_node_in_every_way() {
+    follow("hairpin.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_policy_s_pods_answer_and_without_any_the_client_is_refused() {
+    follow("policies.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_no_service_serves_at_a_vip_is_rejected_and_pings_are_answered() {
+    follow("vips.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn what_no_service_serves_at_a_vip_that_is_a_route_is_rejected_all_the_same() {
+    follow_with("vips.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn refused_external_ips_take_nothing_from_their_owners() {
+    follow("hostile.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_routes_they_take_nothing_either() {
+    follow_with("hostile.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn only_nodes_may_send_what_leaves_the_tunnel() {
+    follow("tunnels.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_addresses_everyone_is_answered_and_seen_with_their_own_address() {
+    follow("bindings.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn with_vips_as_routes_the_same_are_answered_and_seen_as_the_same() {
+    follow_with("bindings.txt", &["--vip-binding=route"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn source_ranges_let_in_whom_they_name_and_nobody_else() {
+    follow("source-ranges.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_host_port_takes_nothing_that_a_service_serves() {
+    follow("host-ports.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_packet_mark_is_the_configured_bit_and_leaves_others_alone() {
+    follow("marks.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_closed_host_firewall_lets_services_through_where_the_daemon_is_told_to() {
+    follow("host-firewall.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn where_iptables_drop_what_kube_proxy_accepts_is_accepted_and_nothing_else() {
+    follow("iptables.txt");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn the_node_is_answered_where_pods_and_cluster_ips_share_a_range() {
+    follow("ranges.txt");
 }

@@ -137,7 +137,7 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
 
     // As docs/node.md has it.
     let by_hand =
-        include_str!("../../docs/node.md").lines().filter_map(|line| line.strip_prefix("$ nft insert "));
+        include_str!("../../../docs/node.md").lines().filter_map(|line| line.strip_prefix("$ nft insert "));
     let by_hand: Vec<_> = by_hand.map(|rule| format!("nft insert {rule}")).collect();
     assert_eq!(by_hand.len(), 4, "{by_hand:?}");
     node.run("sh", &["-ec", &by_hand.join("\n")]).unwrap();

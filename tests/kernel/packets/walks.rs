@@ -1,4 +1,10 @@
-//! The way of a connection's packets through the node, as docs/packets.md draws it.
+//! The way of a connection's packets through the node, hook by hook, as docs/packets.md draws it.
+//!
+//! The drawing is what people read there, and what the test asserts: in Rust it would be written twice.
+
+mod drawing;
+mod sighting;
+mod tracer;
 
 use std::{
     io::ErrorKind,
@@ -9,12 +15,10 @@ use std::{
 use serde_json::{Value, json};
 use testkit::lab::Host;
 
-use crate::{
-    support::cluster::{Cluster, Service, V4, V6, at},
-    walk::{Tracer, draw},
-};
+use self::{drawing::draw, tracer::Tracer};
+use crate::support::cluster::{Cluster, Service, V4, V6, at};
 
-const DOCUMENT: &str = include_str!("../../docs/packets.md");
+const DOCUMENT: &str = include_str!("../../../docs/packets.md");
 
 /// How long a client waits that may get no answer. It asks again after one second.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -3,7 +3,7 @@
 use netlink::{Attribute, attributes, find};
 use testkit::lab::Host;
 
-use crate::packet_reports::PacketReports;
+use super::super::reports::PacketReports;
 
 /// Traces what is sent by UDP, from before everything of ours on. TCP is the same to our rules, but sends more packets
 /// than it is asked to.

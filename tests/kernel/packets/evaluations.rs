@@ -1,4 +1,11 @@
 //! The rules of ours that a packet is compared with, as docs/packets.md lists them: one more makes this fail.
+//!
+//! The kernel's trace names only rules that match. But a packet is compared with the rules of a chain one after the
+//! other, so whatever stands before one that matched was evaluated too (`nft_do_chain` in
+//! net/netfilter/nf_tables_core.c).
+
+mod rules;
+mod trace;
 
 use std::{
     collections::BTreeSet,
@@ -10,12 +17,13 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host};
 
-use crate::{
-    evaluation::{Evaluated, Rules, Trace},
-    support::cluster::Cluster,
+use self::{
+    rules::{Evaluated, Rules},
+    trace::Trace,
 };
+use crate::support::cluster::Cluster;
 
-const DOCUMENT: &str = include_str!("../../docs/packets.md");
+const DOCUMENT: &str = include_str!("../../../docs/packets.md");
 
 /// Where the servers of this test listen: those of the lab answer at once, so that nobody could say which packet was
 /// which.

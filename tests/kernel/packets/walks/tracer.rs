@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 use netlink::{Attribute, Batch, attributes};
 use testkit::lab::Host;
 
-use super::sighting::{Hook, Packet, Sighting};
-use crate::packet_reports::PacketReports;
+use super::{
+    super::reports::PacketReports,
+    sighting::{Hook, Packet, Sighting},
+};
 
 /// Where a chain looks: wherever conntrack, nat, IPVS or kube-ipvs stands, and after the last of them. A new
 /// chain goes before those of the same priority that were there already (`nf_hook_entries_grow` in
