@@ -194,7 +194,7 @@ delete real server TCP 203.0.113.7:80 -> 10.244.0.2:8080
 }
 
 #[test]
-fn others_are_kept_away_before_endpoints_elsewhere_stand_in_and_let_in_when_one_is_here() {
+fn outside_clients_are_kept_out_exactly_while_remote_endpoints_stand_in() {
     let mut web = service("web", "10.96.0.10", Tcp);
     web.external_ips = vec!["203.0.113.7".parse().unwrap()];
     web.external_traffic_policy = TrafficPolicy::Local;

@@ -173,7 +173,7 @@ fn many() -> (Vec<Service>, Vec<EndpointSlice>) {
 }
 
 #[test]
-fn an_address_of_many_is_bound_after_everything_that_belongs_to_it_and_the_urgent_one_first() {
+fn each_vip_is_bound_after_its_virtual_servers_and_the_urgent_one_first() {
     let (kernel, (services, slices)) = (FakeKernel::new(), many());
     let running = Running::on(&kernel);
     running.lists(services, slices);

@@ -173,7 +173,7 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
 }
 
 #[test]
-fn foreign_virtual_servers_that_were_removed_are_counted_since_the_start_and_others_are_not() {
+fn removed_virtual_servers_are_counted_since_the_start_only_if_they_are_foreign() {
     let running = Running::serving_web();
     let add = |ip: &str| {
         let foreign = VirtualServer::new(at(ip, Tcp), Scheduler::WLC);

@@ -122,7 +122,7 @@ fn what_an_earlier_daemon_tunnelled_is_tunnelled_until_its_node_answers() {
 }
 
 #[test]
-fn a_node_is_reached_through_a_tunnel_as_soon_as_it_unpacks_and_no_longer_when_it_does_not() {
+fn a_node_is_reached_through_a_tunnel_only_while_it_unpacks() {
     let mut state = among_peers(knowing_pods(), web());
     let touched = state.apply(unpacking(&["node-b", "node-c"]));
     assert_eq!(touched.virtual_servers, [tcp(AT)].into());
@@ -279,7 +279,7 @@ fn before_the_links_are_known_the_service_is_masqueraded_and_nothing_is_told() {
 
 /// Nodes do not learn at the same moment what a Service asks for.
 #[test]
-fn what_comes_through_the_tunnel_for_a_masqueraded_service_gets_out_as_long_as_the_tunnel_is_in_use() {
+fn a_tunnel_in_use_is_unpacked_even_for_a_service_that_is_masqueraded_here() {
     let mut state = among_peers(knowing_pods(), web());
     let for_unpacking = |state: &State| {
         let mut all: Vec<_> = state.elements().filter(Element::is_for_unpacking).collect();
@@ -433,7 +433,7 @@ fn who_may_send_is_known_once_all_nodes_were_listed() {
 }
 
 #[test]
-fn the_nodes_to_ask_are_those_with_endpoints_and_the_same_as_long_as_nothing_of_them_changes() {
+fn nodes_with_endpoints_are_asked_and_their_list_is_kept_until_it_changes() {
     let mut state = among_peers(knowing_pods(), web());
     let asked = state.peers_with_endpoints().clone();
     let names: Vec<_> = asked.keys().map(|name| &**name).collect();

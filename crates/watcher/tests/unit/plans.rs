@@ -658,7 +658,7 @@ fn beside_others() -> FakeKernel {
 }
 
 #[test]
-fn plan_marks_virtual_servers_that_no_service_made_and_none_that_a_deleted_service_had() {
+fn plan_marks_virtual_servers_that_never_belonged_to_a_service() {
     let plan = full(&state(&[]), &read(&beside_others()), &both_families());
     let deletions: Vec<_> =
         plan.to_string().lines().filter(|line| line.contains("virtual server")).map(str::to_owned).collect();

@@ -200,7 +200,7 @@ fn the_port_of_an_api_server_is_served_for_no_service() {
 }
 
 #[test]
-fn nothing_is_acted_on_until_the_other_nodes_are_known_if_an_external_address_depends_on_them() {
+fn nothing_is_synced_before_the_nodes_are_known_if_an_external_address_needs_them() {
     let watching = || Options { watches_nodes: true, ..options() };
     let plain = state_with(watching(), &[service("web", "10.96.0.1")], &[]);
     assert!(plain.synced() && !plain.needs_nodes());
@@ -234,7 +234,7 @@ fn an_explained_address_names_its_services_and_those_that_are_refused() {
 }
 
 #[test]
-fn an_address_that_two_nodes_list_is_the_other_one_s_unless_an_interface_here_has_it() {
+fn an_address_listed_by_two_nodes_is_the_others_unless_an_interface_here_has_it() {
     let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
     state.apply(Change::Node(Some(Node { ips: ips(&[TAKEN]), ..Node::default() })));
     assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
@@ -247,7 +247,7 @@ fn an_address_that_two_nodes_list_is_the_other_one_s_unless_an_interface_here_ha
 }
 
 #[test]
-fn a_node_port_gives_way_to_an_api_server_that_begins_at_this_node_and_is_back_when_it_ends() {
+fn a_node_port_gives_way_to_an_api_server_on_this_node_and_returns_when_it_ends() {
     const NODE: &str = "192.0.2.1";
     let api = slice("api", "default/kubernetes", &[ready(NODE)]);
     let number = api.ports[0].port;
