@@ -4,10 +4,12 @@ mod kube_ipvs0;
 mod tables;
 mod virtual_servers;
 
-use anyhow::Context as _;
-use testkit::{daemon::eventually, lab::Host};
+use testkit::{daemon::eventually, lab::Host, metrics::value};
 
-use crate::support::cluster::{Cluster, Service, V4};
+use crate::{
+    daemon::restarts::terminate,
+    support::cluster::{Cluster, Service, V4, page},
+};
 
 fn served(arguments: &[&str]) -> (Cluster, Service) {
     let cluster = Cluster::start(2, arguments);
@@ -16,12 +18,9 @@ fn served(arguments: &[&str]) -> (Cluster, Service) {
     (cluster, web)
 }
 
-/// How many repairs of a kind the metrics tell of.
+/// How many repairs of a kind the metrics count.
 fn repairs(node: &Host, kind: &str) -> anyhow::Result<f64> {
-    let page = node.run("curl", &["--silent", "--fail", "http://127.0.0.1:10249/metrics"])?;
-    let name = format!("kube_ipvs_repairs_total{{kind=\"{kind}\"}} ");
-    let value = page.lines().find_map(|line| line.strip_prefix(&name));
-    Ok(value.with_context(|| page.clone())?.parse()?)
+    value(&page(node, "/metrics")?, &format!("kube_ipvs_repairs_total{{kind=\"{kind}\"}}"))
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn every_kind_of_repair_is_in_the_log_and_counted_in_the_metrics() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_daemon_that_is_told_to_end_leaves_the_data_path_as_it_is() {
+fn a_daemon_that_a_signal_ends_leaves_the_data_path_as_it_is() {
     let (cluster, web) = served(&[]);
     let node = &cluster.lab.node;
     let mut connection = cluster.lab.client.connect(web.address()).unwrap();
@@ -71,7 +70,7 @@ fn a_daemon_that_is_told_to_end_leaves_the_data_path_as_it_is() {
         programs.map(|(program, arguments)| node.run(program, arguments).unwrap())
     };
     let before = kernel();
-    node.run("kill", &["-TERM", &cluster.daemon().id().to_string()]).unwrap();
+    terminate(cluster.daemon(), node);
     eventually("the daemon has ended", || {
         let log = cluster.daemon().log();
         anyhow::ensure!(log.contains("kube-ipvs ends; the kernel keeps what was programmed"), "{log}");

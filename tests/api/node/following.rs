@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
-    thread,
     time::Duration,
 };
 
@@ -20,6 +19,8 @@ use testkit::{
     lab::Lab,
     metrics::value,
 };
+
+use crate::support::cluster::page;
 
 /// A lab, and an API server that its node can reach. Each test has a namespace of its own.
 struct Cluster {
@@ -43,7 +44,7 @@ impl Cluster {
 
     /// The value of a metric.
     fn metric(&self, name: &str) -> Result<f64> {
-        value(&self.lab.node.get("127.0.0.1:10249".parse()?, "/metrics")?.body, name)
+        value(&page(&self.lab.node, "/metrics")?, name)
     }
 
     fn daemon(&self) -> Daemon {
@@ -284,7 +285,7 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     // The daemon reports how long the API server has been silent. After more than two periods it is still healthy: it does
     // what it can.
     cluster.break_off("web", &[2, 1]);
-    // A new connection is waited for as long as nobody answers.
+    // A new connection is waited for as long as there is no answer.
     eventually_within(Duration::from_secs(60), "nothing has been heard for three seconds", || {
         let status = daemon.status(&cluster.lab.node)?;
         let watches = status["daemon"]["source"]["watches"].as_array().context("watches")?;
@@ -314,20 +315,19 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     let daemon = cluster.daemon();
     let node = &cluster.lab.node;
     eventually("the daemon answers", || daemon.ask(node, "status")).unwrap();
-    thread::sleep(Duration::from_secs(3));
-    let refused = format!("{:#}", daemon.ask(node, "resync").unwrap_err());
-    assert!(refused.contains("have not arrived"), "{refused}");
-    cluster.answered_by(&web, &[1, 2]);
-    assert_eq!(cluster.table(), before);
     let [unwatched, heard] =
         ["kube_ipvs_unwatched_resources", "kube_ipvs_api_server_last_heard_timestamp_seconds"];
-    // Nobody answers, so that it waits for a connection for half a minute.
+    // There is no answer, so that it waits for a connection for half a minute.
     eventually_within(Duration::from_secs(60), "watches count as failed", || {
         ensure!(cluster.metric(unwatched)? > 0.0);
         Ok(())
     })
     .unwrap();
-    assert!(cluster.metric(heard).unwrap() < 1.0, "it was never heard");
+    assert!(cluster.metric(heard).unwrap() < 1.0, "the API server has never answered");
+    let refused = format!("{:#}", daemon.ask(node, "resync").unwrap_err());
+    assert!(refused.contains("have not arrived"), "{refused}");
+    cluster.answered_by(&web, &[1, 2]);
+    assert_eq!(cluster.table(), before);
 
     // What changed meanwhile is seen afterwards, and nothing else is changed.
     cluster.heal();
@@ -459,7 +459,7 @@ fn new_endpoints_are_served_after_the_service_kubernetes_lost_its_endpoints() {
     cluster.answered_by(&[vip], &[1]);
 
     kubernetes_is_at(&cluster, &[]);
-    eventually("nobody is behind the VIP", || {
+    eventually("no endpoint is behind the VIP", || {
         let answer = cluster.lab.client.ask(vip).map(|answer| answer.from);
         let refused = answer.as_ref().is_err_and(|error| format!("{error:#}").contains("refused"));
         anyhow::ensure!(refused, "{answer:?}");

@@ -17,6 +17,8 @@ use testkit::{
     metrics::value,
 };
 
+use crate::support::cluster::page;
+
 /// Each node waits for its part of half a minute before it sends an Event.
 const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -203,7 +205,7 @@ fn the_metrics_say_when_the_api_server_was_last_heard() {
     let _daemon = cluster.daemon(&[]);
     let begin = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - 60.0;
     eventually("everything is watched", || {
-        let page = cluster.lab.node.run("curl", &["--silent", "http://127.0.0.1:10249/metrics"])?;
+        let page = page(&cluster.lab.node, "/metrics")?;
         ensure!(value(&page, "kube_ipvs_api_server_last_heard_timestamp_seconds")? > begin, "{page}");
         ensure!(value(&page, "kube_ipvs_unwatched_resources")? < 1.0, "{page}");
         Ok(())

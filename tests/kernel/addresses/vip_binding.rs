@@ -231,12 +231,14 @@ fn addresses_that_kube_proxy_left_are_made_right_in_place() {
     for connection in &mut opened {
         connection.still_works().unwrap();
     }
-    let said = cluster.daemon().ask(node, "resync").unwrap();
-    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    cluster.resync_writes_nothing();
     // An IPv4 address is only added again, behind a route.
     watcher.kill().unwrap();
-    let told = String::from_utf8(watcher.wait_with_output().unwrap().stdout).unwrap();
-    assert!(!told.lines().any(|line| line.starts_with("Deleted") && line.contains("inet6")), "{told}");
+    let reported = String::from_utf8(watcher.wait_with_output().unwrap().stdout).unwrap();
+    assert!(
+        !reported.lines().any(|line| line.starts_with("Deleted") && line.contains("inet6")),
+        "{reported}"
+    );
     assert_eq!(node.run("ip", &["route", "show", "table", "local", "proto", "73"]).unwrap(), "");
 
     // kube-proxy takes back what is there, and what others make an ordinary address again is repaired at once.
@@ -289,7 +291,7 @@ fn a_program_on_the_node_can_bind_a_vip_except_an_ipv6_vip_bound_as_route() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn who_lists_addresses_finds_vips_that_are_addresses_and_none_is_tentative() {
+fn a_list_of_addresses_has_the_vips_that_are_addresses_and_none_is_tentative() {
     for (binding, listed) in [(ADDRESS, true), (ROUTE, false)] {
         let cluster = cluster(&[binding]);
         let node = &cluster.lab.node;

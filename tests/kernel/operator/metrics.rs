@@ -4,12 +4,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testkit::{daemon::eventually, lab::Host, metrics::value};
 
-use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, at};
-
-/// A page of the metrics server, which listens on the node's loopback alone.
-fn page(node: &Host, path: &str) -> anyhow::Result<String> {
-    node.run("curl", &["--silent", "--show-error", "--fail", &format!("http://127.0.0.1:10249{path}")])
-}
+use crate::support::cluster::{self, Cluster, NO_PERIOD, Service, V4, V6, at, page};
 
 /// Waits until the metric has this value, and returns the page on which it has.
 fn shows(node: &Host, metric: &str, wanted: f64) -> String {
@@ -34,7 +29,7 @@ fn grows_to(node: &Host, metric: &str, least: f64) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn metrics_tell_of_changes_and_syncs() {
+fn metrics_count_changes_and_syncs() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let node = &cluster.lab.node;
     let web = [V4, V6].map(Service::tcp);

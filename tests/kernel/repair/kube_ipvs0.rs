@@ -1,10 +1,6 @@
 //! The device kube-ipvs0, the VIPs on it, and their local routes.
 
-use std::{
-    net::IpAddr,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{net::IpAddr, time::Instant};
 
 use serde_json::json;
 use testkit::daemon::{binary, eventually};
@@ -56,17 +52,16 @@ fn kube_ipvs0_that_is_set_up_and_down_has_all_its_vips_again_at_once() {
                 cluster.is_bound(vip.parse().unwrap(), true);
             }
         }
-        let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
-        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+        cluster.resync_writes_nothing();
     }
 }
 
-/// Removes what makes the VIPs addresses of the node, after the kernel has added all of it: IPv6 routes come a little later
-/// than addresses.
+/// Removes what makes the VIPs addresses of the node, as soon as it is there: IPv6 routes come a little later than
+/// addresses.
 fn remove_local_routes(cluster: &Cluster) {
-    sleep(Duration::from_secs(6));
     for vip in [V4, V6] {
-        cluster.lab.node.run("ip", &["route", "del", "local", vip, "table", "local"]).unwrap();
+        let delete = || cluster.lab.node.run("ip", &["route", "del", "local", vip, "table", "local"]);
+        eventually("the route is there, and is deleted", delete).unwrap();
     }
 }
 
@@ -121,8 +116,7 @@ fn vips_that_are_removed_around_the_first_sync_come_back_before_any_period() {
         cluster.restart(&[NO_PERIOD, binding]);
         assert!(others.wait().unwrap().success());
         answers(&cluster);
-        let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
-        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+        cluster.resync_writes_nothing();
     }
 }
 
@@ -143,8 +137,7 @@ fn a_renamed_kube_ipvs0_gets_its_name_back_and_the_vips_are_there_all_the_time()
         connection.still_works().unwrap();
         answers(&cluster);
     }
-    let said = cluster.daemon().ask(node, "resync").unwrap();
-    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    cluster.resync_writes_nothing();
 }
 
 #[test]
@@ -158,8 +151,7 @@ fn a_kube_ipvs0_renamed_while_no_daemon_runs_is_left_alone_and_another_is_made()
     answers(&cluster);
     let node = &cluster.lab.node;
     let nothing_to_do = || {
-        let said = cluster.daemon().ask(node, "resync").unwrap();
-        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+        cluster.resync_writes_nothing();
         assert_eq!(cluster.bound().unwrap(), [V4, V6].map(|vip| vip.parse().unwrap()).into());
     };
     nothing_to_do();

@@ -71,8 +71,7 @@ fn a_restart_over_unchanged_state_writes_nothing_and_keeps_connections() {
     let (mut cluster, web) = served(&[]);
     let mut connection = cluster.lab.client.connect(web.address()).unwrap();
     cluster.restart(&["-v=4"]);
-    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
-    assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    cluster.resync_writes_nothing();
     let log = cluster.daemon().log();
     assert!(log.contains("trigger=Start done=0"), "{log}");
     connection.still_works().unwrap();
@@ -89,7 +88,7 @@ fn list_prints_what_ipvsadm_prints() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_table_that_somebody_flushes_is_back_within_a_period() {
+fn a_flushed_table_is_back_within_a_period() {
     const PERIOD: Duration = Duration::from_secs(5);
     let (cluster, web) = served(&["--ipvs-sync-period=5s"]);
     cluster.write(&Service::new("many", &json!({"clusterIPs": ["10.96.0.11", V6], "ports": [{"port": 80}]})));

@@ -9,7 +9,10 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6};
+use crate::{
+    daemon::restarts::terminate,
+    support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, page},
+};
 
 /// Where the pods of this node are, and those of another.
 const POD_CIDRS: [&str; 2] = ["10.244.0.0/17", "fd00:10:244::/56"];
@@ -150,11 +153,9 @@ fn nothing_is_programmed_before_the_pod_cidrs_and_other_ones_end_the_daemon() {
     let refused = format!("{:#}", daemon.ask(&lab.node, "resync").unwrap_err());
     assert!(refused.contains(waiting), "{refused}");
     eventually("health and metrics are served", || {
-        for page in ["10256/livez", "10249/metrics"] {
-            lab.node
-                .run("curl", &["--silent", "--show-error", "--fail", &format!("http://127.0.0.1:{page}")])?;
-        }
-        Ok(())
+        let health = lab.node.get("127.0.0.1:10256".parse()?, "/livez")?;
+        anyhow::ensure!(health.status == 200, "{health:?}");
+        page(&lab.node, "/metrics")
     })
     .unwrap();
     assert_eq!(lab.node.run("nft", &["list", "ruleset"]).unwrap(), "");
@@ -183,7 +184,7 @@ fn nothing_is_programmed_before_the_pod_cidrs_and_other_ones_end_the_daemon() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_daemon_that_waits_for_pod_cidrs_ends_when_it_is_told_to() {
+fn a_signal_ends_a_daemon_that_waits_for_pod_cidrs() {
     let lab = Lab::new(0, POD_PORT).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let daemon = Daemon::with_manifests(&lab.node, manifests.path(), &[BY_NODE_CIDR]).unwrap();
@@ -192,7 +193,7 @@ fn a_daemon_that_waits_for_pod_cidrs_ends_when_it_is_told_to() {
         Ok(())
     })
     .unwrap();
-    lab.node.run("kill", &["-TERM", &daemon.id().to_string()]).unwrap();
+    terminate(&daemon, &lab.node);
     let (code, log) = daemon.ended().unwrap();
     assert_eq!(code, Some(0), "{log}");
 }

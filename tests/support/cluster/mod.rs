@@ -57,7 +57,7 @@ pub(crate) fn are_refused(hosts: &[&Host], services: &[ServiceAddress]) {
     for_each(hosts, services, is_refused);
 }
 
-/// Makes sure that none of the hosts hears anything at any of the addresses.
+/// Makes sure that no host gets an answer at any of the addresses.
 pub(crate) fn are_dropped(hosts: &[&Host], services: &[ServiceAddress]) {
     for_each(hosts, services, |host, service| {
         let answer = host.ask_at(service);
@@ -68,6 +68,13 @@ pub(crate) fn are_dropped(hosts: &[&Host], services: &[ServiceAddress]) {
         });
         assert!(dropped, "{} asked {service}: {answer:?}", host.name);
     });
+}
+
+/// A page of the metrics server of the node's daemon, which listens on the loopback alone.
+pub(crate) fn page(node: &Host, path: &str) -> anyhow::Result<String> {
+    let page = node.get("127.0.0.1:10249".parse()?, path)?;
+    ensure!(page.status == 200, "{path}: {page:?}");
+    Ok(page.body)
 }
 
 /// At the same time.
@@ -120,6 +127,12 @@ impl Cluster {
         self.daemon.as_ref().unwrap()
     }
 
+    /// Makes sure that the kernel is as it should be: a sync of everything writes nothing.
+    pub(crate) fn resync_writes_nothing(&self) {
+        let said = self.daemon().ask(&self.lab.node, "resync").unwrap();
+        assert!(said.starts_with("resynced: 0 operations"), "{said}");
+    }
+
     /// Writes the Service and its slices.
     pub(crate) fn write(&self, service: &Service) {
         self.write_manifest(service.name(), &service.manifest(&self.lab));
@@ -156,7 +169,7 @@ impl Cluster {
                 let found = table.get(address).map(VirtualServer::weights);
                 let pods = pods.iter().map(|pod| (self.pod_address(*pod, address.ip), 1)).collect();
                 ensure!(found.as_ref() == Some(&pods), "{address} leads to {found:?}, not to {pods:?}");
-                ensure!(local.contains(&address.ip), "{} is no address of the node", address.ip);
+                ensure!(local.contains(&address.ip), "{} is not an address of the node", address.ip);
             }
             Ok(())
         })
