@@ -1,4 +1,4 @@
-//! Completions load in the shell and complete; every command has its manual page.
+//! Completions load in bash and complete, those of zsh and fish are printed; every command has its manual page.
 
 #[allow(dead_code, reason = "the program of `cargo xtask man`, of which the test calls all but `main`")]
 #[path = "../../examples/man.rs"]

@@ -1,4 +1,5 @@
-//! The rules of ours that a packet is compared with, as docs/packets.md lists them: one more makes this fail.
+//! The rules of ours that a packet is compared with, as docs/packets.md lists them for operators: a rule that a packet
+//! meets costs time, so one more is a change of that page.
 //!
 //! The kernel's trace names only rules that match. But a packet is compared with the rules of a chain one after the
 //! other, so whatever stands before one that matched was evaluated too (`nft_do_chain` in
@@ -25,7 +26,7 @@ use crate::support::cluster::Cluster;
 
 const DOCUMENT: &str = include_str!("../../../docs/packets.md");
 
-/// Where the servers of this test listen: those of the lab answer at once, so that nobody could say which packet was
+/// Where the servers of this test listen: those of the lab answer at once, so that it would be open which packet was
 /// which.
 const PORT: u16 = 9090;
 /// Where no Service is.
