@@ -35,7 +35,7 @@ fn file(name: &str, content: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn the_version_is_asked_for_and_told() {
+fn the_version_is_printed() {
     let output = kube_ipvs(&["--version"]);
     assert!(output.status.success());
     assert_eq!(
@@ -297,7 +297,7 @@ fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
     );
 }
 
-/// Whoever runs it: without the rights for more this is all, and it is said all the same.
+/// Without the rights for more this is all, and it is said all the same.
 #[test]
 fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one() {
     let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", "mode: iptables"));

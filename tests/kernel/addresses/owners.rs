@@ -67,14 +67,14 @@ fn asked(host: &Host, address: &str, port: u16) -> String {
 }
 
 /// Waits until an address has a virtual server with real servers, wherever the address is.
-fn leads_somewhere(cluster: &Cluster, address: ipvs::ServiceAddress) {
-    cluster.shows(&format!("{address} leads somewhere"), |table| {
+fn has_a_real_server(cluster: &Cluster, address: ipvs::ServiceAddress) {
+    cluster.shows(&format!("{address} has a real server"), |table| {
         table.iter().any(|(at, server)| *at == address && !server.weights().is_empty())
     });
 }
 
 /// A load balancer as k3s' ServiceLB makes it: it has the addresses of all nodes.
-fn of_all_nodes() -> Service {
+fn at_all_nodes() -> Service {
     let ingress: Vec<_> = NODE.iter().chain(&OTHER).map(|ip| json!({ "ip": ip })).collect();
     Service::new(
         "traefik",
@@ -90,11 +90,11 @@ fn a_load_balancer_at_all_node_addresses_takes_its_ports_there_and_nothing_else(
     let (mut cluster, other) = with_another_node(KUBELET);
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.write_manifest("other", &node("other", &OTHER));
-    cluster.write(&of_all_nodes());
+    cluster.write(&at_all_nodes());
     for binding in ["address", "route"] {
         cluster.restart(&[NO_PERIOD, &format!("--vip-binding={binding}")]);
         for address in NODE.into_iter().chain(OTHER) {
-            leads_somewhere(&cluster, tcp(address, 80));
+            has_a_real_server(&cluster, tcp(address, 80));
         }
         let (node, pod, client) = (&cluster.lab.node, &cluster.lab.pods[0], &cluster.lab.client);
         for address in OTHER {
@@ -123,7 +123,7 @@ fn an_address_that_another_node_gets_is_unbound_and_bound_again_when_it_goes() {
     // A gateway is never bound.
     let pod = &cluster.lab.pods[1];
     cluster.lab.node.ip(&format!("route del {}/32\nroute del {}/128", pod.ipv4, pod.ipv6)).unwrap();
-    cluster.write(&of_all_nodes());
+    cluster.write(&at_all_nodes());
     cluster.write_manifest("node", &node("node", &NODE));
     cluster.restart(&[NO_PERIOD]);
     for vip in OTHER {
@@ -171,7 +171,7 @@ fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port()
     assert!(refused.contains("192.168.70.2 is not served: it is the API server's"), "{refused}");
 
     cluster.restart(&[NO_PERIOD, "--external-ip-policy=192.168.70.0/24"]);
-    leads_somewhere(&cluster, tcp(OTHER[0], 80));
+    has_a_real_server(&cluster, tcp(OTHER[0], 80));
     let node = &cluster.lab.node;
     for host in [node, &cluster.lab.pods[0]] {
         assert_eq!(asked(host, OTHER[0], 6443), other.name, "{} asked the API server", host.name);
@@ -183,7 +183,7 @@ fn an_external_ip_of_the_api_server_is_refused_and_where_allowed_hides_no_port()
 /// Bound, it would be this node's own in ARP too: the whole network's way out.
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_gateway_is_no_external_ip_and_as_a_load_balancer_is_served_without_being_bound() {
+fn a_gateway_is_refused_as_an_external_ip_and_served_unbound_as_a_load_balancer() {
     let (mut cluster, other) = with_another_node(KUBELET);
     let routes = format!(
         "route add default nexthop via {0} weight 1\nroute add 172.20.0.0/24 via {0} table 7",
@@ -207,7 +207,7 @@ fn a_gateway_is_no_external_ip_and_as_a_load_balancer_is_served_without_being_bo
     )
     .patch(&json!({ "status": { "loadBalancer": { "ingress": [{ "ip": OTHER[0] }] } } }));
     cluster.apply(&balancer.endpoints([1]));
-    leads_somewhere(&cluster, tcp(OTHER[0], 80));
+    has_a_real_server(&cluster, tcp(OTHER[0], 80));
     cluster.is_bound(OTHER[0].parse().unwrap(), false);
     assert_eq!(asked(&cluster.lab.node, OTHER[0], KUBELET), other.name);
 }

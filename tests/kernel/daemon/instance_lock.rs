@@ -61,7 +61,7 @@ exec setpriv --no-new-privs --bounding-set=-all,+net_admin --inh-caps=-all "$@"
 /// What a daemon says that sees another by the host's lock file alone.
 const WAITS: &str = "it holds /run/xtables.lock (process ";
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// A daemon with the usual control socket, in a /run of its own. It is killed when dropped.
 pub(super) struct Daemon {
@@ -139,7 +139,7 @@ fn daemons_that_share_only_the_lock_of_iptables_wait_for_each_other() {
     let lab = Lab::new(1, 8080).unwrap();
     let files = tempfile::tempdir_in("/dev/shm").unwrap();
     let lock = File::create(files.path().join("xtables.lock")).unwrap();
-    // Somebody restores rules of iptables meanwhile, which is no reason to wait.
+    // A program that restores rules of iptables meanwhile does not make a daemon wait.
     lock.lock().unwrap();
     let (starts, waits) = ("kube-ipvs starts", WAITS);
     let mut first = Daemon::start(&lab.node, files.path(), "first");
@@ -202,17 +202,22 @@ fn hold_all_bytes(path: &Path) -> Holder {
     let file = File::open(path).unwrap();
     let all = libc::flock { l_type: 0, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(&file, FcntlArg::F_OFD_SETLK(&all)).unwrap();
-    Holder(Command::new("sleep").arg("600").stdin(file).uid(NOBODY).gid(NOBODY).spawn().unwrap())
+    Holder(Command::new("sleep").arg("600").stdin(file).uid(UNPRIVILEGED).gid(UNPRIVILEGED).spawn().unwrap())
 }
 
 /// Locks a file as a whole, which it only reads.
 fn hold(path: &Path) -> Holder {
     let mut flock = Command::new("flock");
-    flock.args(["--shared", "--no-fork"]).arg(path).args(["sleep", "600"]).uid(NOBODY).gid(NOBODY);
+    flock
+        .args(["--shared", "--no-fork"])
+        .arg(path)
+        .args(["sleep", "600"])
+        .uid(UNPRIVILEGED)
+        .gid(UNPRIVILEGED);
     let holder = Holder(flock.spawn().unwrap());
     eventually("the user has the lock", || {
         let free = File::open(path)?.try_lock().is_ok();
-        ensure!(!free, "nobody has it");
+        ensure!(!free, "it is free");
         Ok(())
     })
     .unwrap();
@@ -221,7 +226,7 @@ fn hold(path: &Path) -> Holder {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn user_without_rights_who_holds_both_locks_keeps_no_daemon_from_starting() {
+fn an_unprivileged_user_who_holds_both_locks_stops_no_daemon() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir_in("/dev/shm").unwrap();
     // As an earlier version and the kubelet leave them.
@@ -238,7 +243,7 @@ fn user_without_rights_who_holds_both_locks_keeps_no_daemon_from_starting() {
 
     let mut first = Daemon::start_in(SHARED_RUN, &lab.node, files.path(), "first");
     first.says("kube-ipvs starts");
-    assert!(first.has_said(&format!("locked (process {}, sleep, of user {NOBODY})", one.0.id())));
+    assert!(first.has_said(&format!("locked (process {}, sleep, of user {UNPRIVILEGED})", one.0.id())));
     assert!(first.has_said("/run/xtables.lock is locked by a process that may only read it"));
     let modes =
         [&*run, &*beside, &*host].map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);

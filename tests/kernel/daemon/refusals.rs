@@ -23,7 +23,7 @@ fn kernel(lab: &Lab) -> [String; 4] {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_scheduler_that_the_kernel_does_not_have() {
+fn a_scheduler_that_the_kernel_lacks_is_refused_by_name() {
     let lab = Lab::new(0, 8080).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let (code, said) =
@@ -34,7 +34,7 @@ fn a_scheduler_that_the_kernel_does_not_have() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn malformed_manifests() {
+fn a_malformed_manifest_is_refused_by_its_file() {
     let lab = Lab::new(0, 8080).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     fs::write(manifests.path().join("web.yaml"), "kind: Service\nmetadata: {name: [\n").unwrap();
@@ -45,7 +45,7 @@ fn malformed_manifests() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_missing_kubeconfig() {
+fn a_missing_kubeconfig_is_refused_by_its_path() {
     let lab = Lab::new(0, 8080).unwrap();
     let (code, said) = refused(&lab, &["--kubeconfig=/nonexistent/kubeconfig"]);
     assert_eq!(code, Some(1), "{said}");
@@ -54,7 +54,7 @@ fn a_missing_kubeconfig() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_process_without_net_admin() {
+fn a_process_without_net_admin_is_refused() {
     let lab = Lab::new(0, 8080).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let binary = testkit::daemon::binary().unwrap();

@@ -87,14 +87,14 @@ impl<'a> Monitor<'a> {
         let mut command = node.command(program[0]);
         let child = command.args(&program[1..]).stdin(Stdio::null()).stdout(output).spawn().unwrap();
         let monitor = Self { node, child, said, passing, sign };
-        monitor.hears();
+        monitor.reports();
         monitor
     }
 
     /// Waits until it reports changes.
-    fn hears(&self) {
+    fn reports(&self) {
         let before = self.lines().len();
-        eventually("the monitor hears", || {
+        eventually("the monitor reports", || {
             for change in self.passing {
                 self.node.run(change[0], &change[1..])?;
             }
@@ -110,7 +110,7 @@ impl<'a> Monitor<'a> {
 
     /// Ends it, and returns its reports, without those of the changes made to wait for it.
     fn finish(mut self) -> Vec<String> {
-        self.hears();
+        self.reports();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let foreign = |line: &String| !line.contains(self.sign) && !line.starts_with("# new generation");

@@ -131,7 +131,7 @@ fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
         assert!(line.contains("; remedy: --host-firewall=accept, or rules of your own"), "{line}");
         assert_eq!(logged(&cluster, &[&["WARN"], &words[1..]].concat()), 1);
     }
-    assert_eq!(our_rules(node), [""; 0], "nobody has asked for a rule");
+    assert_eq!(our_rules(node), [""; 0], "no rule was asked for");
     let status = cluster.daemon().ask(node, "status").unwrap();
     assert!(status.contains("synced:          yes"), "what is programmed is as it should be: {status}");
 

@@ -53,7 +53,7 @@ fn the_kernel_gets_the_parameters_and_timeouts_that_are_asked_for() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_size_of_the_table_is_left_alone_where_the_kernel_lets_nobody_change_it() {
+fn the_size_of_the_table_stays_where_the_kernel_allows_no_change() {
     let mut cluster = Cluster::without_daemon(0);
     let size = || cluster.lab.node.run("sysctl", &["net.netfilter.nf_conntrack_max"]).unwrap();
     let before = size();
@@ -70,7 +70,7 @@ fn is_synced(status: &str) -> bool {
     status.lines().any(|line| line.split_whitespace().take(2).eq(["synced:", "yes,"]))
 }
 
-/// Runs `kube-ipvs --init-only` on the node, with an API server that nobody reaches.
+/// Runs `kube-ipvs --init-only` on the node, with an API server that cannot be reached.
 fn init_only(node: &Host) -> String {
     let flags = ["--init-only", "--kubeconfig=/nonexistent/kubeconfig"];
     let arguments = [&flags[..], &FLAGS].concat();

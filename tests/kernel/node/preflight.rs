@@ -10,7 +10,7 @@ use testkit::{
 
 use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4};
 
-/// Somebody else's virtual server, as keepalived makes them.
+/// Another program's virtual server, as keepalived makes them.
 const OTHERS: &str = "192.0.2.7:6443";
 
 /// An address of the node's own network that a load balancer has.

@@ -40,7 +40,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) {
     );
 }
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 fn open_to_everybody(path: &Path) {
     fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
@@ -48,7 +48,7 @@ fn open_to_everybody(path: &Path) {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
+fn only_root_is_answered_even_if_the_socket_lets_other_users_in() {
     let lab = Lab::new(0, 8080).unwrap();
     let files = tempfile::tempdir().unwrap();
     let manifests = files.path().join("manifests");
@@ -65,7 +65,7 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
     for request in [&["status"][..], &["resync"], &["diff"], &["explain", "default/kubernetes"]] {
         let mut asks = Command::new(&program);
         asks.args(request).arg("--control-socket").arg(daemon.socket());
-        let refused = asks.uid(NOBODY).gid(NOBODY).output().unwrap();
+        let refused = asks.uid(UNPRIVILEGED).gid(UNPRIVILEGED).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success());
         assert_eq!(said.trim(), "kube-ipvs: the daemon says: only root may talk to kube-ipvs");
@@ -76,7 +76,7 @@ fn who_is_not_root_is_told_nothing_even_where_the_socket_lets_him_in() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn the_daemon_tells_its_version() {
+fn the_daemon_answers_with_its_version() {
     let lab = Lab::new(0, 8080).unwrap();
     let manifests = tempfile::tempdir().unwrap();
     let daemon = Daemon::with_manifests(&lab.node, manifests.path(), &[]).unwrap();

@@ -210,5 +210,5 @@ fn a_command_that_prints_something_else_or_fails_is_found_out() {
         stage.types(&command).context("typed").is_ok()
     };
     assert!(types("kube-ipvs diff", &[]) && types("echo one", &["one"]));
-    assert!(!types("kube-ipvs explain default/nobody", &[]) && !types("echo one", &["two"]));
+    assert!(!types("kube-ipvs explain default/unknown", &[]) && !types("echo one", &["two"]));
 }

@@ -109,7 +109,7 @@ fn new_connections_go_to_the_other_proxy_and_all_when_our_last_open_one_has_ende
     // What the other proxy does not know reaches neither the pod of before nor a program of the node.
     are_refused(&[client, node], &[tcp(V4, 22)]);
     assert!(client.ask_at(tcp(GONE, 80)).is_err());
-    // Nobody is connected there: it is no address of the node any more.
+    // No client is connected there: the node has lost the address.
     let bound = node.run("ip", &["-brief", "route", "show", "table", "local", "proto", "73"]).unwrap();
     assert!(bound.contains(V4) && !bound.contains(GONE) && !bound.contains(LOAD_BALANCER), "{bound}");
     HandOver::start(node, &[]).says("waiting: another kube-ipvs runs on this node");

@@ -46,7 +46,7 @@ fn weighs(host: &Host, server: SocketAddr, weight: usize) {
     assert_eq!(body, json!({ "service": service, "localEndpoints": weight, "serviceProxyHealthy": true }));
 }
 
-/// Waits until nobody listens there.
+/// Waits until no program listens there.
 fn is_closed(host: &Host, server: SocketAddr) {
     eventually(&format!("{server} is closed"), || {
         let answer = host.get(server, "/").map_err(|error| format!("{error:#}"));
@@ -117,7 +117,7 @@ fn a_daemon_without_services_yet_is_live_not_ready_and_its_status_shows_no_zeros
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/readyz", 200);
     cluster.stop();
 
-    // Nobody listens there.
+    // No program listens there.
     let daemon = Daemon::start(&cluster.lab.node, &["--master=http://127.0.0.1:1"]).unwrap();
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/readyz", 503);
     answers(&cluster.lab.client, at(NODE[0], 10_256), "/livez", 200);
@@ -303,10 +303,10 @@ fn a_script_learns_whether_all_is_programmed_and_can_wait_for_it() {
         let words = ["status", how, "--control-socket", &socket.to_string_lossy()];
         node.run(&binary().unwrap().to_string_lossy(), &words).map_err(|error| format!("{error:#}"))
     };
-    let nobody = ask(node, Path::new("/nowhere"), "--wait=1s").unwrap_err();
-    assert!(nobody.contains("no daemon answers at /nowhere"), "{nobody}");
+    let error = ask(node, Path::new("/nowhere"), "--wait=1s").unwrap_err();
+    assert!(error.contains("no daemon answers at /nowhere"), "{error}");
 
-    // Nobody listens there.
+    // No program listens there.
     let daemon = Daemon::start(node, &["--master=http://127.0.0.1:1"]).unwrap();
     let unlisted = eventually("the daemon answers", || {
         let said = ask(node, daemon.socket(), "--wait=1s").unwrap_err();

@@ -107,7 +107,7 @@ fn services_are_shown_and_choose_what_is_listed() {
 
     let json: Value = serde_json::from_str(&listed(&["-o", "json", V4]).unwrap()).unwrap();
     assert_eq!(json["virtual_servers"][0]["service"], *web);
-    let nobody = ["-o", "json", V4, "--control-socket", "/run/nobody.sock"];
-    let json: Value = serde_json::from_str(&ours(&cluster, &nobody).unwrap()).unwrap();
+    let without_daemon = ["-o", "json", V4, "--control-socket", "/run/none.sock"];
+    let json: Value = serde_json::from_str(&ours(&cluster, &without_daemon).unwrap()).unwrap();
     assert_eq!(json["virtual_servers"][0]["service"], Value::Null);
 }

@@ -161,11 +161,11 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn diff_without_a_daemon_and_without_its_flags_is_trouble_and_says_what_to_give() {
     let cluster = Cluster::without_daemon(0);
-    let (code, said) = ask(&cluster, &["diff", "--control-socket=/run/nobody.sock"]);
+    let (code, said) = ask(&cluster, &["diff", "--control-socket=/run/none.sock"]);
     assert_eq!(code, Some(2));
     assert_eq!(
         said,
-        "kube-ipvs: no daemon answers at /run/nobody.sock: is kube-ipvs running on this node? \
+        "kube-ipvs: no daemon answers at /run/none.sock: is kube-ipvs running on this node? \
          To do without it, give its own flags after --\n"
     );
 }
@@ -257,15 +257,15 @@ fn explain_says_what_the_kernel_lacks_who_has_an_address_and_what_is_not_served(
     );
     assert!(said.contains("ClusterIP, internalTrafficPolicy Cluster, MISSING in the kernel"), "{said}");
 
-    let (code, said) = ask_both(&cluster, &["explain", "default/nobody"]);
+    let (code, said) = ask_both(&cluster, &["explain", "default/unknown"]);
     assert_eq!(code, Some(1));
     assert!(
-        said.starts_with("default/nobody is not served: no such Service is known (headless ones"),
+        said.starts_with("default/unknown is not served: no such Service is known (headless ones"),
         "{said}"
     );
-    let (code, said) = ask(&cluster, &["explain", "nobody"]);
+    let (code, said) = ask(&cluster, &["explain", "unknown"]);
     assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains("\"nobody\" is not NAMESPACE/NAME"), "{said}");
+    assert!(said.contains("\"unknown\" is not NAMESPACE/NAME"), "{said}");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_handshake_that_a_dead_pod_does_not_answer_is_shown_apart() {
     cluster.lab.pods[0].run("nft", &[deaf]).unwrap();
     cluster.lab.client.connect(at(V4, 80)).unwrap_err();
 
-    let shown = frame(&cluster, &["--control-socket", "/run/nobody.sock"]).unwrap();
+    let shown = frame(&cluster, &["--control-socket", "/run/none.sock"]).unwrap();
     let row = row(&shown, V4).unwrap();
     for shown in [row, &row["real_servers"][0]] {
         assert_eq!((&shown["active_connections"], &shown["syn_recv_connections"]), (&2.into(), &1.into()));
@@ -112,11 +112,11 @@ fn a_handshake_that_a_dead_pod_does_not_answer_is_shown_apart() {
 fn without_the_daemon_there_are_addresses_and_it_says_why() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&Service::tcp(V4).endpoints([1]));
-    let output = top(&cluster, &["--control-socket", "/run/nobody.sock"]).output().unwrap();
+    let output = top(&cluster, &["--control-socket", "/run/none.sock"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         said,
-        "kube-ipvs: addresses stand in place of Services: no daemon answers at /run/nobody.sock: is kube-ipvs running \
+        "kube-ipvs: addresses stand in place of Services: no daemon answers at /run/none.sock: is kube-ipvs running \
          on this node?\n"
     );
     let text = String::from_utf8(output.stdout).unwrap();
@@ -128,7 +128,7 @@ fn without_the_daemon_there_are_addresses_and_it_says_why() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn who_reads_no_more_ends_it() {
+fn a_closed_pipe_ends_top() {
     let cluster = Cluster::start(0, &[NO_PERIOD]);
     let program = binary().unwrap();
     let command = format!("timeout 30 {} top -d 0.1 | head -n 1", program.display());
@@ -158,7 +158,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn so_many_looks_stay_on_the_terminal() {
+fn top_prints_as_many_rounds_as_it_is_asked_for() {
     let cluster = Cluster::start(0, &[NO_PERIOD]);
     cluster.apply(&Service::tcp(V4));
     let inside = format!("{} top -d 0.1 -n 1", binary().unwrap().display());

@@ -1,6 +1,6 @@
 //! The tables in tests/packets, packet by packet: who asks, where, by what; who answers, and whose address it sees.
 //!
-//! As calls in Rust each row would be ten lines, and nobody could see which combination is missing.
+//! As calls in Rust each row would be ten lines, and a missing combination would go unseen.
 //!
 //! A table is a text file in tests/packets. `#` begins a comment. First come the Services, one a line:
 //!
@@ -11,8 +11,8 @@
 //! Each has a ClusterIP, an external IP and a load balancer's address in both families, and serves port 80 by
 //! TCP, UDP and SCTP, unless its fields ([`table::Service`]) say otherwise.
 //!
-//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` and `iptables FILE` load rules of somebody
-//! else's on the node, and everything else is a row:
+//! Then come steps. `daemon ARGUMENT…` starts the daemon anew, `nft FILE` and `iptables FILE` load rules of another
+//! program on the node, and everything else is a row:
 //!
 //! ```text
 //! client  -> web cluster-ip  any  80  : pod-1 pod-3 sees node
@@ -26,7 +26,7 @@
 //! the source of another host.
 //!
 //! `any` is TCP, UDP and SCTP, one after the other; each is asked in both families unless a 4 or a 6 follows.
-//! Round robin leads to every real server in turn: all that are named have to answer, and nobody else.
+//! Round robin leads to every real server in turn: all that are named have to answer, and no others.
 //! `sees node` is the node's address on its link to the one who answers, as whatever is masqueraded has it;
 //! `sees node-ip` is the address under which the outside knows the node.
 //!
@@ -186,7 +186,7 @@ fn with_vips_as_routes_the_same_are_answered_and_seen_as_the_same() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn source_ranges_let_in_whom_they_name_and_nobody_else() {
+fn source_ranges_admit_the_clients_that_they_name_and_no_others() {
     follow("source-ranges.txt");
 }
 
@@ -204,7 +204,7 @@ fn the_packet_mark_is_the_configured_bit_and_leaves_others_alone() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_closed_host_firewall_lets_services_through_where_the_daemon_is_told_to() {
+fn a_closed_host_firewall_lets_services_through_if_the_daemon_opens_it() {
     follow("host-firewall.txt");
 }
 

@@ -134,7 +134,7 @@ fn to_the_node() -> Value {
     json!({ "apiVersion": "v1", "kind": "List", "items": items })
 }
 
-/// Somebody else's table that sends port 80 of all the node's own addresses to another pod, as the portmap
+/// Another program's table that sends port 80 of all the node's own addresses to another pod, as the portmap
 /// plugin of CNI does it for a hostPort.
 const HOST_PORT: &str = "table inet hostport {
     chain to-the-pod {

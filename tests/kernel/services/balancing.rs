@@ -59,7 +59,7 @@ fn weights_share_out_connections_and_are_changed_in_place() {
     cluster.write(&web);
     cluster.weighs(tcp(V4, 80), 2, Some(3));
 
-    // Somebody else changes a weight.
+    // Another program changes a weight.
     let pod = cluster.pod_address(2, V4.parse().unwrap()).to_string();
     let node = &cluster.lab.node;
     node.run("ipvsadm", &["-e", "-t", "10.96.0.10:80", "-r", &pod, "-m", "-w", "9"]).unwrap();
@@ -114,7 +114,7 @@ fn has_connections(cluster: &Cluster, pod: usize, connections: u32) {
 }
 
 /// The connections of a pod, taken out of all.
-fn of_pod(open: &mut Vec<Connection>, pod: &str) -> Vec<Connection> {
+fn take_of_pod(open: &mut Vec<Connection>, pod: &str) -> Vec<Connection> {
     open.extract_if(.., |connection| connection.answer.from == pod).collect()
 }
 
@@ -136,7 +136,7 @@ fn a_full_endpoint_gets_no_new_connections_and_keeps_those_it_has() {
     is_refused(client, tcp(V4, 80));
 
     // One has room again with fewer than one connection, not before.
-    let [mut first, mut second]: [Connection; 2] = of_pod(&mut open, "pod-1").try_into().unwrap();
+    let [mut first, mut second]: [Connection; 2] = take_of_pod(&mut open, "pod-1").try_into().unwrap();
     first.server_closes().unwrap();
     has_connections(&cluster, 1, 1);
     is_refused(client, tcp(V4, 80));
@@ -189,7 +189,7 @@ fn a_client_with_session_affinity_reaches_its_endpoint_though_it_is_full() {
     cluster.apply(&limited.endpoints([1, 2]));
     let (seen, _open) = connect(&cluster.lab.client, 3);
     assert_eq!(seen.values().copied().collect::<Vec<_>>(), [3]);
-    // Another client goes to the other one, and then nobody new anywhere.
+    // Another client goes to the other one, and then no new one anywhere.
     let other = cluster.lab.pods[2].connect(at(V4, 80)).unwrap();
     assert!(!seen.contains_key(&other.answer.from), "{seen:?}, {other:?}");
     is_refused(&cluster.lab.pods[0], tcp(V4, 80));
@@ -248,10 +248,10 @@ fn nodes_begin_with_different_endpoints() {
 
 /// Why one-packet scheduling is not offered. IPVS forgets the connection of a datagram as soon as it is forwarded,
 /// and does not tell conntrack of the real server (`ip_vs_update_conntrack` in net/netfilter/ipvs/ip_vs_nfct.c leaves
-/// such connections out): so nobody gives the answer the VIP for its source.
+/// such connections out): so nothing gives the answer the VIP for its source.
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn nobody_is_answered_where_each_datagram_is_scheduled_by_itself() {
+fn no_client_is_answered_where_each_datagram_is_scheduled_by_itself() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     let spec = json!({ "clusterIPs": [V4, V6], "ports": [{ "port": 53, "protocol": "UDP" }] });
     cluster.apply(&Service::new("dns", &spec).endpoints([1]));

@@ -204,8 +204,8 @@ fn a_pod_reaches_itself_in_every_way() {
     }
 }
 
-/// Sends what this neighbour of the node has for 127.0.0.1 to the node, and lets it hear answers from there
-/// (CVE-2020-8558): on its own side nobody keeps it from that.
+/// Sends what this neighbour of the node has for 127.0.0.1 to the node, and lets it receive answers from there
+/// (CVE-2020-8558): on its own side nothing keeps it from that.
 fn sends_loopback_over_the_wire(neighbour: &Host) {
     neighbour.run("sysctl", &["-qw", "net.ipv4.conf.all.route_localnet=1"]).unwrap();
     let gateway = neighbour.gateway(neighbour.ipv4.into());

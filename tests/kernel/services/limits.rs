@@ -35,7 +35,7 @@ fn problems(cluster: &Cluster) -> Value {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_hundred_thousand_source_ranges_let_nobody_in_and_hold_nobody_up() {
+fn a_hundred_thousand_source_ranges_admit_no_client_and_delay_no_service() {
     let cluster = Cluster::start(1, &[]);
     let client: IpAddr = cluster.lab.client.address(V4.parse().unwrap());
     let restricted = |ranges: Vec<String>| {
@@ -66,7 +66,7 @@ fn a_hundred_thousand_source_ranges_let_nobody_in_and_hold_nobody_up() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_thousand_external_ips_with_four_hundred_ports_hold_nobody_up() {
+fn a_thousand_external_ips_with_four_hundred_ports_delay_no_service() {
     let cluster = Cluster::start(1, &[]);
     let external_ips: Vec<_> = (0..1_000).map(|number| Ipv4Addr::from_bits(0xcb00_0000 + number)).collect();
     let ports: Vec<_> = (0..400).map(|n| json!({ "name": format!("p{n}"), "port": 80 + n })).collect();

@@ -115,7 +115,7 @@ fn without_a_local_endpoint_external_policy_local_serves_the_node_and_its_pods()
     }
     // A flow of datagrams does not: it would go on to the pod elsewhere.
     for flow in &flows {
-        eventually("the flow hears nothing", || {
+        eventually("the flow gets no answer", || {
             anyhow::ensure!(flow.ask().is_err());
             Ok(())
         })

@@ -170,7 +170,7 @@ fn every_scheduler_can_be_chosen_and_a_change_edits_in_place() {
     }
 }
 
-/// A Service with so many endpoints, most of which nobody has, a hundred to a slice. The first is a pod.
+/// A Service with so many endpoints, most of which do not exist, a hundred to a slice. The first is a pod.
 fn large(cluster: &Cluster, slices: usize, last_of_the_last: &str) {
     for number in 0..slices {
         let mut addresses: Vec<_> = (0..100).map(|pod| format!("10.245.{number}.{pod}")).collect();

@@ -1,4 +1,4 @@
-//! Every scheduler serves, and those that hash refuse nobody.
+//! Every scheduler serves, and those that hash refuse no client.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ fn every_scheduler_of_the_kernel_serves_clients() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn with_sh_and_mh_nobody_is_refused_while_a_real_server_drains() {
+fn with_sh_and_mh_no_client_is_refused_while_a_real_server_drains() {
     let mut cluster = Cluster::start(3, &[NO_PERIOD]);
     let sources: Vec<_> = (100..150).map(|last| format!("192.168.50.{last}")).collect();
     for source in &sources {
@@ -126,7 +126,7 @@ fn with_sh_and_mh_a_client_reaches_the_same_pod_through_any_node() {
         };
         let at_once = chosen(&[&[1, 2, 3, 4]]);
         chosen(&[&[1, 2, 3, 4], &[1, 3, 4], &[1, 2, 3, 4]]);
-        // What another history costs is only told.
+        // What another history costs is only printed.
         let one_by_one = chosen(&[&[4], &[2, 4], &[1, 2, 4], &[1, 2, 3, 4]]);
         let differ = at_once.iter().zip(&one_by_one).filter(|(one, other)| one != other).count();
         println!(

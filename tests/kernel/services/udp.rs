@@ -287,7 +287,7 @@ fn client_that_asked_before_the_service_existed_is_answered_once_it_does() {
         let cluster = Cluster::start(3, &[NO_PERIOD]);
         set_zone(&cluster, zone);
         let lab = &cluster.lab;
-        // What is for an address that is not the node's goes somewhere, and is lost there.
+        // What is for an address that is not the node's leaves the node, and is lost there.
         let [lost_v4, lost_v6] = addresses_of(&cluster, 3);
         lab.node.ip(&format!("route add default via {lost_v4}\nroute add ::/0 via {lost_v6}")).unwrap();
         let hosts = [&lab.client, &lab.node, &lab.pods[1]];

@@ -32,12 +32,12 @@ fn new_table_takes_no_flows_while_something_is_refused_but_not_for_ever() {
         kernel.dummy_interface.bound.contains(&"10.96.0.10".parse().unwrap())
             && !kernel.dummy_interface.bound.contains(&vip)
     );
-    // It has failed before, and nobody else has changed anything.
+    // It has failed before, and no other program has changed anything.
     assert!(syncs.iter().all(|report| report.repairs.is_empty()), "{syncs:#?}");
 }
 
 #[test]
-fn a_table_that_somebody_deletes_later_waits_as_long_as_the_first_one() {
+fn a_table_deleted_later_waits_as_long_as_the_first_one() {
     let kernel = FakeKernel::new();
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.11".parse().unwrap()));
     let running = Running::timed(&kernel, Timing { min_sync_period: LONG, ..AT_ONCE });

@@ -220,13 +220,13 @@ fn a_scheduler_of_its_own_counts_here_too() {
 }
 
 #[test]
-fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_told() {
+fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_reported() {
     let mut state = among_peers(knowing_pods(), web());
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::Lacking)])));
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
     assert_eq!(methods(&state, AT), [Masquerade, Tunnelled, Masquerade]);
-    let told = problems(&state);
-    assert!(told.len() == 1 && told[0].ends_with("; nodes do not choose alike"), "{told:?}");
+    let problems = problems(&state);
+    assert!(problems.len() == 1 && problems[0].ends_with("; nodes do not choose alike"), "{problems:?}");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn the_policy_local_stays_what_it_is() {
 }
 
 #[test]
-fn where_it_cannot_be_done_the_service_is_masqueraded_and_that_is_told() {
+fn where_direct_return_is_impossible_the_service_is_masqueraded_with_a_reason() {
     let internal_local = Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
     let cases = [
         (
@@ -272,7 +272,7 @@ fn where_it_cannot_be_done_the_service_is_masqueraded_and_that_is_told() {
 }
 
 #[test]
-fn before_the_links_are_known_the_service_is_masqueraded_and_nothing_is_told() {
+fn before_the_links_are_known_the_service_is_masqueraded_without_a_reason() {
     let state = state_with(knowing_pods(), &[web()], &endpoints());
     assert_eq!((methods(&state, AT), problems(&state)), (vec![Masquerade; 3], Vec::new()));
 }

@@ -86,7 +86,7 @@ impl Rules {
                         Verdict::Accept | Verdict::Drop => places.clear(),
                     }
                 }
-                // The policy of a base chain is told of separately.
+                // The policy of a base chain is reported separately.
                 What::ChainEnds if in_base_chain => {}
                 What::ChainEnds => drop(places.pop()),
                 What::Policy => places.clear(),

@@ -24,7 +24,7 @@ const NFTA_VERDICT_CODE: u16 = 1;
 const NFTA_VERDICT_CHAIN: u16 = 2;
 const NFT_TRACETYPE_POLICY: u32 = 1;
 
-/// A socket that hears of every packet that is traced.
+/// A socket that receives a report of every traced packet.
 pub(crate) struct Trace(PacketReports);
 
 /// What became of a packet at one place of a chain.

@@ -77,7 +77,7 @@ impl Network {
         })
         .unwrap();
         let how = arguments.iter().find_map(|argument| argument.strip_prefix("--host-firewall="));
-        eventually("each closed chain of the host accepts what it is told to", || {
+        eventually("each closed chain of the host accepts what it shall", || {
             let rules = self.cluster.lab.node.run("nft", &["list", "ruleset"])?;
             let ours = rules.matches("comment \"kube-ipvs: what it forwards\"").count();
             ensure!(ours == rules_wanted(how.unwrap_or("as-kube-proxy"), &rules), "{rules}");
@@ -91,7 +91,7 @@ impl Network {
         self.cluster.daemon().ask(&self.cluster.lab.node, "status").unwrap();
     }
 
-    /// Loads rules of somebody else's on the node.
+    /// Loads another program's rules on the node.
     pub(super) fn load(&self, program: &str, arguments: &[&str], file: &Path) {
         let file = file.to_string_lossy();
         self.cluster.lab.node.run(program, &[arguments, &[&*file]].concat()).unwrap();

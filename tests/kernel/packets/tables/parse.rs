@@ -225,7 +225,7 @@ fn what_a_table_does_not_understand_is_an_error_with_its_line() {
     for (row, error) in [
         ("client -> web cluster-ip tcp 80", "no `:`"),
         ("client web cluster-ip tcp 80 : refused", "no `->`"),
-        ("nobody -> web cluster-ip tcp 80 : refused", "\"nobody\""),
+        ("stranger -> web cluster-ip tcp 80 : refused", "\"stranger\""),
         ("client -> web tcp 80 : refused", "\"web\""),
         ("client -> shop cluster-ip tcp 80 : refused", "no Service shop"),
         ("client -> web cluster tcp 80 : refused", "no way cluster"),
@@ -237,7 +237,7 @@ fn what_a_table_does_not_understand_is_an_error_with_its_line() {
         ("client -> web cluster-ip tcp 80 : silence", "no outcome"),
         ("client -> web cluster-ip tcp 80 : pod-4 sees node", "\"pod-4\""),
         ("client -> web cluster-ip tcp 80 : sees node", "no outcome"),
-        ("client -> web cluster-ip tcp 80 : pod-1 sees nobody", "\"nobody\""),
+        ("client -> web cluster-ip tcp 80 : pod-1 sees stranger", "\"stranger\""),
         ("service late endpoints=pod-1", "before the daemon"),
     ] {
         let found = table(row).unwrap_err();

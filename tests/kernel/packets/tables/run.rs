@@ -136,7 +136,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A port that nobody has asked from yet. Two flows from one port to different VIPs that end at the same pod
+/// A port from which no client has asked. Two flows from one port to different VIPs that end at the same pod
 /// are one and the same on their way back, and the later is dropped until conntrack forgets the earlier.
 ///
 /// They are below all NodePorts: IPVS takes an answer to such a port, SYN and ACK, for a new connection to
@@ -145,7 +145,7 @@ impl<'a> Asked<'a> {
 fn port_of_its_own() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(10_300);
     let port = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(port < 30_000, "no port is left that nobody has asked from");
+    assert!(port < 30_000, "every port was used");
     port
 }
 

@@ -1,4 +1,4 @@
-//! Notices to the owners of Services whose addresses belong to others, or to nobody.
+//! Notices to the owners of Services whose addresses belong to others, or to none.
 
 use crate::common::{Running, service};
 use ipvs::Protocol::Tcp;

@@ -123,7 +123,7 @@ fn what_rests_on_a_failed_repair_is_repaired_with_it() {
 }
 
 #[test]
-fn what_a_change_asked_for_and_failed_at_first_is_no_repair() {
+fn a_change_that_failed_at_first_does_not_count_as_a_repair() {
     let kernel = FakeKernel::new();
     let (running, stats_of_syncs) = served(&kernel);
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.2".parse().unwrap()));

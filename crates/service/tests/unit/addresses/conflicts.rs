@@ -32,7 +32,7 @@ fn the_oldest_service_holds_an_address_in_whatever_order_they_come() {
 }
 
 #[test]
-fn of_two_services_of_one_age_the_first_by_name_holds_it() {
+fn the_first_by_name_of_two_services_of_one_age_has_the_address() {
     let state = state_of(&[born("b", Some(1)), born("a", Some(1)), born("c", Some(1))], &[]);
     assert_eq!(owner(&state, tcp(AT)), "default/a");
 }
@@ -140,17 +140,17 @@ fn conflicts_tell_the_holder_and_those_who_wait_in_order() {
     assert_eq!(owner(&state, tcp(AT)), "default/c");
 }
 
-/// What each Service has lost, in words.
+/// What each Service has lost, as text.
 fn lost(state: &State) -> Vec<String> {
-    let in_words = |(service, lost): (_, ConflictLoss<'_>)| {
+    let text = |(service, lost): (_, ConflictLoss<'_>)| {
         let named = lost.named.iter().map(|(address, holder)| format!("{} {}", address.port, holder.name()));
         format!("{service} {:?} and {}", named.collect::<Vec<_>>(), lost.more)
     };
-    state.conflict_losses().map(in_words).collect()
+    state.conflict_losses().map(text).collect()
 }
 
 #[test]
-fn of_all_that_a_service_has_lost_the_first_few_are_named_and_the_others_counted() {
+fn the_first_few_losses_of_a_service_are_named_and_the_others_counted() {
     let with_ports = |count, service| Service {
         ports: (1..=count).map(|number| port(&number.to_string(), Protocol::Tcp, number)).collect(),
         ..service

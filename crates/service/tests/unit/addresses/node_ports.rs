@@ -326,7 +326,7 @@ fn a_new_node_port_replaces_the_old_one() {
 }
 
 #[test]
-fn of_two_ports_with_one_node_port_the_first_is_served_there() {
+fn the_first_of_two_ports_with_one_node_port_is_served_there() {
     let twice = Service {
         ports: vec![
             with_node_port(port("a", Protocol::Tcp, 80), 30080),

@@ -43,7 +43,7 @@ fn is_served(state: &State, text: &str) -> bool {
 }
 
 #[test]
-fn what_belongs_to_something_else_is_no_external_ip_until_the_operator_allows_it() {
+fn an_address_with_another_owner_is_refused_as_an_external_ip_unless_allowed() {
     let node = Node { pod_cidrs: vec!["198.51.100.0/25".parse().unwrap()], ..Node::default() };
     let api = SocketAddr::new(ip(TAKEN), 6443);
     for (change, why, owner) in [

@@ -31,7 +31,7 @@ fn node_ips(texts: &[&str]) -> Change {
     Change::Node(Some(Node { ips: ips(texts), ..Node::default() }))
 }
 
-/// The clients that may reach an address, in words.
+/// The clients that may reach an address, as text.
 fn clients(state: &State, at: &str) -> String {
     let server = state.virtual_server(&tcp(at)).unwrap_or_else(|| panic!("no virtual server at {at}"));
     match server.allowed_sources.as_deref() {

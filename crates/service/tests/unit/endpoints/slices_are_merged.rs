@@ -46,20 +46,20 @@ fn with_two_records(one: &Endpoint, other: &Endpoint) -> Vec<String> {
 fn the_record_that_does_not_terminate_counts_whatever_the_order() {
     let used = with_two_records(&draining("10.1.0.1"), &ready("10.1.0.1"));
     assert_eq!(used, ["10.1.0.1:8080"]);
-    // The pod that got the address is not ready yet: nobody may be sent there.
+    // The pod that got the address is not ready yet: no client may be sent there.
     let published = Endpoint { terminating: true, ..ready("10.1.0.1") };
     assert!(with_two_records(&published, &unready("10.1.0.1")).is_empty());
 }
 
 #[test]
-fn of_two_records_that_do_not_terminate_the_ready_one_counts() {
+fn the_ready_one_counts_of_two_records_that_do_not_terminate() {
     let serving = Endpoint { serving: true, ..unready("10.1.0.1") };
     let published = Endpoint { serving: false, ..ready("10.1.0.1") };
     assert_eq!(with_two_records(&serving, &published), ["10.1.0.1:8080"]);
 }
 
 #[test]
-fn of_two_records_that_terminate_the_serving_one_counts() {
+fn the_serving_one_counts_of_two_records_that_terminate() {
     let gone = Endpoint { serving: false, ..draining("10.1.0.1") };
     assert_eq!(with_two_records(&gone, &draining("10.1.0.1")), ["10.1.0.1:8080"]);
 }
