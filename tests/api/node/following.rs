@@ -11,7 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{Api, api::ListParams};
+use kube::Api;
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
@@ -20,6 +20,7 @@ use testkit::{
     metrics::value,
 };
 
+use super::{EVENT_WITHIN, daemon, events, lab, register};
 use crate::support::cluster::page;
 
 /// A lab, and an API server that its node can reach. Each test has a namespace of its own.
@@ -33,9 +34,8 @@ impl Cluster {
     /// `None`, said as a skip, where there is no API server.
     fn new(namespace: &'static str) -> Option<Self> {
         let server = ControlPlane::from_env_or_skip().unwrap()?;
-        let lab = Lab::new(3, 8080).unwrap();
-        lab.node.reach(server.address().unwrap()).unwrap();
-        server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], Some("z1"), &[]).unwrap();
+        let lab = lab(3, &server);
+        register(&lab, &server, "node", Some("z1"));
         server
             .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
             .unwrap();
@@ -52,9 +52,7 @@ impl Cluster {
     }
 
     fn daemon_with(&self, arguments: &[&str]) -> Daemon {
-        let kubeconfig = self.server.proxy_kubeconfig();
-        let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
-        Daemon::start(&self.lab.node, &[&kubeconfig[..], arguments].concat()).unwrap()
+        daemon(&self.lab, &self.server, arguments)
     }
 
     /// Writes a dual-stack Service. The API server chooses its addresses.
@@ -88,20 +86,13 @@ impl Cluster {
     fn events_of(&self, name: &str) -> Vec<Event> {
         let services: Api<Service> = Api::namespaced(self.server.admin_client(), self.namespace);
         let uid = self.server.block_on(services.get(name)).unwrap().metadata.uid.unwrap();
-        let selected = ["name", "namespace", "uid", "kind"]
-            .into_iter()
-            .zip([name, self.namespace, &uid, "Service"])
-            .map(|(field, value)| format!("involvedObject.{field}={value}"))
-            .collect::<Vec<_>>();
-        let events: Api<Event> = Api::namespaced(self.server.admin_client(), self.namespace);
-        let selected = ListParams::default().fields(&selected.join(","));
-        self.server.block_on(events.list(&selected)).unwrap().items
+        let about = [("name", name), ("namespace", self.namespace), ("uid", &uid), ("kind", "Service")];
+        events(&self.server, self.namespace, &about)
     }
 
     /// Waits for the one Event of a Service, which has this reason, and returns its message.
     fn event_message(&self, name: &str, reason: &str) -> String {
-        // Each node waits for its part of ten seconds.
-        let event = eventually_within(Duration::from_secs(60), "the Service has an Event", || {
+        let event = eventually_within(EVENT_WITHIN, "the Service has an Event", || {
             self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
         })
         .unwrap();
@@ -485,10 +476,7 @@ fn kube_ipvs0_is_there_before_the_api_server_has_answered() {
     cluster.cut();
     // With NodeCIDR nothing is programmed before the Node is known, but for this.
     for arguments in [&[][..], &["--detect-local-mode=NodeCIDR"]] {
-        let kubeconfig = cluster.server.proxy_kubeconfig();
-        let kubeconfig = kubeconfig.to_string_lossy();
-        let arguments = [&["--kubeconfig", &*kubeconfig], arguments].concat();
-        let daemon = Daemon::start(&cluster.lab.node, &arguments).unwrap();
+        let daemon = cluster.daemon_with(arguments);
         eventually("the device", || cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"])).unwrap();
         daemon.kill().unwrap();
         cluster.lab.node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();
