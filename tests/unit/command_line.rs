@@ -11,10 +11,7 @@ use tempfile::TempDir;
 
 /// Runs the program.
 fn kube_ipvs(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    // Not a pod's environment, whatever runs the tests.
-    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG").args(arguments);
-    command.output().unwrap()
+    crate::kube_ipvs().args(arguments).output().unwrap()
 }
 
 /// The first line of what it says on standard error, having failed with this exit code.
@@ -590,9 +587,7 @@ fn a_command_line_or_configuration_that_cannot_be_used_is_64_for_every_command()
 
 #[test]
 fn a_malformed_rust_log_is_said() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    command.env_remove("KUBERNETES_SERVICE_HOST").env("RUST_LOG", "info,reconciler=loud");
-    let output = command.output().unwrap();
+    let output = crate::kube_ipvs().env("RUST_LOG", "info,reconciler=loud").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let line = said.lines().next().unwrap_or_default();
     assert!(line.contains("RUST_LOG is not used, the level is that of -v: "), "{said}");
