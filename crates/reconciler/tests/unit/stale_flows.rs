@@ -1,4 +1,4 @@
-//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/udp.rs` shows what conntrack
+//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/services/udp.rs` shows what conntrack
 //! does then.
 
 use std::{collections::BTreeSet, net::SocketAddr};
