@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_the_host_s_file_keeps_no_daemon_away_and_two_daemons_still_exclude_each_other() {
+    fn a_read_lock_on_the_host_s_file_stops_no_daemon_and_two_exclude_each_other() {
         let run = tempfile::tempdir().unwrap();
         let path = run.path().join("xtables.lock");
         File::create(&path).unwrap();

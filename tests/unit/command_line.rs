@@ -11,10 +11,7 @@ use tempfile::TempDir;
 
 /// Runs the program.
 fn kube_ipvs(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    // Not a pod's environment, whatever runs the tests.
-    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG").args(arguments);
-    command.output().unwrap()
+    crate::kube_ipvs().args(arguments).output().unwrap()
 }
 
 /// The first line of what it says on standard error, having failed with this exit code.
@@ -35,7 +32,7 @@ fn file(name: &str, content: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn the_version_is_asked_for_and_told() {
+fn the_version_is_printed() {
     let output = kube_ipvs(&["--version"]);
     assert!(output.status.success());
     assert_eq!(
@@ -303,7 +300,7 @@ fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
     );
 }
 
-/// Whoever runs it: without the rights for more this is all, and it is said all the same.
+/// Without the rights for more this is all, and it is said all the same.
 #[test]
 fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one() {
     let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", "mode: iptables"));
@@ -595,9 +592,7 @@ fn a_command_line_or_configuration_that_cannot_be_used_is_64_for_every_command()
 
 #[test]
 fn a_malformed_rust_log_is_said() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    command.env_remove("KUBERNETES_SERVICE_HOST").env("RUST_LOG", "info,reconciler=loud");
-    let output = command.output().unwrap();
+    let output = crate::kube_ipvs().env("RUST_LOG", "info,reconciler=loud").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let line = said.lines().next().unwrap_or_default();
     assert!(line.contains("RUST_LOG is ignored and -v sets the level: "), "{said}");

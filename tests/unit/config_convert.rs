@@ -4,16 +4,16 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::support::documents::root;
+use crate::{kube_ipvs, support::documents::root};
 
 /// Runs the command in the directory of the inputs.
 fn convert(arguments: &[&str], standard_input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    let mut command = kube_ipvs();
     command.args(["config", "convert"]).args(arguments).current_dir(distributions());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -105,7 +105,7 @@ fn the_daemon_takes_what_is_printed_without_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let [file, written] = ["config.conf", "written"].map(|name| directory.path().join(name));
     fs::write(&file, read(&distributions().join("changed-by-hand.conf"))).unwrap();
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    let mut daemon = kube_ipvs();
     let output = daemon.arg("--config").arg(&file).arg("--write-config-to").arg(&written).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(read(&written).contains("  scheduler: lc\n"));

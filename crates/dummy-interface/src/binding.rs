@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_is_deprecated_and_needs_no_duplicate_detection_and_no_prefix_route() {
+    fn an_ipv6_vip_is_deprecated_without_duplicate_detection_or_prefix_route() {
         let vip = "fd00::1".parse().unwrap();
         let octets = [&[0xfd][..], &[0; 14], &[1]].concat();
         let expected = message(

@@ -19,7 +19,7 @@ fn reason(change: impl FnOnce(&mut DaemonStatus)) -> Option<String> {
 }
 
 #[test]
-fn what_is_synced_and_watched_is_in_order_whatever_is_wrong_with_objects_and_the_node() {
+fn problems_of_objects_and_advice_on_the_node_do_not_make_the_status_fail() {
     let status = sample::status();
     assert!(!status.programmed.problems.is_empty() && !status.advice.is_empty());
     assert_eq!(reason(|_| {}), None);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_that_leads_to_the_api_server_stays_and_what_hides_its_real_servers_does_not() {
+    fn a_vip_of_the_api_server_stays_and_one_that_hides_its_real_servers_goes() {
         let servers = [("10.96.0.1:443", "192.0.2.10:6443"), ("10.96.0.1:443", "192.0.2.11:6443")];
         assert_eq!(hidden_by(&["10.96.0.1"], &servers), [""; 0]);
         assert_eq!(hidden_by(&["10.96.0.1", "192.0.2.11"], &servers), ["192.0.2.11"]);

@@ -58,7 +58,7 @@ fn flags_that_are_named_take_the_place_of_those_that_suit() {
     };
     assert_eq!(flags(ServiceFlags::SCHEDULER_2), ServiceFlags::SCHEDULER_2);
     assert_eq!(flags(ServiceFlags::empty()), ServiceFlags::empty());
-    assert_eq!(flags(ServiceFlags::ONE_PACKET), ServiceFlags::empty(), "that is no scheduler's");
+    assert_eq!(flags(ServiceFlags::ONE_PACKET), ServiceFlags::empty(), "not a flag of a scheduler");
 }
 
 #[test]

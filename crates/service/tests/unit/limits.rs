@@ -1,4 +1,4 @@
-//! What one Service may cost every node: what fits is served, and its owner hears what does not.
+//! What one Service may cost every node: what fits is served, and its owner learns what does not.
 
 use std::{collections::BTreeSet, net::IpAddr, num::NonZero};
 
