@@ -26,7 +26,7 @@ use testkit::{
 };
 use vt100::Parser;
 
-use crate::stage::{self, Stage, objects};
+use crate::stage::{Stage, objects};
 
 /// The command line of `cargo xtask pictures`.
 #[derive(clap::Args)]
@@ -105,7 +105,7 @@ fn draw(directory: &Path) -> Result<()> {
         }
     }
     let daemon = stage.daemon(&[])?;
-    stage::has_synced(&daemon, &stage.lab)?;
+    stage.has_synced(&daemon)?;
     let node = &stage.lab.node;
     let top = in_use(&stage.lab.client, || TERMINAL.of_program(node, &words(&daemon, "top")?, LOOKED))?;
     write(directory, "top", &top)?;

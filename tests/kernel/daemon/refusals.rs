@@ -79,7 +79,7 @@ fn a_second_daemon_on_the_node_waits_for_its_turn() {
     let manifests = tempfile::tempdir().unwrap();
     let first = Daemon::with_manifests(&lab.node, manifests.path(), &[]).unwrap();
     testkit::daemon::eventually("the first answers", || first.ask(&lab.node, "status")).unwrap();
-    let second = first.another(&lab.node, manifests.path()).unwrap();
+    let second = first.another(&lab.node, &["--manifests", &manifests.path().to_string_lossy()]).unwrap();
     testkit::daemon::eventually("the second says what it waits for", || {
         let said = second.log();
         anyhow::ensure!(said.contains("another kube-ipvs runs on this node"), "{said}");

@@ -182,7 +182,7 @@ fn the_next_version_is_started_before_the_last_one_ends_and_nothing_is_lost() {
     let first = start(&cluster, &[NO_PERIOD]);
     let load = traffic::start(&traffic::targets(&cluster.lab, &another_client, SERVICE));
     thread::sleep(A_WHILE);
-    let second = first.another(node, cluster.manifests.path()).unwrap();
+    let second = first.another(node, &["--manifests", &cluster.manifests.path().to_string_lossy()]).unwrap();
     eventually("the second one waits for its turn", || {
         ensure!(second.log().contains("waiting until it ends"), "{}", second.log());
         Ok(())
@@ -340,7 +340,7 @@ fn a_scheduler_that_the_kernel_lacks_is_a_warning_until_the_file_names_another()
     let flag = format!("--config={}", config.path().display());
     let daemon = start(&cluster, &[&flag]);
     let manifests = cluster.manifests.path().display().to_string();
-    let second = daemon.another_with(node, &[&flag, "--manifests", &manifests]).unwrap();
+    let second = daemon.another(node, &[&flag, "--manifests", &manifests]).unwrap();
     eventually("the second one waits", || {
         ensure!(second.log().contains("another kube-ipvs runs on this node"), "{}", second.log());
         Ok(())

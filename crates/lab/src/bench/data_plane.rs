@@ -18,7 +18,10 @@ use std::{thread, time::Duration};
 use anyhow::{Context as _, Result};
 pub use figures::Variant;
 use serde::{Deserialize, Serialize};
-use testkit::{kernel_baseline::Size, kube_proxy};
+use testkit::{
+    kernel_baseline::Size,
+    kube_proxy::{self, Mode},
+};
 pub use way::{Traffic, Way};
 
 use self::{
@@ -27,7 +30,7 @@ use self::{
     processor_clock::ProcessorClock,
     scene::Scene,
 };
-use super::case::{Mode, Program};
+use super::case::Program;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

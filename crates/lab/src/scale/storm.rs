@@ -19,24 +19,23 @@ use tokio::{
 };
 
 use super::{
-    cluster::Cluster,
+    cluster::{Cluster, Usage},
     feed::{Encoding, Feed, Kind, is},
-    lists::{Compression, list, version},
+    lists::{GZIP, list, version},
 };
-use crate::bench::Percentiles;
+use crate::{statistics::Percentiles, table::Table};
 
 /// What the storm goes through.
 const FLOW_SCHEMA: &str = "flow_schema=\"kube-system-service-accounts\"";
 /// A storm that lasts longer has no end.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
-    println!("\nThe API server is started anew under {nodes} nodes\n");
-    println!(
-        "| pauses | watches that listed again | went on | requests for a list | at once | \
-         a watch works again p50 / p99 / all, s | processor, s | peak, MB | rejected | waited in queues, s |"
+pub(super) fn measure(cluster: &Cluster, nodes: u32) -> Result<()> {
+    let mut table = Table::new(
+        &format!("The API server is started anew under {nodes} nodes"),
+        "pauses | watches that listed again | went on | requests for a list | at once | \
+         a watch works again p50 / p99 / all, s | processor, s | peak, MB | rejected | waited in queues, s",
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
     for pauses in [Pauses::Fixed, Pauses::KubeIpvs] {
         let counters = Arc::new(Counters::default());
         let mut reflectors = cluster.control_plane.block_on(open(cluster, nodes, pauses, &counters))?;
@@ -47,26 +46,20 @@ pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
         let settled =
             cluster.control_plane.block_on(async { timeout(PATIENCE, settle(&mut reflectors, cut)).await });
         let settled = settled.context("the storm does not end")??;
-        let went_on = settled.times.len() - settled.listed;
-        let all = settled.times.iter().copied().fold(0.0, f64::max);
+        let (listed, went_on) = (settled.listed, settled.times.len() - settled.listed);
         let times = Percentiles::from_times(settled.times).context("no node was served")?;
-        let usage = cluster.usage()?;
+        let Percentiles { p50, p99, longest } = times;
+        let Usage { processor, peak, .. } = cluster.usage()?;
         let metric = |name| cluster.control_plane.block_on(cluster.metric(name, &[FLOW_SCHEMA]));
-        let count = |counter: &AtomicUsize| counter.load(Relaxed);
-        println!(
-            "| {pauses:?} | {} | {} | {} | {} | {:.1} / {:.1} / {all:.1} | {:.1} | {:.0} | {} | {:.1} |",
-            settled.listed,
-            went_on,
-            count(&counters.lists),
-            count(&counters.most_asked),
-            times.p50,
-            times.p99,
-            usage.processor,
-            usage.peak,
-            metric("apiserver_flowcontrol_rejected_requests_total")?,
-            metric("apiserver_flowcontrol_request_wait_duration_seconds_sum")?,
-        );
+        let rejected = metric("apiserver_flowcontrol_rejected_requests_total")?;
+        let waited = metric("apiserver_flowcontrol_request_wait_duration_seconds_sum")?;
+        let [lists, at_once] = [&counters.lists, &counters.most_asked].map(|counter| counter.load(Relaxed));
+        table.row(&format!(
+            "{pauses:?} | {listed} | {went_on} | {lists} | {at_once} | {p50:.1} / {p99:.1} / {longest:.1} | \
+             {processor:.1} | {peak:.0} | {rejected} | {waited:.1}"
+        ));
     }
+    print!("{table}");
     Ok(())
 }
 
@@ -206,7 +199,7 @@ impl Reflector {
         let Counters { lists, asked, most_asked } = &*self.counters;
         let _asked = Counted::new(asked, most_asked);
         lists.fetch_add(1, Relaxed);
-        let listed = list(&self.client, self.kind.clone(), Encoding::Protobuf, Compression::Gzip);
+        let listed = list(&self.client, self.kind.clone(), Encoding::Protobuf, GZIP);
         timeout(ANSWER, listed).await??;
         let version = version(&self.client, &self.kind).await?;
         Feed::open(&self.client, &self.kind, Encoding::Protobuf, &version, false).await

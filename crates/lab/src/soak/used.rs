@@ -7,7 +7,7 @@ use testkit::{daemon::eventually_within, lab::Lab};
 
 use super::{churn::VACANT, report::Account};
 use crate::stage::{
-    self, Stage,
+    Stage,
     objects::{self, Condition, Endpoint, Kind, Write},
     traffic::{Held, Target},
 };
@@ -66,7 +66,7 @@ impl<'a> Used<'a> {
         let mut target = |name: &String| {
             number += 1;
             let from = pods.last().filter(|_| number % 2 == 0).unwrap_or(client);
-            anyhow::Ok(Target::new(number, name, from, stage::cluster_ip(&stage.server, name)?))
+            anyhow::Ok(Target::new(number, name, from, stage.cluster_ip(name)?))
         };
         Ok(Self {
             quiet: quiet().iter().map(&mut target).collect::<Result<_>>()?,

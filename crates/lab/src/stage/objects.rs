@@ -9,6 +9,7 @@ use kube::{
     core::Request,
 };
 use serde_json::{Value, json};
+use testkit::objects::with;
 
 /// The namespace of all of them.
 pub(crate) const NAMESPACE: &str = "stage";
@@ -107,14 +108,6 @@ pub(crate) fn answered_directly(service: Value) -> Value {
     with(service, "/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"]))
 }
 
-/// The same object with this field, in the part of it that a JSON pointer names.
-pub(crate) fn with(mut object: Value, part: &str, field: &str, value: Value) -> Value {
-    if let Some(part) = object.pointer_mut(part).and_then(Value::as_object_mut) {
-        part.insert(field.to_owned(), value);
-    }
-    object
-}
-
 /// A slice of IPv4 of this Service.
 pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv4", endpoints, |number| ipv4(number).into())
@@ -123,6 +116,15 @@ pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
 /// The same of IPv6.
 pub(crate) fn slice_v6(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv6", endpoints, |number| ipv6(number).into())
+}
+
+/// A slice with as many endpoints as the API server takes, at other addresses in each round. Nothing answers there.
+pub(crate) fn large_slice(of: &str, round: u8) -> Value {
+    let endpoint = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        json!({"addresses": [Ipv4Addr::new(10, 128 + round, high, low)]})
+    };
+    with(slice(of, of, &[]), "", "endpoints", (0..1_000).map(endpoint).collect())
 }
 
 fn slice_of_family(

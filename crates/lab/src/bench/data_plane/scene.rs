@@ -1,7 +1,6 @@
 //! A node that one variant has set up, with two pods and a client.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr},
     thread,
     time::{Duration, Instant},
@@ -24,8 +23,8 @@ use super::{
     way::{Traffic, Way},
 };
 use crate::bench::{
-    case::{Mode, Program},
-    node::{Node, Process},
+    case::Program,
+    node::{Node, Process, programmed},
 };
 
 /// Where the pods of every lab listen; nobody asks there.
@@ -109,21 +108,8 @@ impl Scene {
 
     /// Fails unless the kernel has every Service in both families.
     fn is_complete(&self, program: Program, services: usize) -> Result<()> {
-        let node = &self.lab.node;
-        let found = match program {
-            Program::KubeIpvs(_) | Program::KubeProxy(Mode::Ipvs) => {
-                let table = node.inside(|| fs::read_to_string("/proc/thread-self/net/ip_vs"))??;
-                table.lines().filter(|line| line.starts_with("TCP ")).count()
-            }
-            Program::KubeProxy(Mode::Nftables) => {
-                let list = |family| node.run("nft", &["list", "map", family, "kube-proxy", "service-ips"]);
-                [list("ip")?, list("ip6")?].concat().matches("service-").count()
-            }
-            Program::KubeProxy(Mode::Iptables) => {
-                let rules = [node.run("iptables-save", &[])?, node.run("ip6tables-save", &[])?].concat();
-                rules.matches("-j DNAT").count()
-            }
-        };
+        let [ports, endpoints] = programmed(&self.lab.node, program)?;
+        let found = ports.or(endpoints).unwrap_or_default();
         ensure!(found >= services * 2, "{found} for {services} Services in both families");
         Ok(())
     }
