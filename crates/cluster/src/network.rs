@@ -10,14 +10,18 @@
 
 use std::{
     ffi::OsStr,
-    io::Write as _,
     net::Ipv4Addr,
     path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use guest::programs::{feed, printed, run};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::node::Node;
 
@@ -94,8 +98,8 @@ pub(crate) fn create() -> Result<()> {
     on(ROUTER, "link add nowhere type bridge")?;
     on(ROUTER, "link set nowhere arp off up")?;
     on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;
-    let status = on_router("sysctl").args(["--quiet", "--ignore", "--write"]).args(SETTINGS).status();
-    ensure!(status.context("starting sysctl")?.success(), "the router's parameters could not be set");
+    let mut sysctl = on_router("sysctl");
+    run(sysctl.args(["--quiet", "--ignore", "--write"]).args(SETTINGS)).context("the router's parameters")?;
     nft(&balancer())?;
     on(OUTSIDE, "link set lo up")?;
     bring_up(OUTSIDE, "router", CLIENT)?;
@@ -116,7 +120,7 @@ fn without_length(address: &str) -> &str {
 fn bring_up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
     on(namespace, &format!("link set {interface} up"))?;
     for address in addresses {
-        // Nobody else has it: no detection of duplicates.
+        // The address is unique: no detection of duplicates.
         on(namespace, &format!("address add {address} dev {interface} nodad"))?;
     }
     Ok(())
@@ -228,13 +232,7 @@ fn chain(address: Ipv4Addr) -> String {
 /// Changes the router's rules, all or none.
 fn nft(rules: &str) -> Result<()> {
     let mut nft = on_router("nft");
-    nft.arg("-f").arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = nft.spawn().context("starting nft")?;
-    let written = child.stdin.take().context("a child without stdin")?.write_all(rules.as_bytes());
-    let output = child.wait_with_output().context("waiting for nft")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "nft: {}", complaint.trim_end());
-    written.context("writing to nft")
+    feed(nft.args(["-f", "-"]).stderr(Stdio::piped()), rules.as_bytes()).map(drop).context("nft")
 }
 
 /// Removes the namespaces with all that is in them, if they are there.
@@ -248,14 +246,9 @@ pub(crate) fn delete() -> Result<()> {
 
 /// Ends what still runs there, such as the tests of a command that was interrupted.
 fn end_all_in(namespace: &str) -> Result<()> {
-    let processes = Command::new("ip").args(["netns", "pids", namespace]).output().context("starting ip")?;
-    for process in String::from_utf8_lossy(&processes.stdout).split_whitespace() {
+    for process in printed(Command::new("ip").args(["netns", "pids", namespace]))?.split_whitespace() {
         // It may have ended by itself.
-        Command::new("kill")
-            .args(["-KILL", process])
-            .stderr(Stdio::null())
-            .status()
-            .context("starting kill")?;
+        let _ = kill(Pid::from_raw(process.parse()?), Signal::SIGKILL);
     }
     Ok(())
 }
@@ -277,8 +270,6 @@ fn on(namespace: &str, command: &str) -> Result<()> {
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output().context("starting ip")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), complaint.trim_end());
-    Ok(())
+    let printed = printed(Command::new("ip").args(arguments).stderr(Stdio::piped()));
+    printed.map(drop).with_context(|| format!("ip {}", arguments.join(" ")))
 }

@@ -19,8 +19,8 @@
 //! that a fresh clone finds them.
 
 pub mod api_server;
-pub mod archive;
 pub mod cache;
+pub mod files;
 pub mod go;
 pub mod needs;
 pub mod oci;
@@ -29,7 +29,12 @@ pub mod programs;
 pub mod source;
 pub mod workspace;
 
-mod debian;
+/// Kernels, their sources and root file systems out of the distribution's packages.
+mod debian {
+    pub(crate) mod apt;
+    pub(crate) mod kernel_package;
+    pub mod root;
+}
 mod kernel;
 mod qemu;
 mod relay;

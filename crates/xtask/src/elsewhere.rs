@@ -87,7 +87,7 @@ impl Args {
             let is_decisive = |option: &str| {
                 name.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
             };
-            if ["--kernel", "--kernel-package", "--arch"].iter().any(|option| is_decisive(option)) {
+            if ["--kernel", "--arch"].iter().any(|option| is_decisive(option)) {
                 decisive.push(word);
                 if !name.contains('=') {
                     decisive.extend(words.next());

@@ -32,12 +32,12 @@ pub(crate) struct Outcomes(Vec<(&'static str, Outcome)>);
 impl Clients {
     /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections. Together they
     /// meet the proxy of every node, and that on a node asks by IPv6.
-    pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
+    pub(crate) fn start(cluster: &Cluster, web: &Web, held: u32) -> Result<Self> {
         Self::start_at_rate(cluster, web, RATE, held)
     }
 
     /// The same, with so many requests a second from all of them together.
-    pub(crate) fn start_at_rate(cluster: &Cluster, web: &Web<'_>, rate: u32, held: u32) -> Result<Self> {
+    pub(crate) fn start_at_rate(cluster: &Cluster, web: &Web, rate: u32, held: u32) -> Result<Self> {
         let (node, control_plane) = (cluster.first_worker()?, cluster.control_plane()?);
         let kinds = [
             ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),

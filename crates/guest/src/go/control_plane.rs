@@ -35,7 +35,7 @@ fn given(programs: &[Program]) -> Option<PathBuf> {
 /// An API server of one version.
 pub struct ApiServer(pub(crate) Module);
 
-/// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the one before that of the
+/// The oldest that kube-ipvs supports, those before and after WatchList came, and the one before that of the
 /// other tests, with its kube-proxy.
 pub const ALL: [ApiServer; 5] = [
     from_module("api-servers/1.24", &[APISERVER]),
