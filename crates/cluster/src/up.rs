@@ -14,6 +14,7 @@ use crate::{
     state::{self, Cluster},
 };
 
+/// The most nodes of a cluster, each with 4 GiB of memory.
 const MOST_NODES: u8 = 9;
 
 /// The command line of `cargo xtask cluster up`.
@@ -44,6 +45,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let nodes = (1..=args.nodes).map(node).collect();
     let cluster = Cluster { nodes, proxy: args.proxy, pod_network: args.cni };
     cluster.save()?;
+    // It may be there from a cluster whose other files were removed.
+    drop(fs::remove_file(state::base()));
     symlink(disk, state::base()).context("linking the nodes' disk")?;
 
     network::create()?;
