@@ -33,8 +33,8 @@ const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
 
-/// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS confuses
-/// connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
+/// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS
+/// confuses connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
 const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 pub(crate) const CLIENT_OF_BALANCED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT_OF_NODES: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -93,8 +93,8 @@ pub(crate) fn create() -> Result<()> {
     for (interface, addresses) in [("nodes", AMONG_NODES), ("outside", TO_OUTSIDE)] {
         bring_up(ROUTER, interface, addresses)?;
     }
-    // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no ports
-    // that asks for no neighbour.
+    // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no
+    // ports that asks for no neighbour.
     on(ROUTER, "link add nowhere type bridge")?;
     on(ROUTER, "link set nowhere arp off up")?;
     on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;

@@ -209,8 +209,8 @@ impl Node {
     /// The process that its guest is on this machine, if it runs.
     fn process(&self) -> Option<Pid> {
         let number: i32 = fs::read_to_string(self.pid_file()).ok()?.parse().ok()?;
-        // Another process may have got its number since. One that has ended may still be listed, until its parent asks for
-        // its exit code; it has no command line.
+        // Another process may have got its number since. One that has ended may still be listed, until its parent asks
+        // for its exit code; it has no command line.
         let words = fs::read(format!("/proc/{number}/cmdline")).ok()?;
         let argument = self.host_name_argument();
         let is_ours = words.split(|byte| *byte == 0).any(|word| word == argument.as_bytes());

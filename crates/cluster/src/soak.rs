@@ -115,8 +115,8 @@ fn services() -> Result<Vec<String>> {
     Ok(printed.lines().map(str::to_owned).collect())
 }
 
-/// Round after round of tests, and fault after fault: the names of the tests that failed in one, and how often the daemon
-/// was killed. A round that goes wrong as a whole is a complaint and does not end it: hours would be lost.
+/// Round after round of tests, and fault after fault: the names of the tests that failed in one, and how often the
+/// daemon was killed. A round that goes wrong as a whole is a complaint and does not end it: hours would be lost.
 fn under_faults(
     cluster: &Cluster,
     args: &Args,

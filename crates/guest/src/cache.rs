@@ -22,8 +22,8 @@ pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-/// What is made once and kept in the directory `cache` of the user's cache under this name: it is there, or `make` makes
-/// it in the place given and returns where.
+/// What is made once and kept in the directory `cache` of the user's cache under this name: it is there, or `make`
+/// makes it in the place given and returns where.
 ///
 /// Another xtask that makes something for the same directory is waited for.
 pub fn made_once(

@@ -1,5 +1,5 @@
-//! Files and directories, with errors that name them; archives and checksums that say nothing of this machine or of now: the
-//! same files give the same bytes.
+//! Files and directories, with errors that name them; archives and checksums that say nothing of this machine or of
+//! now: the same files give the same bytes.
 
 use std::{
     fs,

@@ -9,8 +9,8 @@
 //! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is there
 //!   (`--kernel uml:PATH`).
 //!
-//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own path, whether the guest is
-//! the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
+//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own path, whether the guest
+//! is the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
 //! initramfs (QEMU).
 //!
 //! What a command takes of the machine is found before it begins ([`needs`]). Packages that are missing are installed

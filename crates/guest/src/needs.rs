@@ -187,8 +187,8 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// Makes sure that all the programs are there that these tasks take, and installs missing packages where it can. `kernel`
-/// is the test kernel, which is asked for only if a task runs on one. An error names all that is missing.
+/// Makes sure that all the programs are there that these tasks take, and installs missing packages where it can.
+/// `kernel` is the test kernel, which is asked for only if a task runs on one. An error names all that is missing.
 pub fn ensure(tasks: &[Task], kernel: impl FnOnce() -> Kernel) -> Result<()> {
     let rows: Vec<&Row> = TABLE.iter().filter(|row| tasks.contains(&row.task)).collect();
     let kernel = rows.iter().any(|row| row.kernel == TestKernel::Chosen).then(kernel);

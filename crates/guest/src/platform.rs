@@ -74,8 +74,8 @@ impl Platform {
         }
     }
 
-    /// Options that keep it from looking for a C library. ring gives them itself where the compiler is clang (`build.rs`);
-    /// for x86-64 it wants the headers of one, which a machine that compiles has.
+    /// Options that keep it from looking for a C library. ring gives them itself where the compiler is clang
+    /// (`build.rs`); for x86-64 it wants the headers of one, which a machine that compiles has.
     const fn compiler_options(self) -> &'static str {
         match self {
             Self::Amd64 => "",

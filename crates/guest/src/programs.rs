@@ -212,8 +212,8 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
 /// architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it has
-/// waited for.
+/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it
+/// has waited for.
 pub fn processor_times(stat: &str) -> Option<[Duration; 2]> {
     // The name, in parentheses, may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;

@@ -53,8 +53,8 @@ const fn machine_of(platform: Platform) -> Machine {
         Platform::Amd64 => Machine {
             kind: "q35",
             console: "ttyS0",
-            // Without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with corrupted lists of the slab
-            // allocator, and none without that instruction.
+            // Without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with corrupted lists of the
+            // slab allocator, and none without that instruction.
             emulated: "max,-cx16",
             // The kernel counts ticks of the timer to see whether its interrupt arrives; if the host is busy too few
             // come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in `arch/x86/kernel/apic/io_apic.c`).

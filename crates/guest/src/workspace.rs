@@ -1,4 +1,5 @@
-//! This workspace and its compiler, what cargo builds from it or from crates.io, and the commands that its documents show.
+//! This workspace and its compiler, what cargo builds from it or from crates.io, and the commands that its documents
+//! show.
 
 use std::{
     ffi::OsStr,

@@ -1,4 +1,5 @@
-//! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`, `bench`,
+//! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`,
+//! `bench`,
 //! `scale`, `chaos`, `soak` and `pictures`, `cluster` is `cargo xtask cluster` and `e2e`.
 //!
 //! They need most of the workspace or a Kubernetes client. What starts the tests does not wait for them.

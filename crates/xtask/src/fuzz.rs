@@ -89,8 +89,8 @@ const HEAD: &str = "\
 | target         |  executions | corpus      | fault\n\
 |----------------|------------:|-------------|------";
 
-/// The row of a target, out of all that libFuzzer has said: how many inputs were run, how many there are that each reach
-/// something and their bytes, such as `120/34Kb`, and the file with an input that failed.
+/// The row of a target, out of all that libFuzzer has said: how many inputs were run, how many there are that each
+/// reach something and their bytes, such as `120/34Kb`, and the file with an input that failed.
 fn row(target: &str, said: &str, is_clean: bool) -> String {
     let lines = || said.lines().rev().map(str::trim).filter(|line| !line.is_empty());
     let after = |mark: &str| lines().find_map(|line| Some(line.split_once(mark)?.1.trim()));

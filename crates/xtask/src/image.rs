@@ -1,11 +1,11 @@
 //! `cargo xtask image`: the container image, without a container engine and without a registry.
 //!
 //! The image is one program, linked statically with musl, under two names, and the licences of what is linked into it:
-//! there is nothing to take from a base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
-//! shell: nothing reads them. The same sources and tools give the same image, byte for byte.
+//! there is nothing to take from a base image. No CA certificates: the one to trust is in the kubeconfig. No
+//! /etc/passwd, time zones or shell: nothing reads them. The same sources and tools give the same image, byte for byte.
 //!
-//! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM, read
-//! back from the program, and how it was built.
+//! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM,
+//! read back from the program, and how it was built.
 
 use std::{
     os::unix::fs::symlink,

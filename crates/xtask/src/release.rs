@@ -73,7 +73,8 @@ fn write_provenance(version: &str, source: &Source, directory: &Path) -> Result<
 /// Signs the file with the keys that were named.
 fn write_signatures(checksums: &Path, cosign_key: Option<&str>, minisign_key: Option<&Path>) -> Result<()> {
     if let Some(key) = cosign_key {
-        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. Instead of these flags cosign
+        // SHA256SUMS.cosign.bundle. No entry in a public log: the key is what a reader trusts. Instead of these flags
+        // cosign
         // 3.1 wants a configuration that names no log; with one it asks the network for the public authority's keys.
         let mut cosign = Command::new("cosign");
         cosign.args(["sign-blob", "--yes", "--key", key]);

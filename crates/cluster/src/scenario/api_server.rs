@@ -17,8 +17,8 @@ use crate::{
 /// How long there is none.
 const AWAY: Duration = Duration::from_secs(300);
 
-/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is not
-/// known to it.
+/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is
+/// not known to it.
 const PROXIES_ASK_AGAIN: Duration = Duration::from_secs(70);
 
 /// The static pods that make the control plane.

@@ -19,8 +19,8 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 /// How many of the requests that were due must have been made, in percent: a client that hangs asks nothing.
 const MADE: u64 = 80;
 
-/// No answer may take longer where a proxy is replaced, in milliseconds: of a connection's first packet that is lost, the
-/// second comes after a second and the third after two more.
+/// No answer may take longer where a proxy is replaced, in milliseconds: of a connection's first packet that is lost,
+/// the second comes after a second and the third after two more.
 const LONGEST: u128 = 2000;
 
 /// Clients that ask.

@@ -121,8 +121,8 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Clients are seen with their own address by all pods, and nothing breaks when the router chooses other nodes, when all
-/// proxies are replaced, and when the node that clients came in by loses power.
+/// Clients are seen with their own address by all pods, and nothing breaks when the router chooses other nodes, when
+/// all proxies are replaced, and when the node that clients came in by loses power.
 pub(super) fn outlives_its_entrance(cluster: &Cluster) -> Result<()> {
     let application = Application::deploy(cluster)?;
     let moved = moves(cluster, &application);

@@ -21,9 +21,9 @@ pub(super) fn drained(cluster: &Cluster) -> Result<()> {
     roll(cluster, End::Drained)?.expect_all_answered()
 }
 
-/// Pods that end at once: no proxy can know before, so some requests may be refused by the node of one that has ended, or
-/// end with it. With kube-ipvs there are no more of these than with kube-proxy in nftables mode. None may get no answer at
-/// all.
+/// Pods that end at once: no proxy can know before, so some requests may be refused by the node of one that has ended,
+/// or end with it. With kube-ipvs there are no more of these than with kube-proxy in nftables mode. None may get no
+/// answer at all.
 pub(super) fn undrained(cluster: &Cluster) -> Result<()> {
     let outcomes = roll(cluster, End::AtOnce)?;
     let (answered, failed) = outcomes.requests();

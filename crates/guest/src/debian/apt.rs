@@ -1,5 +1,5 @@
-//! The distribution's archive, for apt: the packages that this machine is set up for, or those of another suite, such as an
-//! older release, its backports, or the one in the making.
+//! The distribution's archive, for apt: the packages that this machine is set up for, or those of another suite, such
+//! as an older release, its backports, or the one in the making.
 //!
 //! What apt keeps of another suite is in a directory of ours, so nothing of the machine changes and no root is needed.
 //! apt itself checks each package against the index, the index against the suite's Release file, and that

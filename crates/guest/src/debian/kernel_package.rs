@@ -1,5 +1,5 @@
-//! The distribution's own kernel, downloaded and unpacked but not installed, and which of its modules go into an initramfs:
-//! those of networking, a few drivers, and all they depend on.
+//! The distribution's own kernel, downloaded and unpacked but not installed, and which of its modules go into an
+//! initramfs: those of networking, a few drivers, and all they depend on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -65,8 +65,8 @@ impl ApiServer {
         self.0.programs.contains(&KUBE_PROXY)
     }
 
-    /// A directory for `KUBEBUILDER_ASSETS`: what there is of this version, built from source, and the etcd of the other
-    /// tests.
+    /// A directory for `KUBEBUILDER_ASSETS`: what there is of this version, built from source, and the etcd of the
+    /// other tests.
     pub fn assets(&self) -> Result<TempDir> {
         let directory = tempfile::tempdir().context("making a directory")?;
         let (these, others) = (self.0.built()?, MODULE.built()?);

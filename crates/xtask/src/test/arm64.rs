@@ -94,8 +94,8 @@ fn line(program: &Path, options: &[&str]) -> String {
     format!("{program} --test-threads=1 --show-output {} || code=$?\n", options.join(" "))
 }
 
-/// What `programs` test programs have printed: libtest's line for each test, its sums for each program, and what the tests
-/// say of what they cannot do.
+/// What `programs` test programs have printed: libtest's line for each test, its sums for each program, and what the
+/// tests say of what they cannot do.
 fn results(said: &str, programs: usize) -> Report {
     let mut report = Report::default();
     for line in said.lines() {

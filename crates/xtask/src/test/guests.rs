@@ -64,8 +64,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor and none without a test; in one if
-    /// the guest is the host.
+    /// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor and none without a test; in one
+    /// if the guest is the host.
     pub(super) fn in_guests(&self) -> Result<Report> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let most = if *self.kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };

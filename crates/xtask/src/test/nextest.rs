@@ -1,5 +1,6 @@
-//! cargo-nextest: what it is asked to run, what it needs to run test programs where there is no cargo, and the results, out
-//! of the JUnit report that it writes. What a passing test has printed is in the report, too: that is where `SKIP: ` and
+//! cargo-nextest: what it is asked to run, what it needs to run test programs where there is no cargo, and the results,
+//! out of the JUnit report that it writes. What a passing test has printed is in the report, too: that is where `SKIP:
+//! ` and
 //! `ABSENT: ` lines are found.
 
 use std::{

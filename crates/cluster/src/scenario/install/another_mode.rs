@@ -1,7 +1,8 @@
 //! On to kube-proxy in nftables or iptables mode, by the commands of docs/migration.md.
 //!
-//! The kube-proxy of the cluster has code for ipvs mode, and in nftables mode deletes all virtual servers when it starts.
-//! So nodes are drained then, and what is proved is that clients of other nodes lose nothing; tests/peer/way_out.rs has the rest.
+//! The kube-proxy of the cluster has code for ipvs mode, and in nftables mode deletes all virtual servers when it
+//! starts. So nodes are drained then, and what is proved is that clients of other nodes lose nothing;
+//! tests/peer/way_out.rs has the rest.
 
 use std::time::Duration;
 

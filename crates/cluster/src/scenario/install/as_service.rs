@@ -1,5 +1,6 @@
-//! As a systemd service, from the package for Debian: on one node, whose kube-proxy is a service too, as docs/install.md has
-//! it. The package is installed again, as an upgrade is; the node is rebooted; and kube-proxy comes back.
+//! As a systemd service, from the package for Debian: on one node, whose kube-proxy is a service too, as
+//! docs/install.md has it. The package is installed again, as an upgrade is; the node is rebooted; and kube-proxy comes
+//! back.
 
 use std::{fs, time::Duration};
 
@@ -23,8 +24,8 @@ use crate::{
 const CAPABILITIES: &str = "0000000000003000";
 
 /// A node has one processor here, for which services outbid pods: by systemd's weights of 100 and 39, because a kubelet
-/// gives pods 39 for each processor. While dpkg, ssh and the daemon's start want all of it, pods keep up with a load like
-/// this, and not with that of the other scenarios, of which they alone take a fifth of the processor.
+/// gives pods 39 for each processor. While dpkg, ssh and the daemon's start want all of it, pods keep up with a load
+/// like this, and not with that of the other scenarios, of which they alone take a fifth of the processor.
 const RATE: u32 = 40;
 const HELD: u32 = 10;
 

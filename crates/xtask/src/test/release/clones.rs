@@ -81,8 +81,8 @@ pub(super) fn keep_what_they_promise(clone: &Path) -> Result<()> {
 /// With another umask, and another name of the machine.
 const ELSEWHERE: &str = r#"umask 0077; hostname elsewhere; exec "$@""#;
 
-/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at another
-/// place. Fails unless every file has the same checksum.
+/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at
+/// another place. Fails unless every file has the same checksum.
 pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
     let other = place.join("another/directory");
     make(clone, &other)?;

@@ -31,8 +31,8 @@ pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both packages of each platform have the same files, upgrades ask for none of them, and only root may read the
-/// directory for the key.
+/// Fails unless both packages of each platform have the same files, upgrades ask for none of them, and only root may
+/// read the directory for the key.
 pub(super) fn packages_are_alike(release: &Path) -> Result<()> {
     for (deb, rpm) in [("amd64", "x86_64"), ("arm64", "aarch64")] {
         let deb = release.join(format!("kube-ipvs_{VERSION}-1_{deb}.deb"));
