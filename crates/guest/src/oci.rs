@@ -2,14 +2,14 @@
 //! named by their digests and an index that says which is what
 //! (<https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md>).
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::archive;
+use crate::files;
 
 /// Images that are written as one archive. The same files give the same archive, byte for byte.
 pub struct Layout {
@@ -85,16 +85,15 @@ impl Layout {
     /// A layout without images. Those that come say this of themselves.
     pub fn new(labels: Labels) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("making a directory for images")?;
-        fs::create_dir_all(directory.path().join("blobs/sha256")).context("making a directory for blobs")?;
         Ok(Self { directory, labels, named: Vec::new() })
     }
 
     /// Makes a layer of the files in the directory `root`.
     pub fn layer(&self, root: &Path, compression: Compression) -> anyhow::Result<Layer> {
-        let tar = archive::tar(root)?;
+        let tar = files::tar(root)?;
         let diff_id = digest(&tar)?;
         let (media_type, bytes) = match compression {
-            Compression::Gzip => ("+gzip", archive::gzip(&tar)?),
+            Compression::Gzip => ("+gzip", files::gzip(&tar)?),
             Compression::None => ("", tar),
         };
         let descriptor = self.blob(&format!("application/vnd.oci.image.layer.v1.tar{media_type}"), &bytes)?;
@@ -139,7 +138,7 @@ impl Layout {
     /// A document about an image, its subject. A registry lists it among the subject's referrers
     /// (<https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#listing-referrers>).
     ///
-    /// Put it [behind its subject](Layout::for_platforms): whoever copies that image with all its platforms copies it
+    /// Put it [behind its subject](Layout::for_platforms): a copy of that image with all its platforms has it
     /// too. No node takes it for its own image, because its platform is unknown; so Docker's BuildKit does it.
     pub fn referrer(&self, subject: &Descriptor, document: &Document<'_>) -> anyhow::Result<Descriptor> {
         let Document { media_type, bytes, predicate } = *document;
@@ -181,25 +180,24 @@ impl Layout {
 
     /// Writes the images that have names as one file.
     pub fn write(self, to: &Path) -> anyhow::Result<()> {
-        let file = |name: &str, text: &str| fs::write(self.directory.path().join(name), text);
-        file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#).context("writing oci-layout")?;
-        file("index.json", &index(&self.named, &Labels::new())?).context("writing index.json")?;
-        let tar = archive::tar(self.directory.path())?;
-        fs::write(to, tar).with_context(|| format!("writing {}", to.display()))
+        let directory = self.directory.path();
+        files::write(&directory.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        files::write(&directory.join("index.json"), index(&self.named, &Labels::new())?)?;
+        files::write(to, files::tar(directory)?)
     }
 
     /// Keeps the bytes.
     fn blob(&self, media_type: &str, bytes: &[u8]) -> anyhow::Result<Descriptor> {
         let digest = digest(bytes)?;
         let path = self.directory.path().join("blobs").join(digest.replace(':', "/"));
-        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        files::write(&path, bytes)?;
         let media_type = media_type.to_owned();
         Ok(Descriptor { media_type, digest, size: bytes.len(), annotations: BTreeMap::new(), platform: None })
     }
 }
 
 fn digest(bytes: &[u8]) -> anyhow::Result<String> {
-    Ok(format!("sha256:{}", archive::sha256(bytes)?))
+    Ok(format!("sha256:{}", files::sha256(bytes)?))
 }
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -224,7 +222,7 @@ fn index(manifests: &[Descriptor], annotations: &Labels) -> anyhow::Result<Strin
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
 
-    use std::process::Command;
+    use std::{fs, process::Command};
 
     use super::*;
 

@@ -25,7 +25,7 @@ fn under_load(cluster: &Cluster) -> Result<()> {
     crowd::delete_all()?;
     let web = Web::deploy(cluster, 4, End::Drained)?;
     let node = cluster.first_worker()?;
-    let before = virtual_servers(cluster, node)?;
+    let before = virtual_servers(node)?;
     let clients = Clients::start(cluster, &web, 0)?;
     let started = Instant::now();
     for namespace in crowd::NAMESPACES {
@@ -48,7 +48,7 @@ fn follow(cluster: &Cluster, expected: usize) -> Result<()> {
     let started = Instant::now();
     for node in &cluster.nodes {
         patiently(Duration::from_secs(60), || {
-            let there = virtual_servers(cluster, node)?;
+            let there = virtual_servers(node)?;
             ensure!(there == expected, "{} has {there} virtual servers instead of {expected}", node.name);
             Ok(())
         })?;
@@ -57,7 +57,7 @@ fn follow(cluster: &Cluster, expected: usize) -> Result<()> {
     Ok(())
 }
 
-fn virtual_servers(cluster: &Cluster, node: &Node) -> Result<usize> {
-    let printed = node.run(cluster, "ipvsadm -Ln | grep -c '^[TUS]'")?;
+fn virtual_servers(node: &Node) -> Result<usize> {
+    let printed = node.run("ipvsadm -Ln | grep -c '^[TUS]'")?;
     printed.trim().parse().with_context(|| format!("ipvsadm on {} counts {printed:?}", node.name))
 }
