@@ -10,7 +10,6 @@
 //! - [`proxy`]: which Service proxy it has;
 //! - [`up`]: all of this in order.
 
-mod crowd;
 mod disk;
 mod documents;
 mod e2e;

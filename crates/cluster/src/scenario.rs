@@ -4,7 +4,7 @@ mod api_server;
 mod clients;
 mod direct_return;
 mod install;
-mod many_services;
+pub(crate) mod many_services;
 mod name_server;
 mod nodes;
 mod rollout;

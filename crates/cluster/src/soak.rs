@@ -17,11 +17,12 @@ use anyhow::{Result, anyhow, ensure};
 use faults::{KernelState, Restarts, Size};
 
 use crate::{
-    crowd, e2e,
+    e2e,
     kubectl::{self, patiently},
     load_balancer::LoadBalancer,
     node::Node,
     proxy::{self, Proxy},
+    scenario::many_services,
     state::Cluster,
 };
 
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(is_ours, "this looks at kube-ipvs: it begins with cargo xtask cluster up");
     proxy::check(&cluster)?;
     let _balancer = LoadBalancer::start();
-    crowd::delete_all()?;
+    many_services::delete_all()?;
     let before = Idle::now(&cluster)?;
 
     let mut complaints = Vec::new();
@@ -149,12 +150,12 @@ fn under_faults(
 /// the crowd, which leaves the tests what they were.
 fn round(cluster: &Cluster, number: u32) -> (Result<BTreeSet<String>>, Result<()>) {
     let (tests, made) = thread::scope(|scope| {
-        let crowd = scope.spawn(|| crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name)));
+        let crowd = scope.spawn(many_services::make_all);
         let tests = e2e::round(cluster, &format!("soak-{number}"));
         (tests, crowd.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))))
     });
     // It is deleted whatever there is of it.
-    let deleted = crowd::delete_all();
+    let deleted = many_services::delete_all();
     (tests, made.and(deleted))
 }
 
@@ -164,8 +165,8 @@ fn compare(cluster: &Cluster) -> Result<Vec<String>> {
     thread::sleep(SETTLES);
     let nodes = cluster.nodes.iter().map(Measured::now).collect::<Result<Vec<_>>>()?;
     cluster.nodes.iter().try_for_each(faults::start_afresh)?;
-    crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name))?;
-    crowd::delete_all()?;
+    many_services::make_all()?;
+    many_services::delete_all()?;
     thread::sleep(SETTLES);
     let mut complaints = Vec::new();
     for before in &nodes {

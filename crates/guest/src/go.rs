@@ -10,7 +10,7 @@ mod modules;
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Instant,
 };
 
@@ -22,7 +22,7 @@ pub use modules::{
 use crate::{
     cache, files,
     needs::PIP,
-    programs::{self, printed, run},
+    programs::{self, printed, run, succeeds},
     workspace,
 };
 
@@ -131,11 +131,7 @@ impl Sources {
     fn find_go(&self) -> anyhow::Result<Option<PathBuf>> {
         let fetched = self.go_directory()?.join("go/bin/go");
         // One that is older than the `go` line refuses to read go.mod.
-        let is_good = |go: &PathBuf| {
-            let mut list = self.go(go);
-            list.args(["list", "-m"]).stdout(Stdio::null()).stderr(Stdio::null());
-            list.status().is_ok_and(|status| status.success())
-        };
+        let is_good = |go: &PathBuf| succeeds(self.go(go).args(["list", "-m"]));
         Ok(programs::find("go").into_iter().chain([fetched]).find(is_good))
     }
 

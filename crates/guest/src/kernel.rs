@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     str::FromStr,
 };
 
@@ -16,7 +16,7 @@ use crate::{
         kernel_package::{self, Packaged},
     },
     platform::Platform,
-    programs::{self, Program},
+    programs::{self, Program, succeeds},
     qemu, uml,
 };
 
@@ -182,21 +182,14 @@ fn boots(kernel: &Kernel) -> anyhow::Result<()> {
 /// Whether tests can run on the host's kernel: as root, with `ip_vs` and `dummy`. Loads neither on
 /// behalf of a run that may end up in QEMU.
 fn host_has_ipvs() -> bool {
-    let ip_vs = || Path::new("/proc/net/ip_vs").exists() || succeeds("modprobe", &["-n", "-q", "ip_vs"]);
+    let ip_vs = || {
+        Path::new("/proc/net/ip_vs").exists()
+            || succeeds(Command::new("modprobe").args(["-n", "-q", "ip_vs"]))
+    };
     // In a namespace of its own, which also shows that making one is allowed.
-    let dummy =
-        || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
+    let add = ["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"];
+    let dummy = || succeeds(Command::new("unshare").args(add));
     programs::is_root() && ip_vs() && dummy()
-}
-
-fn succeeds(program: &str, args: &[&str]) -> bool {
-    Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

@@ -62,16 +62,6 @@ pub struct Layer {
     pub size: usize,
 }
 
-/// What is said of an image.
-pub struct Document<'a> {
-    /// Its media type, by which readers find it.
-    pub media_type: &'a str,
-    /// Its text.
-    pub bytes: &'a [u8],
-    /// The type of predicate, if it is an in-toto statement.
-    pub predicate: Option<&'a str>,
-}
-
 /// Whether a layer is compressed: what is downloaded is, and what stays on this machine need not be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -135,13 +125,19 @@ impl Layout {
         Ok(manifest)
     }
 
-    /// A document about an image, its subject. A registry lists it among the subject's referrers
+    /// A document about an image, its subject: its media type, by which readers find it, its text, and the type of its
+    /// predicate, if it is an in-toto statement. A registry lists it among the subject's referrers
     /// (<https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#listing-referrers>).
     ///
     /// Put it [behind its subject](Layout::for_platforms): a copy of that image with all its platforms has it
     /// too. No node takes it for its own image, because its platform is unknown; so Docker's BuildKit does it.
-    pub fn referrer(&self, subject: &Descriptor, document: &Document<'_>) -> anyhow::Result<Descriptor> {
-        let Document { media_type, bytes, predicate } = *document;
+    pub fn referrer(
+        &self,
+        subject: &Descriptor,
+        media_type: &str,
+        bytes: &[u8],
+        predicate: Option<&str>,
+    ) -> anyhow::Result<Descriptor> {
         let mut layer = self.blob(media_type, bytes)?;
         if let Some(predicate) = predicate {
             layer.annotations = BTreeMap::from([("in-toto.io/predicate-type", predicate.to_owned())]);
@@ -250,8 +246,7 @@ mod tests {
             let image = |architecture| layout.image(architecture, config.clone(), &[&lower, &upper]).unwrap();
             let (amd64, arm64) = (image("amd64"), image("arm64"));
             let media_type = "application/vnd.cyclonedx+json";
-            let sbom = Document { media_type, bytes: b"{}", predicate: None };
-            let about = layout.referrer(&amd64, &sbom).unwrap();
+            let about = layout.referrer(&amd64, media_type, b"{}", None).unwrap();
             let all = layout.for_platforms(&[amd64, arm64, about]).unwrap();
             layout.name(all, "registry.example/program:1");
             layout.write(archive).unwrap();

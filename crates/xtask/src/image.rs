@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use guest::{
     files,
-    oci::{Compression, Descriptor, Document, Labels, Layer, Layout},
+    oci::{Compression, Descriptor, Labels, Layer, Layout},
     platform::{self, Platform},
     source::Source,
     workspace,
@@ -60,17 +60,12 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
         let layer = layer(&layout, &program, &notices)?;
         eprintln!("xtask: linux/{}: {:.1} MB compressed", platform.architecture(), megabytes(layer.size));
         let image = layout.image(platform.architecture(), config(), &[&layer])?;
-        let sbom = Document { media_type: "application/vnd.cyclonedx+json", bytes: &sbom, predicate: None };
-        documents.push(layout.referrer(&image, &sbom)?);
+        documents.push(layout.referrer(&image, "application/vnd.cyclonedx+json", &sbom, None)?);
         // Of changed sources nothing can be said.
         if let Some(source) = source.as_ref().filter(|source| source.is_clean) {
-            let provenance = provenance(source, platform, &image)?;
-            let provenance = Document {
-                media_type: provenance::MEDIA_TYPE,
-                bytes: provenance.as_bytes(),
-                predicate: Some(provenance::PREDICATE),
-            };
-            documents.push(layout.referrer(&image, &provenance)?);
+            let (media_type, predicate) = (provenance::MEDIA_TYPE, provenance::PREDICATE);
+            let text = provenance(source, platform, &image)?;
+            documents.push(layout.referrer(&image, media_type, text.as_bytes(), Some(predicate))?);
         }
         images.push(image);
     }

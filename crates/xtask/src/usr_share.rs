@@ -35,13 +35,9 @@ pub(crate) fn make() -> Result<TempDir> {
     let licence = workspace::root().join("LICENSE");
     files::copy(&licence, &root.path().join("doc/kube-ipvs/copyright"))?;
     write(&root.path().join("doc/kube-ipvs/third-party-notices"), notices::text()?.as_bytes())?;
-    open_to_all(root.path())?;
+    // Readable for all users, whatever the umask is here; a temporary directory is closed to others.
+    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(root.path()))?;
     Ok(root)
-}
-
-/// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
-fn open_to_all(directory: &Path) -> Result<()> {
-    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
 }
 
 fn manual_pages(directory: &Path) -> Result<()> {

@@ -107,7 +107,12 @@ impl Run<'_> {
         let share = Some(job.path().to_owned());
         let mut guest = Guest { timeout: TIMEOUT, memory: MEMORY, lane, share, ..Guest::new(kernel.clone()) };
         guest.env.clone_from(&equipment.env);
-        guest.files = files(&root, built, nextest.clone());
+        // The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
+        // whose commands are tried. Tests of a crate run in its directory.
+        let read = [".config", "Cargo.toml", "README.md", "crates", "docs", "manifests", "tests"];
+        guest.files = built.executables();
+        guest.files.extend(read.map(|path| root.join(path)));
+        guest.files.push(nextest.clone());
         guest.files.extend(equipment.files.iter().cloned());
 
         let mut command: Vec<OsString> = Vec::new();
@@ -151,15 +156,4 @@ fn script(root: &Path, command: &[OsString], job: &Path) -> String {
          [ -e {report} ] && cp {report} {kept}\n\
          exit $code\n"
     )
-}
-
-/// The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
-/// whose commands are tried. Tests of a crate run in its directory.
-fn files(root: &Path, built: &Built, nextest: PathBuf) -> Vec<PathBuf> {
-    let read = [".config", "Cargo.toml", "README.md", "crates", "docs", "manifests", "tests"]
-        .map(|path| root.join(path));
-    let mut files = built.executables();
-    files.extend(read);
-    files.push(nextest);
-    files
 }
