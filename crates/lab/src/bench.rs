@@ -33,7 +33,6 @@ use data_plane::processor_clock::{self, Answering};
 use figures::{Figures, Measured};
 use guest::{Kernel, KernelArgs, workspace};
 use report::{Machine, Report};
-use tempfile::TempDir;
 
 use crate::inside::{Programs, ended};
 
@@ -144,23 +143,15 @@ impl Equipment {
         Ok(fastest)
     }
 
-    /// The clock that a guest reads if its own does not do, and the directory that both see.
-    fn clock(&self, case: Case) -> Result<Option<(TempDir, Answering)>> {
-        if !matches!((case.subject, &self.kernel), (Subject::DataPlane(_), Kernel::Uml(_))) {
-            return Ok(None);
-        }
-        let directory = tempfile::tempdir().context("a directory for the processor's time")?;
-        let answering = Answering::start(directory.path());
-        Ok(Some((directory, answering)))
-    }
-
     /// Boots a guest for one measurement.
     fn boot(&self, case: Case) -> Result<Figures> {
         let mut guest = self.programs.guest(&self.kernel, case.timeout());
-        let clock = self.clock(case)?;
-        if let Some((directory, _)) = &clock {
-            guest.share = Some(directory.path().to_owned());
-            guest.env.push((processor_clock::DIRECTORY.into(), directory.path().into()));
+        // A guest whose own clock does not do asks here.
+        let is_coarse = matches!((case.subject, &self.kernel), (Subject::DataPlane(_), Kernel::Uml(_)));
+        let clock = is_coarse.then(Answering::start).transpose()?;
+        if let Some(clock) = &clock {
+            guest.share = Some(clock.directory().to_owned());
+            guest.env.push((processor_clock::DIRECTORY.into(), clock.directory().into()));
         }
         let said = Mutex::new(Vec::new());
         let code = guest.run_tapped(&self.programs.command("bench", &case)?, &|piece| {

@@ -132,7 +132,7 @@ fn words(daemon: &Daemon, command: &str) -> Result<String> {
     Ok(format!("{} {command} --control-socket {}", binary()?.display(), daemon.socket().display()))
 }
 
-/// Asks again and again. What is lost is nobody's business here.
+/// Asks again and again. Losses do not matter here.
 fn use_until(end: Instant, pause: Duration, ask: impl Fn() -> Result<()>) {
     while Instant::now() < end {
         drop(ask());

@@ -2,7 +2,7 @@
 //! lost or grow.
 //!
 //! A few hundred Services are created, deleted and changed, about twenty times a second, as a seed
-//! determines. Connections stay open to Services that nobody changes and to Services whose endpoints come, go
+//! determines. Connections stay open to Services that never change and to Services whose endpoints come, go
 //! and drain; new ones are made all the time, also to a Service that sometimes has no endpoint. At the end
 //! the daemon must not have grown, what is in the kernel must be what another daemon makes of the same
 //! Services on a fresh node, and no connection may be lost.

@@ -8,8 +8,9 @@ pub(crate) mod traffic;
 use std::{fmt::Display, fs, net::SocketAddr, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Service;
 use kernel_state::KernelState;
+use kube::Api;
 use objects::Write;
 use serde::Serialize;
 use serde_json::Value;
@@ -23,8 +24,6 @@ use crate::control_plane;
 
 /// How long the program may take until all is in the kernel.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Services that are written at the same time.
-const AT_ONCE: usize = 16;
 /// The node's name, with which `testkit` starts the program.
 const NODE: &str = "node";
 
@@ -65,21 +64,15 @@ impl Stage {
 
     /// Where a Service is served.
     pub(crate) fn cluster_ip(&self, service: &str) -> Result<SocketAddr> {
-        let service = self.server.block_on(objects::read_service(&self.server.admin_client(), service))?;
-        let ip = service.pointer("/spec/clusterIP").and_then(Value::as_str);
-        Ok(SocketAddr::new(ip.context("a Service without address")?.parse()?, objects::PORTS[0]))
+        let services: Api<Service> = Api::namespaced(self.server.admin_client(), objects::NAMESPACE);
+        let spec = self.server.block_on(services.get(service))?.spec;
+        let ip = spec.and_then(|spec| spec.cluster_ip).context("a Service without address")?;
+        Ok(SocketAddr::new(ip.parse()?, objects::PORTS[0]))
     }
 
-    /// Writes what belongs to some Services: some at a time, what belongs to one in its order.
+    /// Writes what belongs to some Services.
     pub(crate) fn write(&self, services: impl Iterator<Item = Vec<Write>>) -> Result<()> {
-        let client = self.server.admin_client();
-        let services = stream::iter(services).map(anyhow::Ok);
-        self.server.block_on(services.try_for_each_concurrent(AT_ONCE, async |writes| {
-            for write in writes {
-                write.send(&client).await?;
-            }
-            Ok(())
-        }))
+        self.server.block_on(objects::write_all(&self.server.admin_client(), services))
     }
 
     /// Starts the program on the node.
@@ -121,6 +114,5 @@ fn connected_lab(server: &ControlPlane, pods: u8) -> Result<Lab> {
 
 /// Starts the program on the node of a lab.
 fn start(lab: &Lab, server: &ControlPlane, arguments: &[&str]) -> Result<Daemon> {
-    let kubeconfig = server.proxy_kubeconfig();
-    Daemon::start(&lab.node, &[&["--kubeconfig", &kubeconfig.to_string_lossy()], arguments].concat())
+    Daemon::with_kubeconfig(&lab.node, &server.proxy_kubeconfig(), arguments)
 }

@@ -4,8 +4,8 @@
 //! RBAC and the watch protocol of the release that operators run. One is ready in two to five
 //! seconds; in a guest, tests share one.
 //!
-//! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
-//! EndpointSlices or the Nodes. That is the point: the test writes exactly what the proxy sees.
+//! No controllers run: a Service gets its ClusterIP from the API server, but its EndpointSlices
+//! and the Nodes are not created. That is the point: the test writes exactly what the proxy sees.
 
 mod identity;
 mod port;
@@ -31,7 +31,6 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use port::Port;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -255,15 +254,19 @@ impl ControlPlane {
     /// Deletes a namespaced object: `delete::<Service>("default", "web")`.
     pub fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
     where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug,
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
-        let api: Api<K> = Api::namespaced(self.admin_client(), namespace);
-        self.block_on(api.delete(name, &DeleteParams::default()))
-            .with_context(|| format!("deleting {} {namespace}/{name}", K::kind(&())))?;
-        Ok(())
+        self.delete_object(&ApiResource::erase::<K>(&()), Some(namespace), name)
+    }
+
+    /// Deletes a Node.
+    pub fn delete_node(&self, name: &str) -> anyhow::Result<()> {
+        self.delete_object(&ApiResource::erase::<Node>(&()), None, name)
+    }
+
+    fn delete_object(&self, kind: &ApiResource, namespace: Option<&str>, name: &str) -> anyhow::Result<()> {
+        let deleted = self.block_on(api(&self.admin, kind, namespace).delete(name, &DeleteParams::default()));
+        deleted.map(drop).with_context(|| format!("deleting {} {name} of {namespace:?}", kind.kind))
     }
 
     /// Creates a Node, or changes the one of that name, with the hostname label, the zone label if
@@ -290,14 +293,6 @@ impl ControlPlane {
             "metadata": {"name": name, "labels": labels},
             "status": {"addresses": addresses},
         }))
-    }
-
-    /// Deletes a Node.
-    pub fn delete_node(&self, name: &str) -> anyhow::Result<()> {
-        let api: Api<Node> = Api::all(self.admin_client());
-        self.block_on(api.delete(name, &DeleteParams::default()))
-            .with_context(|| format!("deleting Node {name}"))?;
-        Ok(())
     }
 }
 

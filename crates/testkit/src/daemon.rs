@@ -66,6 +66,11 @@ impl Daemon {
         Self::start(node, &[&["--manifests", &directory.to_string_lossy()], arguments].concat())
     }
 
+    /// Starts it on `node`, fed by the API server of this kubeconfig.
+    pub fn with_kubeconfig(node: &Host, kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::start(node, &[&["--kubeconfig", &kubeconfig.to_string_lossy()], arguments].concat())
+    }
+
     /// Starts a second daemon with the control socket of this one.
     pub fn another(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
         Self::with_socket(node, arguments, &self.socket)

@@ -63,13 +63,8 @@ pub struct State {
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
-    failure: Option<Injected>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Injected {
-    call: usize,
-    fault: Fault,
+    /// The number of a call, and its outcome.
+    failure: Option<(usize, Fault)>,
 }
 
 /// The outcome of one call.
@@ -108,7 +103,7 @@ impl FakeKernel {
     pub fn inject(&self, call: usize, fault: Fault) {
         let mut state = self.state();
         state.calls = 0;
-        state.failure = Some(Injected { call, fault });
+        state.failure = Some((call, fault));
     }
 
     /// Makes every call succeed again, and forgets the writes so far.
@@ -151,7 +146,7 @@ impl State {
     fn call(&mut self) -> Option<Fault> {
         let number = self.calls;
         self.calls += 1;
-        self.failure.filter(|injected| injected.call == number).map(|injected| injected.fault)
+        self.failure.filter(|(call, _)| *call == number).map(|(_, fault)| fault)
     }
 
     fn read<E>(&mut self, error: impl Fn(netlink::Error) -> E) -> Result<(), E> {

@@ -28,11 +28,11 @@ pub fn node(addresses: &[IpAddr], pod_cidrs: &[&str]) -> Value {
 /// The Service of this number.
 pub fn service(number: u32) -> Value {
     let ports = json!([{"port": PORT, "protocol": "TCP", "targetPort": TARGET_PORT}]);
-    service_of("default", &name(number), &[vip(number).into()], ports)
+    service_of("default", &name(number), &[vip(number).into()], &ports)
 }
 
 /// A Service with these ClusterIPs, as the API server fills in what `kubectl expose` leaves out.
-pub fn service_of(namespace: &str, name: &str, ips: &[IpAddr], ports: Value) -> Value {
+pub fn service_of(namespace: &str, name: &str, ips: &[IpAddr], ports: &Value) -> Value {
     let family = |ip: &IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
     json!({
         "apiVersion": "v1",
@@ -90,7 +90,7 @@ pub fn slice_with(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
         })
     };
     let ports = json!([{"name": "", "port": TARGET_PORT, "protocol": "TCP"}]);
-    slice_of(("default", &service), "abcde", "IPv4", endpoints.map(endpoint).collect(), ports)
+    slice_of(("default", &service), "abcde", "IPv4", &endpoints.map(endpoint).collect(), &ports)
 }
 
 /// An EndpointSlice of this Service, as the EndpointSlice controller writes it. Its name ends with `suffix`.
@@ -98,8 +98,8 @@ pub fn slice_of(
     (namespace, service): (&str, &str),
     suffix: &str,
     address_type: &str,
-    endpoints: Value,
-    ports: Value,
+    endpoints: &Value,
+    ports: &Value,
 ) -> Value {
     let labels = json!({
         "app": service,
@@ -126,7 +126,7 @@ fn uid() -> &'static str {
     "0e2f3a52-7f0b-4b7e-9f77-4a5d5f1f6a10"
 }
 
-/// With the managed fields, which a real server sends to everybody.
+/// With the managed fields, which a real server sends to every client.
 fn metadata(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({
         "name": name,

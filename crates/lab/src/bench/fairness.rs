@@ -3,7 +3,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -71,50 +71,47 @@ fn beginning(node: &Host, size: Size) -> Objects {
 fn changes(size: Size) -> Vec<(String, Value)> {
     let Size { services: ports, endpoints } = size;
     let (few, ranges) = (ports.div_ceil(4), 2 * endpoints);
-    let mut changes = Vec::new();
-    for round in [20, 21] {
+    let restricted = |round| {
         let change = format!("replaces {ranges} source ranges, where two others have as many");
-        changes.push((change, restricted("restricted", 1, round, size)));
-    }
+        (change, restricted("restricted", 1, round, size))
+    };
     let real_servers = few * endpoints;
-    changes.push((format!("adds {real_servers} real servers with `mh`"), HASHED.slice(few, endpoints, 127)));
-    for weights in ["a=2,b=1", "a=3,b=1"] {
-        changes.push((
-            format!("changes the weights of {real_servers} real servers with `mh`"),
-            hashed(size, weights),
-        ));
-    }
-    changes
-        .push((format!("adds {endpoints} endpoints of {ports} ports"), LARGE.slice(ports, endpoints, 128)));
-    for round in 129..132 {
-        changes.push((
-            format!("replaces {endpoints} endpoints of {ports} ports"),
-            LARGE.slice(ports, endpoints, round),
-        ));
-    }
-    changes
+    let weighed = |weights| {
+        (format!("changes the weights of {real_servers} real servers with `mh`"), hashed(size, weights))
+    };
+    let large = |verb, round| {
+        (format!("{verb} {endpoints} endpoints of {ports} ports"), LARGE.slice(ports, endpoints, round))
+    };
+    vec![
+        restricted(20),
+        restricted(21),
+        (format!("adds {real_servers} real servers with `mh`"), HASHED.slice(few, endpoints, 127)),
+        weighed("a=2,b=1"),
+        weighed("a=3,b=1"),
+        large("adds", 128),
+        large("replaces", 129),
+        large("replaces", 130),
+        large("replaces", 131),
+    ]
 }
 
-/// How long everybody waits until the tenant's last change is carried out.
+/// How long each of them waits until the tenant's last change is carried out.
 fn waits(node: &Node, running: &Running, change: &str) -> Result<Waits> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let host = &node.lab.node;
-    let again = |wait: &dyn Fn(u8) -> Result<Duration>| {
+    let again = |wait: &dyn Fn() -> Result<Duration>| {
         let mut times = Vec::new();
-        for number in (1..=u8::MAX).cycle() {
-            times.push(wait(number)?.as_secs_f64());
-            if over.load(Ordering::Relaxed) {
-                break;
-            }
+        while times.is_empty() || !over.load(Ordering::Relaxed) {
+            times.push(wait()?.as_secs_f64());
             thread::sleep(PAUSE);
         }
         Percentiles::from_times(times).context("nothing was measured")
     };
     thread::scope(|scope| {
-        let neighbour = scope.spawn(|| again(&|number| NEIGHBOUR.moves(number, &node.api, host)));
-        let dns = scope.spawn(|| again(&|number| DNS.moves(number, &node.api, host)));
+        let neighbour = scope.spawn(|| again(&|| NEIGHBOUR.moves(&node.api, host)));
+        let dns = scope.spawn(|| again(&|| DNS.moves(&node.api, host)));
         let nft = scope.spawn(|| {
-            again(&|_| {
+            again(&|| {
                 let asked = Instant::now();
                 host.run("nft", &[TRANSACTION]).map(|_| asked.elapsed())
             })
@@ -167,7 +164,7 @@ impl Asked {
     }
 
     fn service(&self, ports: u32) -> Value {
-        objects::service_of(self.namespace, self.name, &[self.ip.into()], self.ports(ports))
+        objects::service_of(self.namespace, self.name, &[self.ip.into()], &self.ports(ports))
     }
 
     /// As many endpoints, in two zones; other ones in each round.
@@ -177,8 +174,8 @@ impl Asked {
             let zone = if number.is_multiple_of(2) { "a" } else { "b" };
             json!({"addresses": [Ipv4Addr::new(10, round, high, low)], "zone": zone})
         };
-        let endpoints = (0..endpoints).map(endpoint).collect();
-        objects::slice_of((self.namespace, self.name), "1", "IPv4", endpoints, self.ports(ports))
+        let endpoints = (0..endpoints).map(endpoint).collect::<Value>();
+        objects::slice_of((self.namespace, self.name), "1", "IPv4", &endpoints, &self.ports(ports))
     }
 
     /// Its one endpoint, at the place of this number.
@@ -187,7 +184,9 @@ impl Asked {
     }
 
     /// Moves the endpoint, and returns how long it takes until the kernel has it.
-    fn moves(&self, number: u8, api: &Api, node: &Host) -> Result<Duration> {
+    fn moves(&self, api: &Api, node: &Host) -> Result<Duration> {
+        static PLACE: AtomicU8 = AtomicU8::new(1);
+        let number = PLACE.fetch_add(1, Ordering::Relaxed);
         let port = u16::try_from(self.port)?;
         let at = ServiceAddress { protocol: Protocol::Tcp, ip: self.ip.into(), port };
         let pod = IpAddr::from([10, number, 0, 0]);

@@ -26,7 +26,7 @@ const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 /// bytes. Of lists that are compressed, as those for kube-ipvs, they hold much: what it still has to unpack, decode and
 /// compute counts to what follows.
 const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
-/// How long a sync may take; if it takes longer there is no figure.
+/// How long a sync may take; if it takes longer it has no figure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// One node of a cluster.

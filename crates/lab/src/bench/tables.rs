@@ -207,18 +207,19 @@ fn growth(report: &Report) -> Table {
         _ => None,
     });
     let measured: Vec<(Size, &Phases)> = measured.collect();
-    let sizes: String = measured.iter().map(|(size, _)| format!("{size} | ")).collect();
+    let sizes: Vec<String> = measured.iter().map(|(size, _)| size.to_string()).collect();
     let mut table = Table::new(
         "Growth, VIPs as routes (goal: ≤ 12 × from 10,000 to 100,000)",
-        &format!("phase | {sizes}largest ÷ smallest | exponent"),
+        &format!("phase | {} | largest ÷ smallest | exponent", sizes.join(" | ")),
     );
     let mut row = |name: &str, shown: fn(f64) -> String, of: fn(&Phases) -> f64| {
         let points = measured.iter().map(|(size, phases)| (size.services.into(), of(phases)));
         let points: Vec<(f64, f64)> = points.collect();
         let Some(exponent) = exponent(&points) else { return };
-        let values: String = points.iter().map(|(_, value)| shown(*value) + " | ").collect();
+        let values: Vec<String> = points.iter().map(|(_, value)| shown(*value)).collect();
         let [smallest, largest] = [points.first(), points.last()].map(|point| point.map(|(_, value)| *value));
-        table.row(&format!("{name} | {values}{} | {exponent:.2}", ratio(largest, smallest)));
+        let (values, grown) = (values.join(" | "), ratio(largest, smallest));
+        table.row(&format!("{name} | {values} | {grown} | {exponent:.2}"));
     };
     row("start to the last write", seconds, |phases| phases.cold_sync.from_start);
     row("of that, the first sync", seconds, |phases| phases.cold_sync.in_syncs);

@@ -150,7 +150,7 @@ impl<'a> Scene<'a> {
 
     /// Writes something to the API server.
     pub(super) fn write(&self, write: &Write) -> Result<()> {
-        self.stage.server.block_on(write.send(&self.stage.server.admin_client())).map(drop)
+        self.stage.server.block_on(write.send(&self.stage.server.admin_client()))
     }
 
     pub(super) fn daemon(&self) -> Result<&Daemon> {

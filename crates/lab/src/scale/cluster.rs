@@ -2,8 +2,7 @@
 
 use std::{fs, ops::Sub};
 
-use anyhow::{Context as _, Result, bail};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use anyhow::{Context as _, Result};
 use guest::{go::control_plane, workspace};
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
 use kube::{
@@ -15,14 +14,13 @@ use kube::{
 use serde_json::Value;
 use testkit::{control_plane::ControlPlane, kernel_baseline::Size, objects};
 
-use crate::used;
+use crate::{
+    stage::objects::{Kind, Write, write_all},
+    used,
+};
 
-const SERVICES: &str = "/api/v1/namespaces/default/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const ACCOUNT: &str = "kube-ipvs";
 const NAMESPACE: &str = "kube-system";
-/// Writes in flight while the cluster is filled.
-const AT_ONCE: usize = 32;
 
 /// A control plane with Services.
 pub(super) struct Cluster {
@@ -56,27 +54,17 @@ impl Cluster {
 
     /// The first Service is the API server's own.
     fn fill(&self) -> Result<()> {
-        let admin = self.control_plane.admin_client();
-        let services = (1..self.size.services).map(|number| (SERVICES, objects::service(number)));
-        let slices = (1..self.size.services).map(|number| (SLICES, objects::slice(self.size, number)));
-        let writes = stream::iter(services.chain(slices)).map(anyhow::Ok);
-        self.control_plane.block_on(writes.try_for_each_concurrent(AT_ONCE, async |(path, object)| {
-            let request = Request::new(path).create(&PostParams::default(), body(object)?)?;
-            admin.request::<Value>(request).await.map(drop).with_context(|| format!("writing to {path}"))
-        }))
+        let services = (1..self.size.services).map(|number| (Kind::Service, objects::service(number)));
+        let slices = (1..self.size.services).map(|number| (Kind::Slice, objects::slice(self.size, number)));
+        let writes = services.chain(slices).map(|(kind, object)| vec![Write::Create(kind, body(object))]);
+        self.control_plane.block_on(write_all(&self.control_plane.admin_client(), writes))
     }
 
     /// Replaces the EndpointSlice of a Service by one with the endpoints of the `round`.
     pub(super) async fn change(&self, number: u32, round: u32) -> Result<()> {
-        let slice = if round.is_multiple_of(2) {
-            objects::shortened_slice(self.size, number)
-        } else {
-            objects::slice(self.size, number)
-        };
-        let name = slice.pointer("/metadata/name").and_then(Value::as_str).context("a slice has a name")?;
-        let request = Request::new(SLICES).replace(name, &PostParams::default(), body(slice.clone())?)?;
-        self.control_plane.admin_client().request::<Value>(request).await?;
-        Ok(())
+        let of = if round.is_multiple_of(2) { objects::shortened_slice } else { objects::slice };
+        let write = Write::Replace(Kind::Slice, body(of(self.size, number)));
+        write.send(&self.control_plane.admin_client()).await
     }
 
     pub(super) fn usage(&self) -> Result<Usage> {
@@ -109,12 +97,11 @@ impl Sub for Usage {
 }
 
 /// The object without the fields that only the server may set.
-fn body(mut object: Value) -> Result<Vec<u8>> {
-    let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) else {
-        bail!("an object without metadata");
-    };
-    metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
-    Ok(serde_json::to_vec(&object)?)
+fn body(mut object: Value) -> Value {
+    if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
+    }
+    object
 }
 
 /// A client with a token as a pod gets it.

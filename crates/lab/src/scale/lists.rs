@@ -61,8 +61,8 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
 /// The megabytes of each kind, and the processor time since `before`.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn costs(cluster: &Cluster, bytes: &[usize], before: Usage) -> Result<String> {
-    let megabytes: String = bytes.iter().map(|bytes| format!("{:.2} | ", *bytes as f64 / 1e6)).collect();
-    Ok(format!("{megabytes}{:.2}", cluster.usage()? - before))
+    let megabytes: Vec<_> = bytes.iter().map(|bytes| format!("{:.2}", *bytes as f64 / 1e6)).collect();
+    Ok(format!("{} | {:.2}", megabytes.join(" | "), cluster.usage()? - before))
 }
 
 fn at_once(cluster: &Cluster, nodes: u32, node: impl AsyncFn() -> Result<Vec<usize>>) -> Result<String> {

@@ -1,6 +1,6 @@
 //! Records when the API server's watch and IPVS knew that the endpoints of a Service had gone or come.
 //!
-//! A connection that is refused before that is not lost: nobody could answer it yet. How long that may take
+//! A connection that is refused before that is not lost: no endpoint could answer it then. How long that may take
 //! is a separate question, so it is measured separately, with the API server's share.
 
 use std::{
@@ -71,7 +71,7 @@ impl Witness {
         self.turns().push(Turn { out, asked, delivered: None, programmed: None });
     }
 
-    /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since
+    /// For how long both have known of the last turn; at the beginning, when nothing has turned, since
     /// then.
     pub(super) fn settled_since(&self) -> Option<Duration> {
         let last = self.turns().last().copied();

@@ -47,7 +47,7 @@ impl Identity {
     }
 }
 
-/// Writes the token file and everybody's kubeconfig into `directory`.
+/// Writes the token file and each identity's kubeconfig into `directory`.
 ///
 /// `authority` is the certificate to trust, in PEM. The kubeconfigs are JSON, which is YAML too.
 pub(super) fn write(directory: &Path, server: SocketAddr, authority: &str) -> anyhow::Result<()> {

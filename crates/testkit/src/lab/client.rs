@@ -231,16 +231,12 @@ pub struct Flow {
 impl Flow {
     /// Sends one datagram and waits for the answer.
     pub fn ask(&self) -> Result<Answer> {
-        self.exchange().with_context(|| self.what.clone())
+        self.send(WHO.as_bytes()).with_context(|| self.what.clone())
     }
 
     /// The same with a datagram of this length.
     pub fn ask_with(&self, bytes: usize) -> Result<Answer> {
         self.send(&vec![b'x'; bytes]).with_context(|| self.what.clone())
-    }
-
-    fn exchange(&self) -> Result<Answer> {
-        self.send(WHO.as_bytes())
     }
 
     fn send(&self, datagram: &[u8]) -> Result<Answer> {

@@ -101,7 +101,7 @@ pub struct Tally {
 pub struct Count {
     /// How many there were.
     pub tried: usize,
-    /// How many failed: refused, reset, timed out, seen as somebody else, lost.
+    /// How many failed: refused, reset, timed out, seen as another client, lost.
     pub failed: usize,
     /// The causes of the first failures, each with the time since the load began.
     pub causes: Vec<String>,
@@ -269,18 +269,18 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
     let socket = UdpSocket::bind(client::any(aim.to))?;
     socket.connect(aim.to)?;
     let mut count = Count::default();
-    let (mut answers, mut heard) = (0, Instant::now());
+    let (mut answers, mut last) = (0, Instant::now());
     let mut listen = |until: Instant, count: &mut Count, enough: Option<usize>| -> Result<()> {
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             if enough == Some(answers) {
                 return Ok(());
             }
             socket.set_read_timeout(Some(left))?;
-            match hear(&socket, aim) {
+            match receive(&socket, aim) {
                 Ok(true) => {
                     answers += 1;
-                    count.slowest = count.slowest.max(heard.elapsed());
-                    heard = Instant::now();
+                    count.slowest = count.slowest.max(last.elapsed());
+                    last = Instant::now();
                 }
                 Ok(false) => break,
                 // A refusal by ICMP is received here too.
@@ -309,7 +309,7 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
 }
 
 /// Receives one answer; `false` if there is none in time.
-fn hear(socket: &UdpSocket, aim: &Aim) -> Result<bool> {
+fn receive(socket: &UdpSocket, aim: &Aim) -> Result<bool> {
     let mut buffer = [0; 128];
     match socket.recv(&mut buffer) {
         Ok(length) => {

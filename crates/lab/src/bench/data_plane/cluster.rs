@@ -83,7 +83,7 @@ pub(super) fn load_balancer(family: Family) -> IpAddr {
     plus(family, Ipv4Addr::new(198, 51, 100, 1), v6, 0)
 }
 
-/// The endpoint of a Service that nobody asks.
+/// The endpoint of a Service without traffic.
 fn elsewhere(number: u32, family: Family) -> IpAddr {
     let v6 = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0x80, 0, 0, 0, 1);
     plus(family, Ipv4Addr::new(10, 244, 128, 1), v6, number)
@@ -108,10 +108,10 @@ fn service(number: u32) -> Value {
     };
     let ips = Family::BOTH.map(|family| cluster_ip(number, family));
     if number != 0 {
-        return objects::service_of("default", &name(number), &ips, json!([port("TCP", None)]));
+        return objects::service_of("default", &name(number), &ips, &json!([port("TCP", None)]));
     }
     let ports = json!(["TCP", "UDP"].map(|protocol| port(protocol, Some(NODE_PORT))));
-    let service = objects::service_of("default", &name(number), &ips, ports);
+    let service = objects::service_of("default", &name(number), &ips, &ports);
     let service = with(service, "/spec", "type", json!("LoadBalancer"));
     let service = with(service, "/spec", "externalTrafficPolicy", json!("Cluster"));
     let service = with(service, "/spec", "loadBalancerSourceRanges", json!(SOURCES));
@@ -131,9 +131,9 @@ fn slice(number: u32, family: Family, pod: IpAddr) -> Value {
         "conditions": {"ready": true, "serving": true, "terminating": false},
         "nodeName": node,
     }]);
-    let ports = protocols.iter().map(port).collect();
+    let ports = protocols.iter().map(port).collect::<Value>();
     let suffix = address_type.to_lowercase();
-    objects::slice_of(("default", &name(number)), &suffix, &address_type, endpoints, ports)
+    objects::slice_of(("default", &name(number)), &suffix, &address_type, &endpoints, &ports)
 }
 
 fn name(number: u32) -> String {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ipvs::Family;
 use serde::{Deserialize, Serialize};
 use testkit::kube_proxy::Mode;
 
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
-    /// Nobody: the client asks the pod itself.
+    /// Not set up: the client asks the pod itself.
     Straight,
     /// IPVS by hand, without conntrack.
     ByHandWithoutConntrack,
@@ -75,8 +76,8 @@ pub struct Row {
     pub traffic: Traffic,
     /// From where to where.
     pub way: Way,
-    /// Whether by IPv6.
-    pub is_v6: bool,
+    /// By IPv4 or IPv6.
+    pub family: Family,
     /// What it cost with each variant.
     pub costs: Vec<Cost>,
 }

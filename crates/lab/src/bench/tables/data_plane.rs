@@ -131,7 +131,7 @@ fn rows(services: u32, figures: &DataPlane) -> String {
         &format!("what | way | IPVS by hand | {}", of_others(short)),
     );
     for row in &figures.rows {
-        let (traffic, way, family) = (row.traffic, row.way, if row.is_v6 { "IPv6" } else { "IPv4" });
+        let Row { traffic, way, family, .. } = row;
         let more = of_others(|variant| percent(row.cost(variant).map(|cost| cost.to_by_hand - 1.0)));
         let by_hand = microseconds(row.cost(Variant::ByHand).map(|cost| cost.seconds));
         table.row(&format!("{traffic} | {way}, {family} | {by_hand} | {more}"));
@@ -166,22 +166,17 @@ fn microseconds(seconds: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use testkit::kernel_baseline::Size;
+    use ipvs::Family;
 
     use super::*;
-    use crate::bench::{
-        case::{Case, Subject},
-        data_plane::{Effort, Way},
-        figures::Measured,
-        report::Machine,
-    };
+    use crate::bench::data_plane::Way;
 
     fn row(traffic: Traffic, ours: f64, iptables: f64) -> Row {
         let cost = |variant, to_by_hand| Cost { variant, seconds: 1e-4 * to_by_hand, to_by_hand };
         let ours = cost(Variant::Program(Program::KubeIpvs(Binding::Address)), ours);
         let iptables = cost(Variant::Program(Program::KubeProxy(Mode::Iptables)), iptables);
         let costs = vec![cost(Variant::ByHand, 1.0), ours, iptables];
-        Row { traffic, way: Way::PodToClusterIp, is_v6: false, costs }
+        Row { traffic, way: Way::PodToClusterIp, family: Family::V4, costs }
     }
 
     #[test]
@@ -194,25 +189,5 @@ mod tests {
             "| open: at most 3 % more than IPVS by hand | 7 | addresses | 1 of 2 | +3.5% | +5.0% |"
         );
         assert!(line("ahead of").contains("| 1 of 2 |"), "{text}");
-    }
-
-    #[test]
-    fn there_is_a_table_for_each_number_of_services() {
-        let case =
-            Case { subject: Subject::DataPlane(Effort::Whole), size: Size { services: 1_000, endpoints: 1 } };
-        let figures = DataPlane {
-            rows: vec![row(Traffic::Connections, 1.04, 1.2)],
-            missing: Vec::new(),
-            estimation: None,
-        };
-        let measured = vec![Measured { case, outcome: Ok(Figures::DataPlane(figures)) }];
-        let machine = Machine { processor: String::new(), processors: 1, guest: "none", loads: Vec::new() };
-        let report = Report { machine, measured };
-        let text = tables(&report);
-        assert!(text.contains("### Each way with 1000 Services"), "{text}");
-        assert!(
-            text.contains("| new connection | pod → ClusterIP, IPv4 | 100.0 µs | – | – | +4.0% |"),
-            "{text}"
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody changes what is in the kernel, for Services with traffic or without.
+//! Other programs change what is in the kernel, for Services with traffic or without.
 
 use std::{
     process::Stdio,
@@ -81,7 +81,7 @@ pub(super) const NF_TABLES: &[Fault] = &[
 pub(super) const DIRECT_RETURN: &[Fault] = &[
     fault("tunnel device deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs-tun4")),
     fault("tunnel device set down", Some(REPAIRED), |scene| scene.ip("link set kube-ipvs-tun6 down")),
-    // That of IPv6 is the kernel's own, which nobody needs and nobody restores.
+    // That of IPv6 is the kernel's own, which is not needed and not restored.
     fault("tunnel device stripped of its address", Some(REPAIRED), |scene| {
         scene.stage.lab.node.run("ip", &["-4", "addr", "flush", "dev", "kube-ipvs-tun4"]).map(drop)
     }),

@@ -81,7 +81,7 @@ impl Scene<'_> {
     }
 
     /// Counts the daemon if only some of the last Services have lost their second pod, or some have it still with the
-    /// weight 0, which it gets first. Nobody is connected to it there.
+    /// weight 0, which it gets first. No client is connected to it there.
     pub(in crate::chaos) fn count_if_changed_in_part(&mut self) -> Result<()> {
         let vips = self.last_written().to_vec();
         let found = vips.into_iter().map(|vip| self.second_pod(vip)).collect::<Result<BTreeSet<_>>>()?;
