@@ -105,8 +105,7 @@ pub(super) fn ask<T: DeserializeOwned + Send>(
 }
 
 fn no_pod<T>(node: &str) -> Answered<T> {
-    let [name, container, phase] = [const { String::new() }; 3];
-    Answered { pod: Pod { node: node.to_owned(), name, container, phase }, answer: Err(NoAnswer::NoPod) }
+    Answered { pod: Pod { node: node.to_owned(), ..Pod::default() }, answer: Err(NoAnswer::NoPod) }
 }
 
 fn answered<T: DeserializeOwned>(pod: Pod, exec: impl Fn(&Pod) -> Result<Output, NoAnswer>) -> Answered<T> {

@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(images.real_server_count(), 3);
         images.remove(&address(80));
         images.remove(&address(80));
-        let counted: usize = images.values().map(|image| image.real_server_count()).sum();
+        let counted: usize = images.values().map(VirtualServerImage::real_server_count).sum();
         assert_eq!((images.len(), images.real_server_count(), counted), (2, 2, 2));
     }
 }

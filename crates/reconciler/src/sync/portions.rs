@@ -128,7 +128,9 @@ pub(super) fn portions(
     let mut order = Vec::with_capacity(groups.len());
     for (group, portion) in groups {
         let service = portion.service(state);
-        service.into_iter().for_each(|service| *costs.entry(service).or_default() += portion.cost);
+        if let Some(service) = service {
+            *costs.entry(service).or_default() += portion.cost;
+        }
         order.push((group, service, portion));
     }
     order.sort_by_cached_key(|(group, service, portion)| {
