@@ -20,7 +20,7 @@ const NFTA_VERDICT_CHAIN: u16 = 2;
 /// text with its NUL.
 const UDATA_COMMENT: u8 = 0;
 
-/// The decision of an `immediate` expression about a packet: `NFT_RETURN` and its kin.
+/// The decision of an `immediate` expression about a packet: `NF_*` and `NFT_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// It goes through another chain, then on.
@@ -64,7 +64,8 @@ impl<'a> Verdict<'a> {
     pub fn from_immediate(data: &'a [u8]) -> Option<Self> {
         const NFTA_IMMEDIATE_DATA: u16 = 2;
         let verdict = find(find(data, NFTA_IMMEDIATE_DATA)?.payload, NFTA_DATA_VERDICT)?.payload;
-        let chain = find(verdict, NFTA_VERDICT_CHAIN).and_then(|chain| chain.string().ok()).unwrap_or_default();
+        let chain =
+            find(verdict, NFTA_VERDICT_CHAIN).and_then(|chain| chain.string().ok()).unwrap_or_default();
         let code = find(verdict, NFTA_VERDICT_CODE)?.u32_be().ok()?.cast_signed();
         Some(match code {
             Self::JUMP => Self::Jump(chain),
