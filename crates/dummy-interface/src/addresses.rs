@@ -106,7 +106,7 @@ pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<Inter
         message.header.family = family;
         message.header.index = interface;
         let message = RouteNetlinkMessage::GetAddress(message);
-        let addresses = dump(socket, message, "read addresses", InterfaceAddress::from_message)?;
+        let addresses = dump(socket, &message, "read addresses", InterfaceAddress::from_message)?;
         // A kernel without the family lists those of all others.
         found.extend(addresses.into_iter().filter(|found| self::family(found.address) == family));
     }
@@ -122,7 +122,7 @@ pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error
         message.header.table = TABLE_LOCAL;
         message.header.kind = RouteType::Local;
         let routes =
-            dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", LocalRoute::from_message)?;
+            dump(socket, &RouteNetlinkMessage::GetRoute(message), "read routes", LocalRoute::from_message)?;
         found.extend(routes.into_iter().filter(|route| self::family(route.to) == family));
     }
     Ok(found)
@@ -136,7 +136,7 @@ pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
         message.header.address_family = family;
         message.header.kind = RouteType::Unicast;
         // Many routes have few gateways.
-        dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", |route| {
+        dump(socket, &RouteNetlinkMessage::GetRoute(message), "read routes", |route| {
             found.extend(gateways_of(route));
             None::<()>
         })?;
@@ -198,7 +198,7 @@ impl RouteLookup {
         message.header.address_family = family(address);
         message.header.destination_prefix_length = host_prefix(address);
         message.attributes.push(RouteAttribute::Destination(route_address(address)));
-        let mut request = request(RouteNetlinkMessage::GetRoute(message), 0);
+        let mut request = request(&RouteNetlinkMessage::GetRoute(message), 0);
         let interface = |route: &[u8]| find(route, ROUTE_HEADER, RTA_OIF)?.u32().ok();
         match self.socket.get(&mut request, |reply| Ok(interface(reply.payload))) {
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.

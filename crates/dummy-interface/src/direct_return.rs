@@ -186,27 +186,27 @@ fn ensure_device(socket: &mut Socket, family: Family) -> Result<(), NetlinkError
     if family == Family::V6 {
         ensure_ipv6(device(family));
     }
-    match execute(socket, new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
+    match execute(socket, &new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
         Err(error) if error.errno() != Some(Errno::EEXIST) => return Err(error),
         _ => {}
     }
-    execute(socket, set_up(index, family), 0)
+    execute(socket, &set_up(index, family), 0)
 }
 
 /// Removes the tunnel device of a family, with its address. Returns whether there was one.
 fn remove_device(socket: &mut Socket, family: Family) -> Result<bool, NetlinkError> {
     let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_name(device(family)).build());
-    Ok(if_exists(execute(socket, message, 0), &[Errno::ENODEV])?.is_some())
+    Ok(if_exists(execute(socket, &message, 0), &[Errno::ENODEV])?.is_some())
 }
 
-/// The link that has the name of the tunnel device of a family, with what it has counted.
+/// The link with the name of the tunnel device of a family, with its counters.
 fn find(socket: &mut Socket, family: Family) -> Result<Option<Link>, NetlinkError> {
     Link::get(socket, LinkUnspec::new_with_name(device(family)).build())
 }
 
 /// Creates the device. Returns its number. The kernel loads the module (`ipip`, `ip6_tunnel`).
 fn create(socket: &mut Socket, family: Family) -> Result<u32, NetlinkError> {
-    execute(socket, RouteNetlinkMessage::NewLink(new_device(family)), NLM_F_CREATE | NLM_F_EXCL)?;
+    execute(socket, &RouteNetlinkMessage::NewLink(new_device(family)), NLM_F_CREATE | NLM_F_EXCL)?;
     tracing::info!(device = device(family), "created");
     let created = find(socket, family)?.ok_or(KernelError::new(Errno::ENODEV))?;
     Ok(created.index)

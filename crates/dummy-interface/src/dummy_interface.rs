@@ -112,7 +112,7 @@ pub struct Observed {
 /// A tunnel device as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelDevice {
-    /// Whether it is as it should be, and so is what stands before it.
+    /// Whether it is as it should be, with the UDP port of generic UDP encapsulation, where that is wanted.
     pub right: bool,
     /// How many packets have come out of it since it was made.
     pub received: u64,
@@ -132,8 +132,8 @@ pub enum Operation {
     /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
     EnsureDevice,
     /// Make a VIP a local address of this node, in the configured way, unless it is one. If it was last observed to be
-    /// bound another way, that binding is removed afterwards, so that the VIP is bound all the time. An address that must
-    /// be added again has a route of ours meanwhile.
+    /// bound another way, that binding is removed afterwards, so that the VIP is bound all the time. An address that
+    /// must be added again has a route of ours meanwhile.
     Bind(IpAddr),
     /// Unbind a VIP, in every way in which it was last observed to be bound; nothing if it is not bound.
     Unbind(IpAddr),

@@ -41,7 +41,7 @@ pub(crate) struct Link {
 impl Link {
     /// The link that a request names; `None` if it does not exist.
     pub(crate) fn get(socket: &mut Socket, named: LinkMessage) -> Result<Option<Self>, netlink::Error> {
-        let mut request = request(RouteNetlinkMessage::GetLink(named), 0);
+        let mut request = request(&RouteNetlinkMessage::GetLink(named), 0);
         let cut = || netlink::Error::Malformed { what: "a link without its header".to_owned() };
         let link =
             socket.get(&mut request, |reply| Self::from_message(reply.payload).ok_or_else(cut).map(Some));
@@ -83,11 +83,11 @@ fn rp_filter(families: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }
 
-/// Every link of the network namespace, without what it has counted.
+/// Every link of the network namespace, without its counters.
 pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Error> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    dump(socket, RouteNetlinkMessage::GetLink(message), "read links", Link::from_message)
+    dump(socket, &RouteNetlinkMessage::GetLink(message), "read links", Link::from_message)
 }
 
 /// The link that is kube-ipvs0, of any kind.
@@ -135,7 +135,7 @@ impl Device {
         ensure_ipv6(DEVICE);
         if !device.is_noarp() {
             let message = LinkUnspec::new_with_index(device.index).arp(false).build();
-            execute(socket, RouteNetlinkMessage::SetLink(message), 0)
+            execute(socket, &RouteNetlinkMessage::SetLink(message), 0)
                 .map_err(Error::during("make kube-ipvs0 NOARP"))?;
         }
         Ok(device)
@@ -144,7 +144,7 @@ impl Device {
     /// Gives the device its name. Before 6.2 a device that is up keeps the one it has (`dev_change_name` in
     /// net/core/dev.c); it has no need to be up.
     fn rename(&self, socket: &mut Socket) -> Result<(), netlink::Error> {
-        let mut change = |message| execute(socket, RouteNetlinkMessage::SetLink(message), 0);
+        let mut change = |message| execute(socket, &RouteNetlinkMessage::SetLink(message), 0);
         let named = || LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
         match change(named()) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -160,7 +160,7 @@ impl Device {
     /// A dummy is created DOWN and NOARP (`dummy_setup` in drivers/net/dummy.c).
     fn create(socket: &mut Socket) -> Result<Self, Error> {
         let message = RouteNetlinkMessage::NewLink(LinkDummy::new(DEVICE).build());
-        match execute(socket, message, NLM_F_CREATE | NLM_F_EXCL) {
+        match execute(socket, &message, NLM_F_CREATE | NLM_F_EXCL) {
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => return Err(Error::NoDummyModule),
             Err(error) if error.errno() != Some(Errno::EEXIST) => {
                 return Err(Error::during("create kube-ipvs0")(error));
@@ -204,7 +204,7 @@ pub fn remove_device() -> Result<bool, Error> {
         return Err(Error::NotADummy { kind: device.kind_name() });
     }
     let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_index(device.index).build());
-    let deleted = if_exists(execute(&mut socket, message, 0), &[Errno::ENODEV]);
+    let deleted = if_exists(execute(&mut socket, &message, 0), &[Errno::ENODEV]);
     Ok(deleted.map_err(Error::during("delete kube-ipvs0"))?.is_some())
 }
 

@@ -66,16 +66,16 @@ pub(crate) fn socket() -> Result<Socket, Error> {
 }
 
 /// A batch of one request.
-pub(crate) fn request(message: RouteNetlinkMessage, flags: u16) -> Batch {
+pub(crate) fn request(message: &RouteNetlinkMessage, flags: u16) -> Batch {
     let mut batch = Batch::default();
-    batch.packet(&message, flags);
+    batch.packet(message, flags);
     batch
 }
 
 /// Executes one request that is answered by an acknowledgement alone.
 pub(crate) fn execute(
     socket: &mut Socket,
-    message: RouteNetlinkMessage,
+    message: &RouteNetlinkMessage,
     flags: u16,
 ) -> Result<(), netlink::Error> {
     socket.execute(&mut request(message, flags))
@@ -106,7 +106,7 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
 /// Reads a table. One of a family that the kernel lacks has no entries, nor has one that was never written to.
 pub(crate) fn dump<T>(
     socket: &mut Socket,
-    message: RouteNetlinkMessage,
+    message: &RouteNetlinkMessage,
     operation: &'static str,
     mut decode: impl FnMut(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, Error> {

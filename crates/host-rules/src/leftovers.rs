@@ -42,7 +42,7 @@ pub struct Scope {
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
 
-/// What kube-proxy has left behind in the network namespace of the thread that opened this.
+/// The leftovers of kube-proxy in the network namespace of the thread that opened this.
 #[derive(Debug)]
 pub struct Leftovers {
     socket: Socket,

@@ -15,14 +15,14 @@ use crate::{
     table::key::{Coded as _, KnownSet},
 };
 
-/// What a set is needed for.
+/// The purpose of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Every table has it.
     Always,
     /// It exists only where some Service is answered directly.
     DirectReturn,
-    /// The same, and its elements are wanted only while this node unpacks what others send to its pods.
+    /// The same, and its elements are wanted only while this node unpacks what other nodes send to its pods.
     Unpacking,
 }
 
@@ -272,7 +272,7 @@ pub struct HealthCheckPort {
     pub port: u16,
 }
 
-/// What this node and its pods reach in place of an external address.
+/// The ClusterIP that this node and its pods use in place of an external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterIpFor {
     /// The external address.

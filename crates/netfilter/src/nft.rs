@@ -1,7 +1,7 @@
 //! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink
 //! form (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
 //!
-//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add
+//! A statement is a term of nft's language, an expression an instruction of the kernel. To add something new, add
 //! a statement, and an expression if the kernel needs one that is not there.
 //!
 //! The public part is for reading and changing tables other than ours: [`message`] has the messages,

@@ -50,7 +50,7 @@ pub enum Error {
     /// The transaction was rolled back because of this object; nothing of it took effect.
     #[error("nf_tables transaction rolled back: cannot {operation}")]
     RolledBack {
-        /// What the failed request should have done, in nft's words.
+        /// The failed request, in nft's syntax.
         operation: String,
         /// The kernel's answer.
         source: netlink::Error,

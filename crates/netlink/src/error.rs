@@ -76,7 +76,7 @@ pub enum OperationError {
     Failed {
         /// The operation, such as `read addresses`.
         operation: Cow<'static, str>,
-        /// What went wrong.
+        /// The reason.
         source: Error,
     },
 }
@@ -100,7 +100,7 @@ impl OperationError {
     }
 }
 
-/// The outcome of an exchange; `None` if the kernel refused it with one of these errnos, which mean that what it is about
+/// The outcome of an exchange; `None` if the kernel refused it with one of these errnos, which mean that its subject
 /// does not exist.
 pub fn if_exists<T>(outcome: Result<T, Error>, missing: &[Errno]) -> Result<Option<T>, Error> {
     match outcome {

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 #[derive(Clone, Debug, Default)]
 pub struct Transcript(Arc<Mutex<Datagrams>>);
 
-/// What a receiver gets, one after the other.
+/// The results of a receiver's calls, one after the other.
 type Datagrams = VecDeque<Result<Box<[u8]>, Errno>>;
 
 /// What records the kernel, or replaces it, in the sockets that a thread opens.
@@ -55,7 +55,8 @@ impl Transcript {
     }
 
     /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, the rest of the
-    /// transcript comes back. Several of them can take part in one conversation. After its end the kernel is silent ([`Error::TimedOut`](crate::Error::TimedOut), at once).
+    /// transcript comes back. Several of them can take part in one conversation. After its end the kernel is silent
+    /// ([`Error::TimedOut`](crate::Error::TimedOut), at once).
     pub fn replay<T>(&self, work: impl FnOnce() -> T) -> T {
         Tape::Replay(self.clone()).run(work)
     }

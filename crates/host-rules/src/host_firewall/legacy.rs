@@ -161,7 +161,7 @@ fn rule(handle: u64, text: &str) -> Rule {
     Rule { handle, comment, effect: effect(&words) }
 }
 
-/// What a rule does, whose words these are without its comment.
+/// The effect of a rule with these words, its comment left out.
 fn effect(words: &[&str]) -> Effect {
     match words {
         ["-j", "DROP"] | ["-j", "REJECT", ..] => Effect::Ends(End::Drop),
@@ -186,7 +186,7 @@ fn as_text(accepted: Accepted) -> String {
     }
 }
 
-/// What these matches are, if rules of ours can have them.
+/// What these matches accept, if a rule of ours can have them.
 fn accepted(matches: &str) -> Option<Accepted> {
     if matches == KNOWN {
         return Some(Accepted::Known);

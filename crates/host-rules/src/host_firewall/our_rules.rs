@@ -29,7 +29,7 @@ pub struct ClosedChain {
     pub chain: HostChain,
     /// How it is closed.
     pub how: How,
-    /// What it accepts for kube-ipvs nevertheless.
+    /// The traffic for kube-ipvs that it accepts nevertheless.
     pub accepts: Accepts,
 }
 
@@ -43,7 +43,7 @@ pub enum How {
     LastRule,
 }
 
-/// What a closed chain accepts for kube-ipvs, before it drops the rest.
+/// The traffic for kube-ipvs that a closed chain accepts before it drops the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accepts {
@@ -110,12 +110,12 @@ pub(super) enum Accepted {
     Known,
 }
 
-/// Whether the policy asks for rules of ours in this chain, if it drops.
+/// Whether the policy wants rules of ours in this chain, if it drops.
 pub fn wants_rules(policy: &Policy, chain: &HostChain) -> bool {
     !wanted(policy, chain).is_empty()
 }
 
-/// What the policy asks for in this chain; nothing if there is to be no rule of ours.
+/// The rules that the policy wants in this chain; none if it wants no rule of ours.
 ///
 /// kube-proxy in ipvs mode has its rules in iptables' chains (`writeIptablesRules` in
 /// pkg/proxy/ipvs/proxier.go of Kubernetes 1.36): in FORWARD both of these, in INPUT one for health checks,

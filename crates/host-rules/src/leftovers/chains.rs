@@ -30,7 +30,7 @@ pub(super) struct Rule<R> {
 pub(super) struct Plan<R> {
     /// The rules of built-in chains that jump to kube-proxy's, each with its chain.
     pub(super) jumps: Vec<(Box<str>, R)>,
-    /// The chains, with all that is in them.
+    /// The chains, with their rules.
     pub(super) chains: Vec<Box<str>>,
     /// Chains of kube-proxy that stay, each with its user.
     pub(super) kept: BTreeMap<Box<str>, Box<str>>,

@@ -34,7 +34,7 @@ pub struct Rules {
     pub table: &'static str,
     /// How many rules of built-in chains lead to kube-proxy's.
     pub jumps: usize,
-    /// Its chains, with all that is in them.
+    /// Its chains, with their rules.
     pub chains: Vec<Box<str>>,
 }
 
@@ -58,8 +58,8 @@ pub enum Error {
     Needed(Box<str>),
     /// The host forwards nothing else.
     #[error(
-        "without it the host's chain FORWARD drops the answers of pods; it is removed at the next start once that chain has \
-         our rules (--host-firewall) or your own (see docs/node.md)"
+        "without it the host's chain FORWARD drops the answers of pods; it is removed at the next start once that \
+         chain has our rules (--host-firewall) or your own (see docs/node.md)"
     )]
     Forwards,
     /// Some rule still uses the set.
@@ -67,8 +67,8 @@ pub enum Error {
     InUse,
     /// The old iptables has tables, and the programs to read them are not installed here.
     #[error(
-        "its tables cannot be read because its programs are not installed here; if kube-proxy's rules are in them, this \
-         removes them on the host: {by_hand}"
+        "its tables cannot be read because its programs are not installed here; if kube-proxy's rules are in them, \
+         this removes them on the host: {by_hand}"
     )]
     NoPrograms {
         /// The command.
@@ -136,7 +136,7 @@ impl Outcome {
     }
 }
 
-/// What an operator calls a table of iptables.
+/// The name of a table of iptables for an operator.
 pub(super) fn name_of(backend: Backend, family: Family, table: &str) -> String {
     let program = stem(family);
     match backend {

@@ -14,10 +14,10 @@ pub enum Error {
     /// The family IPVS does not exist: the module ip_vs is missing.
     #[error("the kernel has no IPVS: load the module ip_vs")]
     NoIpvs,
-    /// CAP_NET_ADMIN in the initial user namespace is missing; IPVS asks for it even to read.
+    /// CAP_NET_ADMIN in the initial user namespace is missing; IPVS requires it even to read.
     #[error("IPVS refuses to {operation}: CAP_NET_ADMIN in the initial user namespace is needed (EPERM)")]
     NotPermitted {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
     },
     /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was
@@ -27,9 +27,9 @@ pub enum Error {
     /// Some other failure of the exchange. Commands may have been executed: read back and compare.
     #[error("cannot {operation}")]
     Netlink {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// What went wrong, for a log.
+        /// The reason, for a log.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -152,7 +152,7 @@ fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
     }
 }
 
-/// The kernel has asked modprobe for `ip_vs_NAME` and `ip_vs_pe_NAME` by itself before it says ENOENT.
+/// The kernel runs modprobe for `ip_vs_NAME` and `ip_vs_pe_NAME` by itself before it answers ENOENT.
 fn missing_modules(server: &VirtualServer) -> Box<str> {
     let VirtualServer { scheduler, persistence_engine, .. } = server;
     match persistence_engine {

@@ -17,9 +17,9 @@ const NFTA_CHAIN_TYPE: u16 = 7;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 
-/// The policy of a chain at whose end packets go on.
+/// The policy by which packets go on at the end of a chain.
 const NF_ACCEPT: u32 = 1;
-/// The policy of one at whose end packets are dropped.
+/// The policy by which packets are dropped at the end of a chain.
 pub const NF_DROP: u32 = 0;
 
 /// A chain with its rules, in order.
@@ -40,7 +40,7 @@ pub(crate) struct Hook {
     pub(crate) priority: i32,
 }
 
-/// What a base chain is for.
+/// The type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Sees every packet.
@@ -116,7 +116,7 @@ impl Chain {
         self.observed() == *observed
     }
 
-    /// What the kernel shows of it.
+    /// The chain as the kernel shows it.
     pub(crate) fn observed(&self) -> ObservedChain {
         ObservedChain { name: self.name.into(), hook: self.hook.map(Hook::observed) }
     }
@@ -154,7 +154,7 @@ pub(crate) fn get(family: Family, name: &str) -> Batch {
     })
 }
 
-/// The request for the chains of all tables of the family: the kernel cannot be asked for those of one.
+/// The request for the chains of all tables of the family: the kernel cannot list those of one.
 pub(crate) fn list(family: Family) -> Batch {
     message::request(Message::GetChain, family, |_| {})
 }

@@ -21,7 +21,7 @@ const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 
-/// A field of a key, or of a map's value: what its [`Datatype`] says.
+/// A field of a key, or of a map's value, by its [`Datatype`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Address(IpAddr),

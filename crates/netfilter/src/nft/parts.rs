@@ -20,7 +20,7 @@ const NFTA_VERDICT_CHAIN: u16 = 2;
 /// text with its NUL.
 const UDATA_COMMENT: u8 = 0;
 
-/// The decision of an `immediate` expression about a packet: `NFT_RETURN` and its kin.
+/// The decision of an `immediate` expression about a packet: `NF_*` and `NFT_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// It goes through another chain, then on.

@@ -13,7 +13,7 @@ use super::{
     statement::Statement,
 };
 
-/// A rule: what it does, and why in a few words.
+/// A rule: its statements, and its purpose in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) about: &'static str,

@@ -43,7 +43,7 @@ pub(crate) enum Datatype {
 pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Datatype],
-    /// What a map has for each key; nothing in a set.
+    /// The fields of a map's value for each key; empty in a set.
     pub(crate) value: &'static [Datatype],
     /// Whether an element can be an interval. The key is a concatenation then.
     pub(crate) intervals: bool,
@@ -75,7 +75,7 @@ impl Datatype {
         }
     }
 
-    /// How many bytes it takes among these: registers are filled up to four, but not of what stands alone.
+    /// How many bytes it takes among these: each is padded to four, except a single one.
     pub(super) const fn length_among(self, types: &[Self], family: Family) -> u32 {
         let length = self.unpadded(family);
         if types.len() == 1 { length } else { length.next_multiple_of(4) }
@@ -106,7 +106,7 @@ impl Set {
         self.observed(family) == *observed
     }
 
-    /// What the kernel shows of it.
+    /// The set as the kernel shows it.
     pub(crate) fn observed(&self, family: Family) -> ObservedSet {
         ObservedSet {
             name: self.name.into(),

@@ -32,7 +32,7 @@ pub(crate) enum Interface {
     Prefix(Box<str>),
 }
 
-/// What conntrack says about a packet's connection.
+/// The state of a packet's connection in conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CtState {
     /// This is the first packet, or there was no answer so far. Neighbour discovery is not tracked and so not
@@ -69,7 +69,7 @@ pub(crate) enum Statement {
     CtState(CtState),
     /// The packet is an answer.
     IsReply,
-    /// The packet opens a TCP connection, or says that it is open.
+    /// The packet has the TCP flag SYN: it opens a connection, or is the answer to that.
     TcpSyn,
     /// The packet asks for an echo, as ping sends it.
     EchoRequest,
@@ -82,7 +82,7 @@ pub(crate) enum Statement {
     /// Fixes the connection's destination as it is: the first destination NAT of a connection, by any table,
     /// is the only one (`nf_nat_inet_fn` in net/netfilter/nf_nat_core.c).
     DnatToDaddr,
-    /// Makes the connection's destination what the map has for these fields: an address with a port.
+    /// Makes the map's value for these fields, an address with a port, the connection's destination.
     DnatTo { fields: &'static [Field], map: &'static str },
     /// Replaces the destination of this packet alone.
     SetDaddr(IpAddr),
@@ -94,7 +94,7 @@ pub(crate) enum Statement {
     Notrack,
     /// Counts the packet.
     Counter,
-    /// Lowers the maximum segment size that a TCP SYN announces to what the map has for these fields.
+    /// Lowers the maximum segment size that a TCP SYN announces to the map's value for these fields.
     ClampMaxSegmentSize { fields: &'static [Field], map: &'static str },
     /// Replaces the source by the node's own address.
     Masquerade { fully_random: bool },

@@ -48,7 +48,7 @@ impl Set {
     }
 }
 
-/// An element: its key, of an interval with both ends of the last field, and what a map has for it.
+/// An element: its key, of an interval with both ends of the last field, and a map's value for it.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         joined(&self.start, f, |part, f| write!(f, "{part}"))?;

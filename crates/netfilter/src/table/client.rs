@@ -54,8 +54,8 @@ impl KernelNetfilter {
         Self { socket, shapes, missing }
     }
 
-    /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
-    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
+    /// The features for the table of a family that the kernel lacked when this was opened. Without an essential one,
+    /// installing the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
     /// restricted address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
@@ -173,7 +173,10 @@ fn refuse_unsupported(
     missing: &BTreeMap<Family, Vec<Feature>>,
 ) -> Result<(), Error> {
     let lacks = |family| missing.get(&family).is_some_and(|lacks| lacks.contains(&Feature::IntervalSets));
-    let unsupported = |operation: &&Operation| matches!(operation.element(), Some((true, element)) if element.is_interval() && lacks(element.family()));
+    let unsupported = |operation: &&Operation| {
+        let added = operation.element().filter(|(is_added, _)| *is_added);
+        added.is_some_and(|(_, element)| element.is_interval() && lacks(element.family()))
+    };
     let Some(operation) = operations.iter().find(unsupported) else { return Ok(()) };
     let message = format!("the kernel lacks {}", Feature::IntervalSets);
     let error = KernelError { errno: Errno::EOPNOTSUPP, message: Some(message.into()) };

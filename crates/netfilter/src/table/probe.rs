@@ -47,7 +47,7 @@ impl Feature {
     }
 }
 
-/// What it is, and where it comes from.
+/// The feature, and where it comes from.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -34,7 +34,7 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
-    /// The table that does what `policy` says.
+    /// The table for `policy`.
     pub fn new(policy: &Policy, family: Family) -> Self {
         let usual = KNOWN_SETS.iter().filter(|known| !known.is_of_direct_return);
         let sets = usual.map(|known| &known.set).collect();
