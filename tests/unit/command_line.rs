@@ -381,7 +381,7 @@ fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
         let not_a_range =
             complaint(64, &[command, "--config", misspelt, "--ipvs-exclude-cidrs=10.98.0.0/33"]);
         assert!(
-            not_a_range.starts_with("kube-ipvs: --ipvs-exclude-cidrs: \"10.98.0.0/33\""),
+            not_a_range.starts_with("kube-ipvs: --ipvs-exclude-cidrs: invalid value \"10.98.0.0/33\""),
             "{not_a_range}"
         );
         let not_a_range = complaint(64, &[command, "--config", bad]);
