@@ -6,15 +6,15 @@ set positional-arguments
 default:
     @just --list
 
-# Show the main job: a Service, two pods, IPVS between them.
+# Run the demo: a Service, two pods, IPVS between them.
 demo *args:
     cargo xtask demo "$@"
 
-# Every test: unit, kernel, API server, beside kube-proxy, bench, faults. `just test --tier unit` for one tier.
+# Run every test: unit, kernel, API server, beside kube-proxy, bench, faults. `just test --tier unit` for one tier.
 test *args:
     cargo xtask test "$@"
 
-# Measure kube-ipvs beside the kernel's own limit and kube-proxy: target/bench/report.json.
+# Compare kube-ipvs with the kernel's own limit and kube-proxy: target/bench/report.json.
 bench *args:
     cargo xtask bench "$@"
 
@@ -38,31 +38,31 @@ soak *args:
 vm *args:
     cargo xtask vm "$@"
 
-# The container image for amd64 and arm64, and its SBOMs, in target/image.
+# Build the container image for amd64 and arm64, and its SBOMs, in target/image.
 image *args:
     cargo xtask image "$@"
 
-# Packages for Debian, Fedora and their kin, in target/package.
+# Build packages for Debian, Fedora and their derivatives, in target/package.
 package *args:
     cargo xtask package "$@"
 
-# The manual pages, in target/man.
+# Build the manual pages, in target/man.
 man:
     cargo xtask man
 
-# The documents as a site, in target/book/html.
+# Build a site from the documents, in target/book/html.
 book:
     cargo xtask book
 
-# The pictures of the documents, in docs/pictures.
+# Draw the documents' pictures, in docs/pictures.
 pictures *args:
     cargo xtask pictures "$@"
 
-# What is published of a version, in target/release-VERSION.
+# Build a release, in target/release-VERSION.
 release *args:
     cargo xtask release "$@"
 
-# Format and lints, as the unit tier checks them.
+# Check formatting and lints, as the unit tier does.
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --all-features -- --deny warnings

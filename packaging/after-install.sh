@@ -1,6 +1,6 @@
 #!/bin/sh
-# After an installation or an upgrade: dpkg says `configure`, rpm how many versions there are then. Nothing is started that
-# did not run: the first sync removes virtual servers that no Service wants, which somebody has to decide.
+# After an installation or an upgrade: dpkg passes `configure`, rpm the number of installed versions. Nothing is started
+# that did not run: the first sync removes virtual servers that no Service wants, which is the operator's decision.
 case "$1" in
     configure | [0-9]*) ;;
     *) exit 0 ;;

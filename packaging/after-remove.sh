@@ -1,5 +1,5 @@
 #!/bin/sh
-# After a removal. What the daemon has programmed stays, and serves: `kube-ipvs cleanup` before the removal takes it away.
+# After a removal. What the daemon programmed stays in service: `kube-ipvs cleanup` before the removal removes it.
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before a removal, which dpkg calls `remove` and rpm 0. An upgrade restarts the daemon afterwards.
+# Before a removal: dpkg passes `remove`, rpm 0. An upgrade restarts the daemon afterwards.
 case "$1" in
     remove | 0)
         systemctl --no-reload disable kube-ipvs.service || true

@@ -29,7 +29,7 @@ pub(crate) use self::{
     before_start::{BeforeStart, FirstSync, KernelRead},
     kernel::missing_features,
     modules::Modules,
-    while_running::{CurrentFindings, FoundElsewhere, start},
+    while_running::{CheckLoop, CurrentFindings, FoundElsewhere, Recheck, start},
 };
 use crate::finding::{Cause, Finding};
 

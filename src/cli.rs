@@ -5,7 +5,7 @@ mod cleanup;
 mod config;
 mod diff;
 #[cfg(test)]
-mod documented;
+mod documented_tests;
 mod explain;
 mod list;
 mod preflight;
@@ -29,20 +29,19 @@ pub use crate::config::Flags;
 use crate::{
     config::{Error, Settings},
     daemon,
-    logging::{Level, Log},
-    node::{init, limits},
+    logging::{self, Level},
+    node::init,
+    process,
 };
 use question::{Ask, Question};
 
 /// The IPVS-mode node proxy for Kubernetes.
 ///
-/// Without a command it is the daemon, and takes kube-proxy's command line as it is: `run` and its
+/// Without a command it is the daemon, and accepts kube-proxy's command line unchanged: `run` and its
 /// flags.
 #[derive(Debug, Parser)]
 #[command(name = "kube-ipvs", version, args_override_self = true, args_conflicts_with_subcommands = true)]
-#[command(
-    after_help = "Every other flag of kube-proxy is accepted too; what it would have changed is logged."
-)]
+#[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -53,15 +52,15 @@ pub struct CommandLine {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Keep the kernel as the API server, or a directory of manifests, wants it (the default)
+    /// Program the kernel as the API server, or a directory of manifests, describes it (the default)
     #[command(args_override_self = true)]
     Run(Box<Flags>),
-    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there are
-    /// warnings, with 2 if the daemon would not start or serve
+    /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there
+    /// are warnings, with 2 if the daemon would not start or serve
     Preflight(preflight::Preflight),
     /// Print this node's virtual servers as `ipvsadm -Ln` does; needs no daemon
     List(list::List),
-    /// Print what differs between the kernel and what is wanted; exits with 0, 1 or 2 as diff does
+    /// Print the difference between the kernel and the desired state; exits with 0, 1 or 2 as diff does
     Diff(Question),
     /// Print where a Service is served, and why each endpoint is used or not; or whose an address is
     Explain {
@@ -73,13 +72,13 @@ enum Command {
     },
     /// Have the daemon compare and repair everything, and print what it did
     Resync(Ask),
-    /// Print how the daemon stands, or check it
+    /// Print the status of the daemon, or check it
     Status(status::Status),
     /// Connect to each endpoint and frontend of a Service from this node, and print which answer
     Probe(probe::Probe),
     /// Follow real packets to a Service through the kernel, and print where they end
     Trace(trace::Trace),
-    /// Show what goes through each Service and real server, as top does
+    /// Show the traffic of each Service and real server, as top does
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
     Completion {
@@ -87,10 +86,10 @@ enum Command {
         /// `compinit`, `kube-ipvs completion fish | source`
         shell: Shell,
     },
-    /// Print what the daemon logs, or have it log something else until it ends
+    /// Print the log level of the daemon, or set it until the daemon ends
     LogLevel {
         /// A number as for `-v`, what RUST_LOG takes (`debug`, `info,reconciler=trace`), one part's level
-        /// (`reconciler=debug`), or `start`: as at its start
+        /// (`reconciler=debug`), or `start`: the level at its start
         #[arg(value_name = "LEVEL")]
         set: Option<Level>,
         #[command(flatten)]
@@ -98,7 +97,7 @@ enum Command {
     },
     /// Write one archive with what a bug report needs, and without secrets
     Bugreport(bugreport::BugReport),
-    /// Make a configuration file
+    /// Convert configuration files
     #[command(subcommand)]
     Config(config::Config),
     /// Remove from this node what kube-ipvs has programmed and kube-proxy has left behind
@@ -107,8 +106,8 @@ enum Command {
     Version(Ask),
 }
 
-/// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those of
-/// each command.
+/// The program: parses, runs, prints the error if there is one, and returns the exit code. docs/commands.md has those
+/// of each command.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     // In the image, packages and releases the plugin of kubectl is this program by its other name.
@@ -155,7 +154,7 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         return cleanup::by_flag(flags);
     }
     let settings = Settings::resolve(flags)?;
-    let log = Log::start(settings.log);
+    let log_level = logging::start(settings.log);
     for warning in &settings.warnings {
         warn!("{warning}");
     }
@@ -164,8 +163,8 @@ fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     } else if flags.init_only {
         init::kernel_parameters(&settings)?;
     } else {
-        limits::raise_open_files();
-        daemon::run(&settings, log.level_handle(), || Settings::resolve(flags))?;
+        process::raise_open_files();
+        daemon::run(&settings, log_level, || Settings::resolve(flags))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -183,8 +182,8 @@ fn completion(shell: Shell) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing was
-/// tried, whatever the command.
+/// The exit code of a command that has failed. Where the command line or a configuration file cannot be used nothing
+/// was tried, whatever the command.
 fn failure(error: &anyhow::Error, of_command: u8) -> u8 {
     let of_configuration = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
     let is_usage = of_configuration || error.is::<clap::Error>() || error.is::<question::NotOfDaemon>();

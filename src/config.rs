@@ -16,10 +16,13 @@ mod values;
 use std::{io, path::PathBuf};
 
 pub use checks::Problem;
+pub use file::Excluded;
 pub use flags::Flags;
 pub(crate) use options::MASQUERADE_BIT;
 use settings::Origin;
-pub use settings::{ConntrackSettings, Excluded, LocalMode, ServiceMetrics, Settings, Source, VipBinding};
+pub use settings::{
+    ConntrackSettings, KernelParameters, LocalMode, ServiceMetrics, Settings, Source, VipBinding,
+};
 pub use v1alpha1::KubeProxyConfiguration;
 pub use values::{FeatureGates, GoDuration, InvalidDuration, InvalidGates};
 

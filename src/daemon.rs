@@ -4,7 +4,6 @@ mod control_handler;
 mod kernel;
 mod observers;
 mod pod_cidrs;
-mod problems;
 mod reload;
 mod without_daemon;
 mod writer;
@@ -21,7 +20,7 @@ use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use netfilter::conntrack::KernelConntrack;
-use reconciler::{Callbacks, Handle, NoticeCallback};
+use reconciler::{Callbacks, Handle};
 use service::{State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
@@ -33,7 +32,8 @@ use crate::{
     direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{families, limits, requirements},
+    node::{families, requirements},
+    process::{self, TerminationSignals, VERSION},
     serve::{
         control,
         http::{
@@ -42,17 +42,16 @@ use crate::{
         },
         metrics::MetricsPages,
     },
-    signals::TerminationSignals,
-    source::nodes::OtherNodes,
-    source::{Source, known_node::KnownNode},
+    source::{
+        Source,
+        nodes::{KnownNode, OtherNodes},
+    },
     takeover::leftovers::{self, AnotherProxy, NodeRules},
-    version::VERSION,
 };
-use control_handler::{ControlHandler, Identity};
+use control_handler::{ControlHandler, HeldAdvice, Identity, Problems};
 use kernel::OpenedKernel;
 use observers::{Reported, Shown, observers};
 use pod_cidrs::PodCidrGuard;
-use problems::{HeldAdvice, Problems};
 use reload::Credentials;
 pub use without_daemon::WithoutDaemon;
 use writer::WriterThread;
@@ -74,7 +73,7 @@ pub fn run(
     reread: impl Fn() -> Result<Settings, config::Error>,
 ) -> anyhow::Result<()> {
     // The writer thread does the work. This runtime has only timers, watches and sockets.
-    let runtime = limits::try_threads(WORKERS)
+    let runtime = process::try_threads(WORKERS)
         .and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build());
     let runtime = runtime.context("cannot start the threads of the runtime")?;
     let end = runtime.block_on(take_turn(settings, log_level, reread));
@@ -100,7 +99,7 @@ async fn take_turn(
     let unusable = advice.config_file.clone();
     let mut end = pin!(async {
         select! {
-            error = reload::configuration_changed(settings, reread, suits, unusable, outbox.clone()) => Err(error),
+            error = reload::configuration_changed(settings, reread, suits, unusable, &outbox) => Err(error),
             error = credentials.changed(settings) => Err(error),
             () = signals.received() => Ok(()),
         }
@@ -113,7 +112,7 @@ async fn take_turn(
     // Another daemon may begin when no thread of this one is left: two writers would undo each other's work.
     control.keep_lock_until_exit();
     let ipvs = requirements::open_ipvs()?;
-    if let (Some(refused), Some(outbox)) = (control.refused(), &outbox) {
+    if let Some(refused) = control.refused() {
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
     let watches = Watches::default();
@@ -121,7 +120,7 @@ async fn take_turn(
     let node = KnownNode::new(&settings.node_name, source.unknown_node());
     let manifests = source.manifest_problems();
     let problems = Problems { watches, manifests, node, unbound: UnboundEndpoints::default() };
-    let (source, outbox, advice) = (&source, outbox.as_ref(), &advice);
+    let (source, outbox, advice) = (&source, &outbox, &advice);
     let writer = &writer;
     let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
 
@@ -143,7 +142,7 @@ async fn take_turn(
 struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
-    outbox: Option<&'a Outbox>,
+    outbox: &'a Outbox,
     advice: &'a HeldAdvice,
     problems: Problems,
     identity: Identity,
@@ -185,7 +184,7 @@ impl Daemon<'_> {
     ) -> anyhow::Result<()> {
         let (local_traffic, guard) = pod_cidrs::local_traffic(self, &shown.pages).await?;
         let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
-        limits::adjust_oom_score(self.settings.oom_score_adj);
+        process::adjust_oom_score(self.settings.oom_score_adj);
         self.announce(&opened);
         Box::pin(self.work(opened, guard, shown)).await
     }
@@ -194,13 +193,11 @@ impl Daemon<'_> {
         let Settings { node_name, scheduler, .. } = self.settings;
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
         info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
-        if let Some(outbox) = self.outbox {
-            outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
-        }
+        self.outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
     }
 
-    /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the daemon
-    /// waits for.
+    /// The handler of the control socket. Before the writer thread and the kernel are there, `writer` is what the
+    /// daemon waits for.
     fn control_handler(
         &self,
         pages: &Arc<MetricsPages>,
@@ -225,14 +222,16 @@ impl Daemon<'_> {
         let Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed } =
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
+        let options = settings.options(knows_pods);
         let kernel_calls = shown.metrics.kernel_calls();
+        let notices = Outbox::clone(outbox);
         let writer = WriterThread::start(
-            State::new(settings.options(knows_pods)),
+            State::new(options.clone()),
             kernel_calls.counted(kernel),
             settings.ownership(families.clone()),
             settings.timing(tcp_timeout),
             Callbacks {
-                notices: notices(outbox.cloned()),
+                notices: Box::new(move |notice| notices.post(notice)),
                 stale_flows: conntrack::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
                     .context("cannot start the conntrack thread")?,
                 observers,
@@ -254,7 +253,7 @@ impl Daemon<'_> {
                 instance_lock: control.instance_lock(),
                 filtered_tunnels: filtered_tunnels.clone(),
             },
-            outbox.cloned(),
+            Outbox::clone(outbox),
             self.advice.checks.clone(),
         );
         let node = NodeRules::new(policy);
@@ -262,7 +261,7 @@ impl Daemon<'_> {
             leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
 
         let on_change = |change| {
-            nodes_needed.on_change(&change);
+            nodes_needed.on_change(&change, &options);
             guard.on_change(&change);
             shown.health.on_change(&change);
             problems.node.on_change(&change);
@@ -287,7 +286,7 @@ impl Daemon<'_> {
             never = source.follow_api_server(&on_change) => match never {},
             error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
-            never = problems.node.report(*outbox) => match never {},
+            never = problems.node.report(outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &families, handle, first_sync_ended.clone()) => Err(error),
             never = kernel::notifications::follow_nf_tables(nf_tables_port, handle, &recheck, first_sync_ended) => match never {},
             never = health_ports.run() => match never {},
@@ -297,14 +296,6 @@ impl Daemon<'_> {
             () = control.serve(self.control_handler(&shown.pages, Ok(handle.clone()), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         }
-    }
-}
-
-/// Makes Events of notices, if there is an outbox.
-fn notices(outbox: Option<Outbox>) -> NoticeCallback {
-    match outbox {
-        Some(outbox) => Box::new(move |notice| outbox.post(notice)),
-        None => Box::new(drop),
     }
 }
 

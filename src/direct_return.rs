@@ -24,28 +24,25 @@ pub(crate) struct DirectReturn<'a, F> {
     pub(crate) health_port: Option<u16>,
     pub(crate) filtered: FilteredTunnels,
     pub(crate) packets: TunnelPackets,
-    /// Takes the changes of what is known.
+    /// Receives the changes.
     pub(crate) send: F,
 }
 
 impl<F: Fn(Change)> DirectReturn<'_, F> {
     pub(crate) async fn follow(&self, mut peers: watch::Receiver<PeersToAsk>) -> Infallible {
-        let send = &self.send;
         loop {
             if peers.wait_for(|peers| peers.direct_return).await.is_err() {
                 return future::pending().await;
             }
-            let peers_asked =
-                Peers::new(self.health_port, self.node_name, &self.filtered, &self.packets, send);
             select! {
-                never = peers_asked.follow(peers.clone()) => match never {},
+                never = Peers::new(self).follow(peers.clone()) => match never {},
                 never = self.packets.keep_up_to_date() => match never {},
                 () = ended(peers.clone()) => {}
             }
             self.filtered.clear();
             self.packets.clear();
-            send(Change::UnpackingPeers(UnpackingPeers::new()));
-            send(Change::TunnelledBefore(BTreeMap::new()));
+            (self.send)(Change::UnpackingPeers(UnpackingPeers::new()));
+            (self.send)(Change::TunnelledBefore(BTreeMap::new()));
         }
     }
 }
@@ -65,11 +62,11 @@ pub(crate) struct PeersToAsk {
     forced_syncs: u64,
 }
 
-/// Derives them from each sync.
+/// Derives the nodes to ask from each sync.
 pub(crate) struct PeersObserver(watch::Sender<PeersToAsk>);
 
 impl PeersObserver {
-    /// The observer, and where they can be read.
+    /// The observer, and the receiver of the nodes to ask.
     pub(crate) fn new() -> (Self, watch::Receiver<PeersToAsk>) {
         let (sender, receiver) = watch::channel(PeersToAsk::default());
         (Self(sender), receiver)

@@ -7,7 +7,6 @@
 //! the time, one for each node, and keeps the first text of those that it takes for repetitions.)
 
 mod event;
-mod syncs;
 mod topics;
 
 use std::{
@@ -26,7 +25,7 @@ use kube::{
     Api, Client,
     api::{ListParams, PostParams},
 };
-use reconciler::Notice;
+use reconciler::{Notice, Observer, SyncEvent, SyncReport};
 use service::ObjectName;
 use tokio::{
     select,
@@ -35,8 +34,8 @@ use tokio::{
 };
 use tracing::{debug, info};
 
+pub use self::event::Cause;
 use self::topics::{RateLimit, Topic, Topics};
-pub use self::{event::Cause, syncs::SyncEvents};
 use crate::finding::Finding;
 
 /// The texts that may wait while Events are sent.
@@ -84,7 +83,7 @@ enum Message {
 /// A queue of texts: its sending end, and the publisher at its other end.
 pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     let (sender, messages) = mpsc::channel(QUEUE);
-    let outbox = Outbox { messages: sender, dropped: Arc::default() };
+    let outbox = Outbox { messages: Some(sender), dropped: Arc::default() };
     let dropped = Arc::clone(&outbox.dropped);
     let publisher = Publisher {
         client,
@@ -99,10 +98,11 @@ pub fn queue(client: Client, node_name: &str) -> (Outbox, Publisher) {
     (outbox, publisher)
 }
 
-/// Takes texts for Events.
-#[derive(Clone, Debug)]
+/// Takes texts for Events. The default drops them: without an API server there are no Events, and the log has
+/// everything.
+#[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    messages: mpsc::Sender<Message>,
+    messages: Option<mpsc::Sender<Message>>,
     dropped: Arc<AtomicUsize>,
 }
 
@@ -138,16 +138,18 @@ impl Outbox {
     }
 
     fn send(&self, topic: Topic, text: String) {
-        if self.messages.try_send(Message::EventText(EventText { topic, text })).is_err() {
+        let Some(messages) = &self.messages else { return };
+        if messages.try_send(Message::EventText(EventText { topic, text })).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Waits some seconds at most until the queue is sent: for a daemon that is about to end.
     pub async fn empty(&self) {
+        let Some(messages) = &self.messages else { return };
         let (done, said) = oneshot::channel();
         let hurry = async {
-            if self.messages.send(Message::Hurry(done)).await.is_ok() {
+            if messages.send(Message::Hurry(done)).await.is_ok() {
                 _ = said.await;
             }
         };
@@ -296,6 +298,42 @@ async fn until(then: Option<Instant>) {
         Some(then) => sleep_until(then).await,
         None => future::pending().await,
     }
+}
+
+/// Creates an Event of the node for each sync that repaired something, and for each that removed virtual
+/// servers that no Service made: the other program's owner may find it there.
+pub struct SyncEvents(pub Outbox);
+
+impl Observer for SyncEvents {
+    fn on_sync(&mut self, sync: &SyncEvent<'_>) {
+        if let Some(text) = repaired(sync.report) {
+            self.0.post_about_node(Cause::FOREIGN_CHANGE, text);
+        }
+        if let Some(text) = removed(sync.report) {
+            self.0.post_about_node(Cause::FOREIGN_REMOVED, text);
+        }
+    }
+}
+
+/// The text of an Event about repairs, without a number so that repetitions are one Event.
+fn repaired(report: &SyncReport) -> Option<String> {
+    let first = report.first_repair()?;
+    let others = if report.repairs.len() > 1 { " and more" } else { "" };
+    Some(format!(
+        "another program has changed what kube-ipvs programmed; repaired: {first}{others}. ipvsadm --clear, nft flush \
+         ruleset and other proxies do that"
+    ))
+}
+
+fn removed(report: &SyncReport) -> Option<String> {
+    let removed = &report.removed_foreign;
+    (removed.count > 0).then(|| {
+        format!(
+            "virtual servers that no Service made were removed, {} in all: {removed}. ipvs.excludeCIDRs keeps those \
+             of a range, --foreign-virtual-servers=keep all of others",
+            removed.count
+        )
+    })
 }
 
 #[cfg(test)]

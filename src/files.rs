@@ -1,10 +1,11 @@
-//! Files that the program reads and writes, with what somebody else may have made of them in mind.
+//! Files that the program reads, watches and writes, wary of what other users may have made of them.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::libc::{ELOOP, O_NOFOLLOW};
@@ -39,8 +40,8 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Opens a file to write it anew, whether it exists or not. What a symbolic link leads to is not written, unless the link
-/// is one of the system's, such as /dev/stdout: in other directories somebody else may have made it.
+/// Opens a file to write it anew, whether it exists or not. What a symbolic link leads to is not written, unless the
+/// link is one of the system's, such as /dev/stdout: in other directories another user may have made it.
 pub(crate) fn overwrite(path: &Path) -> io::Result<File> {
     let mut options: OpenOptions = File::options();
     options.write(true).create(true).truncate(true);
@@ -51,6 +52,50 @@ pub(crate) fn overwrite(path: &Path) -> io::Result<File> {
         Some(ELOOP) => io::Error::new(io::ErrorKind::AlreadyExists, "it is a symbolic link"),
         _ => error,
     })
+}
+
+/// How often the file is read. A file of a ConfigMap volume is a symbolic link to a symbolic link to a directory that
+/// is swapped, and others are written in place or moved: comparing the text covers all of it.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The equal reads in a row before a text counts: the first may see a file that is being written.
+const EQUAL_READS: u32 = 2;
+/// The failed reads in a row before a missing file counts: replacing a file may remove the old one first.
+pub(crate) const FAILED_READS: u32 = 8;
+
+/// A file whose changes are noticed: call [`WatchedFile::has_changed`] every two seconds.
+pub(crate) struct WatchedFile {
+    pub(crate) path: PathBuf,
+    /// Its text, or the error of reading it.
+    seen: Result<Vec<u8>, io::ErrorKind>,
+    /// The reads in a row with this result.
+    reads: u32,
+}
+
+impl WatchedFile {
+    /// A file that was not read yet: its first text is a change.
+    pub(crate) fn unread(path: PathBuf) -> Self {
+        Self { path, seen: Ok(Vec::new()), reads: 0 }
+    }
+
+    /// A file whose current text does not count as a change.
+    pub(crate) fn known(path: PathBuf) -> Self {
+        Self { seen: text(&path), path, reads: FAILED_READS }
+    }
+
+    /// Reads the file. Whether it has another text or none any more, for long enough to act on it.
+    pub(crate) fn has_changed(&mut self) -> bool {
+        let now = text(&self.path);
+        if now != self.seen {
+            self.seen = now;
+            self.reads = 0;
+        }
+        self.reads = self.reads.saturating_add(1);
+        self.reads == if self.seen.is_ok() { EQUAL_READS } else { FAILED_READS }
+    }
+}
+
+fn text(path: &Path) -> Result<Vec<u8>, io::ErrorKind> {
+    read(path).map_err(|error| error.kind())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Finding {
         Self { cause: Some(cause), ..self }
     }
 
-    /// Logs that it holds from now on.
+    /// Logs that the finding holds from now on.
     pub(crate) fn log_begin(&self) {
         match self.severity {
             Severity::Problem | Severity::Warning => warn!(remedy = self.remedy, "{}", self.what),
@@ -68,9 +68,9 @@ impl Finding {
         }
     }
 
-    /// Logs that it no longer holds.
+    /// Logs that the finding no longer holds.
     pub(crate) fn log_end(&self) {
-        info!("no longer so: {}", self.what);
+        info!("resolved: {}", self.what);
     }
 }
 
@@ -81,11 +81,21 @@ impl fmt::Display for Finding {
     }
 }
 
+/// The first of these texts, and how many more there are.
+pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, most: usize) -> String {
+    let mut texts = texts.into_iter();
+    let first: Vec<_> = texts.by_ref().take(most).collect();
+    match texts.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
 /// How bad a finding is. What comes later is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// It is as it should be.
+    /// The part of the node is as it should be.
     #[default]
     Ok,
     /// Worth knowing; nothing fails, and most nodes are like this.
@@ -97,7 +107,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Those of findings about a node with a running daemon.
+    /// The severities of findings about a node with a running daemon.
     pub const WHILE_RUNNING: [Self; 2] = [Self::Warning, Self::Note];
 
     /// The name in metrics and texts, as in JSON.
@@ -127,7 +137,7 @@ pub enum Cause {
     Timeouts,
     /// A kernel parameter is not as IPVS mode needs it.
     Parameter,
-    /// Nothing arrives that is tunnelled to other nodes.
+    /// Packets tunnelled to other nodes do not arrive.
     Tunnel,
     /// Conntrack has no room for new connections.
     ConntrackFull,
@@ -135,11 +145,11 @@ pub enum Cause {
     IpvsTable,
     /// The configuration file has become unusable: the daemon could not start with it.
     ConfigurationFile,
-    /// A kube-proxy runs beside us, or has.
+    /// A kube-proxy runs on this node, or has run since our rules were in place.
     AnotherProxy,
-    /// Something changes what is programmed again and again.
+    /// Another program changes what is programmed again and again.
     Contested,
-    /// The lock that keeps a second kube-ipvs out is kept from us.
+    /// Another process keeps the lock that keeps a second kube-ipvs out.
     LockKept,
 }
 

@@ -11,7 +11,7 @@
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
-//! - [`version`]: which kube-ipvs this is; `files`: how files are read and written
+//! - `process`: its build, its limits and the signals that end it; `files`: how files are read and written
 
 mod checks;
 pub mod cli;
@@ -25,8 +25,7 @@ pub mod finding;
 pub mod logging;
 pub mod node;
 pub mod preflight;
+mod process;
 pub mod serve;
-mod signals;
 pub mod source;
 pub mod takeover;
-pub mod version;

@@ -38,16 +38,6 @@ pub enum Format {
     Json,
 }
 
-impl Format {
-    /// What the flag and the configuration file call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        }
-    }
-}
-
 /// The level and the form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -102,31 +92,19 @@ impl Options {
     }
 }
 
-/// Logging, until it is dropped.
-#[derive(Debug)]
-pub struct Log {
-    level: LogLevelHandle,
-}
-
-impl Log {
-    /// Starts the log. A second one logs nothing, and its handle changes nothing.
-    pub fn start(options: Options) -> Self {
-        let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
-        let (filter, handle) = reload::Layer::new(filter);
-        let limit = LineLimit::default();
-        let lines = lines(options.format, io::stderr().is_terminal(), io::stderr, &limit);
-        // A logger that is already there stays: a test's, say.
-        let _ = registry().with(lines.with_filter(filter)).try_init();
-        if let Some(error) = unused {
-            warn!("{} is not used, the level is that of -v: {}", EnvFilter::DEFAULT_ENV, one_line(&error));
-        }
-        Self { level: LogLevelHandle::new(handle, limit) }
+/// Starts the log. Returns the handle that changes its level. A second log logs nothing, and its handle changes
+/// nothing.
+pub fn start(options: Options) -> LogLevelHandle {
+    let (filter, unused) = filter(env::var_os(EnvFilter::DEFAULT_ENV), options);
+    let (filter, handle) = reload::Layer::new(filter);
+    let limit = LineLimit::default();
+    let lines = lines(options.format, io::stderr().is_terminal(), io::stderr, &limit);
+    // A logger that is already there stays: a test's, say.
+    let _ = registry().with(lines.with_filter(filter)).try_init();
+    if let Some(error) = unused {
+        warn!("{} is ignored and -v sets the level: {}", EnvFilter::DEFAULT_ENV, one_line(&error));
     }
-
-    /// What changes the level while the daemon runs.
-    pub fn level_handle(&self) -> LogLevelHandle {
-        self.level.clone()
-    }
+    LogLevelHandle::new(handle, limit)
 }
 
 /// What is logged, where `RUST_LOG` is this; and why it is not used, if it is malformed.
@@ -264,7 +242,9 @@ mod tests {
         assert_eq!([count("Service innocent/0"), count("another kind")], [1, 1], "{said}");
         let dropped = limit.dropped();
         assert!(dropped > 9_900, "{dropped}");
-        let summary = format!("too many like them: {dropped}, the first: Service tenant/4");
+        let summary = format!(
+            "dropped {dropped} log lines because there were too many like them, the first: Service tenant/4"
+        );
         assert_eq!(count(&summary), 1, "{said}");
     }
 

@@ -2,12 +2,10 @@
 //!
 //! [`requirements`] refuses a node that cannot be served, [`sysctl`] sets kernel parameters, [`init`] does
 //! both in the order that the kernel needs, and [`host_firewall`] accepts traffic of Services in the host's
-//! own firewall. `checks` has what is checked before the start and from then on, when [`check_loop`] runs.
+//! own firewall. `checks` has what is checked before the start and from then on.
 
-pub(crate) mod check_loop;
 pub(crate) mod families;
 pub(crate) mod host_firewall;
 pub mod init;
-pub mod limits;
 pub mod requirements;
 pub mod sysctl;

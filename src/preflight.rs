@@ -116,7 +116,7 @@ impl<'a> Preflight<'a> {
         self.findings.extend(settings.warnings.iter().map(|warning| Finding::note("configuration", warning)));
         let serves = families::serves(&families::families(), settings.effective.bind_address());
         self.kept("configuration", serves);
-        let services = self.kept("Services", WithoutDaemon::look(settings))?;
+        let services = self.kept("Services", WithoutDaemon::read(settings))?;
         self.findings.extend(services.doubts().into_iter().map(|doubt| Finding::warning("Node", doubt)));
         Some(services)
     }
@@ -145,12 +145,9 @@ impl<'a> Preflight<'a> {
     fn kernel(&mut self, policy: &Policy, binding: VipBinding) -> KernelRead {
         let release = Sysctl::default().release();
         let modules = Modules::read("/".as_ref(), &release);
-        let open = || -> Result<_, requirements::Error> {
-            let mut ipvs = requirements::open_ipvs()?;
-            let info = ipvs.info()?;
-            Ok((ipvs, info))
-        };
+        let open = requirements::open_ipvs_with_info;
         let mut ipvs = KernelRead::has_ipvs().then(|| self.kept("IPVS", open())).flatten();
+        let ipvs_timeouts = ipvs.as_mut().and_then(|(ipvs, _)| self.kept("IPVS", ipvs.timeouts()));
         let virtual_servers = ipvs
             .as_mut()
             .and_then(|(ipvs, _)| self.kept("IPVS", Observed::virtual_servers(ipvs)))
@@ -163,7 +160,7 @@ impl<'a> Preflight<'a> {
         let nf_tables = netfilter.is_some() && modules.may_ask_nf_tables();
         let netfilter = netfilter.unwrap_or_default();
         let observed = Observed { virtual_servers, dummy_interface, netfilter };
-        KernelRead { release, modules, ipvs, observed, nf_tables }
+        KernelRead { release, modules, ipvs, ipvs_timeouts, observed, nf_tables }
     }
 
     /// What needs the daemon's flags.

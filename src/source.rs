@@ -1,7 +1,6 @@
 //! The source of Services: an API server, or a directory of manifests.
 
 pub mod api_server;
-pub(crate) mod known_node;
 pub(crate) mod nodes;
 
 use std::{
@@ -50,7 +49,7 @@ impl Source {
         match &settings.source {
             config::Source::Api { kubeconfig, master } => {
                 let server = api_server::server(kubeconfig.as_deref(), master.as_deref()).await?;
-                info!(address = server.address, "the API server");
+                info!(address = server.address, "using the API server");
                 Ok(Self::Api(Box::new(server)))
             }
             config::Source::Directory(path) => {
@@ -60,23 +59,15 @@ impl Source {
         }
     }
 
-    /// The outbox for Events. `None` without an API server; the log has everything.
-    pub(crate) fn outbox(&self, node_name: &str) -> Option<events::Outbox> {
+    /// The outbox for Events.
+    pub(crate) fn outbox(&self, node_name: &str) -> events::Outbox {
         match self {
             Self::Api(server) => {
                 let (outbox, publisher) = events::queue(api::for_single_objects(&server.client), node_name);
                 tokio::spawn(publisher.run());
-                Some(outbox)
+                outbox
             }
-            Self::Directory { .. } => None,
-        }
-    }
-
-    /// The watches that the metrics report, if the source is an API server.
-    pub(crate) fn api_server(&self, watches: &Watches) -> Option<Watches> {
-        match self {
-            Self::Api(_) => Some(watches.clone()),
-            Self::Directory { .. } => None,
+            Self::Directory { .. } => events::Outbox::default(),
         }
     }
 
@@ -130,8 +121,8 @@ impl Source {
         }
     }
 
-    /// Passes on these addresses, for ever: a name may come to mean others. A connection may outlive the answer by which it
-    /// was made, where a name server gives its addresses in turn.
+    /// Passes on these addresses, for ever: a name may come to mean others. A connection may outlive the answer by
+    /// which it was made, where a name server gives its addresses in turn.
     pub(crate) async fn follow_api_server(&self, send: impl Fn(Change)) -> Infallible {
         let mut answers = VecDeque::new();
         let mut known = BTreeSet::new();

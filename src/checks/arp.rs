@@ -15,7 +15,7 @@ use ipnet::Ipv4Net;
 use service::{AddressKind, ObjectName, State, one_line};
 
 use super::{BeforeStart, facts::Interfaces};
-use crate::finding::Finding;
+use crate::finding::{Finding, first_few};
 
 /// A network of the node, on an interface of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ const NAMED: usize = 5;
 /// The interfaces by which neighbours are answered for addresses of Services, where those are known.
 pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let (Some(state), Some(settings)) = (node.state, node.settings) else { return Vec::new() };
-    if settings.strict_arp {
+    if settings.kernel_parameters.strict_arp {
         return Vec::new();
     }
     match networks() {
@@ -85,24 +85,15 @@ fn answering(networks: &[Network], external: &BTreeMap<Ipv4Addr, ObjectName>) ->
 }
 
 fn finding(on: &Network, external: &BTreeMap<Ipv4Addr, ObjectName>) -> Option<Finding> {
-    let there: Vec<_> = external.iter().filter(|(ip, _)| on.range.contains(*ip)).collect();
-    let named: Vec<_> = there.iter().take(NAMED).map(|(ip, service)| format!("{ip} ({service})")).collect();
-    let more = match there.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!there.is_empty()).then(|| {
-        Finding::warning(
-            &on.interface,
-            format!(
-                "every node answers ARP on the network {} for {}{more}: neighbours may reach any node, whichever a \
-                 controller such as MetalLB has chosen",
-                on.range,
-                named.join(", ")
-            ),
-        )
-        .remedy("ipvs.strictARP: true, or --ipvs-strict-arp where there is no file")
-    })
+    let there = external.iter().filter(|(ip, _)| on.range.contains(*ip));
+    let named = first_few(there.map(|(ip, service)| format!("{ip} ({service})")), NAMED);
+    let what = format!(
+        "every node answers ARP on the network {} for {named}: neighbours may reach any node, not the one that a \
+         controller such as MetalLB has chosen",
+        on.range,
+    );
+    let remedy = "set ipvs.strictARP: true, or --ipvs-strict-arp without a configuration file";
+    (!named.is_empty()).then(|| Finding::warning(&on.interface, what).remedy(remedy))
 }
 
 #[cfg(test)]

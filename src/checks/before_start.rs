@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use host_rules::host_firewall::{FirewallChains as _, HostChains, LegacyChains};
-use ipvs::{Info, KernelIpvs};
+use ipvs::{Info, KernelIpvs, Timeouts};
 use netfilter::Policy;
 use reconciler::{ForeignVirtualServers, NodeUsage};
 use service::State;
@@ -29,6 +29,8 @@ pub(crate) struct BeforeStart<'a> {
     pub(super) policy: Policy,
     pub(super) kernel: KernelRead,
     pub(super) facts: Facts,
+    /// The finding that conntrack's parameters could not be read, if that is so.
+    pub(super) unread_parameters: Option<Finding>,
 }
 
 /// What was read of the kernel; empty where nothing is there or could be read.
@@ -38,6 +40,7 @@ pub(crate) struct KernelRead {
     pub(crate) modules: Modules,
     /// IPVS and its version, if it is loaded.
     pub(crate) ipvs: Option<(KernelIpvs, Info)>,
+    pub(crate) ipvs_timeouts: Option<Timeouts>,
     pub(crate) observed: Observed,
     /// Whether nf_tables has answered.
     pub(crate) nf_tables: bool,
@@ -65,20 +68,20 @@ impl<'a> BeforeStart<'a> {
         state: Option<&'a State>,
         first_sync: Option<FirstSync>,
         policy: Policy,
-        mut kernel: KernelRead,
+        kernel: KernelRead,
     ) -> Self {
         let mut facts = Facts::default();
+        let mut unread_parameters = None;
         if let Some(settings) = settings {
-            facts.changes = parameters::changes(settings, &facts.sysctl);
+            (facts.changes, unread_parameters) = parameters::changes(settings, &facts.sysctl);
             if let Some(state) = state {
                 facts.in_use = NodeUsage::from_state(state);
                 facts.masquerade_all = settings.masquerade_all;
-                let timeouts = kernel.ipvs.as_mut().and_then(|(ipvs, _)| ipvs.timeouts().ok());
-                facts.ipvs_timeouts =
-                    timeouts.map(|found| requirements::resulting(found, settings.ipvs_timeouts));
+                let resulting = |found| requirements::resulting(found, settings.ipvs_timeouts);
+                facts.ipvs_timeouts = kernel.ipvs_timeouts.map(resulting);
             }
         }
-        Self { settings, state, first_sync, policy, kernel, facts }
+        Self { settings, state, first_sync, policy, kernel, facts, unread_parameters }
     }
 
     /// Whether other nodes would tunnel to this one.

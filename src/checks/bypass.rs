@@ -77,7 +77,7 @@ fn hides(bridge: &str, hidden: &[Family], for_all: impl Fn(Family) -> Option<boo
     };
     let what = format!(
         "pods behind the bridge {bridge} cannot reach each other through a Service: \
-         the answers pass IPVS by, since {why}"
+         the answers bypass IPVS because {why}"
     );
     Some(Finding::warning(bridge, what).remedy(format!("{load}sysctl -w {}=1", switches.join("=1 "))))
 }
@@ -109,12 +109,12 @@ pub(super) fn node_local_dns(facts: &Facts) -> Vec<Finding> {
 fn bypassed(addresses: &[IpAddr], dns: &BTreeSet<IpAddr>) -> Option<Finding> {
     let of_services: Vec<_> = addresses.iter().filter(|it| dns.contains(it)).map(IpAddr::to_string).collect();
     let what = format!(
-        "NodeLocal DNSCache has the ClusterIP of DNS on this interface, as beside iptables mode: {}: pods bypass the \
-         cache, and what the node and pods in its network ask there gets no answer",
+        "NodeLocal DNSCache has the ClusterIP of DNS on this interface, its layout for iptables mode: {}: pods \
+         bypass the cache, and queries of the node and of pods in its network are not answered",
         of_services.join(", ")
     );
-    let remedy = "its layout for ipvs mode: the cache listens at its link-local address alone (-localip 169.254.20.10), \
-                  and the kubelet's clusterDNS is that address";
+    let remedy = "use its layout for ipvs mode: the cache listens only at its link-local address \
+                  (-localip 169.254.20.10), which is also the kubelet's clusterDNS";
     (!of_services.is_empty()).then(|| Finding::warning(CACHE, what).remedy(remedy))
 }
 
@@ -154,7 +154,7 @@ mod tests {
     fn a_bridge_that_hides_its_packets_is_named_with_the_parameter_to_set() {
         let found = hidden_on(&bridges(&[]), &["10.244.1.2"], OFF);
         let what = "pods behind the bridge cni0 cannot reach each other through a Service: \
-             the answers pass IPVS by, since net.bridge.bridge-nf-call-iptables is 0";
+             the answers bypass IPVS because net.bridge.bridge-nf-call-iptables is 0";
         let remedy = "sysctl -w net.bridge.bridge-nf-call-iptables=1";
         assert_eq!(found, [(what.to_owned(), remedy.to_owned())]);
     }
@@ -163,7 +163,7 @@ mod tests {
     fn without_br_netfilter_the_remedy_is_the_module_whatever_the_bridge_s_own_setting() {
         let found = hidden_on(&bridges(&Family::BOTH), &["10.244.1.2", "fd00:10::2"], NOT_LOADED);
         let [(what, remedy)] = found.as_slice() else { panic!("{found:?}") };
-        assert!(what.ends_with("since br_netfilter is not loaded"), "{what}");
+        assert!(what.ends_with("because br_netfilter is not loaded"), "{what}");
         assert_eq!(
             remedy,
             "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1 \

@@ -50,11 +50,11 @@ fn sooner(ipvs: Timeouts, conntrack: [Option<u32>; 3]) -> Option<Finding> {
         }
     }
     let what = format!(
-        "IPVS forgets idle connections sooner than conntrack does, and what is sent then is reset or goes \
-         to another pod: {}",
+        "IPVS forgets idle connections sooner than conntrack does; packets sent after that are reset or go to \
+         another pod: {}",
         sooner.join(", ")
     );
-    let remedy = format!("keepalives that come sooner, or {}", longer.join(" "));
+    let remedy = format!("send keepalives more often, or set {}", longer.join(" "));
     (!sooner.is_empty()).then(|| Finding::note("IPVS", what).remedy(remedy))
 }
 
@@ -67,14 +67,14 @@ const NEARLY_FULL: u64 = 95;
 pub(super) fn conntrack_full(node: &mut WhileRunning) -> Vec<Finding> {
     let sysctl = &node.facts.sysctl;
     let (Some(count), Some(most)) = (sysctl.number(COUNT), sysctl.number(MAX)) else { return Vec::new() };
-    full(count, most, sysctl.table_size(&node.wanted.conntrack)).into_iter().collect()
+    full(count, most, sysctl.table_size(&node.parameters.conntrack)).into_iter().collect()
 }
 
 /// Compares the two numbers. `most` is 0 where there is no limit. `size` says which setting decides the limit
 /// at a start.
 fn full(count: u32, most: u32, size: TableSize) -> Option<Finding> {
     let full = most > 0 && u64::from(count) * 100 >= u64::from(most) * NEARLY_FULL;
-    let what = "the table of conntrack is full, or nearly so: new connections are dropped, or will be";
+    let what = "conntrack's table is full or nearly full: new connections are dropped, or will be";
     full.then(|| Finding::warning(MAX, what).remedy(larger(most.saturating_mul(2), size)))
 }
 
@@ -85,7 +85,9 @@ fn larger(entries: u32, size: TableSize) -> String {
     match size.settings_for(entries) {
         // With a configuration file the flag has no effect.
         Some([fields, flags]) => {
-            format!("{on_node} or {fields} in the KubeProxyConfiguration ({flags} where there is no file)")
+            format!(
+                "{on_node} or {fields} in the KubeProxyConfiguration ({flags} without a configuration file)"
+            )
         }
         None => on_node,
     }
@@ -108,17 +110,16 @@ pub(super) fn ipvs_table(node: &mut WhileRunning) -> Vec<Finding> {
 fn large(entries: u64, part: u64, limit: Option<u64>) -> Option<Finding> {
     let most = limit.map_or(part, |limit| limit.min(part));
     let what = match limit {
-        Some(limit) => format!("at {limit} new ones are refused (net.ipv4.vs.conn_max)"),
-        None => "it has no limit but the node's memory".to_owned(),
+        Some(limit) => format!("new connections are refused from {limit} on (net.ipv4.vs.conn_max)"),
+        None => "only the node's memory limits it".to_owned(),
     };
-    let remedy = "`sysctl -w net.ipv4.vs.drop_entry=3` deletes, within a minute or two, entries that were never established, and \
-                 some idle connections of few packets: set it back to 1 as soon as the flood is over, kube-ipvs does not. \
-                 `kube-ipvs list -c` names the clients and Services: a client that floods is to be stopped before it comes to \
-                 the node, and session affinity keeps an entry of each client for timeoutSeconds, 3 hours unless the Service says \
-                 less";
-    (entries >= most / 2).then(|| {
-        Finding::warning("IPVS", format!("the table of connections of IPVS is large: {what}")).remedy(remedy)
-    })
+    let remedy = "`kube-ipvs list -c` shows the clients and Services: stop a client that floods before its packets \
+                  reach the node; session affinity keeps an entry of each client for timeoutSeconds, 3 hours by default. \
+                  `sysctl -w net.ipv4.vs.drop_entry=3` deletes, within a minute or two, entries that were never \
+                  established and some idle connections of few packets: set it back to 1 when the flood is over, \
+                  kube-ipvs does not";
+    (entries >= most / 2)
+        .then(|| Finding::warning("IPVS", format!("IPVS' connection table is large: {what}")).remedy(remedy))
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
         let found = sooner(USUAL, [Some(432_000), Some(120), Some(120)]).unwrap();
         assert_eq!(found.severity, Severity::Note);
         assert!(found.what.ends_with(": TCP after 900 s (conntrack: 432000 s)"), "{}", found.what);
-        assert_eq!(found.remedy.unwrap(), "keepalives that come sooner, or --ipvs-tcp-timeout=432000s");
+        assert_eq!(found.remedy.unwrap(), "send keepalives more often, or set --ipvs-tcp-timeout=432000s");
     }
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
         );
         assert_eq!(
             remedy,
-            "keepalives that come sooner, or --ipvs-tcp-timeout=86400s --ipvs-tcpfin-timeout=3600s \
+            "send keepalives more often, or set --ipvs-tcp-timeout=86400s --ipvs-tcpfin-timeout=3600s \
              --ipvs-udp-timeout=301s"
         );
     }
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(
             found.remedy.as_deref().unwrap(),
             "sysctl -w net.netfilter.nf_conntrack_max=524288 on the node, and the same in its /etc/sysctl.d or \
-             conntrack.min: 524288 in the KubeProxyConfiguration (--conntrack-min=524288 where there is no file)"
+             conntrack.min: 524288 in the KubeProxyConfiguration (--conntrack-min=524288 without a configuration file)"
         );
         assert_eq!(full(250_000, 262_144, size), Some(found), "the same finding, whatever the count");
     }
@@ -183,7 +184,7 @@ mod tests {
             remedy(TableSize::Capped),
             "sysctl -w net.netfilter.nf_conntrack_max=2097152 on the node, and the same in its /etc/sysctl.d or \
              conntrack.maxPerCore: 1 and conntrack.min: 2097152 in the KubeProxyConfiguration \
-             (--conntrack-max-per-core=1 --conntrack-min=2097152 where there is no file)"
+             (--conntrack-max-per-core=1 --conntrack-min=2097152 without a configuration file)"
         );
         assert_eq!(
             remedy(TableSize::Host),
@@ -202,10 +203,10 @@ mod tests {
     fn half_of_the_limit_or_of_its_part_of_memory_is_a_warning() {
         let what = |entries, limit| large(entries, 3_000_000, limit).map(|found| found.what);
         assert_eq!(what(1_499_999, None), None);
-        let words = "the table of connections of IPVS is large: it has no limit but the node's memory";
+        let words = "IPVS' connection table is large: only the node's memory limits it";
         assert_eq!(what(1_500_000, None).as_deref(), Some(words));
         assert_eq!(what(250_000, Some(1 << 30)), None);
-        let words = "the table of connections of IPVS is large: at 500000 new ones are refused (net.ipv4.vs.conn_max)";
+        let words = "IPVS' connection table is large: new connections are refused from 500000 on (net.ipv4.vs.conn_max)";
         assert_eq!(what(250_000, Some(500_000)).as_deref(), Some(words));
         assert_eq!(what(400_000, Some(500_000)).as_deref(), Some(words), "the same, whatever the count");
     }

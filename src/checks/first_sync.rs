@@ -62,7 +62,7 @@ fn planned(
         .map(|address| {
             Finding::warning(
                 address,
-                "no Service made this virtual server (foreign): the first sync removes it",
+                "this virtual server belongs to no Service (foreign): the first sync removes it",
             )
             .remedy("ipvs.excludeCIDRs keeps those of a range, --foreign-virtual-servers=keep all of others")
         })
@@ -92,8 +92,8 @@ fn writes(plan: &Plan) -> Finding {
     plan.operations().for_each(|operation| *kinds.entry(operation.kind()).or_default() += 1);
     let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
     match kinds.is_empty() {
-        true => Finding::ok(SUBJECT, "it writes nothing"),
-        false => Finding::ok(SUBJECT, format!("it will {}", kinds.join(", "))),
+        true => Finding::ok(SUBJECT, "writes nothing"),
+        false => Finding::ok(SUBJECT, format!("will {}", kinds.join(", "))),
     }
 }
 
@@ -112,7 +112,7 @@ fn right(plan: &Plan, wanted: Wanted, bound: &BTreeSet<IpAddr>) -> Finding {
     Finding::ok(
         SUBJECT,
         format!(
-            "there already: {} virtual servers, {} real servers, {} VIPs",
+            "already there: {} virtual servers, {} real servers, {} VIPs",
             there(wanted.virtual_servers, lacking.virtual_servers),
             there(wanted.real_servers, lacking.real_servers),
             there(wanted.vips, lacking.vips)
@@ -125,7 +125,7 @@ fn refused<'a>(refused: impl Iterator<Item = (&'a ObjectName, &'a [RefusedAddres
     let of_service = |(service, refused): (&'a ObjectName, &'a [RefusedAddress])| {
         let finding = move |refused: &RefusedAddress| {
             Finding::warning(service, refused.to_string())
-                .remedy("docs/external-addresses.md says which are served; --external-ip-policy serves more")
+                .remedy("--external-ip-policy serves more addresses: docs/external-addresses.md")
         };
         refused.iter().map(finding).collect::<Vec<_>>()
     };
@@ -171,7 +171,7 @@ mod tests {
         let expected = [
             (
                 Severity::Warning,
-                "TCP 192.0.2.7:6443: no Service made this virtual server (foreign): the first sync removes it",
+                "TCP 192.0.2.7:6443: this virtual server belongs to no Service (foreign): the first sync removes it",
             ),
             (
                 Severity::Warning,
@@ -179,12 +179,12 @@ mod tests {
             ),
             (
                 Severity::Ok,
-                "first sync: it will ensure device (1), add virtual server (1), delete virtual server (1), \
+                "first sync: will ensure device (1), add virtual server (1), delete virtual server (1), \
                  add real server (2), bind (2), unbind (1)",
             ),
             (
                 Severity::Ok,
-                "first sync: there already: 11 of 12 virtual servers, 38 of 40 real servers, 5 of 6 VIPs",
+                "first sync: already there: 11 of 12 virtual servers, 38 of 40 real servers, 5 of 6 VIPs",
             ),
         ];
         assert_eq!(said, expected.map(|(severity, text)| (severity, text.to_owned())));
@@ -200,8 +200,8 @@ mod tests {
             said,
             [
                 "1 stay: TCP 192.0.2.7:6443",
-                "it writes nothing",
-                "there already: 12 of 12 virtual servers, 40 of 40 real servers, 6 of 6 VIPs"
+                "writes nothing",
+                "already there: 12 of 12 virtual servers, 40 of 40 real servers, 6 of 6 VIPs"
             ]
         );
     }

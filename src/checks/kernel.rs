@@ -1,5 +1,5 @@
 //! The kernel: whether it has what the daemon asks of it. Nothing is tried, because that would load modules
-//! and write; what can only be tried is said to be not known.
+//! and write; what only a try would show is reported as unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,15 +30,9 @@ struct KernelFacts<'a> {
     families: &'a BTreeSet<Family>,
     /// Whether there is a kube-ipvs0.
     device: bool,
-    direct_return: DirectReturnFacts,
-}
-
-/// What direct return asks of the kernel.
-#[derive(Clone, Debug, Default)]
-struct DirectReturnFacts {
     /// The families in which a Service is answered directly.
-    families: BTreeSet<Family>,
-    /// Whether by generic UDP encapsulation.
+    unpacking: BTreeSet<Family>,
+    /// Whether tunnels are those of generic UDP encapsulation.
     gue: bool,
 }
 
@@ -98,10 +92,6 @@ fn presence(feature: Feature, family: Family, modules: &Modules, release: &str) 
 
 /// Whether the kernel has what the daemon asks of it, with the configured scheduler where it is known.
 pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
-    let direct_return = DirectReturnFacts {
-        families: node.state.map(State::unpacking).unwrap_or_default(),
-        gue: node.policy.gue,
-    };
     let kernel = &mut node.kernel;
     let servers = &kernel.observed.virtual_servers;
     let scheduler = node.settings.map(|settings| settings.scheduler).map(|scheduler| SchedulerFacts {
@@ -117,7 +107,8 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         nf_tables: kernel.nf_tables,
         families: &families::families(),
         device: kernel.observed.dummy_interface.device,
-        direct_return,
+        unpacking: node.state.map(State::unpacking).unwrap_or_default(),
+        gue: node.policy.gue,
     })
 }
 
@@ -129,7 +120,7 @@ fn parts(facts: &KernelFacts<'_>) -> Vec<Finding> {
         findings.extend(nf_tables(*family, facts));
     }
     findings.push(match facts.device {
-        true => Finding::ok(DEVICE, "it is there"),
+        true => Finding::ok(DEVICE, "present"),
         false => module(DEVICE, "dummy", facts),
     });
     findings.extend(direct_return(facts));
@@ -140,12 +131,11 @@ fn parts(facts: &KernelFacts<'_>) -> Vec<Finding> {
 fn direct_return(facts: &KernelFacts<'_>) -> Vec<Finding> {
     const SUBJECT: &str = "direct return";
     const MASQUERADED: &str = "Services are served masqueraded";
-    let DirectReturnFacts { families, gue } = &facts.direct_return;
-    if families.is_empty() {
+    if facts.unpacking.is_empty() {
         return Vec::new();
     }
-    let tunnels = families.iter().map(|family| (tunnel::module(*family), MASQUERADED));
-    let gue = gue.then_some(("fou", MASQUERADED));
+    let tunnels = facts.unpacking.iter().map(|family| (tunnel::module(*family), MASQUERADED));
+    let gue = facts.gue.then_some(("fou", MASQUERADED));
     let needed = tunnels.chain(gue).chain([("ip_vs_mh", "nodes do not choose alike")]);
     let finding = |(name, otherwise): (&str, _)| match facts.modules.presence(name) {
         Presence::Missing => {
@@ -160,7 +150,7 @@ fn direct_return(facts: &KernelFacts<'_>) -> Vec<Finding> {
 fn ipvs(facts: &KernelFacts<'_>) -> Finding {
     match facts.ipvs {
         Some((major, minor, patch)) => {
-            Finding::ok("IPVS", format!("version {major}.{minor}.{patch} is there"))
+            Finding::ok("IPVS", format!("version {major}.{minor}.{patch} is loaded"))
         }
         // It would have shown itself.
         None if facts.modules.may_ask("ip_vs") => {
@@ -176,7 +166,7 @@ fn scheduler(
 ) -> Finding {
     let subject = format!("scheduler {scheduler}");
     if *in_use {
-        Finding::ok(subject, "a virtual server has it")
+        Finding::ok(subject, "in use by a virtual server")
     } else if *may_load {
         module(&subject, &format!("ip_vs_{scheduler}"), facts)
     } else {
@@ -201,7 +191,7 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
                 Finding::warning(
                     &subject,
                     format!(
-                        "the kernel lacks {feature}: an address with loadBalancerSourceRanges is closed to everybody"
+                        "the kernel lacks {feature}: an address with loadBalancerSourceRanges is closed to all clients"
                     ),
                 )
                 .remedy("Linux 5.6 or later"),
@@ -217,7 +207,7 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
         findings.push(not_tried(&subject, &unknown.join(", "), facts));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(subject, "all that is used of it is there"));
+        findings.push(Finding::ok(subject, "has every feature that is used"));
     }
     findings
 }
@@ -225,7 +215,7 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
 /// Whether the kernel has what one module does.
 fn module(subject: &str, module: &str, facts: &KernelFacts<'_>) -> Finding {
     match facts.modules.presence(module) {
-        Presence::Here => Finding::ok(subject, format!("{module} is there")),
+        Presence::Here => Finding::ok(subject, format!("{module} is loaded")),
         Presence::Loadable => {
             Finding::ok(subject, format!("the daemon makes the kernel load the module {module}"))
         }
@@ -237,10 +227,8 @@ fn module(subject: &str, module: &str, facts: &KernelFacts<'_>) -> Finding {
 }
 
 fn not_tried(subject: &str, modules: &str, facts: &KernelFacts<'_>) -> Finding {
-    let what = format!(
-        "not tried: whether the kernel has {modules}; nothing in /lib/modules/{} says so",
-        facts.release
-    );
+    let what =
+        format!("unknown whether the kernel has {modules}: /lib/modules/{} does not list it", facts.release);
     Finding::note(subject, what)
 }
 
@@ -289,7 +277,8 @@ mod tests {
             nf_tables: false,
             families: &families,
             device: false,
-            direct_return: DirectReturnFacts::default(),
+            unpacking: BTreeSet::new(),
+            gue: false,
         };
         parts(&facts).into_iter().map(|it| (it.severity, format!("{}: {}", it.subject, it.what))).collect()
     }
@@ -335,7 +324,7 @@ mod tests {
         let warned = worse_than_ok(said(&modules, "5.4.0-216-generic", RR));
         assert_eq!(warned.len(), 2, "{warned:?}");
         assert!(warned.iter().all(|(severity, text)| {
-            *severity == Severity::Warning && text.contains("is closed to everybody")
+            *severity == Severity::Warning && text.contains("is closed to all clients")
         }));
         let missing = missing_features(&modules, "5.4.0-216-generic");
         assert_eq!(missing[&Family::V4], [Feature::IntervalSets]);
@@ -354,7 +343,8 @@ mod tests {
             nf_tables: false,
             families: &families,
             device: false,
-            direct_return: DirectReturnFacts { families: families.clone(), gue: true },
+            unpacking: families.clone(),
+            gue: true,
         };
         let said = direct_return(&facts).into_iter().map(|it| (it.severity, it.what));
         let loaded = |name| (Severity::Ok, format!("the daemon makes the kernel load the module {name}"));
@@ -363,7 +353,7 @@ mod tests {
         };
         let expected = [loaded("ipip"), missing("ip6_tunnel"), missing("fou"), loaded("ip_vs_mh")];
         assert_eq!(said.collect::<Vec<_>>(), expected);
-        assert_eq!(direct_return(&KernelFacts { direct_return: DirectReturnFacts::default(), ..facts }), []);
+        assert_eq!(direct_return(&KernelFacts { unpacking: BTreeSet::new(), ..facts }), []);
     }
 
     #[test]
@@ -373,12 +363,12 @@ mod tests {
         assert!(said.iter().all(|(severity, _)| *severity == Severity::Note), "{said:?}");
         assert_eq!(
             said[0].1,
-            "scheduler rr: not tried: whether the kernel has ip_vs_rr; nothing in /lib/modules/6.12.0 says so"
+            "scheduler rr: unknown whether the kernel has ip_vs_rr: /lib/modules/6.12.0 does not list it"
         );
         assert!(
             said[1]
                 .1
-                .starts_with("nf_tables, IPv4: not tried: whether the kernel has nf_tables, nft_chain_nat, ")
+                .starts_with("nf_tables, IPv4: unknown whether the kernel has nf_tables, nft_chain_nat, ")
         );
     }
 
@@ -388,7 +378,7 @@ mod tests {
         let in_use = SchedulerFacts { scheduler: Scheduler::MH, in_use: true, may_load: true };
         assert!(
             said(&unknown, "6.12.0", Some(in_use))
-                .contains(&(Severity::Ok, "scheduler mh: a virtual server has it".to_owned()))
+                .contains(&(Severity::Ok, "scheduler mh: in use by a virtual server".to_owned()))
         );
         let dangerous = SchedulerFacts { scheduler: Scheduler::LBLC, in_use: false, may_load: false };
         let said = said(&with(&ALL), "6.12.0", Some(dangerous));

@@ -7,13 +7,13 @@ const NF_TABLES: &str = "nf_tables";
 /// What is known of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It is loaded, or built in.
+    /// The module is loaded, or built in.
     Here,
-    /// The kernel loads it when it is asked for.
+    /// The kernel loads the module on demand.
     Loadable,
-    /// There is none.
+    /// The kernel does not have the module.
     Missing,
-    /// Its files are not here, as in a container without /lib/modules.
+    /// The files of modules are missing, as in a container without /lib/modules.
     Unknown,
 }
 

@@ -9,7 +9,7 @@
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use super::facts::Facts;
-use crate::finding::Finding;
+use crate::finding::{Finding, first_few};
 
 /// First and last port for the node's own connections, in both families.
 const LOCAL_PORTS: &str = "net.ipv4.ip_local_port_range";
@@ -47,9 +47,10 @@ fn exposed(node_ports: &BTreeSet<u16>, local: &str, reserved: &str) -> Option<Fi
         (in_ranges(&exposed), ", or better all of the API server's --service-node-port-range")
     };
     let what = format!(
-        "the node may open connections of its own from {}, which Services have as NodePort, \
+        "the node may open connections of its own from port{} {}, which are NodePorts of Services, \
          and the answers would go to pods: {LOCAL_PORTS} is {first} to {last}",
-        listed(&exposed),
+        if exposed.len() == 1 { "" } else { "s" },
+        first_few(exposed.iter().map(ToString::to_string), MOST_LISTED),
     );
     let remedy = format!("sysctl -w {RESERVED_PORTS}={before}{to_reserve}{better}");
     Some(Finding::warning(LOCAL_PORTS, what).remedy(remedy))
@@ -80,15 +81,6 @@ fn in_ranges(ports: &BTreeSet<u16>) -> String {
     ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
 }
 
-fn listed(ports: &BTreeSet<u16>) -> String {
-    let numbers: Vec<_> = ports.iter().take(MOST_LISTED).map(ToString::to_string).collect();
-    let more = match ports.len().saturating_sub(MOST_LISTED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("port{} {}{more}", if ports.len() == 1 { "" } else { "s" }, numbers.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,7 +105,7 @@ mod tests {
         let (what, remedy) = found(&[30_080, 31_000], "30500\t60999\n", "\n").unwrap();
         assert_eq!(
             what,
-            "the node may open connections of its own from port 31000, which Services have as NodePort, \
+            "the node may open connections of its own from port 31000, which are NodePorts of Services, \
              and the answers would go to pods: net.ipv4.ip_local_port_range is 30500 to 60999"
         );
         assert_eq!(remedy, "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767");

@@ -20,8 +20,8 @@ pub(super) fn another_proxy(node: &mut WhileRunning) -> Vec<Finding> {
 fn rules_beside_ours(another_proxy: &AnotherProxy) -> Option<Finding> {
     let what = "kube-proxy's rules are on this node beside ours: another proxy seems to run here, or to have \
                 run since kube-ipvs started";
-    let remedy = "stop it (delete its DaemonSet), then start kube-ipvs anew on this node, which removes the \
-                  rules after its first sync";
+    let remedy = "stop it (delete its DaemonSet), then restart kube-ipvs on this node: it removes the rules after its \
+                  first sync";
     another_proxy.is_seen().then(|| Finding::warning("kube-proxy", what).remedy(remedy))
 }
 
@@ -46,7 +46,7 @@ const PERIODS: usize = 10;
 /// then.
 const MANY: usize = 5;
 
-/// Which of the last sync periods had a repair.
+/// Remembers which of the last sync periods had a repair.
 #[derive(Debug)]
 pub(super) struct RepairLoop {
     period: Duration,
@@ -76,13 +76,13 @@ impl RepairLoop {
         }
         let many = self.past.iter().filter(|contested| **contested).count();
         let what = format!(
-            "something else changes what kube-ipvs programs, again and again: it was repaired in {many} of the \
-             last {PERIODS} sync periods, last: {}",
+            "another program changes what kube-ipvs programs again and again: repaired in {many} of the last \
+             {PERIODS} sync periods, last: {}",
             last.unwrap_or("not known")
         );
-        let remedy = "stop what does that: another proxy of Services or load balancer that uses IPVS, a firewall that \
-                      flushes all rules, a network manager that takes kube-ipvs0 for its own; virtual servers that are \
-                      to stay can be excluded (ipvs.excludeCIDRs)";
+        let remedy = "stop that program: another Service proxy or load balancer that uses IPVS, a firewall that \
+                      flushes all rules, a network manager that manages kube-ipvs0; ipvs.excludeCIDRs keeps virtual \
+                      servers that must stay";
         (many >= MANY).then(|| Finding::warning("kube-ipvs", what).remedy(remedy))
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         another.clone().set_seen(true);
         let finding = rules_beside_ours(&another).unwrap();
         assert_eq!(finding.severity, Severity::Warning);
-        assert!(finding.remedy.as_ref().unwrap().contains("start kube-ipvs anew"), "{finding}");
+        assert!(finding.remedy.as_ref().unwrap().contains("restart kube-ipvs on this node"), "{finding}");
         another.set_seen(false);
         assert_eq!(rules_beside_ours(&another), None);
     }
@@ -124,7 +124,7 @@ mod tests {
         }
         let finding = repair_loop.check(5, Some("edit virtual server"), PERIOD).unwrap();
         assert_eq!(finding.severity, Severity::Warning);
-        let said = "it was repaired in 5 of the last 10 sync periods, last: edit virtual server";
+        let said = "repaired in 5 of the last 10 sync periods, last: edit virtual server";
         assert!(finding.what.ends_with(said), "{}", finding.what);
         assert_eq!(
             found_after(&[[true, false]; 5].concat()),

@@ -8,7 +8,7 @@ use service::one_line;
 
 use super::{BeforeStart, while_running::WhileRunning};
 use crate::{
-    config::Settings,
+    config::{KernelParameters, Settings},
     finding::Finding,
     node::{
         requirements,
@@ -18,46 +18,30 @@ use crate::{
 
 const SUBJECT: &str = "kernel parameters";
 
-/// What the start would set, in this order. Of conntrack's parameters nothing is known before its module is
-/// loaded.
-pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> Vec<Change> {
-    let needed = sysctl.to_set(settings.strict_arp, settings.external_forwarding_method.may_tunnel());
-    let needed = needed.into_iter().map(|Differing { key, found, wanted, .. }| Change {
-        key,
-        found,
-        wanted: wanted.to_owned(),
+/// What the start would set, in this order. Conntrack's parameters can only be read once its module is loaded;
+/// otherwise a finding says so.
+pub(super) fn changes(settings: &Settings, sysctl: &Sysctl) -> (Vec<Change>, Option<Finding>) {
+    let needed = sysctl.to_set(&settings.kernel_parameters).into_iter().map(|(change, _)| change);
+    let of_conntrack = sysctl.conntrack_changes(&settings.kernel_parameters.conntrack);
+    let unread = of_conntrack.as_ref().err().map(|error| {
+        let what = format!("unknown until the module nf_conntrack is loaded: {}", one_line(error));
+        Finding::note("conntrack", what)
     });
-    let of_conntrack = sysctl.conntrack_changes(&settings.conntrack).unwrap_or_default();
-    needed.chain(sysctl.ipvs_table_changes()).chain(of_conntrack).collect()
+    let of_conntrack = of_conntrack.unwrap_or_default();
+    (needed.chain(sysctl.ipvs_table_changes()).chain(of_conntrack).collect(), unread)
 }
 
 /// What the start would set, and what it should find but does not set.
 pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let Some(settings) = node.settings else { return Vec::new() };
-    let mut findings = Vec::new();
-    let sysctl = &node.facts.sysctl;
-    if let Err(error) = sysctl.conntrack_changes(&settings.conntrack) {
-        let what = format!("not known before the module nf_conntrack is loaded: {}", one_line(&error));
-        findings.push(Finding::note("conntrack", what));
+    let mut findings = Vec::from_iter(node.unread_parameters.take());
+    findings.extend(node.facts.sysctl.loose_conntrack().filter(|_| node.direct_return()).map(differs));
+    if node.kernel.ipvs.is_none() {
+        let what = "unknown until the module ip_vs is loaded; the daemon sets those that it needs";
+        findings.push(Finding::note("net.ipv4.vs", what));
     }
-    findings.extend(sysctl.loose_conntrack().filter(|_| node.direct_return()).map(|it| {
-        Finding::warning(it.key, format!("{} and not {}: {}", it.found, it.wanted, it.otherwise))
-            .remedy(format!("sysctl -w {}={}", it.key, it.wanted))
-    }));
-    let different = match &mut node.kernel.ipvs {
-        None => {
-            let what = "not known before the module ip_vs is loaded; the daemon sets what it needs of them";
-            findings.push(Finding::note("net.ipv4.vs", what));
-            None
-        }
-        Some((ipvs, _)) => match ipvs.timeouts() {
-            Ok(found) => requirements::different(found, settings.ipvs_timeouts),
-            Err(error) => {
-                findings.push(Finding::problem("IPVS", one_line(&error)));
-                None
-            }
-        },
-    };
+    let different = |found| requirements::different(found, settings.ipvs_timeouts);
+    let different = node.kernel.ipvs_timeouts.and_then(different);
     findings.extend(set_at_the_start(&node.facts.changes, different));
     findings
 }
@@ -76,20 +60,19 @@ fn set_at_the_start(changes: &[Change], timeouts: Option<Timeouts>) -> Vec<Findi
         Finding::note("timeouts of IPVS", format!("set at the start: {}", set.join(", ")))
     }));
     if findings.is_empty() {
-        findings.push(Finding::ok(SUBJECT, "each has its value"));
+        findings.push(Finding::ok(SUBJECT, "all have the wanted values"));
     }
     findings
 }
 
 /// The parameters that differ from what the daemon has set at its start, or was asked to.
 pub(super) fn differing(node: &mut WhileRunning) -> Vec<Finding> {
-    let facts = &node.facts;
-    let differing = facts.sysctl.differing(node.wanted.strict_arp, facts.in_use.direct_return);
-    differing.into_iter().map(differs).collect()
+    let wanted = KernelParameters { direct_return: node.facts.in_use.direct_return, ..node.parameters };
+    node.facts.sysctl.differing(&wanted).into_iter().map(differs).collect()
 }
 
-fn differs(Differing { key, found, wanted, otherwise }: Differing) -> Finding {
-    Finding::warning(key, format!("{key} is {found} and not {wanted}: {otherwise}"))
+fn differs((Change { key, found, wanted }, otherwise): Differing) -> Finding {
+    Finding::warning(key, format!("{key} is {found}, wanted {wanted}: {otherwise}"))
         .remedy(format!("sysctl -w {key}={wanted}"))
 }
 
@@ -100,16 +83,11 @@ mod tests {
 
     #[test]
     fn a_parameter_that_is_not_as_wanted_is_named_with_what_it_means() {
-        let differing = Differing {
-            key: "net.ipv4.ip_forward",
-            found: "0".to_owned(),
-            wanted: "1",
-            otherwise: "the node forwards nothing to its pods",
-        };
-        let finding = differs(differing);
+        let finding =
+            differs((change("net.ipv4.ip_forward", "0", "1"), "the node forwards nothing to its pods"));
         assert_eq!(
             finding.to_string(),
-            "net.ipv4.ip_forward is 0 and not 1: the node forwards nothing to its pods; \
+            "net.ipv4.ip_forward is 0, wanted 1: the node forwards nothing to its pods; \
              remedy: sysctl -w net.ipv4.ip_forward=1"
         );
         assert_eq!((finding.severity, finding.subject.as_str()), (Severity::Warning, "net.ipv4.ip_forward"));
@@ -134,6 +112,9 @@ mod tests {
 
     #[test]
     fn right_values_are_one_line() {
-        assert_eq!(set_at_the_start(&[], None), [Finding::ok("kernel parameters", "each has its value")]);
+        assert_eq!(
+            set_at_the_start(&[], None),
+            [Finding::ok("kernel parameters", "all have the wanted values")]
+        );
     }
 }

@@ -75,16 +75,16 @@ fn taken(
     if is_proxy {
         return Finding::note(
             port,
-            format!("{what}: a proxy has {listener}, and gives it back when it stops"),
+            format!("{what}: a proxy listens at {listener}, and frees it when it stops"),
         );
     }
     let text = format!("{what}: a program that is not a proxy listens at {listener}");
     let finding = if *hard_fail {
-        Finding::problem(&port, format!("{text}, and with bindAddressHardFail the daemon ends"))
+        Finding::problem(&port, format!("{text}: the daemon exits, as bindAddressHardFail asks"))
     } else {
-        Finding::warning(&port, format!("{text}; the daemon serves Services without it, and tries again"))
+        Finding::warning(&port, format!("{text}; the daemon serves Services without it and tries again"))
     };
-    finding.remedy(format!("ss -ltnp 'sport = :{}' shows who has it", address.port()))
+    finding.remedy(format!("ss -ltnp 'sport = :{}' shows the program", address.port()))
 }
 
 /// Whether one listener keeps another one from listening. One at :: may take IPv4 too, which /proc does not
@@ -155,11 +155,11 @@ mod tests {
             [
                 (
                     Severity::Note,
-                    "port 10256: health checks: a proxy has [::]:10256, and gives it back when it stops"
+                    "port 10256: health checks: a proxy listens at [::]:10256, and frees it when it stops"
                 ),
                 (
                     Severity::Note,
-                    "port 10249: metrics: a proxy has 127.0.0.1:10249, and gives it back when it stops"
+                    "port 10249: metrics: a proxy listens at 127.0.0.1:10249, and frees it when it stops"
                 ),
             ]
             .map(|(severity, text)| (severity, text.to_owned()))

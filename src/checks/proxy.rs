@@ -78,12 +78,12 @@ fn serving(Proxies { kube_ipvs, live, our_tables, .. }: &Proxies) -> Finding {
         ),
         (None, Some(live)) if live.mode() == "ipvs" => Finding::ok(SUBJECT, live.to_string()),
         (None, Some(live)) => Finding::warning(SUBJECT, live.to_string()).remedy(
-            "the steps of docs/migration.md for this mode, in their order: its rules serve until kube-ipvs has its own",
+            "follow the steps of docs/migration.md for this mode in order: its rules serve until kube-ipvs has its own",
         ),
         (None, None) if *our_tables => {
-            Finding::note(SUBJECT, "none answers; the tables kube-ipvs are those of a kube-ipvs that has served")
+            Finding::note(SUBJECT, "no proxy answers; a kube-ipvs that served before has left its tables kube-ipvs")
         }
-        (None, None) => Finding::note(SUBJECT, "none answers at 127.0.0.1:10249 or [::1]:10249"),
+        (None, None) => Finding::note(SUBJECT, "no proxy answers at 127.0.0.1:10249 or [::1]:10249"),
     }
 }
 
@@ -92,7 +92,7 @@ fn locked(Proxies { kube_ipvs, locks, .. }: &Proxies) -> Option<Finding> {
     (kube_ipvs.is_none() && !locks.is_empty()).then(|| {
         let what = format!("no kube-ipvs answers, but a lock of one is held: {}", locks.join("; "));
         Finding::warning(SUBJECT, what)
-            .remedy("a kube-ipvs of other manifests, or `kube-ipvs cleanup`, ends by itself or is stopped; end any other process")
+            .remedy("stop a kube-ipvs of other manifests, or wait until `kube-ipvs cleanup` has ended; end any other process")
     })
 }
 
@@ -104,7 +104,7 @@ fn rules(outcome: &Outcome) -> Vec<Finding> {
     found.extend((sets > 0).then(|| format!("ipsets of ipvs mode: {sets}")));
     let mut findings = Vec::new();
     if found.is_empty() {
-        findings.push(Finding::ok(RULES, "there are none"));
+        findings.push(Finding::ok(RULES, "none"));
     } else {
         findings.push(Finding::note(
             RULES,
@@ -183,8 +183,8 @@ mod tests {
         };
         assert!(said(&runs)[0].1.starts_with("kube-ipvs 0.1.0 runs on this node"));
         let has_run = Proxies { our_tables: true, ..with(Vec::new()) };
-        assert!(said(&has_run)[0].1.contains("a kube-ipvs that has served"));
-        assert!(said(&with(Vec::new()))[0].1.starts_with("none answers at"));
+        assert!(said(&has_run)[0].1.contains("a kube-ipvs that served before"));
+        assert!(said(&with(Vec::new()))[0].1.starts_with("no proxy answers at"));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         assert!(
             said(&with(vec![Leftover::NftablesTable(Family::V4)]))[1].1.starts_with("of nftables mode, ")
         );
-        assert_eq!(said(&with(Vec::new()))[1], (Severity::Ok, "there are none".to_owned()));
+        assert_eq!(said(&with(Vec::new()))[1], (Severity::Ok, "none".to_owned()));
     }
 
     #[test]

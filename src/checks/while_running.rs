@@ -10,21 +10,18 @@ use std::{
 
 use ipvs::{KernelIpvs, Timeouts};
 use netfilter::Policy;
-use reconciler::{Handle, NodeUsage, SyncStatus};
+use reconciler::{Handle, NodeUsage, Stopped, SyncStatus};
 use service::one_line;
-use tokio::sync::watch;
+use tokio::{select, sync::watch, task::spawn_blocking, time::sleep};
 use tracing::debug;
 
 use super::{facts::Facts, other_programs::RepairLoop, while_running};
 use crate::{
-    config::{ConntrackSettings, Settings},
+    config::{KernelParameters, Settings},
     direct_return::FilteredTunnels,
     events::Outbox,
     finding::{Cause, Finding, Severity},
-    node::{
-        check_loop::{CheckLoop, Recheck},
-        host_firewall::OurRules,
-    },
+    node::host_firewall::OurRules,
     takeover::{instance_lock::InstanceLock, leftovers::AnotherProxy},
 };
 
@@ -39,16 +36,15 @@ pub(crate) fn start(
     policy: Policy,
     handle: Handle,
     elsewhere: FoundElsewhere,
-    outbox: Option<Outbox>,
+    outbox: Outbox,
     current: CurrentFindings,
 ) -> (Recheck, impl Future<Output = ()> + use<>) {
-    let wanted = WantedParameters { conntrack: settings.conntrack, strict_arp: settings.strict_arp };
     let facts = Facts { masquerade_all: policy.masquerade_all, ..Facts::default() };
     let mut node = WhileRunning {
         facts,
         status: SyncStatus::default(),
         firewall: Vec::new(),
-        wanted,
+        parameters: settings.kernel_parameters,
         elsewhere,
         repair_loop: RepairLoop::new(settings.sync_period),
         last_check: Instant::now(),
@@ -63,7 +59,7 @@ pub(crate) fn start(
         node.firewall = our_rules.apply();
         node.read(in_use, status);
         let findings = while_running(&mut node);
-        reports.report(&findings, Instant::now(), outbox.as_ref());
+        reports.report(&findings, Instant::now(), &outbox);
         current.0.send_replace(findings);
         Ok(())
     }));
@@ -77,7 +73,7 @@ pub(super) struct WhileRunning {
     pub(super) status: SyncStatus,
     /// What was found when our rules were applied.
     firewall: Vec<Finding>,
-    pub(super) wanted: WantedParameters,
+    pub(super) parameters: KernelParameters,
     pub(super) elsewhere: FoundElsewhere,
     pub(super) repair_loop: RepairLoop,
     /// When repairs were counted last.
@@ -92,15 +88,6 @@ pub(crate) struct FoundElsewhere {
     pub(crate) instance_lock: Weak<InstanceLock>,
     /// The families of tunnels that the network filters.
     pub(crate) filtered_tunnels: FilteredTunnels,
-}
-
-/// What the configuration asks of the kernel's parameters.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WantedParameters {
-    /// The size of conntrack's table, and what else of it is set.
-    pub(super) conntrack: ConntrackSettings,
-    /// Whether the node is to answer ARP only where an address is.
-    pub(super) strict_arp: bool,
 }
 
 impl WhileRunning {
@@ -164,12 +151,12 @@ enum Transition {
 
 impl Reports {
     /// Logs what begins and what ends. What begins and is a warning becomes an Event of the Node.
-    fn report(&mut self, holds: &[Finding], now: Instant, outbox: Option<&Outbox>) {
+    fn report(&mut self, holds: &[Finding], now: Instant, outbox: &Outbox) {
         for transition in self.update(holds, now) {
             match transition {
                 Transition::Begins(finding) => {
                     finding.log_begin();
-                    if let (Severity::Warning, Some(outbox)) = (finding.severity, outbox) {
+                    if finding.severity == Severity::Warning {
                         outbox.post_finding(&finding);
                     }
                 }
@@ -211,8 +198,59 @@ fn key(finding: &Finding) -> (Option<Cause>, String) {
     (finding.cause, finding.subject.clone())
 }
 
+/// The pause after a request: a firewall is mostly loaded in several steps.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs checks periodically, and soon after each [`Recheck`], on a thread for blocking work.
+#[derive(Debug)]
+pub(crate) struct CheckLoop {
+    period: Duration,
+    requested: watch::Receiver<()>,
+}
+
+/// Requests another check soon. Clones request the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Recheck(watch::Sender<()>);
+
+impl Recheck {
+    /// Requests a check, because something changed what it reads. Never blocks; many requests cause one
+    /// check.
+    pub(crate) fn request(&self) {
+        self.0.send_replace(());
+    }
+}
+
+impl CheckLoop {
+    /// Checks at once, then after each `period` and soon after each request.
+    pub(crate) fn new(period: Duration) -> (Self, Recheck) {
+        let (recheck, requested) = watch::channel(());
+        (Self { period, requested }, Recheck(recheck))
+    }
+
+    /// Runs `check` until the writer thread has stopped. `check` may block: it runs on a thread for blocking
+    /// work.
+    pub(crate) async fn run(mut self, mut check: impl FnMut() -> Result<(), Stopped> + Send + 'static) {
+        loop {
+            self.requested.mark_unchanged();
+            check = match spawn_blocking(move || check().map(|()| check)).await {
+                Ok(Ok(check)) => check,
+                Ok(Err(Stopped)) | Err(_) => return,
+            };
+            select! {
+                () = sleep(self.period) => {}
+                Ok(()) = self.requested.changed() => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use super::{
         Transition::{Begins, Ends},
         *,
@@ -253,5 +291,60 @@ mod tests {
         }
         assert_eq!(transitions, [Begins(input.clone()), Ends(input.clone())]);
         assert_eq!(dedup.update(std::slice::from_ref(&input), begin + QUIET), [Begins(input)]);
+    }
+
+    const PERIOD: Duration = Duration::from_secs(30);
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    /// A loop that counts its checks.
+    fn counted() -> (Recheck, Arc<AtomicUsize>) {
+        let (check_loop, recheck) = CheckLoop::new(PERIOD);
+        let checks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&checks);
+        tokio::spawn(check_loop.run(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }));
+        (recheck, checks)
+    }
+
+    async fn after(time: Duration, checks: &AtomicUsize) -> usize {
+        sleep(time).await;
+        checks.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_node_is_checked_at_once_and_then_every_period() {
+        let (_recheck, checks) = counted();
+        assert_eq!(after(MOMENT, &checks).await, 1);
+        assert_eq!(after(PERIOD / 2, &checks).await, 1);
+        assert_eq!(after(PERIOD / 2, &checks).await, 2);
+        assert_eq!(after(PERIOD * 3, &checks).await, 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_are_one_check_soon() {
+        let (recheck, checks) = counted();
+        sleep(MOMENT).await;
+        for _ in 0..10 {
+            recheck.request();
+            sleep(PAUSE / 20).await;
+        }
+        assert_eq!(after(PAUSE / 4, &checks).await, 1, "not before the pause is over");
+        assert_eq!(after(PAUSE / 2, &checks).await, 2);
+        assert_eq!(after(PERIOD / 2, &checks).await, 2, "no request is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_recheck_does_not_end_the_loop() {
+        let (recheck, checks) = counted();
+        drop(recheck);
+        assert_eq!(after(PERIOD + MOMENT, &checks).await, 2);
+    }
+
+    #[tokio::test]
+    async fn the_loop_ends_with_the_writer_thread() {
+        let (check_loop, _recheck) = CheckLoop::new(PERIOD);
+        check_loop.run(|| Err(Stopped)).await;
     }
 }

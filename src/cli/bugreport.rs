@@ -3,11 +3,10 @@
 //! It has no secrets because nothing is read that has any: no kubeconfig, no token, no Secret, no environment. In the
 //! configuration, which comes from the daemon, a kubeconfig is a path.
 
-mod daemon;
 mod kernel;
-mod node;
 
 use std::{
+    fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -21,20 +20,23 @@ use service::one_line;
 use tar::{Builder, Header};
 
 use super::{
+    diff,
     output::{self, print},
-    question,
+    question::Daemon,
+    status,
 };
-use crate::files;
-use daemon::Daemon;
+use crate::{
+    files,
+    serve::control::{self, Control as _, DaemonStatus, Difference},
+};
 
-/// Where to.
+/// The arguments of `bugreport`.
 #[derive(clap::Args, Debug)]
 pub(super) struct BugReport {
-    /// The archive, a .tar.gz that does not exist yet; `-` is standard output. Otherwise it gets a name of its own in the
-    /// current directory
+    /// Archive to create (.tar.gz); `-` is standard output. The default is a new name in the current directory
     file: Option<PathBuf>,
     #[command(flatten)]
-    daemon: question::Daemon,
+    daemon: Daemon,
 }
 
 /// A file of the archive: its content, or why there is none.
@@ -44,30 +46,30 @@ struct Item {
 }
 
 /// Writes the archive. What cannot be had is a file that says so.
-pub(super) fn bugreport(BugReport { file, daemon: socket }: &BugReport) -> anyhow::Result<ExitCode> {
-    let daemon = Daemon::ask(socket);
+pub(super) fn bugreport(BugReport { file, daemon }: &BugReport) -> anyhow::Result<ExitCode> {
+    let answers = Answers::ask(daemon);
     let now = Timestamp::now();
-    let directory = format!("kube-ipvs-bugreport-{}-{}", daemon.node(), now.strftime("%Y%m%dT%H%M%SZ"));
+    let directory = format!("kube-ipvs-bugreport-{}-{}", answers.node(), now.strftime("%Y%m%dT%H%M%SZ"));
     let path = file.clone().unwrap_or_else(|| format!("{directory}.tar.gz").into());
     if path == Path::new("-") {
         let out = io::stdout().lock();
-        ensure!(!out.is_terminal(), "an archive is nothing for a terminal: redirect it to a file");
-        write_archive(out, &directory, now, &items(&daemon, socket)).context("standard output")?;
+        ensure!(!out.is_terminal(), "standard output is a terminal: redirect the archive to a file");
+        write_archive(out, &directory, now, &items(&answers, daemon)).context("standard output")?;
     } else {
-        let cannot = || format!("{} cannot be written; - is standard output", path.display());
+        let cannot = || format!("cannot write {}; use - for standard output", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
-        write_archive(out, &directory, now, &items(&daemon, socket)).with_context(cannot)?;
+        write_archive(out, &directory, now, &items(&answers, daemon)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn items(daemon: &Daemon, socket: &question::Daemon) -> Vec<Item> {
+fn items(answers: &Answers, daemon: &Daemon) -> Vec<Item> {
     let version = Item { name: "version.txt", content: Ok(format!("{}\n", env!("CARGO_PKG_VERSION"))) };
     let mut items = vec![version];
-    items.extend(daemon.items());
-    items.extend(kernel::items(socket));
-    items.extend(node::items(Path::new("/")));
+    items.extend(answers.items());
+    items.extend(kernel::items(daemon));
+    items.extend(kernel::files(Path::new("/")));
     items
 }
 
@@ -115,6 +117,49 @@ fn add(archive: &mut Builder<impl Write>, path: &str, now: Timestamp, text: &str
     header.set_mtime(now.as_second().try_into().unwrap_or_default());
     header.set_size(text.len().try_into().unwrap_or(u64::MAX));
     archive.append_data(&mut header, path, text.as_bytes())
+}
+
+/// The daemon's answers, or why there are none.
+struct Answers {
+    status: Result<DaemonStatus, String>,
+    difference: Result<Difference, String>,
+    level: Result<String, String>,
+    inside: Result<control::BugReport, String>,
+}
+
+impl Answers {
+    /// Asks for everything. A daemon that does not tell its status is asked for nothing that takes longer.
+    fn ask(daemon: &Daemon) -> Self {
+        let client = daemon.client();
+        let inside = known(client.bug_report());
+        let level = known(client.log_level(None));
+        let status = known(client.status());
+        let difference = status.as_ref().map_err(Clone::clone).and_then(|_| known(client.diff()));
+        Self { status, difference, level, inside }
+    }
+
+    /// The node's name: the daemon's, or else the host's.
+    fn node(&self) -> String {
+        let host = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = self.status.as_ref().map_or_else(|_| host(), |status| status.daemon.node.clone());
+        name.trim().replace(|letter: char| !letter.is_ascii_alphanumeric() && !"-.".contains(letter), "_")
+    }
+
+    fn items(&self) -> Vec<Item> {
+        let inside = |part: fn(&control::BugReport) -> &String| {
+            self.inside.as_ref().map(|inside| part(inside).clone()).map_err(Clone::clone)
+        };
+        let mut items = vec![
+            Item { name: "log-level.txt", content: self.level.clone().map(|level| format!("{level}\n")) },
+            Item { name: "configuration.json", content: inside(|inside| &inside.configuration) },
+            Item { name: "metrics.txt", content: inside(|inside| &inside.metrics) },
+            Item { name: "limits.txt", content: inside(|inside| &inside.limits) },
+        ];
+        items.extend(both(["status.txt", "status.json"], &self.status, status::text, as_json));
+        let text = |difference: &Difference| difference.plan.to_string();
+        items.extend(both(["diff.txt", "diff.json"], &self.difference, text, diff::json));
+        items
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
 /// What to remove.
 #[derive(clap::Args, Debug)]
 pub(super) struct Cleanup {
-    /// A KubeProxyConfiguration file, the daemon's or kube-proxy's in any mode, for its ipvs.excludeCIDRs
+    /// KubeProxyConfiguration file whose ipvs.excludeCIDRs are respected: the daemon's, or kube-proxy's in any mode
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
     /// Never touch virtual servers in these ranges, nor in those of the file
@@ -105,9 +105,9 @@ fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
              everything of ours when the open ones have ended"
         ),
         (false, _) => bail!(
-            "{proxy}, and would have nothing to serve with. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
+            "{proxy}, and would stop serving. `kube-ipvs cleanup --keep-ipvs` leaves virtual servers, \
              kube-ipvs0 and its rules to it, `kube-ipvs cleanup --hand-over` new connections; `kube-ipvs cleanup \
-             --force` removes them all the same"
+             --force` removes them anyway"
         ),
     }
 }
@@ -116,7 +116,7 @@ fn text(cleaned: &CleanupReport) -> String {
     let CleanupReport { removed, stayed, unknown, cut } = cleaned;
     let mut text = String::new();
     for (word, lines) in
-        [("cut", cut), ("removed", removed), ("not removed", stayed), ("not looked into", unknown)]
+        [("cut", cut), ("removed", removed), ("not removed", stayed), ("not checked", unknown)]
     {
         for line in lines {
             let _ = writeln!(text, "{word}: {}", printable_line(line));
@@ -127,7 +127,7 @@ fn text(cleaned: &CleanupReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {
@@ -148,7 +148,7 @@ mod tests {
         beside(&LiveProxy::in_mode("ipvs"), keep).unwrap();
         assert!(refused("nftables", keep).contains("`kube-ipvs cleanup --hand-over`"));
         for mode in ["ipvs", "iptables", "nftables"] {
-            assert!(refused(mode, CleanupScope::default()).contains("nothing to serve with"));
+            assert!(refused(mode, CleanupScope::default()).contains("would stop serving"));
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
             "cut: 3 active and 1 inactive connections to TCP 10.96.0.1:443\n\
              removed: kube-ipvs0\nremoved: 2 virtual servers\n\
              not removed: ipset KUBE-CLUSTER-IP: it is in use\n\
-             not looked into: iptables-legacy, IPv4: no programs\n"
+             not checked: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());
         assert_eq!(text(&CleanupReport::default()), "nothing to remove\n");

@@ -81,13 +81,13 @@ fn read_one(file: &Path) -> anyhow::Result<(String, String)> {
     } else {
         (file.display().to_string(), files::read_to_string(file))
     };
-    let text = text.with_context(|| format!("{name}: cannot be read"))?;
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     Ok((name, text))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {

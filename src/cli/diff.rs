@@ -32,9 +32,9 @@ pub(super) fn diff(question: &Question) -> anyhow::Result<ExitCode> {
 }
 
 fn compare(question: &Question) -> anyhow::Result<Plan> {
-    let look =
+    let without_daemon =
         |node: &mut WithoutDaemon<'_>| Ok(Difference { plan: node.compare()?, troubles: node.doubts() });
-    let Difference { plan, troubles } = question.answer(Control::diff, look)?;
+    let Difference { plan, troubles } = question.answer(Control::diff, without_daemon)?;
     doubt(&troubles);
     print_as(question.ask.output.format, &DiffJson::new(&plan, &troubles), || plan.to_string())?;
     Ok(plan)
@@ -202,7 +202,7 @@ mod tests {
 
     use ipvs::Scheduler;
 
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
 
     #[test]
     fn its_json_is_documented() {

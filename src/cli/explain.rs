@@ -1,7 +1,7 @@
 //! `kube-ipvs explain`: where a Service is served, or whose an address is.
 
 use std::{
-    fmt,
+    fmt::Write as _,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     str::FromStr,
@@ -9,7 +9,6 @@ use std::{
 
 use ipvs::Ipvs as _;
 use operator::explain::{Answer, VirtualServer, kind};
-use serde::Serialize;
 use service::{
     AddressExplanation, ExplainedAddress, Explanation, InvalidName, NotServed, ObjectName, one_line,
 };
@@ -42,8 +41,8 @@ impl FromStr for Subject {
     }
 }
 
-/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is a
-/// failure.
+/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is
+/// a failure.
 pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<ExitCode> {
     match subject {
         Subject::Service(service) => explain_service(service, question),
@@ -55,7 +54,7 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
     let kernel = in_kernel(&explanation).inspect_err(|error| {
         say(format_args!(
-            "kube-ipvs: the kernel cannot be read, so the answer leaves out what it has: {}",
+            "kube-ipvs: cannot read the kernel, so the answer does not show what it has: {}",
             one_line(error.as_ref())
         ));
     });
@@ -81,33 +80,25 @@ fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
     addresses.into_iter().map(read).collect()
 }
 
-/// The answer, as JSON and as text.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct AddressAnswer(AddressExplanation);
-
 /// Prints whose an address is on this node, and what is done with it.
 fn explain_address(ip: IpAddr, question: &Question) -> anyhow::Result<ExitCode> {
     let ask = |daemon: &Client| daemon.explain_address(ip);
-    let answer = AddressAnswer(question.answer(ask, |node| Ok(node.explain_address(ip)))?);
-    print_as(question.ask.output.format, &answer, || answer.to_string())?;
+    let answer = question.answer(ask, |node| Ok(node.explain_address(ip)))?;
+    print_as(question.ask.output.format, &answer, || address_text(&answer))?;
     Ok(ExitCode::SUCCESS)
 }
 
-impl fmt::Display for AddressAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AddressExplanation { ip, owner, vip, uses, refused } = &self.0;
-        let bound = if *vip { "bound to this node as a VIP" } else { "not bound as a VIP" };
-        writeln!(f, "{ip}: {owner}; {bound}")?;
-        let width = uses.iter().map(|it| it.address.to_string().len()).max().unwrap_or_default();
-        for it in uses {
-            writeln!(f, "  {:width$}  {} of {}", it.address.to_string(), kind(it.kind), it.service)?;
-        }
-        for (service, refused) in refused {
-            writeln!(f, "refused: {service}: {refused}")?;
-        }
-        Ok(())
+fn address_text(AddressExplanation { ip, owner, vip, uses, refused }: &AddressExplanation) -> String {
+    let bound = if *vip { "bound to this node as a VIP" } else { "not bound as a VIP" };
+    let mut text = format!("{ip}: {owner}; {bound}\n");
+    let width = uses.iter().map(|it| it.address.to_string().len()).max().unwrap_or_default();
+    for it in uses {
+        let _ = writeln!(text, "  {:width$}  {} of {}", it.address.to_string(), kind(it.kind), it.service);
     }
+    for (service, refused) in refused {
+        let _ = writeln!(text, "refused: {service}: {refused}");
+    }
+    text
 }
 
 #[cfg(test)]

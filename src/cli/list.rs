@@ -35,7 +35,7 @@ pub(super) struct What {
     /// Show counters, as ipvsadm does
     #[arg(long)]
     stats: bool,
-    /// Show what comes in a second, as ipvsadm does
+    /// Show rates per second, as ipvsadm does
     #[arg(long)]
     rate: bool,
     /// List the connections, as ipvsadm does
@@ -46,15 +46,15 @@ pub(super) struct What {
 /// The flags of the command.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct List {
-    /// Only those of a namespace's Services (NAMESPACE), of a Service (NAMESPACE/NAME), or at an address (IP, IP:PORT);
-    /// the daemon knows the names
+    /// Only the virtual servers of a namespace (NAMESPACE), of a Service (NAMESPACE/NAME), or at an address (IP,
+    /// IP:PORT); names need the daemon
     #[arg(value_name = "WHICH")]
     filter: Option<Filter>,
     #[command(flatten)]
     output: output::Args,
     #[command(flatten)]
     what: What,
-    /// Show the Service of each virtual server at the end of its line, as the daemon knows it; - if there is none
+    /// Show the Service of each virtual server at the end of its line; - if the daemon knows none
     #[arg(long, conflicts_with = "connections")]
     services: bool,
     /// Accepted for compatibility with ipvsadm; no effect: numbers are always printed
@@ -130,10 +130,9 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Reads those of a part.
+    /// Reads the virtual servers of a part.
     pub(super) fn read(part: Part<'_>) -> anyhow::Result<Self> {
-        let mut kernel = requirements::open_ipvs()?;
-        let info = kernel.info()?;
+        let (mut kernel, info) = requirements::open_ipvs_with_info()?;
         let mut servers = Vec::new();
         for virtual_server in kernel.virtual_servers()? {
             let id = virtual_server.config.id;
@@ -149,7 +148,7 @@ impl Servers {
         Listing::new(self.info, &self.servers).columns(columns).labels(labels).to_string()
     }
 
-    /// The same for programs, with the Service of each virtual server.
+    /// The virtual servers for programs, with the Service of each.
     pub(super) fn table<'a>(&'a self, part: Part<'a>, our_tables: &netfilter::Observed) -> Table<'a> {
         let foreign = |id| match id {
             VirtualServerId::Address(address) => !has_element(&address, our_tables),
@@ -165,7 +164,7 @@ impl Servers {
     }
 }
 
-/// For programs.
+/// The list for programs.
 #[derive(Serialize)]
 pub(super) struct Table<'a> {
     info: Info,
@@ -214,7 +213,7 @@ fn list_connections(format: Format, part: Part<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether it is one to a virtual server in this part.
+/// Whether a connection goes to a virtual server in this part.
 fn leads_to(part: Part<'_>, connection: &Connection) -> bool {
     let (ip, port) = (connection.virtual_server.ip(), connection.virtual_server.port());
     part.filter.is_none()

@@ -75,7 +75,7 @@ fn text(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
     use crate::finding::Finding;
 
     /// A report with a finding of each verdict.
@@ -85,7 +85,7 @@ mod tests {
             Finding::note("net.ipv4.ip_forward", "0, set to 1 at the start"),
             Finding::warning(
                 "TCP 192.0.2.7:6443",
-                "no Service made this virtual server (foreign): the first sync removes it",
+                "this virtual server belongs to no Service (foreign): the first sync removes it",
             )
             .remedy("--foreign-virtual-servers=keep"),
             Finding::problem("scheduler mh", "the kernel has no module ip_vs_mh")
@@ -116,7 +116,7 @@ mod tests {
         let expected = "\
 ok       kernel: Linux 6.12.0
 note     net.ipv4.ip_forward: 0, set to 1 at the start
-warning  TCP 192.0.2.7:6443: no Service made this virtual server (foreign): the first sync removes it; remedy: --foreign-virtual-servers=keep
+warning  TCP 192.0.2.7:6443: this virtual server belongs to no Service (foreign): the first sync removes it; remedy: --foreign-virtual-servers=keep
 problem  scheduler mh: the kernel has no module ip_vs_mh; remedy: install the package with the modules of this kernel
 problems: 1, warnings: 1; nothing was changed
 ";

@@ -18,23 +18,23 @@ use crate::{
 /// The daemon of this node.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Daemon {
-    /// Where the daemon's control socket is
+    /// Path of the daemon's control socket
     #[arg(long, value_name = "PATH", default_value = SOCKET, hide = true)]
     pub(super) control_socket: PathBuf,
 }
 
 impl Daemon {
-    /// Asks it, and says so if that takes long: a hanging daemon looks like a busy one.
+    /// A client that says so if the answer takes long: a hanging daemon looks like a busy one.
     pub(super) fn client(&self) -> Client {
         self.silent_client().on_wait(|patience| {
             say(format_args!(
-                "kube-ipvs: the daemon is busy, or hangs: waiting for it up to {} s",
+                "kube-ipvs: the daemon is busy or hangs: waiting for it for up to {} s",
                 patience.as_secs()
             ));
         })
     }
 
-    /// Asks it, and says nothing if that takes long.
+    /// A client that says nothing if the answer takes long.
     pub(super) fn silent_client(&self) -> Client {
         Client::new(&self.control_socket)
     }
@@ -49,33 +49,33 @@ pub(super) struct Ask {
     pub(super) daemon: Daemon,
 }
 
-/// The same for a question that can be answered without a daemon.
+/// A question that can be answered without a daemon, and the form of the answer.
 #[derive(clap::Args, Debug)]
 pub(super) struct Question {
     #[command(flatten)]
     pub(super) ask: Ask,
-    /// The daemon's own flags, all of them, as in `-- --config=FILE --hostname-override=NAME`: it is not asked then, but
-    /// the API server and the kernel are, as root
+    /// All flags of the daemon, as in `-- --config=FILE --hostname-override=NAME`: then the answer comes from the API
+    /// server and the kernel, without a daemon; needs root
     #[arg(last = true, value_name = "FLAGS")]
     daemon_flags: Vec<OsString>,
 }
 
-const WITHOUT: &str = "To do without it, give its own flags after --";
+const WITHOUT: &str = "To answer without it, give the daemon's flags after --";
 
 impl Question {
-    /// Returns the daemon's answer, or without a daemon that of `look`.
+    /// Returns the daemon's answer, or that of `without_daemon` if the daemon's flags are given.
     pub(super) fn answer<T>(
         &self,
         ask: impl FnOnce(&Client) -> Result<T, AskError>,
-        look: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
+        without_daemon: impl FnOnce(&mut WithoutDaemon<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if !self.daemon_flags.is_empty() {
             let settings = Settings::resolve(&daemon_flags(&self.daemon_flags)?)?;
             for warning in &settings.warnings {
                 say(format_args!("kube-ipvs: {warning}"));
             }
-            say(format_args!("kube-ipvs: no daemon is asked; this is the node {}", settings.node_name));
-            return look(&mut WithoutDaemon::look(&settings)?);
+            say(format_args!("kube-ipvs: answering without the daemon, for the node {}", settings.node_name));
+            return without_daemon(&mut WithoutDaemon::read(&settings)?);
         }
         ask(&self.ask.daemon.client()).map_err(|error| match error {
             // This error ends with a question mark.
@@ -88,7 +88,7 @@ impl Question {
 
 /// What comes after `--` is another command, or asks a daemon for something else than to run.
 #[derive(Debug, thiserror::Error)]
-#[error("after -- there are only flags of a daemon that runs")]
+#[error("after -- only flags of a running daemon are allowed")]
 pub(super) struct NotOfDaemon;
 
 /// The flags of a daemon that runs.

@@ -1,9 +1,6 @@
 //! The commands that are one request to the daemon: `kube-ipvs log-level`, `resync` and `version`.
 
-use std::{
-    fmt::{self, Write},
-    process::ExitCode,
-};
+use std::{fmt::Write, process::ExitCode};
 
 use reconciler::SyncReport;
 use serde::Serialize;
@@ -13,7 +10,7 @@ use super::{
     Ask,
     output::{doubt, print_as},
 };
-use crate::{logging::Level, serve::control::Control as _, version::Build};
+use crate::{logging::Level, process::Build, serve::control::Control as _};
 
 /// The directives in use, as `-o json` has them.
 #[derive(Debug, Serialize)]
@@ -81,18 +78,8 @@ pub(super) fn version(asked: &Ask) -> anyhow::Result<ExitCode> {
 
 /// The two lines; the second one says why the daemon's version is unknown, if it is.
 fn version_text(Versions { this, daemon }: &Versions, unknown: Option<String>) -> String {
-    let daemon = daemon.as_ref().map(|daemon| Line(daemon).to_string()).or(unknown).unwrap_or_default();
-    format!("kube-ipvs: {}\ndaemon:    {daemon}\n", Line(this))
-}
-
-struct Line<'a>(&'a Build);
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Build { version, revision, platform } = self.0;
-        write!(f, "{version}, {platform}")?;
-        revision.as_ref().map_or(Ok(()), |revision| write!(f, ", revision {revision}"))
-    }
+    let daemon = daemon.as_ref().map(ToString::to_string).or(unknown).unwrap_or_default();
+    format!("kube-ipvs: {this}\ndaemon:    {daemon}\n")
 }
 
 #[cfg(test)]
@@ -102,7 +89,7 @@ mod tests {
     use reconciler::Trigger;
     use watcher::OperationKind;
 
-    use super::{super::documented::assert_documented, *};
+    use super::{super::documented_tests::assert_documented, *};
     use crate::serve::control::Resynced;
 
     #[test]

@@ -28,10 +28,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Status {
     #[command(flatten)]
     ask: Ask,
-    /// Exit with 1, and say why, unless all that is wanted is programmed and the API server is watched
+    /// Exit with 1, and print the reason, unless the desired state is programmed and the API server is watched
     #[arg(long)]
     check: bool,
-    /// Check again and again for this long, until it is so
+    /// Repeat the check for this long until it succeeds
     #[arg(
         long,
         value_name = "DURATION",
@@ -59,7 +59,7 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
     if (asked.check || asked.wait.is_some())
         && let Some(reason) = not_in_order(&status)
     {
-        bail!("not all is in order: {reason}");
+        bail!("the check failed: {reason}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,8 +67,8 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
 /// How long a change may wait: Services may change all the time, and each change waits for a moment.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// Why not all that is wanted is programmed, or why what is wanted is not known. What is wrong with an object or with the
-/// node is none of it: programming goes on.
+/// Why not all that is wanted is programmed, or why what is wanted is not known. What is wrong with an object or with
+/// the node is none of it: programming goes on.
 fn not_in_order(status: &DaemonStatus) -> Option<String> {
     let DaemonStatus { daemon, programmed, .. } = status;
     let waits_for_a_moment = programmed.sync_state == SyncState::Behind && programmed.sync_state_age < MOMENT;

@@ -35,16 +35,16 @@ use sample::Sample;
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
 pub(super) struct Top {
-    /// Refresh interval in seconds; the kernel itself counts every two
+    /// Refresh interval in seconds; the kernel updates its counters every two seconds
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// Print so many times, then end
+    /// Exit after this number of refreshes
     #[arg(short = 'n', long, value_name = "NUMBER")]
     iterations: Option<NonZero<usize>>,
-    /// Print each time, as it does without a terminal
+    /// Print each refresh, as without a terminal
     #[arg(short = 'b', long)]
     batch: bool,
-    /// Sort column: the most first, names in their order
+    /// Sort column: largest first, names in alphabetical order
     #[arg(long, value_name = "COLUMN", default_value = "bytes")]
     sort: Column,
     #[command(flatten)]
@@ -60,33 +60,33 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let (shortest, longest) = DELAYS;
     match text.parse::<f64>() {
         Ok(seconds) if (shortest..=longest).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("from {shortest} to {longest}")),
+        _ => Err(format!("expected {shortest} to {longest}")),
     }
 }
 
 /// Shows the table until it is stopped.
 pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     let Top { delay, iterations, batch, sort, output, daemon } = top;
-    let looks = iterations.map_or(usize::MAX, NonZero::get);
-    let mut look = Look::open(&daemon, delay)?;
-    // The full-screen table is gone at the end, but a number of looks asks for output that stays.
+    let refreshes = iterations.map_or(usize::MAX, NonZero::get);
+    let mut sampler = Sampler::open(&daemon, delay)?;
+    // The full-screen table is gone at the end, but a number of refreshes asks for output that stays.
     let is_printed = batch || iterations.is_some() || output.format != Format::Text || !is_terminal();
     match cfg!(feature = "tui") && !is_printed {
         #[cfg(feature = "tui")]
-        true => screen::show(&mut look, delay, sort)?,
-        _ => print(&mut look, delay, looks, sort, output.format)?,
+        true => screen::show(&mut sampler, delay, sort)?,
+        _ => print(&mut sampler, delay, refreshes, sort, output.format)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What goes through within the kernel's own two seconds, the most bytes first.
-pub(super) fn look_once(daemon: &Daemon) -> anyhow::Result<Frame> {
+pub(super) fn sample_once(daemon: &Daemon) -> anyhow::Result<Frame> {
     let delay = Duration::from_secs(2);
-    let mut look = Look::open(daemon, delay)?;
-    look.take()?;
-    look.names.wait();
+    let mut sampler = Sampler::open(daemon, delay)?;
+    sampler.frame()?;
+    sampler.names.wait();
     thread::sleep(delay);
-    let mut frame = look.take()?.unwrap_or_default();
+    let mut frame = sampler.frame()?.unwrap_or_default();
     frame.sort(Column::Bytes);
     Ok(frame)
 }
@@ -96,7 +96,7 @@ fn is_terminal() -> bool {
 }
 
 /// Reads the kernel again and again.
-struct Look {
+struct Sampler {
     kernel: KernelIpvs,
     names: Names,
     meter: Meter,
@@ -104,30 +104,36 @@ struct Look {
     patience: Duration,
 }
 
-impl Look {
+impl Sampler {
     /// Opens IPVS; the daemon knows the names.
     fn open(daemon: &Daemon, delay: Duration) -> anyhow::Result<Self> {
         let (names, meter) = (Names::from(daemon.silent_client()), Meter::default());
         Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience: delay / 10 })
     }
 
-    /// What went through since the last look; `None` at the first.
-    fn take(&mut self) -> anyhow::Result<Option<Frame>> {
+    /// What went through since the last sample; `None` at the first.
+    fn frame(&mut self) -> anyhow::Result<Option<Frame>> {
         let sample = Sample::read(&mut self.kernel, self.patience)?;
         self.names.refresh(&sample, Instant::now());
         Ok(self.meter.frame(&sample, &self.names))
     }
 }
 
-fn print(look: &mut Look, delay: Duration, looks: usize, sort: Column, format: Format) -> anyhow::Result<()> {
-    look.take()?;
-    look.names.wait();
-    if let Some(doubt) = look.names.doubt(Instant::now()) {
+fn print(
+    sampler: &mut Sampler,
+    delay: Duration,
+    refreshes: usize,
+    sort: Column,
+    format: Format,
+) -> anyhow::Result<()> {
+    sampler.frame()?;
+    sampler.names.wait();
+    if let Some(doubt) = sampler.names.doubt(Instant::now()) {
         output::say(format_args!("kube-ipvs: {doubt}"));
     }
-    for number in 0..looks {
+    for number in 0..refreshes {
         thread::sleep(delay);
-        let Some(mut frame) = look.take()? else { continue };
+        let Some(mut frame) = sampler.frame()? else { continue };
         frame.sort(sort);
         let text = output::one_of_many(format, &frame, || top::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use ipvs::{Protocol, ServiceAddress};
-use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, base_chains, installed_rule};
+use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, chains, installed_rule};
 use service::{InvalidName, ObjectName};
 use tokio::{
     runtime::Builder,
@@ -123,7 +123,7 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
     let followed = Followed { frontends, client: asked.from };
     let evidence = Evidence::begin();
     let mut tracer = Tracer::start(&followed)?;
-    let mut ways = Ways::new(&base_chains()?);
+    let mut ways = Ways::new(&chains()?);
     let mut notes = Vec::new();
     let mut seconds = asked.seconds;
     if !tracer.is_owner() && seconds > UNOWNED_SECONDS {

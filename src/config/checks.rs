@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::Display,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -27,48 +28,20 @@ pub enum Problem {
     /// Not the name of a scheduler.
     #[error(transparent)]
     Scheduler(#[from] InvalidScheduler),
-    /// Not an address range.
-    #[error("{0:?} is not a CIDR such as 10.244.0.0/16 or fd00::/48")]
-    Cidr(String),
+    /// Not of the option's kind, or outside of its bounds.
+    #[error("invalid value {value}: expected {expected}")]
+    Invalid {
+        /// The value; a text is quoted.
+        value: String,
+        /// What values the option has.
+        expected: &'static str,
+    },
     /// Two address ranges of one family.
     #[error("{0:?} has more than one CIDR of a family")]
     CidrsOfOneFamily(String),
     /// A keyword twice.
     #[error("{0:?} is given twice")]
     Twice(String),
-    /// Not an address.
-    #[error("{0:?} is not an IP address")]
-    Address(String),
-    /// A period of zero.
-    #[error("the period must be more than 0")]
-    NoPeriod,
-    /// A duration below zero.
-    #[error("{0} is negative")]
-    NegativeDuration(GoDuration),
-    /// A number below zero.
-    #[error("{0} is negative")]
-    Negative(i32),
-    /// A time that does not fit into the kernel's number.
-    #[error("{0} is longer than the kernel can count")]
-    TimeoutTooLong(GoDuration),
-    /// Not an address to listen at.
-    #[error("{0:?} is not an address with a port from 1 to 65535, such as 0.0.0.0:10256 or [::]:10256")]
-    Listen(String),
-    /// Not a score that the kernel takes.
-    #[error("{0} is not an OOM score adjustment: expected -1000 to 1000")]
-    OomScoreAdj(i32),
-    /// Not a version.
-    #[error("{0:?} is not a version such as 1.35")]
-    Version(String),
-    /// Not a rate.
-    #[error("{0} is not a rate")]
-    Rate(String),
-    /// More than an `int32`.
-    #[error("{0} is too large: expected 0 to 2147483647")]
-    Verbosity(u32),
-    /// Not the name of a source file.
-    #[error("{0:?} cannot be a file pattern: expected a name without = and ,")]
-    FilePattern(String),
     /// The least period between syncs exceeds the longest.
     #[error("{minimum:?} is more than the sync period of {period:?}")]
     MinimumAbovePeriod {
@@ -77,36 +50,32 @@ pub enum Problem {
         /// The most.
         period: Duration,
     },
-    /// A packet mark has 32 bits.
-    #[error("{0} is not a bit of a packet mark: expected 0 to 31")]
-    MasqueradeBit(i32),
-    /// Not a way to recognise pods.
-    #[error("{0:?} is unknown: expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
-    LocalMode(String),
-    /// Not the name of an interface, or its beginning.
-    #[error("{0:?} cannot name an interface: expected 1 to 15 letters without space or /")]
-    Interface(String),
-    /// Not the name of a node.
-    #[error("{0:?} cannot be a node's name")]
-    NodeName(String),
-    /// Not the address of a server.
-    #[error("{0:?} is neither a URL such as https://10.0.0.1:6443 nor a host with or without a port")]
-    Server(String),
-    /// Not a log format.
-    #[error("{0:?} is unknown: expected text or json")]
-    LogFormat(String),
 }
+
+impl Problem {
+    fn text(value: &str, expected: &'static str) -> Self {
+        Self::number(format_args!("{value:?}"), expected)
+    }
+
+    fn number(value: impl Display, expected: &'static str) -> Self {
+        Self::Invalid { value: value.to_string(), expected }
+    }
+}
+
+/// What a number or duration that may not be negative is.
+const AT_LEAST_ZERO: &str = "0 or more";
 
 pub(super) fn mode(mode: &str) -> Result<(), Problem> {
     if mode == "ipvs" { Ok(()) } else { Err(Problem::Mode(mode.to_owned())) }
 }
 
 pub(super) fn duration(duration: GoDuration) -> Result<Duration, Problem> {
-    duration.duration().ok_or(Problem::NegativeDuration(duration))
+    duration.duration().ok_or_else(|| Problem::number(duration, AT_LEAST_ZERO))
 }
 
 pub(super) fn period(period: GoDuration) -> Result<Duration, Problem> {
-    Some(duration(period)?).filter(|period| !period.is_zero()).ok_or(Problem::NoPeriod)
+    let not_zero = Some(duration(period)?).filter(|period| !period.is_zero());
+    not_zero.ok_or_else(|| Problem::number(period, "a period of more than 0s"))
 }
 
 /// How far apart syncs are, at most and at least.
@@ -120,17 +89,18 @@ pub(super) fn periods(ipvs: &Ipvs, origin: Origin) -> Result<(Duration, Duration
 }
 
 pub(super) fn at_least_zero(number: i32) -> Result<u32, Problem> {
-    u32::try_from(number).map_err(|_| Problem::Negative(number))
+    u32::try_from(number).map_err(|_| Problem::number(number, AT_LEAST_ZERO))
 }
 
 /// The bounds of `/proc/PID/oom_score_adj`: `OOM_SCORE_ADJ_MIN` and `MAX` in include/uapi/linux/oom.h.
 pub(super) fn oom_score_adj(score: i32) -> Result<i32, Problem> {
-    if (-1_000..=1_000).contains(&score) { Ok(score) } else { Err(Problem::OomScoreAdj(score)) }
+    let expected = "an OOM score adjustment from -1000 to 1000";
+    if (-1_000..=1_000).contains(&score) { Ok(score) } else { Err(Problem::number(score, expected)) }
 }
 
 /// A rate of requests.
 pub(super) fn rate(rate: f32) -> Result<(), Problem> {
-    if rate.is_finite() { Ok(()) } else { Err(Problem::Rate(rate.to_string())) }
+    if rate.is_finite() { Ok(()) } else { Err(Problem::number(rate, "a rate")) }
 }
 
 /// A version of Kubernetes, or none. kube-proxy takes only the version before its own, but this is not a
@@ -140,7 +110,7 @@ pub(super) fn version(version: &str) -> Result<(), Problem> {
     match version.split_once('.') {
         Some((major, minor)) if is_number(major) && is_number(minor) => Ok(()),
         None if version.is_empty() => Ok(()),
-        _ => Err(Problem::Version(version.to_owned())),
+        _ => Err(Problem::text(version, "a version such as 1.35")),
     }
 }
 
@@ -148,7 +118,7 @@ pub(super) fn version(version: &str) -> Result<(), Problem> {
 pub(super) fn vmodule(modules: &[VModule]) -> Result<(), Problem> {
     let mut patterns = modules.iter().map(|module| &module.file_pattern);
     if let Some(pattern) = patterns.find(|name| name.is_empty() || name.contains(['=', ','])) {
-        return Err(Problem::FilePattern(pattern.clone()));
+        return Err(Problem::text(pattern, "a file pattern without = and ,"));
     }
     modules.iter().try_for_each(|module| verbosity(module.verbosity).map(drop))
 }
@@ -157,7 +127,7 @@ pub(super) fn logging(logging: &Logging, origin: Origin) -> Result<logging::Opti
     let format = match logging.format.as_str() {
         "text" => Ok(logging::Format::Text),
         "json" => Ok(logging::Format::Json),
-        other => Err(Problem::LogFormat(other.to_owned())),
+        other => Err(Problem::text(other, "text or json")),
     };
     Ok(logging::Options {
         format: origin.check("logging.format", format)?,
@@ -166,15 +136,16 @@ pub(super) fn logging(logging: &Logging, origin: Origin) -> Result<logging::Opti
 }
 
 fn verbosity(verbosity: u32) -> Result<i32, Problem> {
-    i32::try_from(verbosity).map_err(|_| Problem::Verbosity(verbosity))
+    i32::try_from(verbosity).map_err(|_| Problem::number(verbosity, "0 to 2147483647"))
 }
 
 /// Address ranges; bits beyond the prefix are cleared, as in Go.
 pub(super) fn cidrs(texts: &[String]) -> Result<Vec<IpNet>, Problem> {
-    let texts = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-    texts
-        .map(|text| text.parse().map(|net: IpNet| net.trunc()).map_err(|_| Problem::Cidr(text.to_owned())))
-        .collect()
+    let cidr = |text: &str| match text.parse::<IpNet>() {
+        Ok(net) => Ok(net.trunc()),
+        Err(_) => Err(Problem::text(text, "a CIDR such as 10.244.0.0/16 or fd00::/48")),
+    };
+    texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).map(cidr).collect()
 }
 
 /// Ranges and keywords, in any mixture. But for `primary`, whose addresses may change, keywords become ranges
@@ -206,7 +177,8 @@ pub(super) fn listen_address(address: &ListenAddress) -> Result<Option<SocketAdd
         return Ok(None);
     }
     let parsed = address.0.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
-    parsed.map(Some).ok_or_else(|| Problem::Listen(address.0.clone()))
+    let expected = "an address with a port from 1 to 65535, such as 0.0.0.0:10256 or [::]:10256";
+    parsed.map(Some).ok_or_else(|| Problem::text(&address.0, expected))
 }
 
 /// The address to bind to; `None` for all addresses and for no address.
@@ -214,12 +186,13 @@ pub(super) fn bind_address(text: &str) -> Result<Option<IpAddr>, Problem> {
     if text.is_empty() {
         return Ok(None);
     }
-    let address: IpAddr = text.parse().map_err(|_| Problem::Address(text.to_owned()))?;
+    let address: IpAddr = text.parse().map_err(|_| Problem::text(text, "an IP address"))?;
     Ok(Some(address).filter(|address| !address.is_unspecified()))
 }
 
 pub(super) fn mark(bit: i32) -> Result<u32, Problem> {
-    u32::try_from(bit).ok().and_then(|bit| 1u32.checked_shl(bit)).ok_or(Problem::MasqueradeBit(bit))
+    let mark = u32::try_from(bit).ok().and_then(|bit| 1u32.checked_shl(bit));
+    mark.ok_or_else(|| Problem::number(bit, "a bit of a packet mark, 0 to 31"))
 }
 
 pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin) -> Result<LocalMode, Error> {
@@ -236,7 +209,10 @@ pub(super) fn local_mode(configuration: &KubeProxyConfiguration, origin: Origin)
         "InterfaceNamePrefix" => LocalTraffic::InterfacePrefix(
             origin.check("detectLocal.interfaceNamePrefix", interface(interface_name_prefix))?,
         ),
-        other => return Err(origin.invalid("detectLocalMode", Problem::LocalMode(other.to_owned()))),
+        other => {
+            let expected = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+            return Err(origin.invalid("detectLocalMode", Problem::text(other, expected)));
+        }
     };
     Ok(LocalMode::Fixed(traffic))
 }
@@ -274,14 +250,14 @@ fn cidr_per_family(list: &str) -> Result<(Option<Ipv4Net>, Option<Ipv6Net>), Pro
 fn interface(name: &str) -> Result<Box<str>, Problem> {
     let allowed = |c: char| !c.is_ascii_whitespace() && !matches!(c, '/' | ':' | '\0');
     if name.is_empty() || name.len() > 15 || !name.chars().all(allowed) {
-        return Err(Problem::Interface(name.to_owned()));
+        return Err(Problem::text(name, "an interface name of 1 to 15 letters without space or /"));
     }
     Ok(name.into())
 }
 
 pub(super) fn node_name(name: &str) -> Result<String, Problem> {
     let trimmed = name.trim().to_lowercase();
-    if trimmed.is_empty() { Err(Problem::NodeName(name.to_owned())) } else { Ok(trimmed) }
+    if trimmed.is_empty() { Err(Problem::text(name, "a node's name")) } else { Ok(trimmed) }
 }
 
 /// A URL, or a host with or without a port but no path, as in client-go (`DefaultServerURL` in
@@ -290,7 +266,8 @@ pub(super) fn server(text: &str) -> Result<(), Problem> {
     let url = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = Some(text.strip_suffix('/').unwrap_or(text)).filter(|host| !host.contains('/'));
     let is_server = |rest: &str| !rest.is_empty() && !rest.contains(char::is_whitespace);
-    if url.or(host).is_some_and(is_server) { Ok(()) } else { Err(Problem::Server(text.to_owned())) }
+    let expected = "a URL such as https://10.0.0.1:6443, or a host with or without a port";
+    if url.or(host).is_some_and(is_server) { Ok(()) } else { Err(Problem::text(text, expected)) }
 }
 
 pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<ConntrackSettings, Error> {
@@ -328,5 +305,6 @@ fn seconds(timeout: GoDuration) -> Result<u32, Problem> {
     let duration = duration(timeout)?;
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     // Kept as an int everywhere, in ticks.
-    i32::try_from(seconds).map(i32::unsigned_abs).map_err(|_| Problem::TimeoutTooLong(timeout))
+    let most = "at most 2147483647 s, which the kernel can count";
+    i32::try_from(seconds).map(i32::unsigned_abs).map_err(|_| Problem::number(timeout, most))
 }

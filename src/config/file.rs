@@ -1,12 +1,13 @@
 //! The configuration file: reading and writing it.
 
-use std::{io::Write as _, path::Path};
+use std::{io::Write as _, net::IpAddr, path::Path};
 
+use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::{Error, KubeProxyConfiguration};
+use super::{Error, KubeProxyConfiguration, Origin, checks};
 use crate::files;
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -166,5 +167,60 @@ pub(crate) fn fault(file: &Path, error: &serde_saphyr::Error) -> String {
             format!("{}:{}:{}: {message}", file.display(), at.line(), at.column())
         }
         None => format!("{}: {message}", file.display()),
+    }
+}
+
+/// The ranges in which a cleanup removes no virtual servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// The ranges.
+    pub cidrs: Vec<IpNet>,
+    /// What is wrong with the file, one line each: a range may be in a field whose name is misspelt.
+    pub warnings: Vec<String>,
+}
+
+impl Excluded {
+    /// Reads the ranges of the file, if one is named, and adds those of the flag. Nothing else of the file
+    /// is used: it may be that of another mode, to which the node goes back.
+    pub fn read(file: Option<&str>, flag: &[String]) -> Result<Self, Error> {
+        const FIELD: &str = "ipvs.excludeCIDRs";
+        let mut excluded = match file.map(Path::new).filter(|path| !path.as_os_str().is_empty()) {
+            None => Self::default(),
+            Some(path) => {
+                let File { configuration, warnings } = decode(path, &read(path)?)?;
+                let cidrs = checks::cidrs(&configuration.ipvs.exclude_cidrs);
+                Self { cidrs: Origin::File(path).check(FIELD, cidrs)?, warnings }
+            }
+        };
+        excluded.cidrs.extend(Origin::Flags.check(FIELD, checks::cidrs(flag))?);
+        Ok(excluded)
+    }
+
+    /// Whether an address is in one of the ranges.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.cidrs.iter().any(|range| range.contains(&ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::config::tests::HEAD;
+
+    #[test]
+    fn what_the_file_spares_and_what_the_flag_spares_is_spared() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.conf");
+        let fields = "mode: iptables\nipvs: {scheduler: NO SUCH, excludeCIDRs: [10.99.0.0/16]}\n";
+        fs::write(&path, format!("{HEAD}{fields}")).unwrap();
+        let flag = ["fd00:99::/112".to_owned()];
+        let excluded = Excluded::read(path.to_str(), &flag).unwrap();
+        assert_eq!(excluded.cidrs, ["10.99.0.0/16", "fd00:99::/112"].map(|cidr| cidr.parse().unwrap()));
+        assert_eq!(excluded.warnings, [""; 0]);
+        for none in [None, Some("")] {
+            assert_eq!(Excluded::read(none, &flag).unwrap().cidrs.len(), 1);
+        }
     }
 }

@@ -59,7 +59,7 @@ pub struct Flags {
           value_parser = choice(&[("ipip", TunnelKind::Ipip), ("gue", TunnelKind::Gue)]))]
     pub(super) tunnel: TunnelKind,
 
-    /// Address ranges of the external IPs that are served, whatever owns them; without, all are served but
+    /// Address ranges of the external IPs that are served, whatever owns them; by default all are served except
     /// those of nodes, the API server, gateways, pods and other namespaces *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub(super) external_ip_policy: Vec<String>,

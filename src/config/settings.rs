@@ -30,7 +30,7 @@ use crate::logging;
 pub struct Settings {
     /// This node's name: lower case, without spaces around it, not empty.
     pub node_name: String,
-    /// Where Services and EndpointSlices come from.
+    /// The source of Services and EndpointSlices.
     pub source: Source,
     /// The scheduler of every virtual server. Whether the kernel has it is not known yet.
     pub scheduler: Scheduler,
@@ -52,11 +52,11 @@ pub struct Settings {
     pub pod_ranges: Vec<IpNet>,
     /// What is accepted where the host's own firewall drops.
     pub host_firewall: HostFirewall,
-    /// At which of this node's addresses NodePorts are served.
+    /// The addresses of this node at which NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// The address that overrides the node IP of its family.
     pub bind_address: Option<IpAddr>,
-    /// Which of `spec.externalIPs` are served.
+    /// The `spec.externalIPs` that are served.
     pub external_ips: ExternalIps,
     /// How long a TCP real server may drain; `None` is for ever.
     pub drain_timeout: Option<Duration>,
@@ -66,25 +66,23 @@ pub struct Settings {
     pub external_forwarding_method: ExternalForwarding,
     /// The encapsulation of packets in tunnels.
     pub tunnel: TunnelKind,
-    /// Whether ARP is answered only on the interface that has the address.
-    pub strict_arp: bool,
-    /// Limits and timeouts of connection tracking.
-    pub conntrack: ConntrackSettings,
+    /// The kernel parameters that the start sets.
+    pub kernel_parameters: KernelParameters,
     /// When IPVS forgets connections; 0 leaves the kernel's timeout.
     pub ipvs_timeouts: Timeouts,
     /// The OOM score adjustment of this process; from -1000 to 1000.
     pub oom_score_adj: i32,
-    /// Where health is served, if it is.
+    /// The address of the health checks, if they are served.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// Where metrics are served, if they are.
+    /// The address of the metrics, if they are served.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// Whose traffic the metrics show.
+    /// The traffic that the metrics show.
     pub service_metrics: ServiceMetrics,
     /// Whether the daemon ends when one of these addresses cannot be bound.
     pub bind_address_hard_fail: bool,
     /// What is logged, and how.
     pub log: logging::Options,
-    /// Where the control socket is.
+    /// The path of the control socket.
     pub control_socket: PathBuf,
     /// The configuration file, if there is one.
     pub config_file: Option<PathBuf>,
@@ -94,7 +92,7 @@ pub struct Settings {
     pub warnings: Vec<String>,
 }
 
-/// Where Services and EndpointSlices come from.
+/// The source of Services and EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The API server. With neither, that of the pod's service account.
@@ -128,16 +126,27 @@ pub enum VipBinding {
     Route,
 }
 
-/// Whose traffic the metrics show.
+/// The traffic that the metrics show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ServiceMetrics {
     /// None: each Service would be ten series.
     #[default]
     Off,
-    /// That of each virtual server.
+    /// The traffic of each virtual server.
     Service,
-    /// That of each virtual server, and of each real server.
+    /// The traffic of each virtual server, and of each real server.
     Endpoint,
+}
+
+/// The kernel parameters that the configuration decides about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelParameters {
+    /// Whether ARP is answered only on the interface that has the address.
+    pub strict_arp: bool,
+    /// Whether Services may be answered directly.
+    pub direct_return: bool,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackSettings,
 }
 
 /// Parameters of connection tracking. A zero leaves the kernel's value.
@@ -159,7 +168,7 @@ pub struct ConntrackSettings {
     pub udp_stream_timeout: u32,
 }
 
-/// Where a value came from, to name it in errors.
+/// The origin of a value, to name it in errors.
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
     Flags,
@@ -264,8 +273,11 @@ impl Settings {
             vip_binding: flags.vip_binding,
             external_forwarding_method: flags.external_forwarding_method,
             tunnel: flags.tunnel,
-            strict_arp: ipvs.strict_arp,
-            conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            kernel_parameters: KernelParameters {
+                strict_arp: ipvs.strict_arp,
+                direct_return: flags.external_forwarding_method.may_tunnel(),
+                conntrack: checks::conntrack(&configuration.conntrack, origin)?,
+            },
             ipvs_timeouts: checks::ipvs_timeouts(ipvs, origin)?,
             oom_score_adj: origin.check(
                 "oomScoreAdj",
@@ -424,60 +436,5 @@ impl Settings {
     /// The part of the kernel that is ours, where these families are served.
     pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
         Ownership { families, exclude: self.exclude_cidrs.clone(), foreign: self.foreign }
-    }
-}
-
-/// The ranges in which a cleanup removes no virtual servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Excluded {
-    /// The ranges.
-    pub cidrs: Vec<IpNet>,
-    /// What is wrong with the file, one line each: a range may be in a field whose name is misspelt.
-    pub warnings: Vec<String>,
-}
-
-impl Excluded {
-    /// Reads the ranges of the file, if one is named, and adds those of the flag. Nothing else of the file
-    /// is used: it may be that of another mode, to which the node goes back.
-    pub fn read(file: Option<&str>, flag: &[String]) -> Result<Self, Error> {
-        const FIELD: &str = "ipvs.excludeCIDRs";
-        let mut excluded = match file.map(Path::new).filter(|path| !path.as_os_str().is_empty()) {
-            None => Self::default(),
-            Some(path) => {
-                let File { configuration, warnings } = file::decode(path, &file::read(path)?)?;
-                let cidrs = checks::cidrs(&configuration.ipvs.exclude_cidrs);
-                Self { cidrs: Origin::File(path).check(FIELD, cidrs)?, warnings }
-            }
-        };
-        excluded.cidrs.extend(Origin::Flags.check(FIELD, checks::cidrs(flag))?);
-        Ok(excluded)
-    }
-
-    /// Whether an address is in one of the ranges.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        self.cidrs.iter().any(|range| range.contains(&ip))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::config::tests::HEAD;
-
-    #[test]
-    fn what_the_file_spares_and_what_the_flag_spares_is_spared() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("config.conf");
-        let fields = "mode: iptables\nipvs: {scheduler: NO SUCH, excludeCIDRs: [10.99.0.0/16]}\n";
-        fs::write(&path, format!("{HEAD}{fields}")).unwrap();
-        let flag = ["fd00:99::/112".to_owned()];
-        let excluded = Excluded::read(path.to_str(), &flag).unwrap();
-        assert_eq!(excluded.cidrs, ["10.99.0.0/16", "fd00:99::/112"].map(|cidr| cidr.parse().unwrap()));
-        assert_eq!(excluded.warnings, [""; 0]);
-        for none in [None, Some("")] {
-            assert_eq!(Excluded::read(none, &flag).unwrap().cidrs.len(), 1);
-        }
     }
 }

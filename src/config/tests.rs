@@ -76,15 +76,18 @@ fn without_flags_upstream_s_defaults_hold() {
             vip_binding: VipBinding::Address,
             external_forwarding_method: ExternalForwarding::Masquerade,
             tunnel: TunnelKind::Ipip,
-            strict_arp: false,
-            conntrack: ConntrackSettings {
-                max_per_core: 32_768,
-                min: 131_072,
-                tcp_established_timeout: 86_400,
-                tcp_close_wait_timeout: 3_600,
-                tcp_be_liberal: false,
-                udp_timeout: 0,
-                udp_stream_timeout: 0,
+            kernel_parameters: KernelParameters {
+                strict_arp: false,
+                direct_return: false,
+                conntrack: ConntrackSettings {
+                    max_per_core: 32_768,
+                    min: 131_072,
+                    tcp_established_timeout: 86_400,
+                    tcp_close_wait_timeout: 3_600,
+                    tcp_be_liberal: false,
+                    udp_timeout: 0,
+                    udp_stream_timeout: 0,
+                },
             },
             ipvs_timeouts: Timeouts::default(),
             oom_score_adj: -999,
@@ -190,15 +193,18 @@ fn every_flag_arrives() {
         vip_binding: VipBinding::Route,
         external_forwarding_method: ExternalForwarding::Tunnel,
         tunnel: TunnelKind::Gue,
-        strict_arp: true,
-        conntrack: ConntrackSettings {
-            max_per_core: 1_000,
-            min: 2_000,
-            tcp_established_timeout: 7_200,
-            tcp_close_wait_timeout: 0,
-            tcp_be_liberal: true,
-            udp_timeout: 31,
-            udp_stream_timeout: 32,
+        kernel_parameters: KernelParameters {
+            strict_arp: true,
+            direct_return: true,
+            conntrack: ConntrackSettings {
+                max_per_core: 1_000,
+                min: 2_000,
+                tcp_established_timeout: 7_200,
+                tcp_close_wait_timeout: 0,
+                tcp_be_liberal: true,
+                udp_timeout: 31,
+                udp_stream_timeout: 32,
+            },
         },
         ipvs_timeouts: Timeouts::UNCHANGED.tcp(7_200).tcp_fin(60).udp(2),
         oom_score_adj: -998,
@@ -426,7 +432,10 @@ fn manifests_go_before_the_file_s_kubeconfig_and_beside_no_flag_of_the_kind() {
 #[test]
 fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last() {
     assert_eq!(settings(&["--hostname-override= Node-A\n"]).node_name, "node-a");
-    assert_eq!(refusal(&["--hostname-override= "]), "--hostname-override: \" \" cannot be a node's name");
+    assert_eq!(
+        refusal(&["--hostname-override= "]),
+        "--hostname-override: invalid value \" \": expected a node's name"
+    );
     let kernel = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase();
     assert_eq!(settings(&["--hostname-override="]).node_name, kernel);
     assert_eq!(
@@ -451,7 +460,7 @@ fn pods_are_recognised_as_the_local_mode_says() {
     assert_eq!(with_file("detectLocalMode: NodeCIDR", &[]).unwrap().local_mode, LocalMode::NodeCidr);
     assert_eq!(
         refusal(&["--detect-local-mode=BridgeInterface"]),
-        "--pod-bridge-interface: \"\" cannot name an interface: expected 1 to 15 letters without space or /"
+        "--pod-bridge-interface: invalid value \"\": expected an interface name of 1 to 15 letters without space or /"
     );
     // The range is not looked at in another mode.
     let prefix = ["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"];

@@ -181,7 +181,9 @@ impl VModule {
             Some(Self { file_pattern: pattern.to_owned(), verbosity: verbosity.parse().ok()? })
         };
         let modules = text.split(',').filter(|module| !module.is_empty());
-        modules.map(|text| module(text).ok_or_else(|| format!("{text:?} is not PATTERN=N"))).collect()
+        modules
+            .map(|text| module(text).ok_or_else(|| format!("invalid value {text:?}: expected PATTERN=N")))
+            .collect()
     }
 }
 

@@ -22,11 +22,11 @@ pub struct GoDuration {
 /// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDuration {
-    /// It is not made of numbers with units.
-    #[error("{0:?} is not a duration: expected something like 30s, 1m30s or 500ms")]
+    /// The text is not made of numbers with units.
+    #[error("invalid duration {0:?}: expected for example 30s, 1m30s or 500ms")]
     Malformed(String),
     /// Go holds at most 292 years.
-    #[error("{0:?} is too long")]
+    #[error("invalid duration {0:?}: expected at most 292 years")]
     TooLong(String),
 }
 
@@ -184,10 +184,10 @@ pub struct FeatureGates(BTreeMap<String, bool>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGates {
     /// A gate without a value.
-    #[error("{0:?} is not a feature gate: expected NAME=true or NAME=false")]
+    #[error("invalid feature gate {0:?}: expected NAME=true or NAME=false")]
     Malformed(String),
     /// A value that is not a boolean.
-    #[error("{value:?} is not a value of the feature gate {name}: expected true or false")]
+    #[error("invalid value {value:?} of the feature gate {name}: expected true or false")]
     Value {
         /// The gate.
         name: String,

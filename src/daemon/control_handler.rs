@@ -1,20 +1,23 @@
-//! Answers the requests of the control socket.
+//! Answers the requests of the control socket, and collects the problems that it reports.
 
 use std::{error::Error, net::IpAddr, sync::Arc, time::Instant};
 
-use kubernetes::api::Watches;
+use kubernetes::{api::Watches, directory};
 use reconciler::{Handle, SyncStatus, VirtualServerOwner};
 use service::{AddressExplanation, Explanation, ObjectName, one_line};
 
-use super::problems::{HeldAdvice, Problems};
+use super::reload::UnusableFile;
 use crate::{
+    checks::CurrentFindings,
+    finding::Finding,
     logging::{Level, LogLevelHandle},
+    process::{Build, VERSION},
     serve::{
         control::{self, BugReport, Control, DaemonStatus, Difference, Resynced},
+        http::endpoint::UnboundEndpoints,
         metrics::MetricsPages,
     },
-    source::Source,
-    version::{Build, VERSION},
+    source::{Source, nodes::KnownNode},
 };
 
 /// Answers requests for the daemon.
@@ -152,6 +155,44 @@ fn reason(error: impl Error + 'static) -> String {
 pub(super) fn put_first(first: impl IntoIterator<Item = String>, problems: &mut Vec<String>) {
     problems.splice(0..0, first);
     problems.truncate(SyncStatus::MOST_PROBLEMS);
+}
+
+/// The problems outside the writer thread: the source cannot be watched or has bad files, the Node is missing, an
+/// address cannot be bound. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Problems {
+    pub(super) watches: Watches,
+    pub(super) manifests: directory::Problems,
+    pub(super) node: KnownNode,
+    pub(super) unbound: UnboundEndpoints,
+}
+
+impl Problems {
+    /// Why the desired state may be out of date or wrong, one line each.
+    pub(super) fn about_source(&self) -> Vec<String> {
+        self.watches.troubles().into_iter().chain(self.manifests.all()).chain(self.node.trouble()).collect()
+    }
+
+    /// All problems, one line each.
+    pub(super) fn all(&self) -> Vec<String> {
+        let mut all = self.about_source();
+        all.extend(self.unbound.troubles());
+        all
+    }
+}
+
+/// The advice that holds now, by what finds it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldAdvice {
+    pub(super) config_file: UnusableFile,
+    pub(super) checks: CurrentFindings,
+}
+
+impl HeldAdvice {
+    /// All advice, that about the configuration file first.
+    pub(super) fn all(&self) -> Vec<Finding> {
+        self.config_file.finding().into_iter().chain(self.checks.all()).collect()
+    }
 }
 
 #[cfg(test)]

@@ -4,23 +4,16 @@ pub(super) mod kube_ipvs0;
 pub(super) mod notifications;
 pub(super) mod way_to_api_server;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use dummy_interface::VipBinding;
 use ipvs::{Family, Info, KernelIpvs};
-use netfilter::{Feature, Policy};
+use netfilter::{KernelNetfilter, Policy};
 use watcher::Kernel;
 
 use crate::{
     config::Settings,
-    node::{
-        families::vip_binding,
-        init::{self, Prepared},
-        sysctl::Sysctl,
-    },
+    node::{families::vip_binding, init, sysctl::Sysctl},
     serve::control,
 };
 
@@ -45,8 +38,8 @@ pub(super) fn open(
     policy: Policy,
     families: BTreeSet<Family>,
 ) -> anyhow::Result<OpenedKernel> {
-    let Prepared { netfilter, lacks } = init::prepare(settings, &mut ipvs, &policy, &families)?;
-    let found = found(settings, ipvs.info()?, &families, &lacks);
+    let netfilter = init::prepare(settings, &mut ipvs, &policy, &families)?;
+    let found = found(settings, ipvs.info()?, &families, &netfilter);
     let nf_tables_port = netfilter.port();
     let tcp_timeout = Duration::from_secs(ipvs.timeouts()?.tcp.into());
     let binding = vip_binding(settings.vip_binding)?;
@@ -62,11 +55,12 @@ fn found(
     settings: &Settings,
     info: Info,
     families: &BTreeSet<Family>,
-    lacks: &BTreeMap<Family, Vec<Feature>>,
+    netfilter: &KernelNetfilter,
 ) -> control::KernelInfo {
     let (major, minor, patch) = info.version;
-    let of_family = |(family, features): (&Family, &Vec<Feature>)| {
-        features.iter().map(|it| format!("{it}, {family}")).collect()
+    let lacks = |family: &Family| {
+        let features = netfilter.missing_features(*family).iter();
+        features.map(|feature| format!("{feature}, {family}")).collect::<Vec<_>>()
     };
     control::KernelInfo {
         release: Sysctl::default().release(),
@@ -74,6 +68,6 @@ fn found(
         families: families.clone(),
         vip_binding: settings.vip_binding,
         scheduler: settings.scheduler,
-        lacks: lacks.iter().flat_map::<Vec<_>, _>(of_family).collect(),
+        lacks: families.iter().flat_map(lacks).collect(),
     }
 }

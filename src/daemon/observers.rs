@@ -10,13 +10,13 @@ use tokio::sync::{oneshot, watch};
 use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
-    events::SyncEvents,
+    events::{Outbox, SyncEvents},
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
-    source::nodes::NodesNeeded,
+    source::{Source, nodes::NodesNeeded},
     takeover::leftovers::RulesInPlace,
 };
 
@@ -40,12 +40,12 @@ impl Shown {
         let traffic = TrafficMetrics::default();
         let tunnel_packets = TunnelPackets::default();
         let gates = settings.effective.feature_gates();
-        let api_server = source.api_server(&problems.watches);
+        let api_server = matches!(source, Source::Api(_)).then(|| problems.watches.clone());
         let (advice, packets) = ((*advice).clone(), tunnel_packets.clone());
         let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
             .with_advice(move || advice.all())
             .with_log(log_level.limit().clone())
-            .with_tunnels(families.clone(), move |family| packets.of(family));
+            .with_tunnels(families.clone(), move |family| packets.counts(family));
         let metrics = Arc::new(metrics);
         let pages = MetricsPages::new(Arc::clone(&metrics), traffic.clone(), &settings.effective)
             .context("the configuration cannot be shown")?;
@@ -78,14 +78,14 @@ pub(super) fn observers(
         families.clone(),
         &settings.node_port_addresses,
         health.clone(),
-        outbox.cloned(),
+        Outbox::clone(outbox),
     );
     let (in_place, rules_in_place) = RulesInPlace::new();
     let (first_sync, first_sync_ended) = FirstSyncEnd::new();
     let (peers, peers_to_ask) = PeersObserver::new();
     let nodes_needed = NodesNeeded::default();
-    let mut observers = vec![
-        health.observer(),
+    let mut observers: Vec<Box<dyn Observer>> = vec![
+        Box::new(health.clone()),
         port_answers,
         Box::new(in_place),
         Box::new(first_sync),
@@ -93,9 +93,7 @@ pub(super) fn observers(
         Box::new(nodes_needed.clone()),
     ];
     observers.extend(metrics.observers());
-    if let Some(outbox) = *outbox {
-        observers.push(Box::new(SyncEvents(outbox.clone())));
-    }
+    observers.push(Box::new(SyncEvents(Outbox::clone(outbox))));
     let reported = Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed };
     (observers, reported)
 }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Daemon, Source, kernel::kube_ipvs0, problems::Problems};
+use super::{Daemon, Source, control_handler::Problems, kernel::kube_ipvs0};
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
@@ -61,12 +61,8 @@ impl From<PodCidrs> for LocalTraffic {
 
 impl fmt::Display for PodCidrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.ipv4, self.ipv6) {
-            (Some(ipv4), Some(ipv6)) => write!(f, "{ipv4},{ipv6}"),
-            (Some(ipv4), None) => write!(f, "{ipv4}"),
-            (None, Some(ipv6)) => write!(f, "{ipv6}"),
-            (None, None) => f.write_str("none"),
-        }
+        let ranges = self.ipv4.map(IpNet::V4).into_iter().chain(self.ipv6.map(IpNet::V6));
+        f.write_str(&ranges.map(|range| range.to_string()).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -89,7 +85,7 @@ pub(super) async fn local_traffic(
             let handler = daemon.control_handler(pages, Err(reason.clone()), None);
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, problems) => cidrs?,
-                never = remind(&reason, *outbox) => match never {},
+                never = remind(&reason, outbox) => match never {},
                 () = control.serve(handler) => future::pending().await,
             };
             info!(%cidrs, "pods of this node are recognised by the Node's podCIDRs");
@@ -115,7 +111,7 @@ async fn first(source: &Source, node_name: &str, problems: &Problems) -> anyhow:
 }
 
 /// Reports the reason of the wait again and again.
-async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
+async fn remind(reason: &str, outbox: &Outbox) -> Infallible {
     sleep(SILENCE).await;
     let log = async {
         loop {
@@ -125,10 +121,7 @@ async fn remind(reason: &str, outbox: Option<&Outbox>) -> Infallible {
     };
     let say = async {
         sleep(PATIENCE).await;
-        match outbox {
-            Some(outbox) => outbox.remind(Cause::NO_POD_CIDRS, reason).await,
-            None => future::pending().await,
-        }
+        outbox.remind(Cause::NO_POD_CIDRS, reason).await
     };
     tokio::select! {
         never = log => never,
@@ -222,7 +215,7 @@ mod tests {
         let server = Server::taking();
         let (outbox, publisher) = server.queue();
         tokio::spawn(publisher.run());
-        let waits = async |time| timeout(time, remind("waiting", Some(&outbox))).await.unwrap_err();
+        let waits = async |time| timeout(time, remind("waiting", &outbox)).await.unwrap_err();
         waits(REMINDER).await;
         sleep(REMINDER).await;
         assert_eq!(server.events(), [""; 0]);

@@ -1,11 +1,6 @@
 //! What ends the daemon, to be restarted, beside a signal: another configuration, other credentials.
 
-use std::{
-    convert::Infallible,
-    future, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{convert::Infallible, future, path::Path, time::Duration};
 
 use anyhow::anyhow;
 use service::one_line;
@@ -19,7 +14,7 @@ use tracing::warn;
 use crate::{
     config::{self, Settings, Source},
     events::Outbox,
-    files,
+    files::{CHECK_INTERVAL, WatchedFile},
     finding::{Cause, Finding},
     source::api_server,
 };
@@ -36,7 +31,7 @@ pub(super) async fn configuration_changed(
     reread: impl Fn() -> Result<Settings, config::Error>,
     suits_node: impl AsyncFn(&Settings) -> anyhow::Result<()>,
     unusable: UnusableFile,
-    outbox: Option<Outbox>,
+    outbox: &Outbox,
 ) -> anyhow::Error {
     let Some(path) = &settings.config_file else { return future::pending().await };
     // Warnings contain line numbers, so they are not compared.
@@ -46,7 +41,7 @@ pub(super) async fn configuration_changed(
             "{path}: the configuration has changed; exiting to be restarted with it",
             path = path.display()
         ),
-        never = unusable.tell(outbox.as_ref()) => match never {},
+        never = unusable.tell(outbox) => match never {},
     }
 }
 
@@ -79,7 +74,7 @@ async fn other(
             }
             *next = Instant::now() + AGAIN;
         }
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -111,8 +106,7 @@ impl UnusableFile {
     }
 
     /// Repeats the finding in Events while the file is unusable.
-    async fn tell(&self, outbox: Option<&Outbox>) -> Infallible {
-        let Some(outbox) = outbox else { return future::pending().await };
+    async fn tell(&self, outbox: &Outbox) -> Infallible {
         let mut held = self.0.subscribe();
         loop {
             let finding = held.borrow_and_update().clone();
@@ -151,12 +145,12 @@ impl Credentials {
     /// certificate may come a moment before its key.
     pub(super) async fn changed(mut self, settings: &Settings) -> anyhow::Error {
         let Source::Api { kubeconfig, master } = &settings.source else {
-            return std::future::pending().await;
+            return future::pending().await;
         };
         // The changed file, while it is not known to be usable.
         let mut changed = None;
         loop {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             let newly =
                 self.0.iter_mut().filter_map(|file| file.has_changed().then(|| file.path.clone())).last();
             let is_new = newly.is_some();
@@ -177,50 +171,6 @@ impl Credentials {
             }
         }
     }
-}
-
-/// How often the file is read. A file of a ConfigMap volume is a symbolic link to a symbolic link to a directory that
-/// is swapped, and others are written in place or moved: comparing the text covers all of it.
-const LOOK: Duration = Duration::from_secs(2);
-/// The equal reads in a row before a text counts: the first may see a file that is being written.
-const LOOKS: u32 = 2;
-/// The failed reads in a row before a missing file counts: replacing a file may remove the old one first.
-const FAILED_LOOKS: u32 = 8;
-
-/// The file.
-struct WatchedFile {
-    path: PathBuf,
-    /// Its text, or the error of reading it.
-    seen: Result<Vec<u8>, io::ErrorKind>,
-    /// The reads in a row with this result.
-    looks: u32,
-}
-
-impl WatchedFile {
-    /// A file that was not read yet: its first text is a change.
-    fn unread(path: PathBuf) -> Self {
-        Self { path, seen: Ok(Vec::new()), looks: 0 }
-    }
-
-    /// A file whose current text does not count as a change.
-    fn known(path: PathBuf) -> Self {
-        Self { seen: read(&path), path, looks: FAILED_LOOKS }
-    }
-
-    /// Reads the file. Whether it has another text or none any more, for long enough to act on it.
-    fn has_changed(&mut self) -> bool {
-        let now = read(&self.path);
-        if now != self.seen {
-            self.seen = now;
-            self.looks = 0;
-        }
-        self.looks = self.looks.saturating_add(1);
-        self.looks == if self.seen.is_ok() { LOOKS } else { FAILED_LOOKS }
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, io::ErrorKind> {
-    files::read(path).map_err(|error| error.kind())
 }
 
 #[cfg(test)]

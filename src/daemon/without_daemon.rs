@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
-use ipvs::Ipvs;
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
 use service::{AddressExplanation, Change, Explanation, ObjectName, State};
@@ -22,15 +21,16 @@ use crate::{
     config::{self, LocalMode, Settings},
     node::{
         families::{self, vip_binding},
-        limits, requirements,
+        requirements,
     },
-    source::{Source, known_node::no_node},
+    process,
+    source::{Source, nodes::no_node},
 };
 
 /// The timeout of the lists: a daemon waits half of it for its Node, and then lists without.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same of the list of the other Nodes, without which a daemon masquerades.
+/// The timeout of the list of the other Nodes, without which a daemon masquerades.
 const PEERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The state of a daemon with these settings.
@@ -42,10 +42,10 @@ pub struct WithoutDaemon<'a> {
 
 impl<'a> WithoutDaemon<'a> {
     /// Lists the source once, and reads the node's addresses.
-    pub fn look(settings: &'a Settings) -> anyhow::Result<Self> {
+    pub fn read(settings: &'a Settings) -> anyhow::Result<Self> {
         // One for names of hosts, which are looked up by a thread.
         let runtime =
-            limits::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
+            process::try_threads(1).and_then(|()| Builder::new_current_thread().enable_all().build());
         let runtime = runtime.context("cannot start the threads of the runtime")?;
         let links = KernelDummyInterface::open(VipBinding::Address)?.observe()?;
         let source_state = runtime.block_on(SourceState::all(settings, links))?;
@@ -87,15 +87,14 @@ impl<'a> WithoutDaemon<'a> {
 
     /// Explains how a Service would be served.
     pub fn explain(&mut self, service: &ObjectName) -> Explanation {
-        match requirements::open_ipvs()
-            .map_err(anyhow::Error::from)
-            .and_then(|mut ipvs| Ok(Observed::virtual_servers(&mut ipvs)?))
-        {
-            Ok(virtual_servers) => self.adopt_tunnels(&virtual_servers),
-            Err(error) => debug!("the tunnels of the kernel are not known: {error:#}"),
+        let read = || anyhow::Ok(Observed::virtual_servers(&mut requirements::open_ipvs()?)?);
+        let found =
+            read().inspect_err(|error| debug!("the tunnels of the kernel are not known: {error:#}")).ok();
+        if let Some(found) = &found {
+            self.adopt_tunnels(found);
         }
         let mut explanation = self.ours.explain(&self.source_state.state, service);
-        let untried = self.untried(&explanation);
+        let untried = self.untried(&explanation, found.as_ref());
         put_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
         explanation
     }
@@ -107,17 +106,12 @@ impl<'a> WithoutDaemon<'a> {
 
     /// Warns of a scheduler that was not tried: only a daemon tries whether the kernel has it. A scheduler in use
     /// exists.
-    fn untried(&self, explanation: &Explanation) -> Option<String> {
+    fn untried(&self, explanation: &Explanation, found: Option<&VirtualServerImages>) -> Option<String> {
         let scheduler = explanation.balancing.as_ref()?.scheduler;
         let usual = self.source_state.state.options().scheduler;
-        let in_use = || {
-            let all = requirements::open_ipvs().ok()?.virtual_servers().ok()?;
-            Some(all.iter().any(|server| server.config.scheduler == scheduler))
-        };
-        (scheduler != usual && in_use() != Some(true)).then(|| {
-            format!(
-                "whether the kernel has the scheduler {scheduler} was not tried: without it, {usual} is used"
-            )
+        let in_use = found.is_some_and(|all| all.values().any(|it| it.config().scheduler == scheduler));
+        (scheduler != usual && !in_use).then(|| {
+            format!("unknown whether the kernel has the scheduler {scheduler}: if not, {usual} is used")
         })
     }
 
@@ -182,7 +176,7 @@ impl SourceState {
             source_state = lists => Ok(source_state),
             error = source.follow(&settings.node_name, &watches, on_change) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
-                "the lists did not come within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
+                "the lists were not complete within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
             )),
         }
     }
@@ -193,13 +187,12 @@ impl SourceState {
         let has_none = !self.node && matches!(settings.source, config::Source::Api { .. });
         let no_node = has_none.then(|| no_node(&settings.node_name));
         let no_peers = (!self.knows_peers).then(|| {
-            "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
-                 needs of them".to_owned()
+            "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown".to_owned()
         });
         no_node.into_iter().chain(no_peers).collect()
     }
 
-    /// Nothing yet, on a node with these links.
+    /// An empty state, on a node with these links.
     fn at(links: dummy_interface::Observed, settings: &Settings) -> Self {
         let mut state = State::new(settings.options(settings.knows_pods()));
         state.apply(Change::NodeAddresses { here: links.node_addresses, lost: BTreeSet::new() });
@@ -240,8 +233,8 @@ mod tests {
         let mut source_state = SourceState::at(links, &api);
         source_state.knows_peers = false;
         let no_node = no_node(&api.node_name);
-        let no_peers = "the other Nodes could not be listed: which addresses are theirs is not known, nor what direct return \
-                 needs of them";
+        let no_peers =
+            "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown";
         assert_eq!(source_state.doubts(&api), [no_node.as_str(), no_peers]);
         assert_eq!(source_state.doubts(&settings(&["--manifests=/nonexistent"])), [no_peers]);
         source_state.knows_peers = true;

@@ -20,7 +20,7 @@ pub(super) struct WriterThread {
 }
 
 impl WriterThread {
-    /// Starts it.
+    /// Starts the thread.
     pub(super) fn start(
         state: State,
         kernel: Kernel,
@@ -39,12 +39,12 @@ impl WriterThread {
         Ok(Self { handle, running })
     }
 
-    /// Sends it changes and questions.
+    /// The handle that sends changes and questions to the thread.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub(super) async fn ended(&self) {
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}

@@ -24,10 +24,7 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::{
-    PeersToAsk,
-    tunnels::{Arrivals, FilteredTunnels, TunnelPackets},
-};
+use super::{DirectReturn, PeersToAsk, tunnels::Arrivals};
 use crate::serve::health::DirectReturnAnswer;
 
 /// How often each node is asked at most. One that is replaced by another program says so.
@@ -43,12 +40,7 @@ type Answers = BTreeMap<Arc<str>, DirectReturnAnswer>;
 
 /// Asks all nodes that have endpoints, again and again, and keeps what is known of them.
 pub(super) struct Peers<'a, F> {
-    port: Option<u16>,
-    /// The nodes are asked beginning with the one behind this one, so that not all ask the same one first.
-    node_name: &'a str,
-    filtered: &'a FilteredTunnels,
-    packets: &'a TunnelPackets,
-    send: F,
+    parts: &'a DirectReturn<'a, F>,
     begun: Instant,
     /// What each node said last, and when.
     known: BTreeMap<Arc<str>, (Unpacking, Instant)>,
@@ -58,25 +50,10 @@ pub(super) struct Peers<'a, F> {
 }
 
 impl<'a, F: Fn(Change)> Peers<'a, F> {
-    /// Asks at this port, if nodes can be asked.
-    pub(super) fn new(
-        port: Option<u16>,
-        node_name: &'a str,
-        filtered: &'a FilteredTunnels,
-        packets: &'a TunnelPackets,
-        send: F,
-    ) -> Self {
-        Self {
-            port,
-            node_name,
-            filtered,
-            packets,
-            send,
-            begun: Instant::now(),
-            known: BTreeMap::new(),
-            sent: UnpackingPeers::new(),
-            arrivals: Arrivals::default(),
-        }
+    /// The start, at which nothing is known of any node.
+    pub(super) fn new(parts: &'a DirectReturn<'a, F>) -> Self {
+        let (begun, known) = (Instant::now(), BTreeMap::new());
+        Self { parts, begun, known, sent: UnpackingPeers::new(), arrivals: Arrivals::default() }
     }
 
     /// Asks all nodes in rounds, and between them those of which nothing is known.
@@ -88,7 +65,7 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
             let PeersToAsk { peers, forced_syncs, .. } = wanted.borrow_and_update().clone();
             if mem::replace(&mut forced_before, forced_syncs) != forced_syncs {
                 self.arrivals = Arrivals::default();
-                self.filtered.clear();
+                self.parts.filtered.clear();
                 next_round = Instant::now();
             }
             if next_round <= Instant::now() {
@@ -105,7 +82,7 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
             self.send_what_is_new();
             // What the kernel had from an earlier daemon holds no longer than the answers which that had.
             if kernel_holds && self.begun.elapsed() >= holds(peers.len()) {
-                (self.send)(Change::TunnelledBefore(BTreeMap::new()));
+                (self.parts.send)(Change::TunnelledBefore(BTreeMap::new()));
                 kernel_holds = false;
             }
             select! {
@@ -115,16 +92,17 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
         }
     }
 
-    /// Asks some of the nodes, and keeps what they say.
+    /// Asks some of the nodes, and keeps what they say. Begins with the node behind this one, so that not all ask the
+    /// same one first.
     async fn ask(
         &mut self,
         peers: &BTreeMap<Arc<str>, Vec<IpAddr>>,
         is_asked: impl Fn(&str) -> bool,
     ) -> Answers {
-        let behind = peers.iter().filter(|(name, _)| &***name > self.node_name);
-        let before = peers.iter().filter(|(name, _)| &***name <= self.node_name);
+        let behind = peers.iter().filter(|(name, _)| &***name > self.parts.node_name);
+        let before = peers.iter().filter(|(name, _)| &***name <= self.parts.node_name);
         let asked = behind.chain(before).filter(|(name, _)| is_asked(name));
-        let answers = match self.port {
+        let answers = match self.parts.health_port {
             Some(port) => ask_each(asked, port).await,
             None => Answers::new(),
         };
@@ -143,7 +121,7 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
         self.known.retain(|name, (unpacking, answered)| {
             let is_silent = answered.elapsed() >= holds;
             if is_silent && !unpacking.families.is_empty() {
-                info!(node = &**name, "no longer answers: what is sent to its pods is masqueraded");
+                info!(node = &**name, "the node no longer answers: traffic to its pods is masqueraded");
             }
             !is_silent
         });
@@ -158,22 +136,22 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
             Some((name.clone(), *received))
         });
         if let Some(received) = received.collect::<Option<BTreeMap<_, _>>>().filter(|all| !all.is_empty())
-            && self.arrivals.record(family, self.packets.of(family).sent, received)
+            && self.arrivals.record(family, self.parts.packets.counts(family).sent, received)
         {
-            self.filtered.add(family);
+            self.parts.filtered.add(family);
         }
     }
 
     /// Sends which nodes are reached through tunnels, if that is new.
     fn send_what_is_new(&mut self) {
         let open = |Unpacking { families, gue }: &Unpacking| Unpacking {
-            families: families.iter().copied().filter(|it| !self.filtered.contains(*it)).collect(),
+            families: families.iter().copied().filter(|it| !self.parts.filtered.contains(*it)).collect(),
             gue: *gue,
         };
         let reached: UnpackingPeers =
             self.known.iter().map(|(name, (unpacking, _))| (name.clone(), open(unpacking))).collect();
         if reached != self.sent {
-            (self.send)(Change::UnpackingPeers(reached.clone()));
+            (self.parts.send)(Change::UnpackingPeers(reached.clone()));
             self.sent = reached;
         }
     }
@@ -183,7 +161,7 @@ fn period(peers: usize) -> Duration {
     PERIOD.max(PERIOD_PER_PEER.saturating_mul(u32::try_from(peers).unwrap_or(u32::MAX)))
 }
 
-/// At least three rounds.
+/// How long an answer holds: at least three rounds.
 fn holds(peers: usize) -> Duration {
     HOLDS.max(period(peers) * 3)
 }
@@ -191,9 +169,14 @@ fn holds(peers: usize) -> Duration {
 fn log(node: &str, Unpacking { families, gue }: &Unpacking) {
     let families: Vec<_> = families.iter().map(Family::to_string).collect();
     if families.is_empty() {
-        info!(node, "no longer unpacks what is sent to its pods: it is sent masqueraded");
+        info!(node, "the node no longer unpacks tunnels: traffic to its pods is masqueraded");
     } else {
-        info!(node, families = families.join(", "), gue, "unpacks what is sent to its pods");
+        info!(
+            node,
+            families = families.join(", "),
+            gue,
+            "the node unpacks tunnels: traffic to its pods is answered directly"
+        );
     }
 }
 

@@ -25,13 +25,13 @@ const PERIOD: Duration = Duration::from_secs(2);
 pub(crate) struct TunnelPackets(Arc<Mutex<BTreeMap<Family, TunnelCounts>>>);
 
 impl TunnelPackets {
-    /// Those of a family; all 0 where nothing is answered directly.
-    pub(crate) fn of(&self, family: Family) -> TunnelCounts {
-        self.counts().get(&family).copied().unwrap_or_default()
+    /// The counts of a family; all 0 where nothing is answered directly.
+    pub(crate) fn counts(&self, family: Family) -> TunnelCounts {
+        self.lock().get(&family).copied().unwrap_or_default()
     }
 
     pub(super) fn clear(&self) {
-        self.counts().clear();
+        self.lock().clear();
     }
 
     pub(super) async fn keep_up_to_date(&self) -> Infallible {
@@ -39,7 +39,7 @@ impl TunnelPackets {
             for family in Family::BOTH {
                 // A reader of rules may have to wait for another program's transaction.
                 match spawn_blocking(move || TunnelCounts::read(family)).await {
-                    Ok(Ok(counts)) => _ = self.counts().insert(family, counts),
+                    Ok(Ok(counts)) => _ = self.lock().insert(family, counts),
                     Ok(Err(error)) => debug!("{}", one_line(&error)),
                     // The daemon ends.
                     Err(_) => {}
@@ -49,7 +49,7 @@ impl TunnelPackets {
         }
     }
 
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<Family, TunnelCounts>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Family, TunnelCounts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,7 +140,7 @@ fn filtered(kind: TunnelKind, family: Family) -> Finding {
     };
     let what = format!(
         "nothing that this node tunnels to others ({family}) arrives there: the network seems to filter {protocol}. \
-         What is to be answered directly is masqueraded"
+         Services that ask for direct return are served masqueraded"
     );
     Finding::warning(family, what)
         .remedy(format!("let the nodes send {protocol} to pods{or}, then kube-ipvs resync"))

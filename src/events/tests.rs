@@ -4,8 +4,9 @@
 use std::{convert::Infallible, sync::Mutex};
 
 use http::{Method, Request, Response, StatusCode};
+use ipvs::{Protocol, ServiceAddress};
 use kube::client::Body;
-use reconciler::{Observer, Reason, SyncEvent, SyncReport, SyncStats};
+use reconciler::{Reason, SyncStats, Trigger};
 use serde_json::{Value, json};
 use service::{Options, State};
 
@@ -444,4 +445,57 @@ async fn a_daemon_without_a_publisher_does_not_wait() {
     drop(publisher);
     start(&outbox);
     outbox.empty().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_repaired_is_one_event_of_the_node_in_ten_minutes() {
+    let server = Server::taking();
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    let mut repairs = SyncEvents(outbox);
+    let mut repaired = |done, what: &[&str]| {
+        let repairs_of = what.iter().map(|&repair| repair.to_owned()).collect();
+        let report = SyncReport { done, repairs: repairs_of, ..SyncReport::empty(Trigger::Period) };
+        synced(&mut repairs, &report);
+    };
+    repaired(9, &[]);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(server.events(), [""; 0], "nothing was repaired");
+    for _ in 0..5 {
+        repaired(2, &["add a virtual server", "add a real server"]);
+        sleep(Duration::from_mins(1)).await;
+    }
+    let [event] = &server.events()[..] else { panic!("not one Event") };
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("; repaired: add a virtual server and more."), "{note}");
+    assert_eq!((&event["reason"], &event["type"]), (&"ForeignChangeRepaired".into(), &"Warning".into()));
+    assert_eq!(event["regarding"]["name"], "node-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_sync_removed_is_one_event_with_the_first_and_the_count() {
+    let server = Server::taking();
+    let (outbox, publisher) = server.queue();
+    tokio::spawn(publisher.run());
+    let mut foreign = SyncEvents(outbox);
+    let mut removed = |ports: std::ops::Range<u16>| {
+        let at = |port| ServiceAddress { protocol: Protocol::Tcp, ip: [192, 0, 2, 7].into(), port };
+        let removed_foreign = ports.map(at).collect::<Vec<_>>().iter().collect();
+        let report = SyncReport { removed_foreign, ..SyncReport::empty(Trigger::Start) };
+        synced(&mut foreign, &report);
+    };
+    removed(0..0);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(server.events(), [""; 0], "nothing was removed");
+    removed(6440..6447);
+    sleep(Duration::from_mins(1)).await;
+    let [event] = &server.events()[..] else { panic!("not one Event") };
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("7 in all: TCP 192.0.2.7:6440, TCP 192.0.2.7:6441, "), "{note}");
+    assert!(note.contains(":6444 and 2 more. ipvs.excludeCIDRs "), "{note}");
+    assert_eq!(
+        (&event["reason"], &event["type"]),
+        (&"ForeignVirtualServersRemoved".into(), &"Warning".into())
+    );
+    assert_eq!(event["regarding"]["name"], "node-1");
 }

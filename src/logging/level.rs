@@ -40,7 +40,7 @@ pub enum Level {
 pub enum LevelError {
     /// A part of the text has no level. `RUST_LOG` would take it for a name, and log nothing else.
     #[error(
-        "invalid level {0:?}: it is a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
+        "invalid level {0:?}: expected a number as for -v, start, error, warn, info, debug, trace or off, or NAME=LEVEL"
     )]
     Unknown(String),
     /// The text is not in `RUST_LOG`'s notation.
@@ -77,7 +77,7 @@ impl LogLevelHandle {
     pub fn set(&self, level: &Level) -> Result<(), LevelError> {
         let directives = level.directives(&self.at_start)?;
         let filter = read(&directives)?;
-        let change = format!("an operator sets the log's level to {directives}");
+        let change = format!("an operator has set the log level to {directives}");
         let was_logged = enabled!(tracing::Level::WARN);
         warn!("{change}");
         self.filter.reload(filter)?;
@@ -245,13 +245,13 @@ mod tests {
         with_log("warn", |dial, lines| {
             set(dial, "off");
             let said = lines.take();
-            assert!(said.contains("an operator sets the log's level to off"), "{said}");
+            assert!(said.contains("an operator has set the log level to off"), "{said}");
             set(dial, "start");
             let said = lines.take();
-            assert!(said.contains("an operator sets the log's level to warn"), "{said}");
+            assert!(said.contains("an operator has set the log level to warn"), "{said}");
             set(dial, "debug");
             let said = lines.take();
-            assert_eq!(said.matches("an operator sets the log's level to debug").count(), 1, "{said}");
+            assert_eq!(said.matches("an operator has set the log level to debug").count(), 1, "{said}");
         });
     }
 }

@@ -29,7 +29,7 @@ use tracing_subscriber::layer::{Context, Layer};
 const BURST: f64 = 200.0;
 /// How many lines of a kind are logged in a second for ever: of 250 bytes each, 50 MB are two days.
 const PER_SECOND: f64 = 1.0;
-/// The same of one namespace.
+/// How many lines of one namespace are logged in a second for ever.
 const PER_SECOND_OF_NAMESPACE: f64 = 0.1;
 /// The part of a kind's room that a namespace may have.
 const PART: f64 = 0.25;
@@ -48,7 +48,7 @@ const MOST_OF_EXAMPLE: usize = 200;
 /// The name of the field that has the namespace.
 pub(super) const NAMESPACE: &str = "namespace";
 
-/// Which lines are logged, and how many were not. Clones count the same.
+/// Decides which lines are logged, and counts the others. Clones count the same.
 #[derive(Clone, Debug, Default)]
 pub struct LineLimit(Arc<Mutex<Counts>>);
 
@@ -69,9 +69,7 @@ impl LineLimit {
     pub fn say_dropped(&self) {
         let dropped: Vec<_> = self.counts().kinds.values_mut().filter_map(Kind::take_dropped).collect();
         for Dropped { count, first } in dropped {
-            warn!(
-                "lines that were not logged, because there were too many like them: {count}, the first: {first}"
-            );
+            warn!("dropped {count} log lines because there were too many like them, the first: {first}");
         }
     }
 
@@ -80,7 +78,7 @@ impl LineLimit {
         if *event.metadata().level() > Level::INFO {
             return true;
         }
-        let mut namespace = FieldText::of(NAMESPACE);
+        let mut namespace = FieldText::named(NAMESPACE);
         event.record(&mut namespace);
         let mut counts = self.counts();
         let kind = counts.kinds.entry(event.metadata().callsite()).or_default();
@@ -89,7 +87,7 @@ impl LineLimit {
         }
         kind.dropped.count += 1;
         if kind.dropped.count == 1 {
-            let mut message = FieldText::of("message");
+            let mut message = FieldText::named("message");
             event.record(&mut message);
             kind.dropped.first = message.text.chars().take(MOST_OF_EXAMPLE).collect();
         }
@@ -142,7 +140,7 @@ impl<S: Subscriber> Layer<S> for Limited<S> {
 #[derive(Debug, Default)]
 struct Kind {
     logged: Lately,
-    /// Those of them that were the first of a namespace.
+    /// The logged lines that were the first of a namespace.
     first: Lately,
     namespaces: HashMap<String, Lately>,
     dropped: Dropped,
@@ -223,7 +221,7 @@ struct FieldText {
 }
 
 impl FieldText {
-    fn of(name: &'static str) -> Self {
+    fn named(name: &'static str) -> Self {
         Self { name, text: String::new() }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn families() -> BTreeSet<Family> {
 /// be it :: or one address.
 pub(crate) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow::Result<()> {
     let family = bind_address.parse::<IpAddr>().map_or(Family::V4, Family::from);
-    ensure!(families.contains(&family), "bindAddress is {bind_address}, and this node has no {family}");
+    ensure!(families.contains(&family), "bindAddress is {bind_address}, but this node has no {family}");
     Ok(())
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let (ipv4, both) = (BTreeSet::from([Family::V4]), BTreeSet::from(Family::BOTH));
         assert!(serves(&ipv4, "0.0.0.0").is_ok() && serves(&both, "::").is_ok());
         let refused = serves(&ipv4, "::").unwrap_err().to_string();
-        assert_eq!(refused, "bindAddress is ::, and this node has no IPv6");
+        assert_eq!(refused, "bindAddress is ::, but this node has no IPv6");
         assert!(serves(&ipv4, "2001:db8::1").is_err());
     }
 }

@@ -99,13 +99,13 @@ fn settle(
     match (changed, wants_rules(policy, chain)) {
         (false, _) => {}
         (true, false) => {
-            info!("our rules are taken out of the host's chain {chain}: --host-firewall asks for none");
+            info!("removed our rules from the host's chain {chain}: --host-firewall asks for none");
         }
         (true, true) if opened.insert(chain.clone()) => {
-            info!("our rules are in the host's chain {chain}, as --host-firewall asks");
+            info!("put our rules into the host's chain {chain}, as --host-firewall asks");
         }
         // A firewall reloaded every second must not fill our log.
-        (true, true) => debug!("our rules are in the host's chain {chain} again"),
+        (true, true) => debug!("put our rules into the host's chain {chain} again"),
     }
     Ok(())
 }
@@ -322,7 +322,7 @@ mod tests {
         for host in [host(), open()] {
             let said = said(&mut FakeHost { refuses: true, ..host }, HostFirewall::Warn);
             let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };
-            assert!(what.contains("cannot be taken out of the host's chain ip filter INPUT"), "{what}");
+            assert!(what.contains("cannot remove our rules from the host's chain ip filter INPUT"), "{what}");
         }
     }
 
@@ -332,7 +332,7 @@ mod tests {
         for wanted in [HostFirewall::AsKubeProxy, HostFirewall::Warn, HostFirewall::Accept] {
             let said = said(&mut host, wanted);
             let [(Severity::Note, what, _)] = said.as_slice() else { panic!("{said:?}") };
-            assert!(what.starts_with("the host's firewall cannot be read: nf_tables refuses"), "{what}");
+            assert!(what.starts_with("cannot read the host's firewall: nf_tables refuses"), "{what}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Sets the kernel's parameters, the only part that needs more than CAP_NET_ADMIN.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipvs::{Family, KernelIpvs};
-use netfilter::{Feature, KernelNetfilter, LocalTraffic, Policy};
+use netfilter::{KernelNetfilter, LocalTraffic, Policy};
 use service::one_line;
 use tracing::warn;
 
@@ -20,57 +20,41 @@ pub fn kernel_parameters(settings: &Settings) -> anyhow::Result<()> {
     prepare(settings, &mut ipvs, &policy, &BTreeSet::from([Family::V4])).map(drop)
 }
 
-/// An open connection to nf_tables, and the features it lacks.
-pub struct Prepared {
-    /// The connection.
-    pub netfilter: KernelNetfilter,
-    /// The optional features missing for a family's table.
-    pub lacks: BTreeMap<Family, Vec<Feature>>,
-}
-
 /// Prepares IPVS again after the module was unloaded and loaded again: its parameters and timeouts were lost
 /// with it. What cannot be set is logged, and traffic goes on without.
 pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) + Send + use<> {
     let timeouts = settings.ipvs_timeouts;
-    let may_tunnel = settings.external_forwarding_method.may_tunnel();
+    let parameters = settings.kernel_parameters;
     move |ipvs| {
         warn!(
-            "the module ip_vs was unloaded and loaded again, with its connections: IPVS is prepared and filled again"
+            "the module ip_vs was unloaded and loaded again, and its connections are lost: setting IPVS up again"
         );
         let sysctl = Sysctl::default();
-        sysctl.prepare_ipvs_again();
+        sysctl.prepare_ipvs_again(&parameters);
         sysctl.bound_ipvs_table();
-        if may_tunnel {
-            sysctl.prepare_direct_return();
-        }
         if let Err(error) = requirements::ipvs_timeouts(ipvs, timeouts) {
             warn!("{}", one_line(&error));
         }
     }
 }
 
-/// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need.
+/// Sets the kernel parameters that differ, and checks that nf_tables has the features these families need. Returns the
+/// connection to nf_tables.
 pub fn prepare(
     settings: &Settings,
     ipvs: &mut KernelIpvs,
     policy: &Policy,
     families: &BTreeSet<Family>,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<KernelNetfilter> {
     let sysctl = Sysctl::default();
-    sysctl.prepare(settings.strict_arp)?;
-    if settings.external_forwarding_method.may_tunnel() {
-        sysctl.prepare_direct_return();
-    }
+    sysctl.prepare(&settings.kernel_parameters)?;
     let netfilter = KernelNetfilter::open(policy)?;
-    let mut lacks = BTreeMap::new();
     for &family in families {
-        let missing = netfilter.missing_features(family);
-        requirements::nf_tables(family, missing)?;
-        lacks.insert(family, missing.to_vec());
+        requirements::nf_tables(family, netfilter.missing_features(family))?;
     }
     // That check has made the kernel load conntrack, so its parameters exist now.
-    sysctl.set_conntrack(&settings.conntrack)?;
+    sysctl.set_conntrack(&settings.kernel_parameters.conntrack)?;
     sysctl.bound_ipvs_table();
     requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
-    Ok(Prepared { netfilter, lacks })
+    Ok(netfilter)
 }

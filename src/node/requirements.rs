@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 use ipvs::{
-    Family, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
+    Family, Info, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
     probe_scheduler,
 };
 use netfilter::Feature;
@@ -16,7 +16,7 @@ pub enum Error {
     #[error("CAP_NET_ADMIN is missing: run as root, or in a privileged container")]
     NotPermitted,
     /// The process cannot find out about itself.
-    #[error("/proc/self/status cannot be read")]
+    #[error("cannot read /proc/self/status")]
     Status(#[source] io::Error),
     /// The kernel has no IPVS, or does not let this process use it.
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum Error {
         feature: Feature,
     },
     /// The kernel refuses the scheduler.
-    #[error("the kernel does not take the scheduler {scheduler}: {}", .refusal.cause())]
+    #[error("the kernel refuses the scheduler {scheduler}: {}", .refusal.cause())]
     Scheduler {
         /// Its name.
         scheduler: Scheduler,
@@ -53,11 +53,16 @@ pub fn net_admin() -> Result<(), Error> {
 
 /// Opens IPVS, which also makes the kernel load it and show its parameters, and writes nothing.
 pub fn open_ipvs() -> Result<KernelIpvs, Error> {
+    open_ipvs_with_info().map(|(kernel, _)| kernel)
+}
+
+/// Opens IPVS, and reads its version.
+pub fn open_ipvs_with_info() -> Result<(KernelIpvs, Info), Error> {
     net_admin()?;
     let mut kernel = KernelIpvs::open()?;
     // Asks whether the capability holds where IPVS wants it: in the initial user namespace.
-    kernel.info()?;
-    Ok(kernel)
+    let info = kernel.info()?;
+    Ok((kernel, info))
 }
 
 /// Refuses a kernel that lacks what our table of a family cannot do without, and warns of what else it lacks.
@@ -67,7 +72,7 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
             return Err(Error::NfTables { family, feature });
         }
         warn!(
-            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to everybody"
+            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to all clients"
         );
     }
     Ok(())
@@ -163,7 +168,7 @@ mod tests {
         let mut kernel = FakeKernel::new();
         kernel.state().missing_schedulers.insert(Scheduler::MH);
         let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
-        assert!(error.to_string().starts_with("the kernel does not take the scheduler mh: "), "{error}");
+        assert!(error.to_string().starts_with("the kernel refuses the scheduler mh: "), "{error}");
         assert!(kernel.state().virtual_servers.is_empty());
     }
 

@@ -14,6 +14,7 @@ use std::{
 use service::one_line;
 use tracing::{info, warn};
 
+use crate::config::KernelParameters;
 pub use conntrack::TableSize;
 
 /// The file trees in which the kernel shows its parameters, its processors and its memory.
@@ -28,7 +29,7 @@ pub struct Sysctl {
 /// A parameter could not be brought to its value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
+    /// The parameter cannot be read. The names below `net.ipv4.vs` exist once ip_vs has been asked for in this network
     /// namespace, and only in the initial user namespace; those below `net.netfilter` once nf_conntrack is
     /// loaded.
     #[error("sysctl {key} cannot be read")]
@@ -38,33 +39,25 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// It has another value and cannot be written.
-    #[error("sysctl {key} is {found} and cannot be set to {wanted}")]
+    /// The parameter has another value and cannot be written.
+    #[error("sysctl {} is {} and cannot be set to {}{}", .change.key, .change.found, .change.wanted, hint(.source))]
     Write {
-        /// Its name, with dots.
-        key: &'static str,
-        /// What it is.
-        found: String,
-        /// What it has to be.
-        wanted: String,
+        /// What was to be written.
+        change: Change,
         /// The system's answer.
         source: io::Error,
     },
-    /// It has another value, and this process may not write it: /proc/sys is mounted read-only, or it belongs
-    /// to the first network namespace. A pod's init container may, and runs once in the life of a pod.
-    #[error(
-        "sysctl {key} is {found} and cannot be set to {wanted} (if an init container sets it, delete the pod)"
-    )]
-    Denied {
-        /// Its name, with dots.
-        key: &'static str,
-        /// What it is.
-        found: String,
-        /// What it has to be.
-        wanted: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+}
+
+/// Whether this process may not write a parameter: /proc/sys is mounted read-only, or the parameter belongs to the
+/// first network namespace.
+fn is_denied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+}
+
+/// What to do where writing is denied: an init container may write, and runs once in the life of a pod.
+fn hint(error: &io::Error) -> &'static str {
+    if is_denied(error) { " (if an init container sets it, delete the pod)" } else { "" }
 }
 
 /// A parameter, the value it is to have, and what is wrong on a node where it has another.
@@ -75,27 +68,17 @@ struct Wanted {
     otherwise: &'static str,
 }
 
-/// A parameter that has another value than it is to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Differing {
-    /// Its name, with dots.
-    pub key: &'static str,
-    /// What it is.
-    pub found: String,
-    /// What it is to be.
-    pub wanted: &'static str,
-    /// What is wrong on such a node: a sentence without a full stop.
-    pub otherwise: &'static str,
-}
+/// A parameter with another value than it must have, and what is wrong on such a node: a sentence without a full stop.
+pub type Differing = (Change, &'static str);
 
-/// A parameter that would be written.
+/// A parameter with another value than the wanted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its name, with dots.
     pub key: &'static str,
-    /// What it is.
+    /// The value that it has.
     pub found: String,
-    /// What it would be.
+    /// The wanted value.
     pub wanted: String,
 }
 
@@ -184,11 +167,12 @@ impl Sysctl {
         }
     }
 
-    /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set.
+    /// Sets every parameter that IPVS mode needs, and stops at the first that cannot be set. Those that direct return
+    /// needs are set as far as possible: everything else is served without them.
     ///
     /// A parameter that has its value is not written, so a read-only /proc/sys with the right values is
     /// enough.
-    pub fn prepare(&self, strict_arp: bool) -> Result<(), Error> {
+    pub fn prepare(&self, wanted: &KernelParameters) -> Result<(), Error> {
         let kernel = self.kernel();
         if let Err(release) = &kernel {
             warn!(release, "cannot determine the kernel's version: conn_reuse_mode is not changed");
@@ -196,26 +180,20 @@ impl Sysctl {
         for Wanted { key, value, .. } in needed(kernel.ok()) {
             self.set(key, value)?;
         }
-        for Wanted { key, value, .. } in STRICT_ARP.into_iter().filter(|_| strict_arp) {
+        for Wanted { key, value, .. } in STRICT_ARP.into_iter().filter(|_| wanted.strict_arp) {
             self.set_if_allowed(key, value)?;
         }
+        self.set_as_far_as_possible(DIRECT_RETURN.into_iter().filter(|_| wanted.direct_return));
         Ok(())
     }
 
-    /// Sets IPVS' own parameters again, as far as they can be set: they went with the module, when it was
-    /// unloaded. What an administrator has changed went too.
-    pub(crate) fn prepare_ipvs_again(&self) {
-        let of_ipvs = needed(self.kernel().ok()).filter(|it| it.key.starts_with("net.ipv4.vs."));
-        self.set_as_far_as_possible(of_ipvs);
+    /// Sets IPVS' own parameters again, as far as possible: they went with the module, when it was unloaded. What an
+    /// administrator has changed went too.
+    pub(crate) fn prepare_ipvs_again(&self, wanted: &KernelParameters) {
+        self.set_as_far_as_possible(self.all(wanted).filter(|it| it.key.starts_with("net.ipv4.vs.")));
     }
 
-    /// Sets the parameters that direct return needs, as far as they can be set: all else is served without
-    /// them.
-    pub(crate) fn prepare_direct_return(&self) {
-        self.set_as_far_as_possible(DIRECT_RETURN);
-    }
-
-    fn set_as_far_as_possible(&self, all: impl IntoIterator<Item = Wanted>) {
+    fn set_as_far_as_possible(&self, all: impl Iterator<Item = Wanted>) {
         for Wanted { key, value, .. } in all {
             if let Err(error) = self.set(key, value) {
                 warn!("{}", one_line(&error));
@@ -223,42 +201,44 @@ impl Sysctl {
         }
     }
 
-    /// Those of the same parameters that have another value now: something has changed them since, or they
+    /// The parameters of [`Sysctl::prepare`] that have another value now: another program has changed them, or they
     /// could not be set. One that cannot be read is not among them.
-    pub fn differing(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
-        let mut differing = self.to_set(strict_arp, direct_return);
-        differing.extend(self.loose_conntrack().filter(|_| direct_return));
+    pub fn differing(&self, wanted: &KernelParameters) -> Vec<Differing> {
+        let mut differing = self.to_set(wanted);
+        differing.extend(self.loose_conntrack().filter(|_| wanted.direct_return));
         differing
     }
 
-    /// Those that the start would set, of which direct return has its own.
-    pub(crate) fn to_set(&self, strict_arp: bool, direct_return: bool) -> Vec<Differing> {
-        let of_direct_return = DIRECT_RETURN.into_iter().filter(|_| direct_return);
-        let of_arp = STRICT_ARP.into_iter().filter(|_| strict_arp);
-        let wanted = needed(self.kernel().ok()).chain(of_arp).chain(of_direct_return);
-        wanted.filter_map(|wanted| self.difference(wanted)).collect()
+    /// The parameters that the start would set, but for conntrack's.
+    pub(crate) fn to_set(&self, wanted: &KernelParameters) -> Vec<Differing> {
+        self.all(wanted).filter_map(|wanted| self.difference(wanted)).collect()
     }
 
-    /// The one that direct return needs and the daemon does not set.
+    /// The parameter that direct return needs and the daemon does not set.
     pub(crate) fn loose_conntrack(&self) -> Option<Differing> {
         self.difference(LOOSE_CONNTRACK)
     }
 
     fn difference(&self, Wanted { key, value, otherwise }: Wanted) -> Option<Differing> {
-        let found = self.read(key).ok().filter(|found| found != value)?;
-        Some(Differing { key, found, wanted: value, otherwise })
+        Some((self.change(key, value.to_owned()).ok()??, otherwise))
+    }
+
+    fn all(&self, wanted: &KernelParameters) -> impl Iterator<Item = Wanted> + use<> {
+        let KernelParameters { strict_arp, direct_return, .. } = *wanted;
+        let of_arp = STRICT_ARP.into_iter().filter(move |_| strict_arp);
+        let of_direct_return = DIRECT_RETURN.into_iter().filter(move |_| direct_return);
+        needed(self.kernel().ok()).chain(of_arp).chain(of_direct_return)
     }
 
     fn set(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
-        let found = self.read(key)?;
-        if found == wanted { Ok(()) } else { self.write(key, found, wanted) }
+        self.change(key, wanted.to_owned())?.map_or(Ok(()), |change| self.write(change))
     }
 
     /// Sets a parameter that a node can do without: if writing is denied, that is logged and its value stays.
     /// A container without rights is restarted without its init container, which would have set it.
     pub(crate) fn set_if_allowed(&self, key: &'static str, wanted: &str) -> Result<(), Error> {
         match self.set(key, wanted) {
-            Err(Error::Denied { key, found, wanted, source }) => {
+            Err(Error::Write { change: Change { key, found, wanted }, source }) if is_denied(&source) => {
                 warn!("sysctl {key} left at {found}, wanted {wanted}: {source}");
                 Ok(())
             }
@@ -282,13 +262,13 @@ impl Sysctl {
         self.read(key).ok()?.parse().ok()
     }
 
-    fn write(&self, key: &'static str, found: String, wanted: &str) -> Result<(), Error> {
-        match fs::write(self.file(key), wanted) {
+    fn write(&self, change: Change) -> Result<(), Error> {
+        match fs::write(self.file(change.key), &change.wanted) {
             Ok(()) => {
-                info!(key, from = found, to = wanted, "set a kernel parameter");
+                info!(key = change.key, from = change.found, to = change.wanted, "set a kernel parameter");
                 Ok(())
             }
-            Err(source) => Err(unwritten(key, found, wanted.to_owned(), source)),
+            Err(source) => Err(Error::Write { change, source }),
         }
     }
 
@@ -314,15 +294,6 @@ fn needed(kernel: Option<(u32, u32)>) -> impl Iterator<Item = Wanted> {
     NEEDED.into_iter().chain(reuses.then_some(CONN_REUSE_MODE))
 }
 
-fn unwritten(key: &'static str, found: String, wanted: String, source: io::Error) -> Error {
-    match source.kind() {
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-            Error::Denied { key, found, wanted, source }
-        }
-        _ => Error::Write { key, found, wanted, source },
-    }
-}
-
 /// `5.4.0-150-generic` is 5.4.
 pub(crate) fn parse_release(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -334,6 +305,7 @@ mod tests {
     use std::{os::unix::fs::PermissionsExt, path::Path};
 
     use super::*;
+    use crate::config::ConntrackSettings;
 
     const KEYS: [(&str, &str); 8] = [
         ("net/ipv4/vs/conntrack", "0\n"),
@@ -345,6 +317,23 @@ mod tests {
         ("net/ipv4/conf/all/arp_announce", "0\n"),
         ("kernel/osrelease", "6.12.0-amd64\n"),
     ];
+
+    /// What is always set.
+    const NEEDED_ALONE: KernelParameters = KernelParameters {
+        strict_arp: false,
+        direct_return: false,
+        conntrack: ConntrackSettings {
+            max_per_core: 0,
+            min: 0,
+            tcp_established_timeout: 0,
+            tcp_close_wait_timeout: 0,
+            tcp_be_liberal: false,
+            udp_timeout: 0,
+            udp_stream_timeout: 0,
+        },
+    };
+    const WITH_STRICT_ARP: KernelParameters = KernelParameters { strict_arp: true, ..NEEDED_ALONE };
+    const WITH_DIRECT_RETURN: KernelParameters = KernelParameters { direct_return: true, ..NEEDED_ALONE };
 
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -367,7 +356,7 @@ mod tests {
     #[test]
     fn what_differs_is_written_and_what_is_right_is_not_touched() {
         let root = tree();
-        Sysctl::at(root.path()).prepare(false).unwrap();
+        Sysctl::at(root.path()).prepare(&NEEDED_ALONE).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1");
         assert_eq!(value(root.path(), "net/ipv4/vs/expire_nodest_conn"), "1");
         assert_eq!(value(root.path(), "net/ipv4/vs/expire_quiescent_template"), "1");
@@ -381,7 +370,7 @@ mod tests {
         let root = tree();
         fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
         fs::write(file(root.path(), "net/ipv4/ip_forward"), "0\n").unwrap();
-        Sysctl::at(root.path()).prepare_ipvs_again();
+        Sysctl::at(root.path()).prepare_ipvs_again(&NEEDED_ALONE);
         assert_eq!(value(root.path(), "net/ipv4/vs/expire_nodest_conn"), "1");
         assert_eq!(value(root.path(), "net/ipv4/vs/expire_quiescent_template"), "1");
         assert_eq!(value(root.path(), "net/ipv4/ip_forward"), "0\n", "an administrator has changed it");
@@ -390,7 +379,7 @@ mod tests {
     #[test]
     fn strict_arp_sets_both_of_its_parameters() {
         let root = tree();
-        Sysctl::at(root.path()).prepare(true).unwrap();
+        Sysctl::at(root.path()).prepare(&WITH_STRICT_ARP).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_ignore"), "1");
         assert_eq!(value(root.path(), "net/ipv4/conf/all/arp_announce"), "2");
     }
@@ -399,23 +388,22 @@ mod tests {
     fn what_has_been_changed_since_or_could_not_be_set_is_known_with_what_it_means() {
         let root = tree();
         let sysctl = Sysctl::at(root.path());
-        let keys = |strict_arp| -> Vec<_> {
-            sysctl.differing(strict_arp, false).into_iter().map(|differing| differing.key).collect()
+        let keys = |wanted| -> Vec<_> {
+            sysctl.differing(wanted).into_iter().map(|(change, _)| change.key).collect()
         };
-        sysctl.prepare(false).unwrap();
-        assert_eq!(keys(false), [""; 0]);
-        assert_eq!(keys(true), ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"]);
+        sysctl.prepare(&NEEDED_ALONE).unwrap();
+        assert_eq!(keys(&NEEDED_ALONE), [""; 0]);
+        assert_eq!(
+            keys(&WITH_STRICT_ARP),
+            ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"]
+        );
         fs::write(file(root.path(), "net/ipv4/ip_forward"), "0\n").unwrap();
         fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
-        let differing = Differing {
-            key: "net.ipv4.ip_forward",
-            found: "0".to_owned(),
-            wanted: "1",
-            otherwise: "the node forwards nothing to its pods",
-        };
-        assert_eq!(sysctl.differing(false, false), [differing], "and what cannot be read is left out");
+        let change = Change { key: "net.ipv4.ip_forward", found: "0".to_owned(), wanted: "1".to_owned() };
+        let differing = (change, "the node forwards nothing to its pods");
+        assert_eq!(sysctl.differing(&NEEDED_ALONE), [differing], "and what cannot be read is left out");
         fs::write(file(root.path(), "kernel/osrelease"), "5.4.0\n").unwrap();
-        assert_eq!(keys(false), ["net.ipv4.ip_forward", "net.ipv4.vs.conn_reuse_mode"]);
+        assert_eq!(keys(&NEEDED_ALONE), ["net.ipv4.ip_forward", "net.ipv4.vs.conn_reuse_mode"]);
     }
 
     #[test]
@@ -433,7 +421,7 @@ mod tests {
         ] {
             let root = tree();
             fs::write(file(root.path(), "kernel/osrelease"), release).unwrap();
-            Sysctl::at(root.path()).prepare(false).unwrap();
+            Sysctl::at(root.path()).prepare(&NEEDED_ALONE).unwrap();
             assert_eq!(value(root.path(), "net/ipv4/vs/conn_reuse_mode"), expected, "{release}");
         }
     }
@@ -445,7 +433,7 @@ mod tests {
             fs::write(file(root.path(), key), "1\n").unwrap();
             fs::set_permissions(file(root.path(), key), PermissionsExt::from_mode(0o444)).unwrap();
         }
-        Sysctl::at(root.path()).prepare(false).unwrap();
+        Sysctl::at(root.path()).prepare(&NEEDED_ALONE).unwrap();
         assert_eq!(value(root.path(), "net/ipv4/vs/conntrack"), "1\n");
     }
 
@@ -463,13 +451,13 @@ mod tests {
             fs::write(file, before).unwrap();
         }
         let sysctl = Sysctl::at(root.path());
-        sysctl.prepare(false).unwrap();
+        sysctl.prepare(&NEEDED_ALONE).unwrap();
         let differing = || -> Vec<_> {
-            sysctl.differing(false, true).into_iter().map(|differing| differing.key).collect()
+            sysctl.differing(&WITH_DIRECT_RETURN).into_iter().map(|(change, _)| change.key).collect()
         };
         let strict = "net.netfilter.nf_conntrack_tcp_loose";
         assert_eq!(differing(), ["net.ipv4.vs.sloppy_tcp", "net.ipv4.vs.pmtu_disc", strict]);
-        sysctl.prepare_direct_return();
+        sysctl.prepare(&WITH_DIRECT_RETURN).unwrap();
         assert_eq!(differing(), [strict]);
         assert_eq!(value(root.path(), "net/ipv4/vs/sloppy_sctp"), "1\n", "written although it was right");
     }
@@ -478,7 +466,7 @@ mod tests {
     fn an_error_names_the_parameter_and_keeps_the_system_s_answer() {
         let root = tree();
         fs::remove_file(file(root.path(), "net/ipv4/vs/conntrack")).unwrap();
-        let error = Sysctl::at(root.path()).prepare(false).unwrap_err();
+        let error = Sysctl::at(root.path()).prepare(&NEEDED_ALONE).unwrap_err();
         assert_eq!(error.to_string(), "sysctl net.ipv4.vs.conntrack cannot be read");
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(source.contains("os error 2"), "{source}");
@@ -487,7 +475,8 @@ mod tests {
     #[test]
     fn only_a_denied_parameter_names_the_init_container() {
         let said = |kind: io::ErrorKind| {
-            unwritten("net.ipv4.ip_forward", "0".to_owned(), "1".to_owned(), kind.into()).to_string()
+            let change = Change { key: "net.ipv4.ip_forward", found: "0".to_owned(), wanted: "1".to_owned() };
+            Error::Write { change, source: kind.into() }.to_string()
         };
         let cannot = "sysctl net.ipv4.ip_forward is 0 and cannot be set to 1";
         let delete = format!("{cannot} (if an init container sets it, delete the pod)");

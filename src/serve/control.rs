@@ -1,8 +1,8 @@
 //! The control socket of the running daemon: a unix socket, one line of JSON each way.
 //!
 //! [`Control`] has one method per request, which names the type of its answer. [`Client`] implements it by asking over
-//! the socket, the daemon by answering: the two ends cannot differ. Only root, or the user that the daemon runs as, gets
-//! an answer.
+//! the socket, the daemon by answering: the two ends cannot differ. Only root, or the user that the daemon runs as,
+//! gets an answer.
 
 mod answers;
 mod client;
@@ -10,12 +10,15 @@ mod server;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 
 use reconciler::VirtualServerOwner;
 use service::{AddressExplanation, Explanation, ObjectName};
 
-use crate::{logging::Level, version::Build};
+use crate::{logging::Level, process::Build};
 
 pub use crate::takeover::instance_lock::SOCKET;
 pub use answers::{BugReport, DaemonInfo, DaemonStatus, Difference, KernelInfo, Resynced, SourceInfo};
@@ -79,26 +82,6 @@ pub enum Request {
     Version,
 }
 
-/// The answer as it is read: one field, whose name belongs to the request and whose type says the same.
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Response<T> {
-    #[serde(
-        alias = "addressexplanation",
-        alias = "bugreport",
-        alias = "difference",
-        alias = "explanation",
-        alias = "holders",
-        alias = "loglevel",
-        alias = "resynced",
-        alias = "status",
-        alias = "version"
-    )]
-    Answer(T),
-    /// The request was not understood or could not be carried out.
-    Error(String),
-}
-
 impl Request {
     /// Reads one line; its end may be missing.
     pub fn decode(line: &[u8]) -> serde_json::Result<Self> {
@@ -145,12 +128,24 @@ fn encode_line(name: &str, value: impl Serialize) -> serde_json::Result<Vec<u8>>
     Ok(line)
 }
 
-/// Reads one line, whose end may be missing: an answer, or the daemon's reason for having none.
+/// Reads one line, whose end may be missing: an answer, or the daemon's reason for having none. The answer is the only
+/// field; its name belongs to the request, and its type says the same.
 pub fn decode_answer<T: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Result<T, String>> {
-    Ok(match serde_json::from_slice(line)? {
-        Response::Answer(answer) => Ok(answer),
-        Response::Error(reason) => Err(reason),
-    })
+    /// The request was not understood or could not be carried out.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Refusal {
+        error: String,
+    }
+
+    if let Ok(Refusal { error }) = serde_json::from_slice(line) {
+        return Ok(Err(error));
+    }
+    let mut fields: BTreeMap<String, T> = serde_json::from_slice(line)?;
+    match (fields.pop_first(), fields.is_empty()) {
+        (Some((_, answer)), true) => Ok(Ok(answer)),
+        _ => Err(serde_json::Error::custom("expected one field")),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 
 mod answer;
 mod progress;
-mod received;
 
 use std::{
     collections::BTreeSet,
@@ -31,9 +30,8 @@ use super::{
     metrics::HealthAnswers,
 };
 pub(crate) use answer::DirectReturnAnswer;
-use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage};
+use answer::{FamilyStatus, GoTime, HealthAnswer, HealthPage, received};
 use progress::Progress;
-use received::received;
 
 /// The health of the proxy. Clones share it.
 #[derive(Clone, Debug)]
@@ -54,7 +52,7 @@ struct HealthState {
 /// What to assume about the Node before its source has sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNode {
-    /// It may be deleted: load balancers should not send traffic here.
+    /// The Node may be deleted: load balancers should not send traffic here.
     NotEligible,
     /// Manifests need not have a Node, and no autoscaler takes it away.
     Eligible,
@@ -81,11 +79,6 @@ impl Health {
             Change::Node(None) => self.0.node_eligible.store(false, Ordering::Relaxed),
             _ => {}
         }
-    }
-
-    /// The observer of the writer thread.
-    pub fn observer(&self) -> Box<dyn Observer> {
-        Box::new(self.clone())
     }
 
     /// Whether the proxy works.
@@ -152,7 +145,8 @@ impl Observer for Health {
         if sync.state.unpacking().is_empty() && sync.stats.programmed.is_some() {
             *self.unpacking() = Some(Unpacking::default());
         } else if let Some(Programmed { unpacks, .. }) = &sync.stats.programmed
-            // While that is in doubt, the last answer holds; and as long as the possible senders are not known, none may.
+            // While that is in doubt, the last answer holds; and as long as the possible senders are not known, none
+            // may.
             && sync.state.knows_peers()
         {
             let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;

@@ -43,7 +43,7 @@ type Key = (ObjectName, SocketAddr);
 pub struct HealthCheckPorts {
     node_name: String,
     health: Health,
-    outbox: Option<Outbox>,
+    outbox: Outbox,
     wanted: watch::Receiver<WantedAnswers>,
     servers: BTreeMap<Key, PortServer>,
     /// The ports that cannot be opened, most likely taken by another program.
@@ -65,7 +65,7 @@ impl HealthCheckPorts {
         families: BTreeSet<Family>,
         addresses: &NodePortAddresses,
         health: Health,
-        outbox: Option<Outbox>,
+        outbox: Outbox,
     ) -> (Self, Box<dyn Observer>) {
         let (sender, wanted) = watch::channel(WantedAnswers::default());
         let ports = Self {
@@ -124,7 +124,7 @@ impl HealthCheckPorts {
             Ok(listener) => {
                 match self.failing.remove(&key) {
                     true => {
-                        info!(namespace = service.namespace(), %service, %address, "health check port opened at last");
+                        info!(namespace = service.namespace(), %service, %address, "the health check port is open now");
                     }
                     false => debug!(%service, %address, "health check port opened"),
                 }
@@ -152,9 +152,7 @@ impl HealthCheckPorts {
                     "{text}; it is tried again every {} seconds",
                     RETRY.as_secs()
                 );
-                if let Some(outbox) = &self.outbox {
-                    outbox.post_about_service(service.clone(), Cause::NO_SERVICE_HEALTH_CHECK, text);
-                }
+                self.outbox.post_about_service(service.clone(), Cause::NO_SERVICE_HEALTH_CHECK, text);
                 self.failing.insert(key);
             }
         }

@@ -34,7 +34,6 @@ use tracing::debug;
 pub(crate) use connection_limit::ConnectionLimit;
 use connection_limit::{Connections, RequestReceived};
 pub(crate) use endpoint::RETRY;
-pub use endpoint::{CannotListen, keep_listening};
 
 /// The time limit for a request's head.
 const PATIENCE: Duration = Duration::from_secs(5);

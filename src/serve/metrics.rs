@@ -6,7 +6,6 @@
 //! Metrics are written by the threads that do the work, and read when the page is requested. The page is put together
 //! in memory: a slow client holds nothing up.
 
-mod answers;
 mod kernel_calls;
 mod outcomes;
 mod pages;
@@ -28,9 +27,9 @@ use netfilter::TunnelCounts;
 use reconciler::Observer;
 
 use crate::{finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health};
-pub use answers::{CleanupMetrics, HealthAnswers, StatusCounts};
 pub use kernel_calls::KernelCalls;
 use outcomes::OutcomeMetrics;
+pub use outcomes::{CleanupMetrics, HealthAnswers, StatusCounts};
 pub use pages::MetricsPages;
 use syncs::{ProgrammedMetrics, SyncMetrics};
 use text::Registry;

@@ -25,7 +25,7 @@ pub struct Server {
     pub address: String,
     host: String,
     port: u16,
-    /// Nothing has been sent yet.
+    /// The client, which has not sent anything yet.
     pub client: Client,
 }
 

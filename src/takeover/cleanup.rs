@@ -77,19 +77,7 @@ impl CleanupReport {
             self.tunnels();
         }
     }
-}
 
-const VIRTUAL_SERVERS: &str = "the virtual servers";
-
-fn counted(count: usize, one: &str, many: &str) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{count} {many}")),
-    }
-}
-
-impl CleanupReport {
     /// Whether everything that was found is removed.
     pub fn is_complete(&self) -> bool {
         self.stayed.is_empty()
@@ -162,7 +150,7 @@ impl CleanupReport {
             Ok(())
         };
         if let Err(error) = delete() {
-            self.stays(VIRTUAL_SERVERS, &error);
+            self.stays("the virtual servers", &error);
         }
     }
 
@@ -192,6 +180,14 @@ impl CleanupReport {
             self.stays(&stayed, &stayed.why);
         }
         self.unknown.extend(unknown.iter().map(|one| format!("{one}: {}", one_line(&one.why))));
+    }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {many}")),
     }
 }
 

@@ -24,12 +24,12 @@ pub enum NoSuccessor {
     /// No program answers where kube-proxy does.
     #[error("no kube-proxy answers at 127.0.0.1:10249/proxyMode")]
     None,
-    /// It needs what would be taken away.
+    /// The proxy needs what would be taken away.
     #[error("{0}: `kube-ipvs cleanup --keep-ipvs` leaves virtual servers and kube-ipvs0 to it")]
     OtherMode(LiveProxy),
-    /// It has just started, or its rules can't be seen.
+    /// The proxy has just started, or its rules cannot be read.
     #[error(
-        "{proxy}, but has no rules for {family} yet, or has them in iptables-legacy, which cannot be seen"
+        "{proxy}, but has no rules for {family} yet, or has them in iptables-legacy, which cannot be read"
     )]
     NoRules {
         /// The proxy.
@@ -56,7 +56,7 @@ impl Served {
         Ok(netfilter::elements()?.into())
     }
 
-    /// Whether it is nothing.
+    /// Whether nothing is served.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
@@ -129,7 +129,7 @@ pub fn hand_over(served: &Served) -> anyhow::Result<(OpenConnections<KernelIpvs>
 #[derive(Debug)]
 pub struct OpenConnections<K> {
     kernel: Option<K>,
-    /// Those of each virtual server when last read. One that has none gets no more.
+    /// The connections of each virtual server when last read. One that has none gets no more.
     at: BTreeMap<ServiceAddress, Count>,
     /// What could not be read last time; it counts as it did before.
     unread: Option<String>,
@@ -144,7 +144,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// All of them.
+    /// Active and inactive connections together.
     pub fn total(self) -> u64 {
         self.active + self.inactive
     }
@@ -156,12 +156,9 @@ impl fmt::Display for Count {
     }
 }
 
-impl<'a> FromIterator<&'a ObservedRealServer> for Count {
-    fn from_iter<I: IntoIterator<Item = &'a ObservedRealServer>>(servers: I) -> Self {
-        servers.into_iter().fold(Self::default(), |Self { active, inactive }, server| Self {
-            active: active + u64::from(server.active_connections),
-            inactive: inactive + u64::from(server.inactive_connections),
-        })
+impl From<&ObservedRealServer> for Count {
+    fn from(server: &ObservedRealServer) -> Self {
+        Self { active: server.active_connections.into(), inactive: server.inactive_connections.into() }
     }
 }
 
@@ -175,7 +172,7 @@ impl Sum for Count {
 }
 
 impl<K: Ipvs> OpenConnections<K> {
-    /// Where nothing is served.
+    /// No connections, where nothing is served.
     pub fn none() -> Self {
         Self { kernel: None, at: BTreeMap::new(), unread: None }
     }
@@ -202,9 +199,9 @@ impl<K: Ipvs> OpenConnections<K> {
         Ok(failed.filter_map(named).collect())
     }
 
-    /// Counts them again, and lets go of the VIPs that have none: as long as they are bound, no other machine
+    /// Counts the connections again, and releases the VIPs that have none: as long as they are bound, no other machine
     /// can have such an address, and the hostPorts of others apply to it.
-    pub fn look(&mut self) -> Result<(), dummy_interface::Error> {
+    pub fn recount(&mut self) -> Result<(), dummy_interface::Error> {
         self.count_again();
         remove_routes(&self.at.keys().map(|address| address.ip).collect()).map(drop)
     }
@@ -214,19 +211,19 @@ impl<K: Ipvs> OpenConnections<K> {
         self.unread = None;
         self.at.retain(|address, count| {
             match kernel.real_servers((*address).into()) {
-                Ok(real_servers) => *count = real_servers.iter().collect(),
+                Ok(real_servers) => *count = real_servers.iter().map(Count::from).sum(),
                 Err(error) => self.unread = Some(format!("{address}: {}", one_line(&error))),
             }
             count.total() > 0
         });
     }
 
-    /// How many there are in all.
+    /// The number of open connections.
     pub fn count(&self) -> Count {
         self.at.values().copied().sum()
     }
 
-    /// The virtual servers that have some, and how many.
+    /// The virtual servers with open connections, and how many.
     pub fn by_virtual_server(&self) -> impl Iterator<Item = (&ServiceAddress, Count)> {
         self.at.iter().map(|(address, count)| (address, *count))
     }

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use crate::finding::Finding;
 
-/// Where the control socket is unless the command line says otherwise. A lock file is beside it.
+/// The default path of the control socket. A lock file is beside it.
 pub const SOCKET: &str = "/run/kube-ipvs/control.sock";
 
 /// A file of the host's that kubeadm's DaemonSet mounts, whatever else of /run is the container's own.
@@ -55,7 +55,7 @@ pub enum InstanceLockError {
         lock: PathBuf,
         /// The byte of it, if not all of it is locked.
         byte: Option<u64>,
-        /// In brackets, who that is; empty before [`InstanceLockError::named`], and if it cannot be seen.
+        /// The process that holds it, in brackets; empty before [`InstanceLockError::named`], and if it cannot be seen.
         holder: String,
     },
     /// There is no lock to hold, so nothing would keep a second one out.
@@ -71,7 +71,7 @@ pub enum InstanceLockError {
 }
 
 impl InstanceLockError {
-    /// The same with the process that holds the lock. Finding it may take as long as reading all processes.
+    /// The error with the process that holds the lock. Finding it may take as long as reading all processes.
     #[must_use]
     pub fn named(self) -> Self {
         match self {
@@ -89,7 +89,7 @@ impl InstanceLockError {
 }
 
 fn in_brackets(lock: &Path, byte: Option<u64>) -> String {
-    holder::of(lock, byte).map_or_else(String::new, |holder| format!(" ({holder})"))
+    holder::find(lock, byte).map_or_else(String::new, |holder| format!(" ({holder})"))
 }
 
 /// The right to be this node's proxy, as long as this lives. The locks end with the process, however it ends;
@@ -144,7 +144,7 @@ impl InstanceLock {
 /// The locks of a kube-ipvs that are held on this node, each with its holder if that can be seen. Takes none.
 pub fn held(socket: &Path) -> Vec<String> {
     let beside = socket.with_extension("lock");
-    let beside = holder::of(&beside, None).map(|holder| format!("{} ({holder})", beside.display()));
+    let beside = holder::find(&beside, None).map(|holder| format!("{} ({holder})", beside.display()));
     let of_host = File::open(OF_HOST).ok().and_then(|file| ByteOfHost::new(file, Path::new(OF_HOST)).ok());
     let of_host = of_host.filter(|byte| matches!(byte.is_locked(WRITE_LOCK), Ok(true)));
     let of_host = of_host.map(|byte| format!("{OF_HOST}{}", in_brackets(&byte.path, Some(byte.byte))));
@@ -196,9 +196,11 @@ fn replaced(path: &Path, old: &File, is_held: bool, socket: &Path) -> Result<Fil
     fs::rename(&fresh_path, path).map_err(failed(path, "replace"))?;
     let path = path.display();
     if is_held {
-        info!("{path} could be opened by others than root: replaced");
+        info!("replaced {path}, which users other than root could open");
     } else {
-        warn!("{path} could be opened by others than root, and was locked{holder} by no kube-ipvs: replaced");
+        warn!(
+            "replaced {path}, which users other than root could open, and a process other than kube-ipvs had locked{holder}"
+        );
     }
     Ok(fresh)
 }
@@ -242,7 +244,7 @@ struct ByteOfHost {
     byte: u64,
 }
 
-/// What became of locking it.
+/// The result of locking the byte.
 #[derive(Debug, PartialEq, Eq)]
 enum ByteLock {
     Held,
@@ -335,9 +337,9 @@ fn keep_others_out(file: &File, path: &Path) {
         Ok(found) if found.is_file() && found.mode() & OTHERS != 0 => {
             let mode = found.mode() & 0o7777;
             match file.set_permissions(Permissions::from_mode(ROOT_ALONE)) {
-                Ok(()) => info!("{path} could be opened by others than root: its mode was {mode:04o}"),
+                Ok(()) => info!("users other than root could open {path}: its mode was {mode:04o}"),
                 Err(error) => {
-                    warn!(%error, "{path} can be opened by others than root: its mode is {mode:04o}");
+                    warn!(%error, "users other than root can open {path}: its mode is {mode:04o}");
                 }
             }
         }
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_the_host_s_file_keeps_no_daemon_away_and_two_daemons_still_exclude_each_other() {
+    fn a_read_lock_on_the_host_s_file_stops_no_daemon_and_two_exclude_each_other() {
         let run = tempfile::tempdir().unwrap();
         let path = run.path().join("xtables.lock");
         File::create(&path).unwrap();

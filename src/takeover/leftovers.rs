@@ -22,7 +22,7 @@ use service::one_line;
 use tokio::{sync::oneshot, task::spawn_blocking};
 use tracing::{debug, info, warn};
 
-use crate::node::check_loop::CheckLoop;
+use crate::checks::CheckLoop;
 
 /// The sync periods between two checks for later rules. A running kube-proxy restores its rules after its own
 /// period, which is ours if both have the same configuration.

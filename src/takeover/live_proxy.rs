@@ -32,7 +32,7 @@ impl LiveProxy {
         METRICS.into_iter().find_map(Self::at)
     }
 
-    /// Its mode: `iptables`, `ipvs`, `nftables`.
+    /// The mode of the proxy: `iptables`, `ipvs`, `nftables`.
     pub fn mode(&self) -> &str {
         &self.mode
     }

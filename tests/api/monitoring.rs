@@ -95,7 +95,7 @@ fn each_alert_fires_when_it_should_and_not_before() {
     }
 }
 
-/// As rules that record something: promtool has no other command that reads an expression and is no experiment.
+/// As rules that record something: promtool has no other stable command that reads an expression.
 #[test]
 #[ignore = "needs promtool: cargo xtask test --tier api"]
 fn every_expression_of_the_dashboard_is_one() {

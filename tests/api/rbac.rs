@@ -5,7 +5,7 @@ use std::{cell::Cell, time::Duration};
 
 use kube::Client;
 use kubernetes::api::{Watches, watch};
-use testkit::control_plane::{ControlPlane, Options};
+use testkit::control_plane::ControlPlane;
 use tokio::time::{sleep, timeout};
 
 use crate::support::role::{Right, account, kubeconfig, role};
@@ -18,7 +18,7 @@ fn server() -> Option<ControlPlane> {
         println!("SKIP: no kube-apiserver: KUBEBUILDER_ASSETS is not set");
         return None;
     };
-    let server = ControlPlane::start(&Options::new(assets)).unwrap();
+    let server = ControlPlane::start(assets.as_ref(), &[]).unwrap();
     server.create_node("node", &["192.0.2.1".parse().unwrap()], None, &[]).unwrap();
     Some(server)
 }

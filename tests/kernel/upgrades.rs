@@ -10,9 +10,9 @@ use testkit::{
 };
 
 use crate::{
-    restarts::{A_WHILE, SERVICE, has_synced, terminate, write_service},
+    daemon::restarts::{A_WHILE, SERVICE, has_synced, terminate, write_service},
     support::{
-        cluster::{Cluster, NO_PERIOD},
+        cluster::{Cluster, NO_PERIOD, page},
         traffic,
     },
 };
@@ -30,7 +30,7 @@ fn earlier() -> PathBuf {
 
 /// The lines of a running daemon's metrics that name them and their types.
 fn types_of_metrics(node: &Host) -> BTreeSet<String> {
-    let text = node.run("curl", &["-s", "http://127.0.0.1:10249/metrics"]).unwrap();
+    let text = page(node, "/metrics").unwrap();
     text.lines().filter(|line| line.starts_with("# TYPE ")).map(str::to_owned).collect()
 }
 

@@ -40,7 +40,7 @@ const HOSTS: [(&[&str], usize); 6] = [
     (&["-P FORWARD DROP", "-P INPUT DROP", LOOPBACK, ANSWERS, ICMPV6], 8),
     (&["-A FORWARD -j DROP", LOOPBACK, ANSWERS, ICMPV6, "-A INPUT -j REJECT"], 8),
 ];
-/// Somebody else's mark, which asks for masquerading.
+/// Another program's mark, which asks for masquerading.
 const MARKED: &str = "-t mangle -A PREROUTING -p tcp --dport 8080 -j MARK --or-mark 0x4000";
 const LOOPBACK: &str = "-A INPUT -i lo -j ACCEPT";
 const ANSWERS: &str = "-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT";

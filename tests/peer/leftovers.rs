@@ -51,7 +51,7 @@ fn objects(pod: &Host) -> Vec<Value> {
     vec![service, slice("IPv4", pod.ipv4.into()), slice("IPv6", pod.ipv6.into())]
 }
 
-/// The lines of `iptables-save`, `ip6tables-save` and `ipset list -n` that are kube-proxy's: nobody else is here. In
+/// The lines of `iptables-save`, `ip6tables-save` and `ipset list -n` that are kube-proxy's: no other program is here. In
 /// iptables mode it helps the kubelet with the chain KUBE-FIREWALL, which is the kubelet's.
 fn left(node: &Host) -> anyhow::Result<Vec<String>> {
     let saved = [

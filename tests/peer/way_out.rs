@@ -41,7 +41,7 @@ fn goes_on<P>(stage: &Stage, begin: impl FnOnce() -> P) {
     let mut hand_over = HandOver::start(node, &[WAIT]);
     hand_over.says("waiting: no kube-proxy answers");
     let _proxy = begin();
-    hand_over.says_within(PATIENCE, "handed over: new connections are those of the proxy in ");
+    hand_over.says_within(PATIENCE, "handed over: new connections go to the proxy in ");
     thread::sleep(A_WHILE);
     let after = stage.load();
     thread::sleep(A_WHILE);
@@ -87,7 +87,7 @@ fn a_node_that_was_handed_over_is_taken_back_and_no_traffic_is_lost() {
     hand_over.terminate();
     let (said, code) = hand_over.ended();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("interrupted: what open connections need stays"), "{said}");
+    assert!(said.contains("interrupted: what open connections need is kept"), "{said}");
     kube_proxy.kill().unwrap();
 
     let _kube_ipvs = stage.kube_ipvs(&[]);

@@ -1,10 +1,6 @@
 //! `kube-ipvs bugreport` without a daemon.
 
-use std::{
-    io::Read,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{io::Read, path::Path, process::Output};
 
 use flate2::read::GzDecoder;
 
@@ -12,7 +8,7 @@ const SECRET: &str = "c2VjcmV0LW9mLXRoZS1lbnZpcm9ubWVudA";
 
 /// Runs it with a secret in its environment.
 fn bugreport(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    let mut command = crate::kube_ipvs();
     command.args(["bugreport", "--control-socket=/nonexistent/control.sock"]).args(arguments);
     command.current_dir(directory).env("KUBE_TOKEN", SECRET).output().unwrap()
 }
@@ -69,5 +65,5 @@ fn it_names_its_file_after_the_node_and_the_time_and_says_so() {
     let output = bugreport(directory.path(), &["/nonexistent/report.tar.gz"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("/nonexistent/report.tar.gz cannot be written; - is standard output: "), "{said}");
+    assert!(said.contains("cannot write /nonexistent/report.tar.gz; use - for standard output: "), "{said}");
 }

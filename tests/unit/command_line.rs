@@ -1,6 +1,8 @@
 //! The program's output for command lines, configuration files and kubeconfigs, good and bad, before it touches the
 //! kernel. None of this needs root.
 
+mod configuration;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,10 +13,7 @@ use tempfile::TempDir;
 
 /// Runs the program.
 fn kube_ipvs(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    // Not a pod's environment, whatever runs the tests.
-    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG").args(arguments);
-    command.output().unwrap()
+    crate::kube_ipvs().args(arguments).output().unwrap()
 }
 
 /// The first line of what it says on standard error, having failed with this exit code.
@@ -35,7 +34,7 @@ fn file(name: &str, content: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn the_version_is_asked_for_and_told() {
+fn the_version_is_printed() {
     let output = kube_ipvs(&["--version"]);
     assert!(output.status.success());
     assert_eq!(
@@ -129,15 +128,15 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (
             &["--cluster-cidr=10.244.0.0/99"],
-            "kube-ipvs: --cluster-cidr: \"10.244.0.0/99\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --cluster-cidr: invalid value \"10.244.0.0/99\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--external-ip-policy=203.0.113.7"],
-            "kube-ipvs: --external-ip-policy: \"203.0.113.7\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --external-ip-policy: invalid value \"203.0.113.7\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["run", "--ipvs-exclude-cidrs=10.0.0.0/8,here"],
-            "kube-ipvs: --ipvs-exclude-cidrs: \"here\" is not a CIDR such as 10.244.0.0/16 or fd00::/48",
+            "kube-ipvs: --ipvs-exclude-cidrs: invalid value \"here\": expected a CIDR such as 10.244.0.0/16 or fd00::/48",
         ),
         (
             &["--proxy-mode=iptables"],
@@ -147,7 +146,7 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (
             &["--ipvs-sync-period=30"],
             "kube-ipvs: invalid value '30' for '--ipvs-sync-period <DURATION>': \
-             \"30\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"30\": expected for example 30s, 1m30s or 500ms",
         ),
         (
             &["--conntrack-max-per-core=many"],
@@ -158,16 +157,19 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--nodeport-addresses=primary,10.0.0.0/8,primary"],
             "kube-ipvs: --nodeport-addresses: \"primary\" is given twice",
         ),
-        (&["run", "--bind-address=eth0"], "kube-ipvs: --bind-address: \"eth0\" is not an IP address"),
+        (
+            &["run", "--bind-address=eth0"],
+            "kube-ipvs: --bind-address: invalid value \"eth0\": expected an IP address",
+        ),
         (
             &["--feature-gates=AllowServiceExternalIPs"],
             "kube-ipvs: invalid value 'AllowServiceExternalIPs' for '--feature-gates <NAME=BOOL,...>': \
-             \"AllowServiceExternalIPs\" is not a feature gate: expected NAME=true or NAME=false",
+             invalid feature gate \"AllowServiceExternalIPs\": expected NAME=true or NAME=false",
         ),
         (
             &["--drain-timeout=10"],
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
-             \"10\" is not a duration: expected something like 30s, 1m30s or 500ms",
+             invalid duration \"10\": expected for example 30s, 1m30s or 500ms",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (
@@ -182,14 +184,17 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
             &["--oom-score-adj", "-2000"],
-            "kube-ipvs: --oom-score-adj: -2000 is not an OOM score adjustment: expected -1000 to 1000",
+            "kube-ipvs: --oom-score-adj: invalid value -2000: expected an OOM score adjustment from -1000 to 1000",
         ),
         (
             &["--healthz-bind-address=10256"],
-            "kube-ipvs: --healthz-bind-address: \"10256\" is not an address with a port from 1 to 65535, \
+            "kube-ipvs: --healthz-bind-address: invalid value \"10256\": expected an address with a port from 1 to 65535, \
              such as 0.0.0.0:10256 or [::]:10256",
         ),
-        (&["--conntrack-udp-timeout=-1s"], "kube-ipvs: --conntrack-udp-timeout: -1s is negative"),
+        (
+            &["--conntrack-udp-timeout=-1s"],
+            "kube-ipvs: --conntrack-udp-timeout: invalid value -1s: expected 0 or more",
+        ),
         (
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
             "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
@@ -270,126 +275,6 @@ fn neither_a_kubeconfig_nor_a_pod_is_said_so() {
 }
 
 #[test]
-fn a_malformed_configuration_file_is_named_with_line_and_column() {
-    let (_directory, path) =
-        file("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nipvs: {\n  - x\n");
-    let complaint = complaint(64, &["--config", path.to_str().unwrap()]);
-    assert!(complaint.starts_with(&format!("kube-ipvs: {}:3:", path.display())), "{complaint}");
-}
-
-#[test]
-fn a_missing_configuration_file_is_named() {
-    assert_eq!(
-        complaint(64, &["--config=/nonexistent/config.conf"]),
-        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be read: \
-         No such file or directory (os error 2)"
-    );
-}
-
-#[test]
-fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
-    let (_directory, path) =
-        file("config.conf", &KUBEADM_CONFIG.replace("scheduler: \"\"", "scheduler: ROUND"));
-    let complaint = complaint(64, &["--config", path.to_str().unwrap()]);
-    assert!(
-        complaint.starts_with(&format!("kube-ipvs: {}: ipvs.scheduler: \"ROUND\"", path.display())),
-        "{complaint}"
-    );
-}
-
-/// Whoever runs it: without the rights for more this is all, and it is said all the same.
-#[test]
-fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one() {
-    let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", "mode: iptables"));
-    let output = kube_ipvs(&["preflight", "--", "--config", path.to_str().unwrap()]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    let problem =
-        format!("problem  configuration: {}: mode: mode \"iptables\" is not supported", path.display());
-    assert!(said.starts_with(&problem), "{said}");
-    assert!(said.ends_with("; nothing was changed\n"), "{said}");
-
-    for (flag, complained) in [
-        ("--bogus", "unexpected argument '--bogus' found"),
-        ("--cleanup", "only flags of a daemon that runs"),
-    ] {
-        let complaint = complaint(64, &["preflight", "--", flag]);
-        assert!(complaint.contains(complained), "{complaint}");
-    }
-}
-
-/// The command line that kubeadm writes into the DaemonSet, with the file that it writes into the
-/// ConfigMap: the program accepts both as they are, and stops where the kubeconfig of the file isn't.
-#[test]
-fn kubeadm_s_command_line_and_configuration_are_taken_as_they_are() {
-    let (_directory, path) = file("config.conf", KUBEADM_CONFIG);
-    let output = kube_ipvs(&[&format!("--config={}", path.display()), "--hostname-override=node-1"]);
-    assert_eq!(
-        String::from_utf8(output.stderr).unwrap(),
-        "kube-ipvs: kubeconfig /var/lib/kube-proxy/kubeconfig.conf: No such file or directory (os error 2)\n",
-        "not one warning"
-    );
-    assert_eq!(output.status.code(), Some(1));
-}
-
-#[test]
-fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
-    let content = KUBEADM_CONFIG.replace("portRange: \"\"", "portRange: 1-2\nmodus: ipvs");
-    let (_directory, path) = file("config.conf", &content);
-    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
-    assert!(lines[0].contains("unknown field modus is ignored") && lines[0].starts_with('{'), "{said}");
-    assert!(lines[1].contains("accepted without effect: portRange"), "{said}");
-    assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
-}
-
-/// docs/install.md says so of Kubermatic, whose addon writes these fields of former versions of kube-proxy.
-#[test]
-fn fields_of_former_versions_are_named_and_what_is_beside_them_counts() {
-    let content = KUBEADM_CONFIG.replace("  maxPerCore: null\n  min: null\n", "  max: null\n  min: 524288\n");
-    let content = format!("{content}resourceContainer: /kube-proxy\nudpIdleTimeout: 250ms\n");
-    let (directory, path) = file("config.conf", &content);
-    let written = directory.path().join("written");
-    let output =
-        kube_ipvs(&["--config", path.to_str().unwrap(), "--write-config-to", written.to_str().unwrap()]);
-    assert!(output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
-    for field in ["conntrack.max", "resourceContainer", "udpIdleTimeout"] {
-        assert_eq!(said.matches(&format!("unknown field {field} is ignored")).count(), 1, "{field}: {said}");
-    }
-    assert!(fs::read_to_string(written).unwrap().contains("  min: 524288\n"));
-}
-
-/// Nothing is removed here: the last argument of each cannot be.
-#[test]
-fn a_cleanup_spares_what_file_and_flag_say_and_takes_the_file_of_any_mode() {
-    let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n";
-    let (_directory, misspelt) =
-        file("config.conf", &format!("{head}ipvs: {{excludeCIDR: [10.99.0.0/16]}}\n"));
-    let (_directory, bad) = file("bad.conf", &format!("{head}ipvs: {{excludeCIDRs: [10.99.0.0/33]}}\n"));
-    let (_directory, malformed) = file("malformed.conf", &format!("{head}ipvs: [\n"));
-    let [misspelt, bad, malformed] = [&misspelt, &bad, &malformed].map(|path| path.to_str().unwrap());
-    for command in ["cleanup", "--cleanup"] {
-        assert_eq!(
-            complaint(1, &[command, "--config", misspelt, "--control-socket=/dev/null/control.sock"]),
-            format!("kube-ipvs: warning: {misspelt}: unknown field ipvs.excludeCIDR is ignored")
-        );
-        let not_a_range =
-            complaint(64, &[command, "--config", misspelt, "--ipvs-exclude-cidrs=10.98.0.0/33"]);
-        assert!(
-            not_a_range.starts_with("kube-ipvs: --ipvs-exclude-cidrs: \"10.98.0.0/33\""),
-            "{not_a_range}"
-        );
-        let not_a_range = complaint(64, &[command, "--config", bad]);
-        assert!(not_a_range.starts_with(&format!("kube-ipvs: {bad}: ipvs.excludeCIDRs: ")), "{not_a_range}");
-        let place = complaint(64, &[command, "--config", malformed]);
-        assert!(place.starts_with(&format!("kube-ipvs: {malformed}:")), "{place}");
-    }
-}
-
-#[test]
 fn the_daemon_s_commands_say_when_there_is_no_daemon() {
     for command in [&["resync"][..], &["status"], &["list", "default/web"]] {
         assert_eq!(
@@ -398,127 +283,6 @@ fn the_daemon_s_commands_say_when_there_is_no_daemon() {
         );
     }
 }
-
-#[test]
-fn a_configuration_is_written_and_reads_back_without_a_kernel_or_an_api_server() {
-    let (directory, kubeadm) = file("config.conf", KUBEADM_CONFIG);
-    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
-    let write = |from: &Path, to: &Path| {
-        let output = kube_ipvs(&[
-            &format!("--config={}", from.display()),
-            &format!("--write-config-to={}", to.display()),
-        ]);
-        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
-        assert!(output.status.success() && output.stdout.is_empty());
-        fs::read_to_string(to).unwrap()
-    };
-    let written = write(&kubeadm, &first);
-    for line in [
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1",
-        "clusterCIDR: 10.244.0.0/16",
-        "  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf",
-        "  tcpEstablishedTimeout: 24h0m0s",
-        "  maxPerCore: 32768",
-        "healthzBindAddress: 0.0.0.0:10256",
-        "  masqueradeBit: 14",
-        "mode: ipvs",
-        "oomScoreAdj: -999",
-    ] {
-        assert!(written.lines().any(|written| written == line), "no line {line:?} in:\n{written}");
-    }
-    assert_eq!(write(&first, &second), written);
-}
-
-#[test]
-fn a_place_that_cannot_be_written_to_is_named() {
-    assert_eq!(
-        complaint(1, &["--write-config-to=/nonexistent/config.conf"]),
-        "kube-ipvs: /nonexistent/config.conf: the configuration file cannot be written: \
-         No such file or directory (os error 2)"
-    );
-}
-
-/// kubespray, kubeadm on older clusters and others switch gates on that mean nothing here.
-#[test]
-fn a_file_with_the_gate_for_the_ipvs_mode_is_taken() {
-    let (_directory, path) =
-        file("config.conf", &format!("{KUBEADM_CONFIG}featureGates: {{KubeProxyIPVS: true}}\n"));
-    let output = kube_ipvs(&["--config", path.to_str().unwrap(), "--logging-format=json"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("accepted without effect: featureGates.KubeProxyIPVS"), "{said}");
-    assert!(said.lines().last().unwrap().starts_with("kube-ipvs: kubeconfig "), "{said}");
-}
-
-/// What kubeadm 1.33 writes into the ConfigMap kube-system/kube-proxy for a pod network of 10.244.0.0/16.
-const KUBEADM_CONFIG: &str = r#"apiVersion: kubeproxy.config.k8s.io/v1alpha1
-bindAddress: 0.0.0.0
-bindAddressHardFail: false
-clientConnection:
-  acceptContentTypes: ""
-  burst: 0
-  contentType: ""
-  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
-  qps: 0
-clusterCIDR: 10.244.0.0/16
-configSyncPeriod: 0s
-conntrack:
-  maxPerCore: null
-  min: null
-  tcpBeLiberal: false
-  tcpCloseWaitTimeout: null
-  tcpEstablishedTimeout: null
-  udpStreamTimeout: 0s
-  udpTimeout: 0s
-detectLocal:
-  bridgeInterface: ""
-  interfaceNamePrefix: ""
-detectLocalMode: ""
-enableProfiling: false
-healthzBindAddress: ""
-hostnameOverride: ""
-iptables:
-  localhostNodePorts: null
-  masqueradeAll: false
-  masqueradeBit: null
-  minSyncPeriod: 0s
-  syncPeriod: 0s
-ipvs:
-  excludeCIDRs: null
-  minSyncPeriod: 0s
-  scheduler: ""
-  strictARP: false
-  syncPeriod: 0s
-  tcpFinTimeout: 0s
-  tcpTimeout: 0s
-  udpTimeout: 0s
-kind: KubeProxyConfiguration
-logging:
-  flushFrequency: 0
-  options:
-    json:
-      infoBufferSize: "0"
-    text:
-      infoBufferSize: "0"
-  verbosity: 0
-metricsBindAddress: ""
-mode: ""
-nftables:
-  masqueradeAll: false
-  masqueradeBit: null
-  minSyncPeriod: 0s
-  syncPeriod: 0s
-nodePortAddresses: null
-oomScoreAdj: null
-portRange: ""
-showHiddenMetricsForVersion: ""
-winkernel:
-  enableDSR: false
-  forwardHealthCheckVip: false
-  networkName: ""
-  rootHnsEndpointName: ""
-  sourceVip: ""
-windowsRunAsService: false
-"#;
 
 /// docs/commands.md has the table. Whatever the command: nothing was tried.
 #[test]
@@ -590,12 +354,10 @@ fn a_command_line_or_configuration_that_cannot_be_used_is_64_for_every_command()
 
 #[test]
 fn a_malformed_rust_log_is_said() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
-    command.env_remove("KUBERNETES_SERVICE_HOST").env("RUST_LOG", "info,reconciler=loud");
-    let output = command.output().unwrap();
+    let output = crate::kube_ipvs().env("RUST_LOG", "info,reconciler=loud").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let line = said.lines().next().unwrap_or_default();
-    assert!(line.contains("RUST_LOG is not used, the level is that of -v: "), "{said}");
+    assert!(line.contains("RUST_LOG is ignored and -v sets the level: "), "{said}");
     assert!(line.contains("WARN") && line.contains("info,reconciler=loud"), "{said}");
 }
 

@@ -4,16 +4,16 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::support::documents::root;
+use crate::{kube_ipvs, support::documents::root};
 
 /// Runs the command in the directory of the inputs.
 fn convert(arguments: &[&str], standard_input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    let mut command = kube_ipvs();
     command.args(["config", "convert"]).args(arguments).current_dir(distributions());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -105,7 +105,7 @@ fn the_daemon_takes_what_is_printed_without_a_warning() {
     let directory = tempfile::tempdir().unwrap();
     let [file, written] = ["config.conf", "written"].map(|name| directory.path().join(name));
     fs::write(&file, read(&distributions().join("changed-by-hand.conf"))).unwrap();
-    let mut daemon = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    let mut daemon = kube_ipvs();
     let output = daemon.arg("--config").arg(&file).arg("--write-config-to").arg(&written).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(read(&written).contains("  scheduler: lc\n"));
@@ -124,7 +124,7 @@ fn json_has_the_configuration_and_the_notes() {
 #[test]
 fn an_input_that_cannot_be_used_is_refused_with_one_line() {
     for (code, arguments, expected) in [
-        (1, &["missing.yaml"][..], "kube-ipvs: missing.yaml: cannot be read: No such file or directory"),
+        (1, &["missing.yaml"][..], "kube-ipvs: cannot read missing.yaml: No such file or directory"),
         (
             1,
             &["kubeadm.conf", "kubermatic.yaml"],
@@ -137,8 +137,12 @@ fn an_input_that_cannot_be_used_is_refused_with_one_line() {
             &["--", "--config=/etc/kube-proxy.yaml"],
             "kube-ipvs: the command line: the configuration is in --config=",
         ),
-        (1, &["k3s.yaml", "--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
-        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: \"x\" is not a CIDR"),
+        (
+            1,
+            &["k3s.yaml", "--", "--cluster-cidr=x"],
+            "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR",
+        ),
+        (64, &["--", "--cluster-cidr=x"], "kube-ipvs: --cluster-cidr: invalid value \"x\": expected a CIDR"),
     ] {
         let said = complaint(code, arguments);
         assert!(said.starts_with(expected) && said.lines().count() == 1, "{arguments:?}: {said}");

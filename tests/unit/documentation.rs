@@ -1,4 +1,4 @@
-//! The documents are right where a machine can check: links lead somewhere, commands are accepted, and each of them
+//! The documents are right where a machine can check: links have targets, commands are accepted, and each of them
 //! is tried.
 
 use std::{collections::BTreeSet, process};
@@ -33,7 +33,7 @@ fn broken(document: &Document, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_link_between_documents_leads_somewhere() {
+fn every_link_between_documents_has_a_target() {
     let documents = documents::all();
     let broken: Vec<_> = documents
         .iter()
@@ -73,12 +73,16 @@ fn every_block_of_commands_is_of_a_language_that_is_tried() {
     for document in documents::for_operators() {
         for block in Block::all(&document.text) {
             let known = ["console", "sh", "text", "json", "yaml", "ini"].contains(&block.language);
-            assert!(known, "{}:{}: {:?} is no language of ours", document.name, block.line, block.language);
+            assert!(
+                known,
+                "{}:{}: {:?} is not one of our languages",
+                document.name, block.line, block.language
+            );
         }
     }
 }
 
-/// A command that nothing tries is no command for a document.
+/// A document has no command that nothing tries.
 #[test]
 fn what_is_not_run_on_the_node_has_a_reason_and_no_reason_is_idle() {
     let commands = commands();
@@ -87,7 +91,7 @@ fn what_is_not_run_on_the_node_has_a_reason_and_no_reason_is_idle() {
         assert!(commands.iter().any(|command| command.program() == program), "{program}: {why}: unused");
     }
     for command in commands.iter().filter(|command| Place::for_command(command) != Place::Node) {
-        assert!(command.printed.is_empty(), "{}: nobody compares what it prints", command.at);
+        assert!(command.printed.is_empty(), "{}: nothing compares what it prints", command.at);
     }
 }
 

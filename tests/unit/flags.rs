@@ -1,12 +1,12 @@
 //! docs/flags.md has every flag and every field of the configuration file, with its default.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs};
 
 use clap::CommandFactory as _;
 use kube_ipvs::cli::CommandLine;
 use serde_json::Value;
 
-use crate::support::documents;
+use crate::{kube_ipvs, support::documents};
 
 /// The names with their defaults, of the rows whose name is wanted.
 fn rows(is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
@@ -60,13 +60,8 @@ fn exactly_the_fields_of_the_configuration_file_are_explained_with_their_default
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nhostnameOverride: node\n",
     )
     .unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"))
-        .arg("--config")
-        .arg(&empty)
-        .arg("--write-config-to")
-        .arg(&written)
-        .output()
-        .unwrap();
+    let output =
+        kube_ipvs().arg("--config").arg(&empty).arg("--write-config-to").arg(&written).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let mut fields = BTreeMap::new();
     let file: Value = serde_saphyr::from_str(&fs::read_to_string(&written).unwrap()).unwrap();
@@ -143,7 +138,7 @@ fn what_the_page_calls_without_effect_is_what_the_program_warns_of() {
         "--kube-api-content-type" => "application/json",
         _ => "7",
     };
-    let output = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"))
+    let output = kube_ipvs()
         .args(idle.iter().map(|flag| format!("{flag}={}", value(flag))))
         .args(["--logging-format=text", "--kubeconfig=/nonexistent"])
         .output()

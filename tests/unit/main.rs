@@ -23,3 +23,12 @@ mod parity;
 mod peer_scripts;
 mod shell;
 mod tiers;
+
+use std::process::Command;
+
+/// The program, without what a pod or the developer has in the environment.
+fn kube_ipvs() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-ipvs"));
+    command.env_remove("KUBERNETES_SERVICE_HOST").env_remove("RUST_LOG");
+    command
+}

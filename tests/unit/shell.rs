@@ -1,4 +1,4 @@
-//! Completions load in the shell and complete; every command has its manual page.
+//! Completions load in bash and complete, those of zsh and fish are printed; every command has its manual page.
 
 #[allow(dead_code, reason = "the program of `cargo xtask man`, of which the test calls all but `main`")]
 #[path = "../../examples/man.rs"]
@@ -7,7 +7,7 @@ mod man;
 use std::{fs, process::Command};
 
 fn kube_ipvs(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_kube-ipvs")).args(arguments).output().unwrap();
+    let output = crate::kube_ipvs().args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Every test runs somewhere: its file is part of a program, and if it is ignored, its program is that of the tier that it
+//! Every test runs in some tier: its file is part of a program, and if it is ignored, its program is that of the tier that it
 //! names.
 
 use std::{

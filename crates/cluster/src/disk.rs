@@ -11,12 +11,13 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use guest::{
-    cache, debian_root,
+    cache, debian_root, files,
     go::{CLIENTS, CLUSTER, COREDNS, FLANNEL, control_plane},
     programs::run,
+    workspace,
 };
 
-use crate::{images, state::named};
+use crate::images;
 
 /// What a node has beside the essential packages: what kubeadm asks for, and what an operator looks at it with.
 const PACKAGES: &[&str] = &[
@@ -50,35 +51,6 @@ const PACKAGES: &[&str] = &[
 /// Its size, of which a fifth is used at first.
 const SIZE: u64 = 16 << 30;
 
-/// Our own files, by their paths on the node.
-const FILES: &[(&str, &str)] = &[
-    ("etc/containerd/config.toml", include_str!("../root/etc/containerd/config.toml")),
-    ("etc/ssh/sshd_config.d/cluster.conf", include_str!("../root/etc/ssh/sshd_config.d/cluster.conf")),
-    ("etc/sysctl.d/90-cluster.conf", include_str!("../root/etc/sysctl.d/90-cluster.conf")),
-    (
-        "etc/systemd/journald.conf.d/cluster.conf",
-        include_str!("../root/etc/systemd/journald.conf.d/cluster.conf"),
-    ),
-    (
-        "etc/systemd/network/70-vec0.network.d/link-local.conf",
-        include_str!("../root/etc/systemd/network/70-vec0.network.d/link-local.conf"),
-    ),
-    ("etc/systemd/system/kubelet.service", include_str!("../root/etc/systemd/system/kubelet.service")),
-    (
-        "etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
-        include_str!("../root/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"),
-    ),
-    (
-        "etc/systemd/system/kubelet.service.d/20-user-mode-linux.conf",
-        include_str!("../root/etc/systemd/system/kubelet.service.d/20-user-mode-linux.conf"),
-    ),
-    // Nothing answers there: only names of the cluster are resolved.
-    ("etc/resolv.conf", "nameserver 10.200.0.1\n"),
-    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
-    // Each node gets its own when it boots first.
-    ("etc/machine-id", ""),
-];
-
 /// What systemd starts, and what it leaves: nothing here is updated or cleaned at night.
 const STARTED: [&str; 4] = ["containerd", "kubelet", "ssh", "systemd-networkd"];
 const NOT_STARTED: [&str; 7] = [
@@ -93,32 +65,30 @@ const NOT_STARTED: [&str; 7] = [
 
 /// The directory with the disk and the key that opens it, from the cache or made now.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    let cache = cache::directory("disk")?;
-    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
-    lock.lock().context("waiting for another xtask's build of a disk")?;
-    let finished = cache.join(fingerprint()?);
-    if finished.is_dir() {
-        return Ok(finished);
-    }
-    eprintln!("cluster: making the disk that all nodes begin with (once; it takes minutes)");
-    let building = cache::workplace(&cache)?;
-    let made = building.path().join("made");
-    fs::create_dir(&made).context("making a directory for a disk")?;
-    make_key(&made.join("key"))?;
-    make(&made, &building.path().join("root"))?;
-    import_images(&made.join("disk"), building.path())?;
-    fs::rename(&made, &finished).with_context(named(&finished))?;
-    Ok(finished)
+    cache::made_once("disk", &fingerprint()?, |place| {
+        eprintln!("cluster: making the disk that all nodes begin with (once; it takes minutes)");
+        let made = place.join("made");
+        fs::create_dir(&made).context("making a directory for a disk")?;
+        make_key(&made.join("key"))?;
+        make(&made, &place.join("root"))?;
+        import_images(&made.join("disk"), place)?;
+        Ok(made)
+    })
 }
 
 /// A name for what goes into it, this program's own sources among it.
 fn fingerprint() -> Result<String> {
     let built =
         [CLIENTS.built()?, control_plane::ensure()?, CLUSTER.built()?, COREDNS.built()?, FLANNEL.built()?];
-    let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs")];
-    texts.extend(FILES.iter().map(|(_, text)| *text));
+    let own_files = files::sha256(&files::tar(&own_files())?)?;
+    let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs"), &own_files];
     texts.extend(built.iter().filter_map(|path| path.to_str()));
     Ok(cache::fingerprint(&texts))
+}
+
+/// The directory with our own files at their paths on the node. Each node gets a machine-id when it boots first.
+fn own_files() -> PathBuf {
+    workspace::root().join("crates/cluster/root")
 }
 
 fn make_key(key: &Path) -> Result<()> {
@@ -128,19 +98,14 @@ fn make_key(key: &Path) -> Result<()> {
 /// Writes a file system without images.
 fn make(made: &Path, root: &Path) -> Result<()> {
     run(Command::new("cp").arg("--archive").arg(debian_root::ensure(PACKAGES)?).arg(root))?;
-    let pause = images::pause()?;
-    for (path, text) in FILES {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().context("a file has a directory")?).with_context(named(&path))?;
-        fs::write(&path, text.replace("PAUSE", &pause)).with_context(named(&path))?;
-    }
-    images::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
+    // With a dot, what is in the directory is copied and not the directory itself.
+    run(Command::new("cp").args(["-r", "--remove-destination"]).arg(own_files().join(".")).arg(root))?;
+    let containerd = root.join("etc/containerd/config.toml");
+    files::write(&containerd, files::read(&containerd)?.replace("PAUSE", &images::pause()?))?;
+    files::copy(&made.join("key.pub"), &root.join("root/.ssh/authorized_keys"))?;
     let (clients, programs) = (CLIENTS.built()?, CLUSTER.built()?);
     for program in [clients.join("kubeadm"), clients.join("kubectl"), programs.join("kubelet")] {
-        images::copy(
-            &program,
-            &root.join("usr/bin").join(program.file_name().context("a program has a name")?),
-        )?;
+        files::copy(&program, &root.join("usr/bin").join(files::name(&program)))?;
     }
     // Where images bring plugins, and where the distribution has its own.
     fs::create_dir_all(root.join("opt/cni"))
@@ -152,7 +117,7 @@ fn make(made: &Path, root: &Path) -> Result<()> {
     systemctl("enable", &STARTED)?;
     systemctl("mask", &NOT_STARTED)?;
     let disk = made.join("disk");
-    fs::File::create(&disk).and_then(|file| file.set_len(SIZE)).with_context(named(&disk))?;
+    fs::File::create(&disk).and_then(|file| file.set_len(SIZE)).context("making a disk")?;
     // A node that loses power loses what was not written, and no more.
     let options = ["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-d"];
     run(Command::new("mkfs.ext4").args(options).arg(root).arg(&disk))

@@ -1,20 +1,15 @@
 //! The commands in docs/, run as they are written.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{path::Path, process::Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::{go::CLIENTS, workspace};
+use guest::{files, go::CLIENTS, workspace};
 
-use crate::{
-    network,
-    state::{self, named},
-};
+use crate::{network, state};
 
 /// The commands in one section of a page, in order, with these words replaced. Fails if none of them has such a word.
 pub(crate) fn commands(page: &str, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
-    let path = workspace::root().join("docs").join(page);
-    let text = fs::read_to_string(&path).with_context(named(&path))?;
-    let mut found = in_section(&text, heading);
+    let mut found = in_section(&files::read(&workspace::root().join("docs").join(page))?, heading);
     ensure!(!found.is_empty(), "{page} has no commands under {heading:?}");
     for (word, with) in words {
         let is_there = found.iter().any(|command| command.contains(word));
@@ -44,8 +39,18 @@ fn in_section(text: &str, heading: &str) -> Vec<String> {
     found
 }
 
-/// Runs one as an administrator does; what it prints.
-pub(crate) fn run(directory: &Path, command: &str) -> Result<String> {
+/// Runs one as an administrator does, at the root of the repository; what it prints.
+pub(crate) fn run(command: &str) -> Result<String> {
+    run_in(&workspace::root(), command)
+}
+
+/// Runs one after the other.
+pub(crate) fn run_all<'a>(commands: impl IntoIterator<Item = &'a String>) -> Result<()> {
+    commands.into_iter().try_for_each(|command| run(command).map(drop))
+}
+
+/// Runs one in a directory.
+pub(crate) fn run_in(directory: &Path, command: &str) -> Result<String> {
     println!("$ {command}");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = network::on_router_within_limit("bash");

@@ -3,8 +3,6 @@
 //! A test that fails is repeated once, alone: on two processors, what has a fixed time for something may fail beside
 //! others. What passes then counts as a flake.
 
-mod results;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -15,16 +13,17 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use guest::{
+    files,
     go::{CLIENTS, CLUSTER},
     workspace,
 };
-use results::Outcome;
+use roxmltree::{Document, Node};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     load_balancer::LoadBalancer,
     network, proxy,
-    state::{self, Cluster, named},
+    state::{self, Cluster},
 };
 
 /// How many tests run at a time: as many as two processors can have without most of them being late.
@@ -40,12 +39,6 @@ pub(crate) struct Args {
     /// Only tests whose name matches this regular expression [default: all that look at the network, but for what
     /// crates/cluster/src/e2e/left-out.txt names]
     focus: Option<String>,
-    /// How many tests run at a time; those that may not run beside others follow one by one
-    #[arg(long, default_value_t = PROCS)]
-    procs: u8,
-    /// Print what was found so far for every proxy, as in docs/conformance.md, and run nothing
-    #[arg(long)]
-    table: bool,
 }
 
 /// What came of the tests with one proxy, as it is kept from one command to the next.
@@ -69,24 +62,19 @@ struct Test {
 
 /// Runs the tests and prints what came of them. Fails if one does.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.table {
-        print!("{}", results::table(&directory())?);
-        return Ok(());
-    }
     let cluster = Cluster::open()?;
     proxy::check(&cluster)?;
     let _balancer = LoadBalancer::start();
     let place = directory().join(cluster.proxy.name());
     let started = Instant::now();
     let mut results = Results::default();
-    for (name, labels, procs) in [("all", NOT_DISRUPTIVE, args.procs), ("disruptive", DISRUPTIVE, 1)] {
+    for (name, labels, procs) in [("all", NOT_DISRUPTIVE, PROCS), ("disruptive", DISRUPTIVE, 1)] {
         let selection = Selection::new(args.focus.as_deref(), labels)?;
         results.tests.extend(ginkgo(&cluster, &place.join(name), procs, &selection)?);
     }
     let name = if args.focus.is_none() { RESULTS } else { RESULTS_IN_FOCUS };
     let path = place.join(name);
-    let write =
-        |results: &Results| fs::write(&path, serde_json::to_vec_pretty(results)?).with_context(named(&path));
+    let write = |results: &Results| files::write(&path, serde_json::to_vec_pretty(results)?);
     results.seconds = started.elapsed().as_secs_f64();
     write(&results)?;
     let failed = unexpected_failures(&results);
@@ -98,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     results.seconds = started.elapsed().as_secs_f64();
     write(&results)?;
-    print!("{}", results::summary(&results));
+    print!("{}", summary(&results));
     judge(&results)?;
     proxy::check(&cluster)
 }
@@ -110,10 +98,8 @@ fn judge(results: &Results) -> Result<()> {
     ensure!(names.is_empty(), "not all of {} tests passed: {names}", results.tests.len());
     for (name, test) in &results.tests {
         let has_passed = matches!(test.outcome, Outcome::Passed | Outcome::Flaked);
-        ensure!(
-            !has_passed || expected_to_fail(name).is_none(),
-            "{name} passed: e2e/expected-failures.txt says that it cannot"
-        );
+        let is_unexpected = has_passed && is_expected_to_fail(name);
+        ensure!(!is_unexpected, "{name} passed: e2e/expected-failures.txt says that it cannot");
     }
     some_ran(results)
 }
@@ -124,13 +110,13 @@ fn some_ran(results: &Results) -> Result<()> {
 }
 
 /// Runs the tests that may run beside others; the names of those that failed, but for those of which it is expected.
-pub(crate) fn round(cluster: &Cluster, name: &str, focus: Option<&str>) -> Result<BTreeSet<String>> {
-    let selection = Selection::new(focus, PARALLEL)?;
+pub(crate) fn round(cluster: &Cluster, name: &str) -> Result<BTreeSet<String>> {
+    let selection = Selection::new(None, PARALLEL)?;
     let place = directory().join(cluster.proxy.name()).join(name);
     let started = Instant::now();
     let tests = ginkgo(cluster, &place, PROCS, &selection)?;
     let results = Results { tests, seconds: started.elapsed().as_secs_f64() };
-    print!("{}", results::summary(&results));
+    print!("{}", summary(&results));
     some_ran(&results)?;
     Ok(unexpected_failures(&results))
 }
@@ -152,7 +138,7 @@ pub(crate) fn repeated(cluster: &Cluster, names: &BTreeSet<String>) -> Result<Ve
 
 fn unexpected_failures(results: &Results) -> BTreeSet<String> {
     let failed = results.tests.iter().filter(|(_, test)| test.outcome == Outcome::Failed);
-    let names = failed.map(|(name, _)| name).filter(|name| expected_to_fail(name).is_none());
+    let names = failed.map(|(name, _)| name).filter(|name| !is_expected_to_fail(name));
     names.cloned().collect()
 }
 
@@ -168,10 +154,7 @@ fn ginkgo(
     procs: u8,
     selection: &Selection,
 ) -> Result<BTreeMap<String, Test>> {
-    if place.exists() {
-        fs::remove_dir_all(place).with_context(named(place))?;
-    }
-    fs::create_dir_all(place).with_context(named(place))?;
+    files::make_anew(place)?;
     let programs = CLUSTER.built()?;
     let log = fs::File::create(place.join("log")).context("creating a log")?;
     let mut ginkgo = network::outside(programs.join("ginkgo"));
@@ -193,25 +176,21 @@ fn ginkgo(
         .arg(format!("--report-dir={}", place.display()))
         .env("KUBECONFIG", state::kubeconfig())
         // For the tests that do something on a node.
-        .env("LOCAL_SSH_KEY", cluster.disk.join("key"))
+        .env("LOCAL_SSH_KEY", state::base().join("key"))
         .env("KUBE_SSH_USER", "root")
         .current_dir(place)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
     let status = ginkgo.status().context("starting ginkgo")?;
-    let log = || place.join("log").display().to_string();
-    let tests = results::read(place).with_context(log)?;
+    let log = place.join("log");
+    let tests = read_report(place).with_context(|| log.display().to_string())?;
     // Which tests failed is in the report. A suite that is cut short has no word for those that it left.
     let has_failures = tests.values().any(|test| test.outcome == Outcome::Failed);
-    ensure!(status.success() || has_failures, "the suite failed, and no test of it did; see {}", log());
-    let selected = selected(&fs::read_to_string(place.join("log")).with_context(log)?);
-    ensure!(
-        selected == Some(tests.len()),
-        "{} tests ended of {selected:?} that were selected; see {}",
-        tests.len(),
-        log()
-    );
+    let see = format!("see {}", log.display());
+    ensure!(status.success() || has_failures, "the suite failed, and no test of it did; {see}");
+    let (selected, ended) = (selected(&files::read(&log)?), tests.len());
+    ensure!(selected == Some(ended), "{ended} tests ended of {selected:?} that were selected; {see}");
     Ok(tests)
 }
 
@@ -263,7 +242,7 @@ impl Selection {
             return Ok(Self { focus: focus.to_owned(), skip: String::new(), labels });
         }
         let focus = [r"\[sig-network\]"].iter().chain(MORE).copied().collect::<Vec<_>>().join("|");
-        let skip: Vec<String> = left_out().map(|(part, _)| quoted(part)).collect();
+        let skip: Vec<String> = with_reasons(LEFT_OUT).map(|(part, _)| quoted(part)).collect();
         ensure!(!skip.is_empty(), "left-out.txt is empty");
         Ok(Self { focus, skip: skip.join("|"), labels })
     }
@@ -274,16 +253,12 @@ impl Selection {
     }
 }
 
+/// Whether a test is expected to fail.
+fn is_expected_to_fail(name: &str) -> bool {
+    with_reasons(EXPECTED_FAILURES).any(|(part, _)| name.contains(part))
+}
+
 /// Parts of names, and the reasons.
-fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
-    with_reasons(LEFT_OUT)
-}
-
-/// Why a test is expected to fail, if it is.
-fn expected_to_fail(name: &str) -> Option<&'static str> {
-    with_reasons(EXPECTED_FAILURES).find_map(|(part, reason)| name.contains(part).then_some(reason))
-}
-
 fn with_reasons(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" | "))
 }
@@ -295,8 +270,94 @@ fn quoted(text: &str) -> String {
         .collect()
 }
 
+/// What can come of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    /// It passed.
+    Passed,
+    /// It failed, and passed when it was repeated alone.
+    Flaked,
+    /// It failed twice.
+    Failed,
+    /// It found that it cannot run here.
+    Skipped,
+}
+
+/// Reads the report in a directory. Tests that were not selected are in it too, and are left out.
+fn read_report(directory: &Path) -> Result<BTreeMap<String, Test>> {
+    let is_report = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "xml");
+    let report = files::list(directory)?.into_iter().find(is_report);
+    let report = report.with_context(|| format!("{} has no report", directory.display()))?;
+    tests(&files::read(&report)?).with_context(|| report.display().to_string())
+}
+
+fn tests(text: &str) -> Result<BTreeMap<String, Test>> {
+    let document = Document::parse(text)?;
+    let cases = document.descendants().filter(|node| node.has_tag_name("testcase"));
+    let mut found = BTreeMap::new();
+    for case in cases {
+        let name = case.attribute("name").context("a test without a name")?;
+        match name.strip_prefix("[It] ") {
+            Some(name) => found.extend(test(case)?.map(|test| (name.to_owned(), test))),
+            // What comes before and after the tests.
+            None => ensure!(failure(case).is_none(), "{name}: {}", failure(case).unwrap_or_default()),
+        }
+    }
+    Ok(found)
+}
+
+/// What came of one, unless it was not selected: that is skipped without a word.
+fn test(case: Node<'_, '_>) -> Result<Option<Test>> {
+    let seconds = case.attribute("time").context("a test without a time")?.parse()?;
+    let skipped = child(case, "skipped").map(|node| node.attribute("message").unwrap_or_default());
+    let (outcome, reason) = match (failure(case), skipped) {
+        (Some(reason), _) => (Outcome::Failed, reason),
+        (None, Some("skipped")) => return Ok(None),
+        (None, Some(reason)) => (Outcome::Skipped, reason.to_owned()),
+        (None, None) => (Outcome::Passed, String::new()),
+    };
+    Ok(Some(Test { outcome, seconds, reason }))
+}
+
+/// Why it failed, in a line, if it did. Kubernetes' tests have it in the element's text.
+fn failure(case: Node<'_, '_>) -> Option<String> {
+    let node = child(case, "failure").or_else(|| child(case, "error"))?;
+    let texts = [node.attribute("message"), node.text()];
+    let mut lines = texts.into_iter().flatten().flat_map(str::lines).map(str::trim);
+    Some(lines.find(|line| !line.is_empty()).unwrap_or("no reason is given").to_owned())
+}
+
+fn child<'a, 'input>(case: Node<'a, 'input>, tag: &str) -> Option<Node<'a, 'input>> {
+    case.children().find(|node| node.has_tag_name(tag))
+}
+
+/// How many there are of each outcome, and which did not just pass.
+fn summary(results: &Results) -> String {
+    let mut lines = Vec::new();
+    for (name, test) in &results.tests {
+        let word = match test.outcome {
+            Outcome::Passed => continue,
+            Outcome::Flaked => "flake",
+            Outcome::Failed => "FAIL",
+            Outcome::Skipped => "skip",
+        };
+        lines.push(format!("{word:5} {name}: {}", test.reason.lines().next().unwrap_or_default()));
+    }
+    let count = |outcome| results.tests.values().filter(|test| test.outcome == outcome).count();
+    let (passed, flaked) = (count(Outcome::Passed), count(Outcome::Flaked));
+    let (failed, skipped) = (count(Outcome::Failed), count(Outcome::Skipped));
+    let seconds = results.seconds;
+    lines.push(format!(
+        "{passed} passed, {flaked} flaked, {failed} failed, {skipped} skipped in {seconds:.0} s\n"
+    ));
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
     use super::*;
 
     fn results(tests: &[(&str, Outcome)]) -> Results {
@@ -324,5 +385,39 @@ mod tests {
     fn ginkgo_says_how_many_tests_it_selected() {
         assert_eq!(selected("Random Seed: 1\n\nWill run 233 of 7579 specs\n"), Some(233));
         assert_eq!(selected(""), None);
+    }
+
+    #[test]
+    fn tests_not_selected_are_not_counted_and_those_that_skip_themselves_say_why() {
+        let report = r#"<testsuites><testsuite>
+            <testcase name="[BeforeSuite]" status="passed" time="1"></testcase>
+            <testcase name="[It] a passes" status="passed" time="2.5"></testcase>
+            <testcase name="[It] b fails" status="failed" time="3"><failure message="" type="failed">[FAILED] no answer
+                In [It] at: service.go:1</failure></testcase>
+            <testcase name="[It] c was not selected" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
+            <testcase name="[It] d skips itself" status="skipped" time="0.1"><skipped message="skipped - no GPU"></skipped></testcase>
+        </testsuite></testsuites>"#;
+        let found: Vec<_> = tests(report)
+            .unwrap()
+            .into_iter()
+            .map(|(name, test)| (name, test.outcome, test.reason))
+            .collect();
+        let expected = [
+            ("a passes", Outcome::Passed, ""),
+            ("b fails", Outcome::Failed, "[FAILED] no answer"),
+            ("d skips itself", Outcome::Skipped, "skipped - no GPU"),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(name, outcome, reason)| (name.to_owned(), outcome, reason.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_suite_that_could_not_begin_is_no_report_of_tests() {
+        let report = r#"<testsuites><testsuite>
+            <testcase name="[SynchronizedBeforeSuite]" status="failed" time="1"><failure>no nodes</failure></testcase>
+        </testsuite></testsuites>"#;
+        assert_eq!(tests(report).unwrap_err().to_string(), "[SynchronizedBeforeSuite]: no nodes");
     }
 }

@@ -3,25 +3,20 @@
 //! There is no registry: they are made of programs built from source, over a layer of the distribution's own packages.
 //! What a test asks for but does not look into, such as nginx, is agnhost under that name.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path, process::Command};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use guest::{
     debian_root,
+    files::{self, copy},
     go::{CLIENTS, CLUSTER, COREDNS, FLANNEL, control_plane},
     oci::{Compression, Labels, Layer, Layout},
     platform::Platform,
-    programs::run,
+    programs::{printed, run},
 };
 use serde_json::json;
 
-use crate::{pod_network, state::named};
+use crate::pod_network;
 
 /// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
 const TOOLS: &[&str] = &[
@@ -62,9 +57,7 @@ pub(crate) fn pause() -> Result<String> {
 fn kubeadm_images() -> Result<Vec<String>> {
     let mut kubeadm = Command::new(CLIENTS.program("kubeadm")?);
     kubeadm.args(["config", "images", "list", "--kubernetes-version", &kubernetes_version()?]);
-    let output = kubeadm.output().context("starting kubeadm")?;
-    ensure!(output.status.success(), "kubeadm config images list failed");
-    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+    Ok(printed(&mut kubeadm)?.lines().map(str::to_owned).collect())
 }
 
 /// The images that Flannel's manifest asks for.
@@ -76,19 +69,19 @@ fn flannel_images() -> Result<BTreeSet<String>> {
 
 /// Writes all of them as one archive.
 pub(crate) fn write(archive: &Path) -> Result<()> {
-    let mut images = Images::new()?;
+    let mut images = Layout::new(Labels::new())?;
     let (servers, programs) = (control_plane::ensure()?, CLUSTER.built()?);
     let (coredns, agnhost) = (COREDNS.built()?.join("coredns"), programs.join("agnhost"));
     let tools = debian_root::ensure(TOOLS)?;
-    let tools_layer = images.layout.layer(&tools, Compression::None)?;
-    let agnhost_layer = images.layer(|root| agnhost_files(root, &agnhost, &coredns, &tools))?;
-    let pause_layer = images.layer(|root| pause_program(&root.join("pause")))?;
+    let tools_layer = images.layer(&tools, Compression::None)?;
+    let agnhost_layer = layer(&images, |root| agnhost_files(root, &agnhost, &coredns, &tools))?;
+    let pause_layer = layer(&images, |root| pause_program(&root.join("pause")))?;
 
     for image in kubeadm_images()? {
         let name = image.rsplit('/').next().and_then(|last| last.split(':').next()).unwrap_or_default();
         let (program, place) = match name {
             "pause" => {
-                images.add(&image, &[&pause_layer], &Call::to(&["/pause"]))?;
+                add(&mut images, &image, &[&pause_layer], &Call::to(&["/pause"]))?;
                 continue;
             }
             "coredns" => (coredns.clone(), "coredns".to_owned()),
@@ -98,49 +91,48 @@ pub(crate) fn write(archive: &Path) -> Result<()> {
             "kube-proxy" => (control_plane::kube_proxy()?, format!("usr/local/bin/{name}")),
             _ => (servers.join(name), format!("usr/local/bin/{name}")),
         };
-        let layer = images.layer(|root| copy(&program, &root.join(&place)))?;
+        let layer = layer(&images, |root| copy(&program, &root.join(&place)))?;
         // CoreDNS' manifest gives arguments alone; the others are called by name.
         let call = if name == "coredns" { Call::to(&["/coredns"]) } else { Call::default() };
-        images.add(&image, &[&tools_layer, &layer], &call)?;
+        add(&mut images, &image, &[&tools_layer, &layer], &call)?;
     }
 
     let with_agnhost = [&tools_layer, &agnhost_layer];
-    for tag in ["2.66.1", "2.55"] {
+    for name in [AGNHOST, "registry.k8s.io/e2e-test-images/agnhost:2.55"] {
         let call = Call { entrypoint: &["/agnhost"], command: &["pause"] };
-        images.add(&format!("{TESTS}/agnhost:{tag}"), &with_agnhost, &call)?;
+        add(&mut images, name, &with_agnhost, &call)?;
     }
     for tag in ["1.27.0-2", "1.28.0-2"] {
         let call = Call::to(&["/agnhost", "netexec", "--http-port=80"]);
-        images.add(&format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
+        add(&mut images, &format!("{TESTS}/nginx:{tag}"), &with_agnhost, &call)?;
     }
     let shell = Call { entrypoint: &[], command: &["sh"] };
     for name in ["busybox:1.36.1-1", "busybox:1.37.0-2", "glibc-dns-testing:2.1.1"] {
-        images.add(&format!("{TESTS}/{name}"), &[&tools_layer], &shell)?;
+        add(&mut images, &format!("{TESTS}/{name}"), &[&tools_layer], &shell)?;
     }
-    images.add("registry.k8s.io/build-image/distroless-iptables:v0.9.9", &[&tools_layer], &shell)?;
-    let regression = "regression-issue-74839";
-    let layer = images.layer(|root| copy(&programs.join(regression), &root.join(regression)))?;
-    images.add(&format!("{TESTS}/{regression}:1.5"), &[&layer], &Call::to(&["/regression-issue-74839"]))?;
+    add(&mut images, "registry.k8s.io/build-image/distroless-iptables:v0.9.9", &[&tools_layer], &shell)?;
+    let program = "regression-issue-74839";
+    let server = layer(&images, |root| copy(&programs.join(program), &root.join(program)))?;
+    let call = Call::to(&["/regression-issue-74839"]);
+    add(&mut images, &format!("{TESTS}/{program}:1.5"), &[&server], &call)?;
     let flannel = FLANNEL.built()?;
-    let plugin = images.layer(|root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
-    let daemon = images.layer(|root| {
+    let plugin = layer(&images, |root| copy(&flannel.join("flannel"), &root.join("flannel")))?;
+    let daemon = layer(&images, |root| {
         let programs = ["flanneld", "install-conf"];
         programs.iter().try_for_each(|name| copy(&flannel.join(name), &root.join("opt/bin").join(name)))
     })?;
     for image in flannel_images()? {
         let layer = if image.contains("plugin") { &plugin } else { &daemon };
-        images.add(&image, &[&tools_layer, layer], &Call::default())?;
+        add(&mut images, &image, &[&tools_layer, layer], &Call::default())?;
     }
-    images.layout.write(archive)
+    images.write(archive)
 }
 
 /// Where Kubernetes' tests get their images from.
 const TESTS: &str = "registry.k8s.io/e2e-test-images";
 
-/// The images so far.
-struct Images {
-    layout: Layout,
-}
+/// What answers requests, in Kubernetes' tests and in ours.
+pub(crate) const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.66.1";
 
 /// What a container of an image runs.
 #[derive(Default)]
@@ -155,29 +147,24 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Images {
-    fn new() -> Result<Self> {
-        Ok(Self { layout: Layout::new(Labels::new())? })
-    }
+/// A layer of the files that `write` puts into a directory.
+fn layer(layout: &Layout, write: impl FnOnce(&Path) -> Result<()>) -> Result<Layer> {
+    let root = tempfile::tempdir().context("making a directory for a layer")?;
+    write(root.path())?;
+    layout.layer(root.path(), Compression::None)
+}
 
-    /// A layer of the files that `write` puts into a directory.
-    fn layer(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<Layer> {
-        let root = tempfile::tempdir().context("making a directory for a layer")?;
-        write(root.path())?;
-        self.layout.layer(root.path(), Compression::None)
-    }
-
-    fn add(&mut self, name: &str, layers: &[&Layer], call: &Call<'_>) -> Result<()> {
-        let config = json!({
-            "Entrypoint": call.entrypoint,
-            "Cmd": call.command,
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "WorkingDir": "/",
-        });
-        let image = self.layout.image(Platform::HERE.architecture(), config, layers)?;
-        self.layout.name(image, name);
-        Ok(())
-    }
+/// An image of these layers, the lowest first, under this name.
+fn add(layout: &mut Layout, name: &str, layers: &[&Layer], call: &Call<'_>) -> Result<()> {
+    let config = json!({
+        "Entrypoint": call.entrypoint,
+        "Cmd": call.command,
+        "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        "WorkingDir": "/",
+    });
+    let image = layout.image(Platform::HERE.architecture(), config, layers)?;
+    layout.name(image, name);
+    Ok(())
 }
 
 /// What upstream's image of agnhost has beside the tools.
@@ -190,11 +177,9 @@ fn agnhost_files(root: &Path, agnhost: &Path, coredns: &Path, tools: &Path) -> R
     for name in ["localhost.crt", "localhost.key"] {
         copy(&sources.join(name), &root.join(name))?;
     }
-    fs::create_dir(root.join("etc")).context("making etc")?;
     for (name, more) in [("passwd", USERS), ("group", GROUPS)] {
-        let place = tools.join("etc").join(name);
-        let text = fs::read_to_string(&place).with_context(named(&place))?;
-        fs::write(root.join("etc").join(name), text + more).context("writing the users")?;
+        let text = files::read(&tools.join("etc").join(name))?;
+        files::write(&root.join("etc").join(name), text + more)?;
     }
     Ok(())
 }
@@ -205,12 +190,4 @@ fn pause_program(destination: &Path) -> Result<()> {
     let mut compiler = Command::new("gcc");
     compiler.args(["-Os", "-Wall", "-static", "-DVERSION=kube-ipvs", "-o"]).arg(destination).arg(source);
     run(&mut compiler).context("compiling pause")
-}
-
-/// Copies a file, and makes the directories on the way.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
-    let directory = to.parent().map(PathBuf::from).unwrap_or_default();
-    fs::create_dir_all(&directory).with_context(named(&directory))?;
-    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
-    Ok(())
 }

@@ -2,8 +2,6 @@
 
 use std::{
     env,
-    ffi::OsStr,
-    io::BufWriter,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -11,8 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
-use guest::go::CLIENTS;
+use anyhow::{Context as _, Result};
+use guest::{
+    go::CLIENTS,
+    programs::{feed, printed},
+};
 use serde_json::{Value, json};
 
 use crate::{network, state};
@@ -41,61 +42,62 @@ fn program() -> Result<&'static Path> {
     Ok(PROGRAM.get_or_init(|| built))
 }
 
-/// What kubectl prints; its error says what it was called with and what it complained of.
-pub(crate) fn output<S: AsRef<OsStr>>(arguments: &[S]) -> Result<String> {
-    printed_by(command_within_limit()?, arguments)
+/// What kubectl prints; its error says what it was called with and what it complained of. There is a space between two
+/// words.
+pub(crate) fn output(words: &str) -> Result<String> {
+    output_of(&words.split(' ').collect::<Vec<_>>())
+}
+
+/// The same for words of which one may have spaces in it.
+pub(crate) fn output_of(words: &[&str]) -> Result<String> {
+    printed_by(command_within_limit()?, words)
 }
 
 /// What it prints with the plugins of a directory, which find it on their path too.
-pub(crate) fn output_with_plugins(plugins: &Path, arguments: &[&str]) -> Result<String> {
+pub(crate) fn output_with_plugins(plugins: &Path, words: &str) -> Result<String> {
     let mut kubectl = command_within_limit()?;
     let own = program()?.parent().context("kubectl without a directory")?;
     let others = env::var_os("PATH").unwrap_or_default();
     let path = [plugins.to_owned(), own.to_owned()].into_iter().chain(env::split_paths(&others));
     kubectl.env("PATH", env::join_paths(path)?);
-    printed_by(kubectl, arguments)
+    printed_by(kubectl, &words.split(' ').collect::<Vec<_>>())
 }
 
-fn printed_by<S: AsRef<OsStr>>(mut kubectl: Command, arguments: &[S]) -> Result<String> {
-    let output = kubectl.args(arguments).stdin(Stdio::null()).output().context("starting kubectl")?;
-    let words: Vec<_> = arguments.iter().map(|word| word.as_ref().to_string_lossy()).collect();
-    ensure!(
-        output.status.success(),
-        "kubectl {}: {}",
-        words.join(" "),
-        String::from_utf8_lossy(&output.stderr).trim_end()
-    );
-    String::from_utf8(output.stdout).context("what kubectl prints")
+fn printed_by(mut kubectl: Command, words: &[&str]) -> Result<String> {
+    let printed = printed(kubectl.args(words).stderr(Stdio::piped()));
+    printed.with_context(|| format!("kubectl {}", words.join(" ")))
 }
 
 /// What kubectl prints as JSON.
-pub(crate) fn json<S: AsRef<OsStr>>(arguments: &[S]) -> Result<Value> {
-    let words = arguments.iter().map(AsRef::as_ref).chain([OsStr::new("--output=json")]);
-    let printed = output(&words.collect::<Vec<_>>())?;
+pub(crate) fn json(words: &str) -> Result<Value> {
+    let printed = output(&format!("{words} --output=json"))?;
     serde_json::from_str(&printed).context("what kubectl prints as JSON")
 }
 
-/// Makes objects what they are given as.
-pub(crate) fn apply(objects: &[Value]) -> Result<()> {
-    give("apply", objects)
+/// Runs kubectl for what it does.
+pub(crate) fn run(words: &str) -> Result<()> {
+    output(words).map(drop)
+}
+
+/// Waits for the end of a roll-out, such as that of `kube-system daemonset/kube-proxy`.
+pub(crate) fn wait_for_rollout(namespace: &str, workload: &str) -> Result<()> {
+    run(&format!("--namespace={namespace} rollout status {workload} --timeout=300s"))
+}
+
+/// Makes objects what a manifest says.
+pub(crate) fn apply(manifest: &str) -> Result<()> {
+    give("apply", manifest)
 }
 
 /// Makes objects that are not there yet, which takes half as many requests.
 pub(crate) fn create(objects: &[Value]) -> Result<()> {
-    give("create", objects)
+    give("create", &json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
 }
 
-fn give(verb: &str, objects: &[Value]) -> Result<()> {
+fn give(verb: &str, manifest: &str) -> Result<()> {
     let mut kubectl = command_within_limit()?;
-    kubectl.args([verb, "--filename=-"]).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut child = kubectl.spawn().context("starting kubectl")?;
-    let stdin = child.stdin.take().context("a child without stdin")?;
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    serde_json::to_writer(BufWriter::new(stdin), &list).context("writing to kubectl")?;
-    let status = child.wait().context("waiting for kubectl")?;
-    // timeout(1) says nothing but 124.
-    ensure!(status.success(), "kubectl {verb} failed ({status})");
-    Ok(())
+    kubectl.args([verb, "--filename=-"]).stderr(Stdio::piped());
+    feed(&mut kubectl, manifest.as_bytes()).map(drop).with_context(|| format!("kubectl {verb}"))
 }
 
 /// Tries until it works, or for this long.

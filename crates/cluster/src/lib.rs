@@ -6,16 +6,14 @@
 //!
 //! - [`disk`]: what is on a node before kubeadm comes, with the [`images`] of all containers;
 //! - [`network`] and [`node`]: the guests, how they are connected, and commands on them;
-//! - [`kubeadm`] and [`pod_network`]: from nodes to a cluster;
+//! - [`pod_network`]: what connects the pods;
 //! - [`proxy`]: which Service proxy it has;
 //! - [`up`]: all of this in order.
 
-mod crowd;
 mod disk;
 mod documents;
 mod e2e;
 mod images;
-mod kubeadm;
 mod kubectl;
 mod load;
 mod load_balancer;
@@ -48,17 +46,17 @@ struct CommandLine {
 enum Command {
     /// Start a cluster.
     Up(up::Args),
-    /// Stop it; nothing of it is left.
+    /// Stop the cluster and remove everything that it made.
     Down,
-    /// Show its nodes and its pods.
+    /// Show the cluster's nodes and pods.
     Status,
-    /// Try what only a whole cluster shows.
+    /// Run scenarios that need a whole cluster.
     Try(scenario::Args),
-    /// Run Kubernetes' own tests in it.
+    /// Run Kubernetes' own tests in the cluster.
     E2e(e2e::Args),
-    /// Run Kubernetes' own tests over and over, with faults on one worker.
+    /// Repeat Kubernetes' own tests for hours, with faults on one worker.
     Soak(soak::Args),
-    /// Ask a Service over and over, until stdin ends
+    /// Send requests to a Service until stdin ends.
     #[command(hide = true)]
     Load(load::Args),
     /// Open a shell on a node, or run a command there.
@@ -102,7 +100,7 @@ pub fn run() -> ExitCode {
 
 fn shell(node: &str, command: &[OsString]) -> Result<()> {
     let cluster = Cluster::open()?;
-    Err(cluster.node(node)?.ssh(&cluster).args(command).exec()).context("starting ssh")
+    Err(cluster.node(node)?.ssh().args(command).exec()).context("starting ssh")
 }
 
 fn kubectl(arguments: &[OsString]) -> Result<()> {

@@ -31,53 +31,40 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// It works until it is dropped.
 pub(crate) struct LoadBalancer {
-    services: Arc<Watch>,
-    nodes: Arc<Watch>,
+    known: Arc<Known>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// A watch, while it runs.
+type Watch = Mutex<Option<Child>>;
+
+/// What its threads share.
+#[derive(Default)]
+struct Known {
+    services: Mutex<Balanced>,
+    nodes: Mutex<TakingPart>,
+    /// kubectl, which watches Services, and the one for nodes.
+    watches: [Watch; 2],
+    stop: AtomicBool,
 }
 
 impl LoadBalancer {
     /// Starts it.
     pub(crate) fn start() -> Self {
-        let (services, balanced) = (Arc::new(Watch::default()), Arc::new(Mutex::new(Balanced::new())));
-        let (nodes, taking_part) = (Arc::new(Watch::default()), Arc::new(Mutex::new(TakingPart::new())));
-        let balance = {
-            let (watch, balanced) = (Arc::clone(&services), Arc::clone(&balanced));
-            let all = ["services", "--all-namespaces"];
-            move || watch.until_stopped(|| watch.follow(&all, |event| services::balance(event, &balanced)))
+        let known = Arc::new(Known::default());
+        let start = |work: fn(&Known)| {
+            let known = Arc::clone(&known);
+            thread::spawn(move || work(&known))
         };
-        let note = {
-            let (watch, taking_part) = (Arc::clone(&nodes), Arc::clone(&taking_part));
-            move || {
-                watch.until_stopped(|| {
-                    forget_deleted(&taking_part)?;
-                    watch.follow(&["nodes"], |event| note(event, &taking_part))
-                });
-            }
-        };
-        let announce = {
-            let (watch, mut announced) = (Arc::clone(&services), Announced::default());
-            move || {
-                watch.until_stopped(|| {
-                    let (now, taking_part) = (locked(&balanced).clone(), locked(&taking_part).clone());
-                    // Nodes join and leave.
-                    announced.update(&Cluster::open()?, &now, &taking_part)
-                });
-                // The next one gives the same addresses to other Services.
-                if let Err(error) = announced.lead_nowhere() {
-                    eprintln!("load balancer: {error:#}");
-                }
-            }
-        };
-        let threads = vec![thread::spawn(balance), thread::spawn(note), thread::spawn(announce)];
-        Self { services, nodes, threads }
+        let threads = [Known::balance, Known::note_nodes, Known::announce].map(start).into();
+        Self { known, threads }
     }
 }
 
 impl Drop for LoadBalancer {
     fn drop(&mut self) {
-        self.services.end();
-        self.nodes.end();
+        self.known.stop.store(true, Relaxed);
+        self.known.watches.iter().for_each(end);
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -88,14 +75,37 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One watch. It ends with the API server, and is started again.
-#[derive(Default)]
-struct Watch {
-    kubectl: Mutex<Option<Child>>,
-    stop: AtomicBool,
-}
+impl Known {
+    /// Gives Services their addresses.
+    fn balance(&self) {
+        let balance = |event: &Value| services::balance(event, &self.services);
+        let [watch, _] = &self.watches;
+        self.until_stopped(|| self.follow(watch, "services --all-namespaces", balance));
+    }
 
-impl Watch {
+    /// Notes which nodes take part.
+    fn note_nodes(&self) {
+        let [_, watch] = &self.watches;
+        self.until_stopped(|| {
+            forget_deleted(&self.nodes)?;
+            self.follow(watch, "nodes", |event| note(event, &self.nodes))
+        });
+    }
+
+    /// Leads each address to the nodes that serve it.
+    fn announce(&self) {
+        let mut announced = Announced::default();
+        self.until_stopped(|| {
+            let (services, nodes) = (locked(&self.services).clone(), locked(&self.nodes).clone());
+            // Nodes join and leave.
+            announced.update(&Cluster::open()?, &services, &nodes)
+        });
+        // The next one gives the same addresses to other Services.
+        if let Err(error) = announced.lead_nowhere() {
+            eprintln!("load balancer: {error:#}");
+        }
+    }
+
     /// Does something again and again, with a pause after each time. While it fails in one way, that is said once.
     fn until_stopped(&self, mut work: impl FnMut() -> Result<()>) {
         let mut last = String::new();
@@ -110,18 +120,18 @@ impl Watch {
     }
 
     /// Sees every event of these objects until kubectl ends. It begins with all of them.
-    fn follow(&self, objects: &[&str], see: impl Fn(&Value) -> Result<()>) -> Result<()> {
+    fn follow(&self, watch: &Watch, objects: &str, see: impl Fn(&Value) -> Result<()>) -> Result<()> {
         let mut kubectl = kubectl::command()?;
-        kubectl.arg("get").args(objects).args(["--watch", "--output-watch-events", "--output=json"]);
+        kubectl.arg("get").args(objects.split(' '));
         // In chunks, a long list would be one event with lists in it.
-        kubectl.arg("--chunk-size=0");
+        kubectl.args(["--watch", "--output-watch-events", "--output=json", "--chunk-size=0"]);
         kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = kubectl.spawn().context("starting kubectl get --watch")?;
         let events = child.stdout.take().context("a child without stdout")?;
         let mut complaints = child.stderr.take().context("a child without stderr")?;
-        *locked(&self.kubectl) = Some(child);
+        *locked(watch) = Some(child);
         if self.stop.load(Relaxed) {
-            self.end();
+            end(watch);
         }
         let events = Deserializer::from_reader(BufReader::new(events)).into_iter::<Value>();
         for event in events.map_while(Result::ok) {
@@ -129,25 +139,19 @@ impl Watch {
                 eprintln!("load balancer: {error:#}");
             }
         }
-        self.end_kubectl();
+        end(watch);
         let mut complaint = String::new();
         complaints.read_to_string(&mut complaint)?;
         ensure!(complaint.is_empty(), "kubectl get --watch: {}", complaint.trim_end());
         Ok(())
     }
+}
 
-    /// Ends it for good.
-    fn end(&self) {
-        self.stop.store(true, Relaxed);
-        self.end_kubectl();
-    }
-
-    fn end_kubectl(&self) {
-        if let Some(mut child) = locked(&self.kubectl).take() {
-            // It may have ended by itself.
-            drop(child.kill());
-            drop(child.wait());
-        }
+fn end(watch: &Watch) {
+    if let Some(mut child) = locked(watch).take() {
+        // It may have ended by itself.
+        drop(child.kill());
+        drop(child.wait());
     }
 }
 
@@ -160,7 +164,7 @@ type TakingPart = BTreeSet<String>;
 
 /// Drops nodes that no longer exist: a new watch does not report what was deleted before it began.
 fn forget_deleted(taking_part: &Mutex<TakingPart>) -> Result<()> {
-    let printed = kubectl::output(&["get", "nodes", "--output=jsonpath={.items[*].metadata.name}"])?;
+    let printed = kubectl::output("get nodes --output=jsonpath={.items[*].metadata.name}")?;
     let there: BTreeSet<_> = printed.split_whitespace().collect();
     locked(taking_part).retain(|name| there.contains(name.as_str()));
     Ok(())

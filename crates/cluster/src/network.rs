@@ -10,14 +10,18 @@
 
 use std::{
     ffi::OsStr,
-    io::Write as _,
     net::Ipv4Addr,
     path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use guest::programs::{feed, printed, run};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::node::Node;
 
@@ -29,8 +33,8 @@ const OUTSIDE: &str = "kube-ipvs-cluster-outside";
 const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
 
-/// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS confuses
-/// connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
+/// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS
+/// confuses connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
 const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 pub(crate) const CLIENT_OF_BALANCED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT_OF_NODES: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -89,13 +93,13 @@ pub(crate) fn create() -> Result<()> {
     for (interface, addresses) in [("nodes", AMONG_NODES), ("outside", TO_OUTSIDE)] {
         bring_up(ROUTER, interface, addresses)?;
     }
-    // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no ports
-    // that asks for no neighbour.
+    // What is sent to an address that no load balancer has is never answered, as on the Internet: a bridge with no
+    // ports that asks for no neighbour.
     on(ROUTER, "link add nowhere type bridge")?;
     on(ROUTER, "link set nowhere arp off up")?;
     on(ROUTER, &format!("route add {BALANCED} dev nowhere"))?;
-    let status = on_router("sysctl").args(["--quiet", "--ignore", "--write"]).args(SETTINGS).status();
-    ensure!(status.context("starting sysctl")?.success(), "the router's parameters could not be set");
+    let mut sysctl = on_router("sysctl");
+    run(sysctl.args(["--quiet", "--ignore", "--write"]).args(SETTINGS)).context("the router's parameters")?;
     nft(&balancer())?;
     on(OUTSIDE, "link set lo up")?;
     bring_up(OUTSIDE, "router", CLIENT)?;
@@ -116,7 +120,7 @@ fn without_length(address: &str) -> &str {
 fn bring_up(namespace: &str, interface: &str, addresses: [&str; 2]) -> Result<()> {
     on(namespace, &format!("link set {interface} up"))?;
     for address in addresses {
-        // Nobody else has it: no detection of duplicates.
+        // The address is unique: no detection of duplicates.
         on(namespace, &format!("address add {address} dev {interface} nodad"))?;
     }
     Ok(())
@@ -228,13 +232,7 @@ fn chain(address: Ipv4Addr) -> String {
 /// Changes the router's rules, all or none.
 fn nft(rules: &str) -> Result<()> {
     let mut nft = on_router("nft");
-    nft.arg("-f").arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = nft.spawn().context("starting nft")?;
-    let written = child.stdin.take().context("a child without stdin")?.write_all(rules.as_bytes());
-    let output = child.wait_with_output().context("waiting for nft")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "nft: {}", complaint.trim_end());
-    written.context("writing to nft")
+    feed(nft.args(["-f", "-"]).stderr(Stdio::piped()), rules.as_bytes()).map(drop).context("nft")
 }
 
 /// Removes the namespaces with all that is in them, if they are there.
@@ -248,14 +246,9 @@ pub(crate) fn delete() -> Result<()> {
 
 /// Ends what still runs there, such as the tests of a command that was interrupted.
 fn end_all_in(namespace: &str) -> Result<()> {
-    let processes = Command::new("ip").args(["netns", "pids", namespace]).output().context("starting ip")?;
-    for process in String::from_utf8_lossy(&processes.stdout).split_whitespace() {
+    for process in printed(Command::new("ip").args(["netns", "pids", namespace]))?.split_whitespace() {
         // It may have ended by itself.
-        Command::new("kill")
-            .args(["-KILL", process])
-            .stderr(Stdio::null())
-            .status()
-            .context("starting kill")?;
+        let _ = kill(Pid::from_raw(process.parse()?), Signal::SIGKILL);
     }
     Ok(())
 }
@@ -277,8 +270,6 @@ fn on(namespace: &str, command: &str) -> Result<()> {
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output().context("starting ip")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), complaint.trim_end());
-    Ok(())
+    let printed = printed(Command::new("ip").args(arguments).stderr(Stdio::piped()));
+    printed.map(drop).with_context(|| format!("ip {}", arguments.join(" ")))
 }

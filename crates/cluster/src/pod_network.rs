@@ -1,9 +1,12 @@
 //! The network of the pods.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::go::{FLANNEL, FLANNEL_NAME};
+use guest::{
+    files,
+    go::{FLANNEL, FLANNEL_NAME},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -11,7 +14,7 @@ use crate::{
     kubectl::{self, patiently},
     network,
     node::Node,
-    state::{self, Cluster, named},
+    state::{self, Cluster},
 };
 
 /// What connects the pods.
@@ -44,9 +47,9 @@ fn connect_by_bridge(cluster: &Cluster) -> Result<()> {
         let others = cluster.nodes.iter().zip(&subnets).filter(|(other, _)| *other != node);
         let routes: String = others.flat_map(|(other, subnets)| routes(other, subnets)).collect();
         // An addition to what systemd-network-generator(8) has made of the kernel's command line.
-        node.write(cluster, "/etc/systemd/network/70-vec0.network.d/pods.conf", &routes)?;
-        node.write(cluster, "/etc/cni/net.d/10-bridge.conflist", &plugins(own).to_string())?;
-        node.run(cluster, "networkctl reload")?;
+        node.write("/etc/systemd/network/70-vec0.network.d/pods.conf", &routes)?;
+        node.write("/etc/cni/net.d/10-bridge.conflist", &plugins(own).to_string())?;
+        node.run("networkctl reload")?;
     }
     Ok(())
 }
@@ -54,7 +57,7 @@ fn connect_by_bridge(cluster: &Cluster) -> Result<()> {
 /// The subnets that the controller manager has given to a node.
 fn pod_subnets(node: &Node) -> Result<Vec<String>> {
     patiently(Duration::from_secs(60), || {
-        let object = kubectl::json(&["get", "node", &node.name])?;
+        let object = kubectl::json(&format!("get node {}", node.name))?;
         let subnets =
             object.pointer("/spec/podCIDRs").and_then(Value::as_array).context("no podCIDRs yet")?;
         let subnets: Vec<String> = subnets.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -109,15 +112,12 @@ fn start_flannel() -> Result<()> {
         text = text.replace(from, to);
     }
     let path = state::directory().join("kube-flannel.yml");
-    fs::write(&path, text).with_context(named(&path))?;
-    kubectl::output(&["apply", "--filename", &path.to_string_lossy()])?;
-    let wait =
-        ["--namespace=kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s"];
-    kubectl::output(&wait).map(drop)
+    files::write(&path, text)?;
+    kubectl::output_of(&["apply", "--filename", &path.to_string_lossy()])?;
+    kubectl::wait_for_rollout("kube-flannel", "daemonset/kube-flannel-ds")
 }
 
 /// As its users get it.
 pub(crate) fn flannel_manifest() -> Result<String> {
-    let path = FLANNEL.sources_of(FLANNEL_NAME)?.join("Documentation/kube-flannel.yml");
-    fs::read_to_string(&path).with_context(named(&path))
+    files::read(&FLANNEL.sources_of(FLANNEL_NAME)?.join("Documentation/kube-flannel.yml"))
 }

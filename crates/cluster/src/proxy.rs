@@ -1,7 +1,5 @@
 //! Which Service proxy the cluster has, and how it comes there.
 
-use std::{path::PathBuf, process::Command, time::Duration};
-
 use anyhow::{Context as _, Result, ensure};
 use guest::{platform::Platform, programs::run, workspace};
 use serde::{Deserialize, Serialize};
@@ -24,9 +22,6 @@ pub(crate) enum Proxy {
 }
 
 impl Proxy {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::KubeIpvs, Self::KubeProxyIpvs, Self::KubeProxyNftables, Self::KubeProxyIptables];
-
     /// As the command line has it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -69,27 +64,17 @@ pub(crate) const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
 /// kube-ipvs as the manifests name it.
 pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
-/// Builds the image as a user does; where the archive is.
-pub(crate) fn build_image() -> Result<PathBuf> {
+/// Builds the image as a user does.
+pub(crate) fn build_image() -> Result<()> {
     let mut image = workspace::cargo();
     image.args(["xtask", "image", "--platform", Platform::HERE.architecture()]);
-    run(&mut image).context("cargo xtask image")?;
-    Ok(image_archive())
+    run(&mut image).context("cargo xtask image")
 }
 
-/// Where it is then.
-pub(crate) fn image_archive() -> PathBuf {
-    let name = concat!("kube-ipvs-", env!("CARGO_PKG_VERSION"), ".oci.tar");
-    workspace::root().join("target/image").join(name)
-}
-
-/// Gives a node an image, which takes the place of a registry.
-pub(crate) fn load_image(cluster: &Cluster, node: &Node, archive: &PathBuf) -> Result<()> {
-    let file = std::fs::File::open(archive).with_context(|| archive.display().to_string())?;
-    let mut ssh: Command = node.ssh(cluster);
-    ssh.arg("ctr --namespace k8s.io images import - >/dev/null").stdin(file);
-    ensure!(ssh.status().context("starting ssh")?.success(), "{} did not take the image", node.name);
-    Ok(())
+/// Gives a node that image, which takes the place of a registry.
+pub(crate) fn load_image(node: &Node) -> Result<()> {
+    let archive = concat!("target/image/kube-ipvs-", env!("CARGO_PKG_VERSION"), ".oci.tar");
+    node.send(&workspace::root().join(archive), "ctr --namespace k8s.io images import -")
 }
 
 /// The change that docs/install.md has for kubeadm after an upgrade: the image in the DaemonSet, and a probe that lets
@@ -98,32 +83,25 @@ pub(crate) fn change_image() -> Result<()> {
     let commands = documents::commands("install.md", "kubeadm", &[REGISTRY])?;
     let is_patch = |command: &&String| command.contains("RollingUpdate") && command.contains("/readyz");
     let patch = commands.iter().find(is_patch).context("no command for the image on all nodes")?;
-    documents::run(&workspace::root(), patch)?;
+    documents::run(patch)?;
     wait()
 }
 
 /// Lets annotations ask for direct return.
 pub(crate) fn allow_direct_return() -> Result<()> {
     const FLAG: &str = "--external-forwarding-method=by-annotation";
-    let of = ["--namespace=kube-system", "daemonset", "kube-proxy"];
-    let command = kubectl::output(&[&["get"], &of[..], &["--output=jsonpath={..command}"]].concat())?;
-    if !command.contains(FLAG) {
+    let daemon_set = "--namespace=kube-system daemonset kube-proxy";
+    if !kubectl::output(&format!("get {daemon_set} --output=jsonpath={{..command}}"))?.contains(FLAG) {
         let place = "/spec/template/spec/containers/0/command/-";
-        let patch = format!(r#"--patch=[{{"op": "add", "path": "{place}", "value": "{FLAG}"}}]"#);
-        kubectl::output(&[&["patch"], &of[..], &["--type=json", &patch]].concat())?;
+        let patch = format!(r#"[{{"op":"add","path":"{place}","value":"{FLAG}"}}]"#);
+        kubectl::run(&format!("patch {daemon_set} --type=json --patch={patch}"))?;
     }
     wait()
 }
 
 /// The image in kubeadm's DaemonSet.
 pub(crate) fn image() -> Result<String> {
-    kubectl::output(&[
-        "--namespace=kube-system",
-        "get",
-        "daemonset",
-        "kube-proxy",
-        "--output=jsonpath={..image}",
-    ])
+    kubectl::output("--namespace=kube-system get daemonset kube-proxy --output=jsonpath={..image}")
 }
 
 /// Fails unless the proxy that the cluster is known by, and no other, runs on every node.
@@ -132,20 +110,13 @@ pub(crate) fn check(cluster: &Cluster) -> Result<()> {
     let (image, proxy) = (image()?, cluster.proxy);
     ensure!(image.contains(proxy.image_name()), "{image} runs instead of {}", proxy.name());
     for node in &cluster.nodes {
-        let mode = node.run(cluster, "curl -sf http://127.0.0.1:10249/proxyMode")?;
-        ensure!(
-            mode.trim_end() == proxy.mode(),
-            "{} has the mode {mode} instead of {}",
-            node.name,
-            proxy.mode()
-        );
+        let (mode, wanted) = (node.run("curl -sf http://127.0.0.1:10249/proxyMode")?, proxy.mode());
+        ensure!(mode.trim_end() == wanted, "{} has the mode {mode} instead of {wanted}", node.name);
     }
     Ok(())
 }
 
 /// Waits until the proxy runs on every node.
 pub(crate) fn wait() -> Result<()> {
-    let timeout = format!("--timeout={}s", Duration::from_secs(300).as_secs());
-    let arguments = ["--namespace=kube-system", "rollout", "status", "daemonset/kube-proxy", &timeout];
-    kubectl::output(&arguments).map(drop)
+    kubectl::wait_for_rollout("kube-system", "daemonset/kube-proxy")
 }

@@ -4,7 +4,7 @@ mod api_server;
 mod clients;
 mod direct_return;
 mod install;
-mod many_services;
+pub(crate) mod many_services;
 mod name_server;
 mod nodes;
 mod rollout;
@@ -12,6 +12,7 @@ mod rollout;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
 
 use crate::{
     load_balancer::LoadBalancer,
@@ -28,12 +29,27 @@ pub(crate) struct Args {
     scenarios: Vec<Scenario>,
 }
 
+/// In the order in which all are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Scenario {
     /// A Deployment is rolled under load, and its pods drain: no request fails
     Rollout,
     /// The same without draining: how many requests fail
     RolloutUndrained,
+    /// CoreDNS is rolled while pods resolve names
+    NameServer,
+    /// A node is drained, rebooted, and loses power; a new one joins
+    Nodes,
+    /// The API server is away for five minutes, and then all pods move
+    ApiServer,
+    /// kubeadm upgrades the cluster and renews its certificates
+    Upgrade,
+    /// Two thousand Services are made and deleted
+    ManyServices,
+    /// kubeadm's ConfigMap is deleted, and the change of its DaemonSet undone
+    Mishaps,
+    /// From kube-proxy in another mode to kube-ipvs, and on to it again
+    FromAnotherMode,
     /// From kube-proxy to kube-ipvs and back, in kubeadm's DaemonSet: no connection is lost
     InstallByPatch,
     /// The same with manifests/, with an upgrade, a rollback and another configuration
@@ -44,20 +60,6 @@ enum Scenario {
     InstallByHelm,
     /// From kube-proxy to kube-ipvs and back on a node where both are systemd services, by the package for Debian
     InstallAsService,
-    /// A node is drained, rebooted, and loses power; a new one joins
-    Nodes,
-    /// The API server is away for five minutes, and then all pods move
-    ApiServer,
-    /// kubeadm upgrades the cluster and renews its certificates
-    Upgrade,
-    /// Two thousand Services are made and deleted
-    ManyServices,
-    /// From kube-proxy in another mode to kube-ipvs, and on to it again
-    FromAnotherMode,
-    /// kubeadm's ConfigMap is deleted, and the change of its DaemonSet undone
-    Mishaps,
-    /// CoreDNS is rolled while pods resolve names
-    NameServer,
     /// Direct return: the router chooses other nodes, proxies are replaced, an entrance loses power
     DirectReturn,
     /// What direct return costs the node that clients come in by, beside masquerading
@@ -65,25 +67,6 @@ enum Scenario {
 }
 
 impl Scenario {
-    const ALL: [Self; 16] = [
-        Self::Rollout,
-        Self::RolloutUndrained,
-        Self::NameServer,
-        Self::Nodes,
-        Self::ApiServer,
-        Self::Upgrade,
-        Self::ManyServices,
-        Self::Mishaps,
-        Self::FromAnotherMode,
-        Self::InstallByPatch,
-        Self::InstallByManifests,
-        Self::InstallNodeByNode,
-        Self::InstallByHelm,
-        Self::InstallAsService,
-        Self::DirectReturn,
-        Self::DirectReturnCost,
-    ];
-
     /// Whether it can begin in a cluster with this proxy.
     fn suits(self, proxy: Proxy) -> bool {
         match self {
@@ -108,8 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let proxy = Cluster::open()?.proxy;
     let mut all = args.scenarios.clone();
     if all.is_empty() {
-        let (suitable, others): (Vec<_>, Vec<_>) =
-            Scenario::ALL.into_iter().partition(|one| one.suits(proxy));
+        let (suitable, others): (Vec<Scenario>, Vec<_>) =
+            Scenario::value_variants().iter().partition(|one| one.suits(proxy));
         println!("not with {}: {others:?}", proxy.name());
         all = suitable;
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask cluster soak`: hours of Kubernetes' own tests, with faults on one worker and two thousand Services that
 //! come and go beside them.
 //!
-//! A test may fail while somebody empties its node's tables; it must pass afterwards. What counts is what the daemons
+//! A test may fail while its node's tables are emptied; it must pass afterwards. What counts is what the daemons
 //! are at the end: no larger than after a fresh start and the same crowd, and with nothing else in the kernel.
 
 mod faults;
@@ -17,11 +17,12 @@ use anyhow::{Result, anyhow, ensure};
 use faults::{KernelState, Restarts, Size};
 
 use crate::{
-    crowd, e2e,
+    e2e,
     kubectl::{self, patiently},
     load_balancer::LoadBalancer,
     node::Node,
     proxy::{self, Proxy},
+    scenario::many_services,
     state::Cluster,
 };
 
@@ -42,12 +43,6 @@ pub(crate) struct Args {
     /// After how many minutes no other round of tests is begun
     #[arg(long, default_value_t = 120)]
     minutes: u64,
-    /// Only tests whose name matches this regular expression [default: as cargo xtask e2e, but for those that may not
-    /// run beside others]
-    focus: Option<String>,
-    /// The seed for the faults and their moments
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// Runs it. Fails if a daemon has grown or forgot something, or if a test does not pass afterwards.
@@ -57,10 +52,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(is_ours, "this looks at kube-ipvs: it begins with cargo xtask cluster up");
     proxy::check(&cluster)?;
     let _balancer = LoadBalancer::start();
-    crowd::delete_all()?;
+    many_services::delete_all()?;
     let before = Idle::now(&cluster)?;
 
-    let Soaked { failed, kills, mut complaints } = under_faults(&cluster, args)?;
+    let mut complaints = Vec::new();
+    let (failed, kills) = under_faults(&cluster, args, &mut complaints)?;
     println!("the faults have ended; {} tests failed meanwhile and are repeated", failed.len());
     match e2e::repeated(&cluster, &failed) {
         Ok(again) => complaints.extend(again.iter().map(|name| format!("fails without faults too: {name}"))),
@@ -116,37 +112,28 @@ impl Idle {
 /// Namespaces and names of all of them.
 fn services() -> Result<Vec<String>> {
     let names = "--output=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{'\\n'}{end}";
-    let printed = kubectl::output(&["get", "services", "--all-namespaces", names])?;
+    let printed = kubectl::output_of(&["get", "services", "--all-namespaces", names])?;
     Ok(printed.lines().map(str::to_owned).collect())
 }
 
-/// What came of the rounds.
-struct Soaked {
-    /// The names of tests that failed in one.
-    failed: BTreeSet<String>,
-    /// How often the daemon was killed.
-    kills: u32,
-    complaints: Vec<String>,
-}
-
-/// Round after round of tests, and fault after fault. A round that goes wrong as a whole does not end it: hours would
-/// be lost.
-fn under_faults(cluster: &Cluster, args: &Args) -> Result<Soaked> {
+/// Round after round of tests, and fault after fault: the names of the tests that failed in one, and how often the
+/// daemon was killed. A round that goes wrong as a whole is a complaint and does not end it: hours would be lost.
+fn under_faults(
+    cluster: &Cluster,
+    args: &Args,
+    complaints: &mut Vec<String>,
+) -> Result<(BTreeSet<String>, u32)> {
     let victim = cluster.first_worker()?;
     let length = Duration::from_secs(args.minutes * 60);
     let (started, stop) = (Instant::now(), AtomicBool::new(false));
-    let (mut failed, mut complaints) = (BTreeSet::new(), Vec::new());
+    let mut failed = BTreeSet::new();
     let injected = thread::scope(|scope| {
-        let faults = scope.spawn(|| faults::inject(cluster, victim, args.seed, length, &stop));
+        let faults = scope.spawn(|| faults::inject(victim, length, &stop));
         for number in 1.. {
             println!("round {number}, after {} minutes", started.elapsed().as_secs() / 60);
-            let Round { tests, crowd } = round(cluster, number, args.focus.as_deref());
-            let complaint = |error| format!("round {number}: {error:#}");
-            match tests {
-                Ok(names) => failed.extend(names),
-                Err(error) => complaints.push(complaint(error)),
-            }
-            complaints.extend(crowd.err().map(complaint));
+            let (tests, crowd) = round(cluster, number);
+            let wrong = [tests.map(|names| failed.extend(names)), crowd].into_iter().filter_map(Result::err);
+            complaints.extend(wrong.map(|error| format!("round {number}: {error:#}")));
             if started.elapsed() > length {
                 break;
             }
@@ -156,42 +143,34 @@ fn under_faults(cluster: &Cluster, args: &Args) -> Result<Soaked> {
     })?;
     println!("{} minutes, faults on {}: {injected}", started.elapsed().as_secs() / 60, victim.name);
     complaints.extend(injected.complaint());
-    Ok(Soaked { failed, kills: injected.kills(), complaints })
+    Ok((failed, injected.kills()))
 }
 
-/// What came of one round: a crowd that could not be made leaves the tests what they were.
-struct Round {
-    /// The names of those that failed.
-    tests: Result<BTreeSet<String>>,
-    crowd: Result<()>,
-}
-
-/// One round, with a crowd that comes beside it and goes after it.
-fn round(cluster: &Cluster, number: u32, focus: Option<&str>) -> Round {
+/// One round, with a crowd that comes beside it and goes after it: the names of the tests that failed, and what came of
+/// the crowd, which leaves the tests what they were.
+fn round(cluster: &Cluster, number: u32) -> (Result<BTreeSet<String>>, Result<()>) {
     let (tests, made) = thread::scope(|scope| {
-        let crowd = scope.spawn(|| crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name)));
-        let tests = e2e::round(cluster, &format!("soak-{number}"), focus);
+        let crowd = scope.spawn(many_services::make_all);
+        let tests = e2e::round(cluster, &format!("soak-{number}"));
         (tests, crowd.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))))
     });
     // It is deleted whatever there is of it.
-    let deleted = crowd::delete_all();
-    Round { tests, crowd: made.and(deleted) }
+    let deleted = many_services::delete_all();
+    (tests, made.and(deleted))
 }
 
 /// What differs between each node's daemon and kernel now, and after a fresh start with an empty kernel and one crowd
 /// that came and went.
 fn compare(cluster: &Cluster) -> Result<Vec<String>> {
     thread::sleep(SETTLES);
-    let nodes = cluster.nodes.iter().map(|node| Measured::now(cluster, node)).collect::<Result<Vec<_>>>()?;
-    for node in &cluster.nodes {
-        faults::start_afresh(cluster, node)?;
-    }
-    crowd::NAMESPACES.iter().try_for_each(|name| crowd::make(name))?;
-    crowd::delete_all()?;
+    let nodes = cluster.nodes.iter().map(Measured::now).collect::<Result<Vec<_>>>()?;
+    cluster.nodes.iter().try_for_each(faults::start_afresh)?;
+    many_services::make_all()?;
+    many_services::delete_all()?;
     thread::sleep(SETTLES);
     let mut complaints = Vec::new();
     for before in &nodes {
-        let fresh = Measured::now(cluster, before.node)?;
+        let fresh = Measured::now(before.node)?;
         println!("{}: {}; after a fresh start {}", before.node.name, before.size, fresh.size);
         complaints.extend(before.is_worse_than(&fresh));
     }
@@ -206,8 +185,8 @@ struct Measured<'a> {
 }
 
 impl<'a> Measured<'a> {
-    fn now(cluster: &Cluster, node: &'a Node) -> Result<Self> {
-        let (size, kernel) = (Size::of_daemon(cluster, node)?, faults::kernel_state(cluster, node)?);
+    fn now(node: &'a Node) -> Result<Self> {
+        let (size, kernel) = (Size::of_daemon(node)?, faults::kernel_state(node)?);
         Ok(Self { node, size, kernel })
     }
 

@@ -1,12 +1,9 @@
 //! The cluster that is up: what is kept of it in `target/cluster`, from one command to the next.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use guest::workspace;
+use guest::{files, workspace};
 use serde::{Deserialize, Serialize};
 
 use crate::{node::Node, pod_network::PodNetwork, proxy::Proxy};
@@ -20,8 +17,6 @@ pub(crate) struct Cluster {
     pub(crate) proxy: Proxy,
     /// What connects its pods.
     pub(crate) pod_network: PodNetwork,
-    /// The directory with the disk that all nodes' disks begin as, and the key that opens them.
-    pub(crate) disk: PathBuf,
 }
 
 impl Cluster {
@@ -36,7 +31,7 @@ impl Cluster {
 
     /// Writes down what is known of it.
     pub(crate) fn save(&self) -> Result<()> {
-        fs::write(file(), serde_json::to_vec_pretty(self)?).with_context(|| file().display().to_string())
+        files::write(&file(), serde_json::to_vec_pretty(self)?)
     }
 
     /// The node of this name.
@@ -72,11 +67,11 @@ pub(crate) fn kubeconfig() -> PathBuf {
     directory().join("admin.conf")
 }
 
-fn file() -> PathBuf {
-    directory().join("cluster.json")
+/// A link to the directory with the disk that all nodes' disks begin as, and the key that opens them.
+pub(crate) fn base() -> PathBuf {
+    directory().join("base")
 }
 
-/// The parts of a path or an error that name it.
-pub(crate) fn named(path: &Path) -> impl FnOnce() -> String + '_ {
-    move || path.display().to_string()
+fn file() -> PathBuf {
+    directory().join("cluster.json")
 }

@@ -1,16 +1,21 @@
-//! `cargo xtask cluster up`: from nothing to a cluster that serves.
+//! `cargo xtask cluster up`: from nothing to a cluster that serves; kubeadm, which makes it of nodes, with its configuration.
 
-use std::{fs, thread, time::Instant};
+use std::{fs, os::unix::fs::symlink, thread, time::Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use guest::files;
+use serde_json::{Value, json};
 
 use crate::{
-    disk, kubeadm, kubectl, network,
-    node::{Node, NodeProcess},
+    disk, images, kubectl, network,
+    node::Node,
     pod_network::{self, PodNetwork},
     proxy::{self, Proxy},
-    state::{self, Cluster, named},
+    state::{self, Cluster},
 };
+
+/// The most nodes of a cluster, each with 4 GiB of memory.
+const MOST_NODES: u8 = 9;
 
 /// The command line of `cargo xtask cluster up`.
 #[derive(clap::Args)]
@@ -22,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = PodNetwork::Bridge)]
     cni: PodNetwork,
     /// How many nodes, the control plane among them
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
     nodes: u8,
 }
 
@@ -34,37 +39,39 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.proxy == Proxy::KubeIpvs {
         proxy::build_image()?;
     }
-    let progress = Progress::start();
-    fs::create_dir_all(state::directory()).with_context(|| state::directory().display().to_string())?;
+    let started = Instant::now();
+    // Prints a line for each step, with the seconds since the start.
+    let done = |step: &str| println!("{:6.1} s  {step}", started.elapsed().as_secs_f32());
     let nodes = (1..=args.nodes).map(node).collect();
-    let cluster = Cluster { nodes, proxy: args.proxy, pod_network: args.cni, disk };
+    let cluster = Cluster { nodes, proxy: args.proxy, pod_network: args.cni };
     cluster.save()?;
+    // It may be there from a cluster whose other files were removed.
+    drop(fs::remove_file(state::base()));
+    symlink(disk, state::base()).context("linking the nodes' disk")?;
 
     network::create()?;
     boot(&cluster, &cluster.nodes)?;
-    progress.done("the nodes are up");
+    done("the nodes are up");
 
-    kubeadm::init(&cluster, args.proxy)?;
-    let kubeconfig = cluster.control_plane()?.run(&cluster, "cat /etc/kubernetes/admin.conf")?;
-    fs::write(state::kubeconfig(), kubeconfig).context("writing the administrator's kubeconfig")?;
-    progress.done("the control plane is up (kubeadm init)");
+    init(&cluster, args.proxy)?;
+    files::write(&state::kubeconfig(), cluster.control_plane()?.run("cat /etc/kubernetes/admin.conf")?)?;
+    done("the control plane is up (kubeadm init)");
 
-    on_each(cluster.workers(), |node| kubeadm::join(&cluster, node))?;
-    progress.done("the workers are in the cluster (kubeadm join)");
+    on_each(cluster.workers(), |node| join(&cluster, node))?;
+    done("the workers are in the cluster (kubeadm join)");
 
     pod_network::connect(&cluster)?;
-    kubectl::output(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"])?;
-    progress.done("the nodes are ready");
+    kubectl::run("wait --for=condition=Ready node --all --timeout=120s")?;
+    done("the nodes are ready");
 
     if args.proxy == Proxy::KubeIpvs {
         proxy::change_image()?;
-        progress.done("kube-ipvs runs on every node");
+        done("kube-ipvs runs on every node");
     } else {
         proxy::wait()?;
     }
-    let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=300s"];
-    kubectl::output(&dns)?;
-    progress.done("CoreDNS is ready");
+    kubectl::wait_for_rollout("kube-system", "deployment/coredns")?;
+    done("CoreDNS is ready");
     println!("cargo xtask cluster kubectl get pods -A");
     Ok(())
 }
@@ -73,12 +80,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn boot(cluster: &Cluster, nodes: &[Node]) -> Result<()> {
     for node in nodes {
         network::connect(node)?;
-        node.boot(cluster)?;
+        node.boot()?;
     }
     on_each(nodes, |node| {
-        node.wait_until_up(cluster)?;
-        let image = proxy::image_archive();
-        if cluster.proxy == Proxy::KubeIpvs { proxy::load_image(cluster, node, &image) } else { Ok(()) }
+        node.wait_until_up()?;
+        if cluster.proxy == Proxy::KubeIpvs { proxy::load_image(node) } else { Ok(()) }
     })
 }
 
@@ -103,17 +109,11 @@ pub(crate) fn status() -> Result<()> {
     let cluster = Cluster::open()?;
     for node in &cluster.nodes {
         let state = if node.is_on() { "on" } else { "off" };
-        println!(
-            "{:14} {:3} {} {} {}",
-            node.name,
-            state,
-            node.ipv4(),
-            node.ipv6(),
-            node.directory().display()
-        );
+        let (name, directory) = (&node.name, node.directory());
+        println!("{name:14} {state:3} {} {} {}", node.ipv4(), node.ipv6(), directory.display());
     }
     println!("{}", state::kubeconfig().display());
-    print!("{}", kubectl::output(&["get", "nodes,pods", "--all-namespaces", "--output=wide"])?);
+    print!("{}", kubectl::output("get nodes,pods --all-namespaces --output=wide")?);
     let off: Vec<&str> =
         cluster.nodes.iter().filter(|node| !node.is_on()).map(|node| node.name.as_str()).collect();
     ensure!(off.is_empty(), "off: {}", off.join(", "));
@@ -126,25 +126,51 @@ pub(crate) fn status() -> Result<()> {
 pub(crate) fn down() -> Result<()> {
     let directory = state::directory();
     if directory.exists() {
-        for entry in fs::read_dir(&directory).with_context(named(&directory))? {
-            NodeProcess::in_directory(&entry?.path()).kill()?;
-        }
-        fs::remove_dir_all(&directory).with_context(named(&directory))?;
+        // A scenario may have added one.
+        (1..=MOST_NODES + 1).map(node).try_for_each(|node| node.cut_power())?;
+        fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
     }
     network::delete()
 }
 
-/// What is done when, in seconds since the start.
-///
-/// Prints a line for each step.
-pub(crate) struct Progress(Instant);
+/// What kubeadm finds missing here: User Mode Linux has one processor, and so no cpusets.
+const IGNORED: [&str; 2] = ["NumCPU", "SystemVerification"];
 
-impl Progress {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
+/// Nodes are in as many zones: seven nodes are two workers in each, which some of Kubernetes' tests need.
+const ZONES: u8 = 3;
 
-    pub(crate) fn done(&self, step: &str) {
-        println!("{:6.1} s  {step}", self.0.elapsed().as_secs_f32());
-    }
+/// Makes the first node a control plane.
+fn init(cluster: &Cluster, proxy: Proxy) -> Result<()> {
+    let node = cluster.control_plane()?;
+    let configuration = include_str!("up/init.yaml")
+        .replace("IPV4", &node.ipv4().to_string())
+        .replace("VERSION", &images::kubernetes_version()?)
+        .replace("MODE", proxy.mode());
+    run_kubeadm(node, "init", &configuration)
+}
+
+/// Makes a node a worker.
+pub(crate) fn join(cluster: &Cluster, node: &Node) -> Result<()> {
+    let server = cluster.control_plane()?.ipv4().to_string();
+    run_kubeadm(node, "join", &include_str!("up/join.yaml").replace("CONTROL-PLANE", &server))
+}
+
+/// How a node calls itself; everything else is kubeadm's default.
+fn registration(node: &Node) -> Value {
+    json!({
+        "name": node.name,
+        "kubeletExtraArgs": [
+            {"name": "node-ip", "value": format!("{},{}", node.ipv4(), node.ipv6())},
+            {"name": "node-labels", "value": format!("topology.kubernetes.io/zone=zone-{}", node.number % ZONES)},
+        ],
+        "ignorePreflightErrors": IGNORED,
+    })
+}
+
+fn run_kubeadm(node: &Node, verb: &str, configuration: &str) -> Result<()> {
+    let path = "/etc/kubernetes/kubeadm.yaml";
+    node.write(path, &configuration.replace("REGISTRATION", &registration(node).to_string()))?;
+    let log = format!("/var/log/kubeadm-{verb}.log");
+    let command = format!("kubeadm {verb} --config {path} >{log} 2>&1 || {{ tail -n 30 {log} >&2; false; }}");
+    node.run(&command).map(drop).with_context(|| format!("kubeadm {verb}"))
 }

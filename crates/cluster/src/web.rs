@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    process::{Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use guest::workspace;
 use serde_json::{Value, json};
 
 use crate::{
+    images::AGNHOST,
     kubectl::{self, patiently},
     load::Load,
     network,
@@ -18,31 +19,28 @@ use crate::{
     state::Cluster,
 };
 
-/// The namespace of what scenarios make.
-pub(crate) const NAMESPACE: &str = "scenario";
-
-/// Where agnhost listens.
-const PORT: u16 = 8080;
+/// The namespace of what scenarios make, and the same for kubectl.
+const NAMESPACE: &str = "scenario";
+pub(crate) const IN: &str = "--namespace=scenario";
 
 /// How a pod of the application ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It serves on for ten seconds after it has been told to end, as an application does that lets proxies know.
+    /// It serves for ten seconds after SIGTERM, as an application does that drains.
     Drained,
     /// At once.
     AtOnce,
 }
 
 /// A Deployment and its Service of type LoadBalancer.
-pub(crate) struct Web<'a> {
-    cluster: &'a Cluster,
+pub(crate) struct Web {
     replicas: usize,
 }
 
 /// Who asks.
 #[derive(Clone, Copy)]
 pub(crate) enum Client<'a> {
-    /// Somebody outside of the cluster.
+    /// A process outside of the cluster.
     Outside,
     /// A process on a node.
     Node(&'a Node),
@@ -63,33 +61,37 @@ pub(crate) enum Address<'a> {
 }
 
 #[expect(clippy::unused_self, reason = "nothing of it is there before it is deployed")]
-impl<'a> Web<'a> {
+impl Web {
     /// Makes it anew, with a pod `client` on each worker, and waits until all is ready.
-    pub(crate) fn deploy(cluster: &'a Cluster, replicas: usize, end: End) -> Result<Self> {
+    pub(crate) fn deploy(cluster: &Cluster, replicas: usize, end: End) -> Result<Self> {
         remove()?;
-        let clients = cluster.workers().iter().map(client);
-        let objects: Vec<Value> =
-            [namespace(), deployment(replicas, end), service()].into_iter().chain(clients).collect();
-        kubectl::apply(&objects)?;
-        let web = Self { cluster, replicas };
+        let lifecycle = match end {
+            End::Drained => "{preStop: {sleep: {seconds: 10}}}",
+            End::AtOnce => "{}",
+        };
+        let mut manifest = include_str!("web/web.yaml").replace("REPLICAS", &replicas.to_string());
+        manifest = manifest.replace("LIFECYCLE", lifecycle);
+        for worker in cluster.workers() {
+            manifest += &include_str!("web/client.yaml").replace("NODE", &worker.name);
+        }
+        kubectl::apply(&manifest.replace("AGNHOST", AGNHOST))?;
+        let web = Self { replicas };
         web.wait()?;
-        let timeout = ["wait", "--for=condition=Ready", "pod", "--selector=app=client", "--timeout=120s"];
-        kubectl::output(&in_namespace(&timeout))?;
+        kubectl::run(&format!("{IN} wait --for=condition=Ready pod --selector=app=client --timeout=120s"))?;
         Ok(web)
     }
 
     /// Starts a roll-out; [`Web::wait`] waits for its end.
     pub(crate) fn restart(&self) -> Result<()> {
-        kubectl::output(&in_namespace(&["rollout", "restart", "deployment/web"])).map(drop)
+        kubectl::run(&format!("{IN} rollout restart deployment/web"))
     }
 
     /// Waits until the pods are what they shall be, and those of before have ended.
     pub(crate) fn wait(&self) -> Result<()> {
-        let arguments = ["rollout", "status", "deployment/web", "--timeout=300s"];
-        kubectl::output(&in_namespace(&arguments))?;
+        kubectl::wait_for_rollout(NAMESPACE, "deployment/web")?;
         patiently(Duration::from_secs(120), || {
-            let pods = ["get", "pods", "--selector=app=web", "--output=name"];
-            let there = kubectl::output(&in_namespace(&pods))?.lines().count();
+            let pods = kubectl::output(&format!("{IN} get pods --selector=app=web --output=name"))?;
+            let there = pods.lines().count();
             ensure!(there == self.replicas, "there are {there} pods instead of {}", self.replicas);
             Ok(())
         })
@@ -97,8 +99,8 @@ impl<'a> Web<'a> {
 
     /// How many ready endpoints its EndpointSlices have on a node.
     pub(crate) fn ready_endpoints_on(&self, node: &Node) -> Result<usize> {
-        let slices = ["get", "endpointslices", "--selector=kubernetes.io/service-name=web"];
-        let list = kubectl::json(&in_namespace(&slices))?;
+        let words = format!("{IN} get endpointslices --selector=kubernetes.io/service-name=web");
+        let list = kubectl::json(&words)?;
         let slices = list.pointer("/items").and_then(Value::as_array).context("a list without items")?;
         let endpoints = slices.iter().filter_map(|slice| slice.pointer("/endpoints")?.as_array()).flatten();
         let is_ready_here = |endpoint: &&Value| {
@@ -111,7 +113,7 @@ impl<'a> Web<'a> {
     /// Where to ask.
     pub(crate) fn address(&self, address: Address<'_>) -> Result<SocketAddr> {
         patiently(Duration::from_secs(30), || {
-            let service = kubectl::json(&in_namespace(&["get", "service", "web"]))?;
+            let service = kubectl::json(&format!("{IN} get service web"))?;
             let text = |pointer: &str| service.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
             let ip = |pointer: &str| -> Result<IpAddr> {
                 Ok(text(pointer).with_context(|| format!("the Service has no {pointer}"))?.parse()?)
@@ -138,138 +140,46 @@ impl<'a> Web<'a> {
                 command.args(words.split(' '));
                 command
             }
-            Client::Node(node) => {
-                self.install(node)?;
-                let mut ssh = node.ssh(self.cluster);
-                ssh.arg(format!("{PROGRAM} {words}"));
-                ssh
-            }
+            Client::Node(node) => on_node(node, &format!("{PROGRAM} {words}"))?,
             Client::Pod(node) => {
-                self.install(node)?;
-                let process = self.process_of_client(node)?;
-                let mut ssh = node.ssh(self.cluster);
-                ssh.arg(format!("nsenter --target={process} --net {PROGRAM} {words}"));
-                ssh
+                let process = process_of_client(node)?;
+                on_node(node, &format!("nsenter --target={process} --net {PROGRAM} {words}"))?
             }
         };
         Load::start(&mut command)
     }
+}
 
-    /// Puts this program on a node.
-    fn install(&self, node: &Node) -> Result<()> {
-        let myself = workspace::myself()?;
-        let file = std::fs::File::open(&myself).with_context(|| myself.display().to_string())?;
-        let mut ssh: Command = node.ssh(self.cluster);
-        // Under another name first: an older one may run.
-        let script = format!("cat >{PROGRAM}.new && chmod +x {PROGRAM}.new && mv {PROGRAM}.new {PROGRAM}");
-        ensure!(
-            ssh.arg(script).stdin(file).stdout(Stdio::null()).status()?.success(),
-            "copying to {}",
-            node.name
-        );
-        Ok(())
-    }
+/// A command on a node that calls this program, which is copied there.
+fn on_node(node: &Node, command: &str) -> Result<Command> {
+    // Under another name first: an older one may run.
+    let script = format!("cat >{PROGRAM}.new && chmod +x {PROGRAM}.new && mv {PROGRAM}.new {PROGRAM}");
+    node.send(&workspace::myself()?, &script)?;
+    let mut ssh = node.ssh();
+    ssh.arg(command);
+    Ok(ssh)
+}
 
-    /// The number of a process in the pod `client`, on its node.
-    fn process_of_client(&self, node: &Node) -> Result<String> {
-        let name = client_name(node);
-        let pod = kubectl::json(&in_namespace(&["get", "pod", &name]))?;
-        let id = pod.pointer("/status/containerStatuses/0/containerID").and_then(Value::as_str);
-        let id = id
-            .and_then(|id| id.strip_prefix("containerd://"))
-            .with_context(|| format!("{name} has no container"))?;
-        let script = format!("ctr --namespace k8s.io task list | awk '$1 == \"{id}\" {{print $2}}'");
-        Ok(node.run(self.cluster, &script)?.trim().to_owned())
-    }
+/// The number of a process in the pod `client`, on its node.
+fn process_of_client(node: &Node) -> Result<String> {
+    let name = client_name(node);
+    let pod = kubectl::json(&format!("{IN} get pod {name}"))?;
+    let id = pod.pointer("/status/containerStatuses/0/containerID").and_then(Value::as_str);
+    let id = id.and_then(|id| id.strip_prefix("containerd://"));
+    let id = id.with_context(|| format!("{name} has no container"))?;
+    let script = format!("ctr --namespace k8s.io task list | awk '$1 == \"{id}\" {{print $2}}'");
+    Ok(node.run(&script)?.trim().to_owned())
 }
 
 /// Removes what [`Web::deploy`] has made.
 pub(crate) fn remove() -> Result<()> {
-    let arguments = ["delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=300s"];
-    kubectl::output(&arguments).map(drop)
+    kubectl::run(&format!("delete namespace {NAMESPACE} --ignore-not-found --wait --timeout=300s"))
 }
 
 /// This program on a node.
 const PROGRAM: &str = "/usr/local/bin/cluster";
 
-/// kubectl's arguments with the namespace.
-pub(crate) fn in_namespace<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
-    ["--namespace", NAMESPACE].into_iter().chain(arguments.iter().copied()).collect()
-}
-
-fn namespace() -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-}
-
-const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
-
-fn deployment(replicas: usize, end: End) -> Value {
-    let lifecycle = match end {
-        End::Drained => json!({"preStop": {"sleep": {"seconds": 10}}}),
-        End::AtOnce => json!({}),
-    };
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 20,
-                    // As many on each worker that takes pods.
-                    "topologySpreadConstraints": [{
-                        "maxSkew": 1,
-                        "topologyKey": "kubernetes.io/hostname",
-                        "whenUnsatisfiable": "DoNotSchedule",
-                        "nodeTaintsPolicy": "Honor",
-                        "labelSelector": {"matchLabels": {"app": "web"}},
-                        "matchLabelKeys": ["pod-template-hash"],
-                    }],
-                    "containers": [{
-                        "name": "web",
-                        "image": AGNHOST,
-                        "args": ["netexec", format!("--http-port={PORT}")],
-                        "lifecycle": lifecycle,
-                        "readinessProbe": {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1},
-                    }],
-                },
-            },
-        },
-    })
-}
-
-fn service() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {
-            "type": "LoadBalancer",
-            "ipFamilyPolicy": "RequireDualStack",
-            "ipFamilies": ["IPv4", "IPv6"],
-            "selector": {"app": "web"},
-            "ports": [{"port": 80, "targetPort": PORT}],
-        },
-    })
-}
-
 /// The name of the client on a node.
 pub(crate) fn client_name(node: &Node) -> String {
     format!("client-{}", node.name)
-}
-
-fn client(node: &Node) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": client_name(node), "namespace": NAMESPACE, "labels": {"app": "client"}},
-        "spec": {
-            "nodeName": node.name,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "client", "image": AGNHOST, "args": ["pause"]}],
-        },
-    })
 }

@@ -1,8 +1,8 @@
-//! Addresses, and the routes that make them local: reading them, looking routes up, and deleting ours.
+//! Addresses, and the routes that make them local: reading them, looking up routes, and deleting ours.
 
-use std::{cell::RefCell, collections::BTreeSet, iter, net::IpAddr};
+use std::{collections::BTreeSet, iter, net::IpAddr};
 
-use netlink::{Protocol, Reply, Socket};
+use netlink::{Protocol, Socket};
 use rtnetlink::packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressHeader, AddressMessage},
@@ -45,7 +45,7 @@ impl InterfaceAddress {
         let header = AddressHeader::parse(message).ok()?;
         let address = local_address(message);
         if address.is_none() {
-            tracing::debug!(interface = header.index, "skips an address that cannot be read");
+            tracing::debug!(interface = header.index, "skipping an unreadable address");
         }
         Some(Self {
             interface: header.index,
@@ -106,7 +106,7 @@ pub(crate) fn addresses(socket: &mut Socket, interface: u32) -> Result<Vec<Inter
         message.header.family = family;
         message.header.index = interface;
         let message = RouteNetlinkMessage::GetAddress(message);
-        let addresses = dump(socket, message, "read addresses", InterfaceAddress::from_message)?;
+        let addresses = dump(socket, &message, "read addresses", InterfaceAddress::from_message)?;
         // A kernel without the family lists those of all others.
         found.extend(addresses.into_iter().filter(|found| self::family(found.address) == family));
     }
@@ -122,7 +122,7 @@ pub(crate) fn local_routes(socket: &mut Socket) -> Result<Vec<LocalRoute>, Error
         message.header.table = TABLE_LOCAL;
         message.header.kind = RouteType::Local;
         let routes =
-            dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", LocalRoute::from_message)?;
+            dump(socket, &RouteNetlinkMessage::GetRoute(message), "read routes", LocalRoute::from_message)?;
         found.extend(routes.into_iter().filter(|route| self::family(route.to) == family));
     }
     Ok(found)
@@ -136,10 +136,9 @@ pub(crate) fn gateways(socket: &mut Socket) -> Result<BTreeSet<IpAddr>, Error> {
         message.header.address_family = family;
         message.header.kind = RouteType::Unicast;
         // Many routes have few gateways.
-        let gateways = RefCell::new(&mut found);
-        dump(socket, RouteNetlinkMessage::GetRoute(message), "read routes", |route| -> Option<()> {
-            gateways.borrow_mut().extend(gateways_of(route));
-            None
+        dump(socket, &RouteNetlinkMessage::GetRoute(message), "read routes", |route| {
+            found.extend(gateways_of(route));
+            None::<()>
         })?;
     }
     Ok(found)
@@ -199,13 +198,12 @@ impl RouteLookup {
         message.header.address_family = family(address);
         message.header.destination_prefix_length = host_prefix(address);
         message.attributes.push(RouteAttribute::Destination(route_address(address)));
-        let mut request = request(RouteNetlinkMessage::GetRoute(message), 0);
-        let interface = |reply: &Reply<'_>| find(reply.payload, ROUTE_HEADER, RTA_OIF)?.u32().ok();
-        match self.socket.get(&mut request, |reply| Ok(interface(reply))) {
-            Ok(routes) => Ok(routes.into_iter().flatten().next()),
+        let mut request = request(&RouteNetlinkMessage::GetRoute(message), 0);
+        let interface = |route: &[u8]| find(route, ROUTE_HEADER, RTA_OIF)?.u32().ok();
+        match self.socket.get(&mut request, |reply| Ok(interface(reply.payload))) {
             // Whatever the kernel refuses with, ENETUNREACH mostly: it would not send the packet.
             Err(error) if error.errno().is_some() => Ok(None),
-            Err(error) => Err(Error::during("look up a route")(error)),
+            outcome => outcome.map_err(Error::during("look up a route")),
         }
     }
 }

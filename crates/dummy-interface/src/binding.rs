@@ -15,7 +15,7 @@ use rtnetlink::packet_route::{
 
 use crate::{
     Error, LOOPBACK,
-    message::{family, host_prefix, packet, route_address},
+    message::{family, host_prefix, route_address},
 };
 
 /// The protocol number (`rtm_protocol`) and the metric of the routes that bind VIPs:
@@ -40,28 +40,22 @@ const UNBOUND: &[Errno] = &[Errno::EADDRNOTAVAIL, Errno::ENXIO, Errno::ENODEV, E
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     batch: Batch,
-    made_for: Vec<MadeFor>,
-}
-
-#[derive(Debug)]
-struct MadeFor {
-    operation: usize,
-    benign_errnos: &'static [Errno],
+    /// For each request the position of its operation, and the errnos that are not failures.
+    made_for: Vec<(usize, &'static [Errno])>,
 }
 
 impl Requests {
     /// `ip address replace VIP dev DEVICE`, which in IPv6 also makes one right that is there; IPv4 never changes the scope
     /// of one (`inet_rtm_newaddr`).
     pub(crate) fn bind_address(&mut self, operation: usize, vip: IpAddr, device: u32) {
-        let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.add(new_address(vip, device), flags, MadeFor { operation, benign_errnos: BOUND });
+        self.add(operation, &new_address(vip, device), NLM_F_CREATE | NLM_F_REPLACE, BOUND);
     }
 
     /// `ip address delete VIP/PREFIX dev DEVICE`. IPv4 disregards the prefix (`inet_rtm_deladdr`, as long
     /// as IFA_ADDRESS is not given), IPv6 insists on it.
     pub(crate) fn unbind_address(&mut self, operation: usize, vip: IpAddr, prefix: u8, device: u32) {
         let message = RouteNetlinkMessage::DelAddress(address(vip, prefix, device));
-        self.add(message, 0, MadeFor { operation, benign_errnos: UNBOUND });
+        self.add(operation, &message, 0, UNBOUND);
     }
 
     /// `ip route replace local VIP dev lo table local src SOURCE`, with our protocol and metric.
@@ -70,8 +64,8 @@ impl Requests {
         message.header.scope = RouteScope::Host;
         message.attributes.push(RouteAttribute::Oif(LOOPBACK));
         message.attributes.extend(source.map(|source| RouteAttribute::PrefSource(route_address(source))));
-        let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.add(RouteNetlinkMessage::NewRoute(message), flags, MadeFor { operation, benign_errnos: BOUND });
+        let message = RouteNetlinkMessage::NewRoute(message);
+        self.add(operation, &message, NLM_F_CREATE | NLM_F_REPLACE, BOUND);
     }
 
     /// `ip route delete local VIP table local`: ours only, whatever its source.
@@ -79,7 +73,7 @@ impl Requests {
         let mut message = route(vip);
         message.header.scope = RouteScope::NoWhere;
         let message = RouteNetlinkMessage::DelRoute(message);
-        self.add(message, 0, MadeFor { operation, benign_errnos: UNBOUND });
+        self.add(operation, &message, 0, UNBOUND);
     }
 
     /// Sends all requests and returns the changes whose request was refused, with the kernel's answer.
@@ -88,20 +82,20 @@ impl Requests {
         let failures = socket.pipeline(&mut self.batch).map_err(Error::during(operation))?;
         let mut failed = BTreeMap::new();
         for FailedRequest { index, error } in failures {
-            let Some(made_for) = self.made_for.get(index) else { continue };
+            let Some((operation_at, benign)) = self.made_for.get(index) else { continue };
             if error.errno == Errno::EPERM {
                 return Err(Error::during(operation)(error.into()));
             }
-            if !made_for.benign_errnos.contains(&error.errno) {
-                failed.insert(made_for.operation, error);
+            if !benign.contains(&error.errno) {
+                failed.insert(*operation_at, error);
             }
         }
         Ok(failed)
     }
 
-    fn add(&mut self, message: RouteNetlinkMessage, flags: u16, made_for: MadeFor) {
-        self.batch.packet(packet(message, flags));
-        self.made_for.push(made_for);
+    fn add(&mut self, operation: usize, message: &RouteNetlinkMessage, flags: u16, benign: &'static [Errno]) {
+        self.batch.packet(message, flags);
+        self.made_for.push((operation, benign));
     }
 }
 
@@ -185,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_is_deprecated_and_needs_no_duplicate_detection_and_no_prefix_route() {
+    fn an_ipv6_vip_is_deprecated_without_duplicate_detection_or_prefix_route() {
         let vip = "fd00::1".parse().unwrap();
         let octets = [&[0xfd][..], &[0; 14], &[1]].concat();
         let expected = message(

@@ -1,5 +1,5 @@
 //! Direct return: the tunnel devices, which unpack what other nodes send for pods of this one, with the UDP ports of
-//! generic UDP encapsulation before them. [`Tunnels`] is all that the rest of the crate needs.
+//! generic UDP encapsulation before them. The rest of the crate uses [`Tunnels`].
 //!
 //! One of a family exists only where a Service asks for it. It is a device of its own, known by the address at its end:
 //! the kernel's fallback devices (`tunl0`, `ip6tnl0`) belong to the programs that use them, Calico for example. It only receives,
@@ -14,7 +14,7 @@ use std::{
 
 use ipvs::Family;
 use netfilter::tunnel::{device, end};
-use netlink::{Errno, Error as NetlinkError, KernelError, Socket};
+use netlink::{Errno, Error as NetlinkError, KernelError, Socket, if_exists};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::{
     LinkIp6Tnl, LinkIpIp, LinkUnspec,
@@ -33,7 +33,7 @@ use crate::{
     addresses::InterfaceAddress,
     binding::new_address,
     link::{Link, ensure_ipv6},
-    message::{request, socket},
+    message::{execute, socket},
 };
 
 /// The tunnels of one network namespace.
@@ -66,10 +66,7 @@ impl Tunnels {
     pub(crate) fn remove(&mut self, socket: &mut Socket, family: Family) -> Result<(), NetlinkError> {
         let removed = if self.gue { self.ports().and_then(|ports| ports.remove(family)) } else { Ok(()) };
         remove_device(socket, family)?;
-        match removed {
-            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Ok(()),
-            outcome => outcome,
-        }
+        if_exists(removed, &[Errno::EOPNOTSUPP]).map(drop)
     }
 
     /// The tunnels that exist, among links and addresses that were just read.
@@ -189,30 +186,27 @@ fn ensure_device(socket: &mut Socket, family: Family) -> Result<(), NetlinkError
     if family == Family::V6 {
         ensure_ipv6(device(family));
     }
-    match execute(socket, new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
+    match execute(socket, &new_address(end(family), index), NLM_F_CREATE | NLM_F_EXCL) {
         Err(error) if error.errno() != Some(Errno::EEXIST) => return Err(error),
         _ => {}
     }
-    execute(socket, set_up(index, family), 0)
+    execute(socket, &set_up(index, family), 0)
 }
 
 /// Removes the tunnel device of a family, with its address. Returns whether there was one.
 fn remove_device(socket: &mut Socket, family: Family) -> Result<bool, NetlinkError> {
     let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_name(device(family)).build());
-    match execute(socket, message, 0) {
-        Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(false),
-        outcome => outcome.map(|()| true),
-    }
+    Ok(if_exists(execute(socket, &message, 0), &[Errno::ENODEV])?.is_some())
 }
 
-/// The link that has the name of the tunnel device of a family, with what it has counted.
+/// The link with the name of the tunnel device of a family, with its counters.
 fn find(socket: &mut Socket, family: Family) -> Result<Option<Link>, NetlinkError> {
     Link::get(socket, LinkUnspec::new_with_name(device(family)).build())
 }
 
 /// Creates the device. Returns its number. The kernel loads the module (`ipip`, `ip6_tunnel`).
 fn create(socket: &mut Socket, family: Family) -> Result<u32, NetlinkError> {
-    execute(socket, RouteNetlinkMessage::NewLink(new_device(family)), NLM_F_CREATE | NLM_F_EXCL)?;
+    execute(socket, &RouteNetlinkMessage::NewLink(new_device(family)), NLM_F_CREATE | NLM_F_EXCL)?;
     tracing::info!(device = device(family), "created");
     let created = find(socket, family)?.ok_or(KernelError::new(Errno::ENODEV))?;
     Ok(created.index)
@@ -246,8 +240,4 @@ const fn kind(family: Family) -> &'static str {
         Family::V4 => "ipip",
         Family::V6 => "ip6tnl",
     }
-}
-
-fn execute(socket: &mut Socket, message: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
-    socket.execute(&mut request(message, flags))
 }

@@ -10,13 +10,12 @@ use ipvs::Family;
 use netlink::{FailedRequest, OperationError};
 use serde::{Deserialize, Serialize};
 
-/// How a VIP becomes an address that this node answers on.
+/// How a VIP is bound to this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VipBinding {
     /// As an address on kube-ipvs0, as kube-proxy does, but one that is never the source of what goes elsewhere. Each one
-    /// costs the kernel a walk through the
-    /// addresses of the device, and deleting an IPv6 address a walk through every route
-    /// (`rt6_remove_prefsrc`), so ten thousand take seconds and more.
+    /// costs the kernel a walk through the addresses of the device, and deleting an IPv6 address a walk through every
+    /// route (`rt6_remove_prefsrc`), so ten thousand take seconds and more.
     #[default]
     Address,
     /// As a `local` route, at a cost that does not depend on how many there are. The node's own
@@ -113,7 +112,7 @@ pub struct Observed {
 /// A tunnel device as the kernel shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelDevice {
-    /// Whether it is as it should be, and so is what stands before it.
+    /// Whether it is as it should be, with the UDP port of generic UDP encapsulation, where that is wanted.
     pub right: bool,
     /// How many packets have come out of it since it was made.
     pub received: u64,
@@ -132,15 +131,15 @@ impl Observed {
 pub enum Operation {
     /// Create kube-ipvs0, or make it a dummy device that is NOARP; VIPs on it stay.
     EnsureDevice,
-    /// Make a VIP a local address of this node, in the configured way; if it is, nothing. If it was seen
-    /// bound another way, that is undone afterwards, so that the VIP is bound all the time. An address that must be added
-    /// again has a route of ours meanwhile.
+    /// Make a VIP a local address of this node, in the configured way, unless it is one. If it was last observed to be
+    /// bound another way, that binding is removed afterwards, so that the VIP is bound all the time. An address that
+    /// must be added again has a route of ours meanwhile.
     Bind(IpAddr),
-    /// Undo that, in whichever way it was seen bound; if it is not bound, nothing.
+    /// Unbind a VIP, in every way in which it was last observed to be bound; nothing if it is not bound.
     Unbind(IpAddr),
     /// Create the tunnel device of a family, or make it as it should be.
     EnsureTunnel(Family),
-    /// Remove it; if it does not exist, nothing.
+    /// Remove the tunnel device of a family, if it exists.
     RemoveTunnel(Family),
 }
 

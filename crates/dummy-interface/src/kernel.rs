@@ -23,9 +23,9 @@ pub struct KernelDummyInterface {
     socket: Socket,
     binding: VipBinding,
     tunnels: Tunnels,
-    /// The number of kube-ipvs0 when it was last seen under its name.
+    /// The number of kube-ipvs0 when it was last observed under its name.
     index: Option<u32>,
-    /// The VIPs that were not bound as this binding would bind them, as observed last.
+    /// The VIPs whose bindings differ from the configured one, as last observed.
     deviating: BTreeMap<IpAddr, Deviation>,
     /// When it last bound an IPv6 VIP.
     bound_v6: Option<Instant>,
@@ -75,7 +75,7 @@ impl KernelDummyInterface {
         })
     }
 
-    /// With tunnels that accept generic UDP encapsulation too, or not.
+    /// Sets whether tunnels also accept generic UDP encapsulation.
     #[must_use]
     pub fn with_gue(self, gue: bool) -> Self {
         Self { tunnels: Tunnels::with_gue(gue), ..self }
@@ -170,7 +170,7 @@ impl KernelDummyInterface {
         let lacks = lacks_ipv6(DEVICE);
         if lacks && !self.lacks_ipv6 {
             tracing::warn!(
-                "kube-ipvs0 has no IPv6, and no IPv6 VIP can be bound: sysctl -w net.ipv6.conf.{DEVICE}.disable_ipv6=0"
+                "IPv6 is disabled on kube-ipvs0, so no IPv6 VIP can be bound: sysctl -w net.ipv6.conf.{DEVICE}.disable_ipv6=0"
             );
         }
         self.lacks_ipv6 = lacks;
@@ -207,7 +207,7 @@ impl DummyInterface for KernelDummyInterface {
         match gateways(&mut self.socket) {
             Ok(found) => self.gateways = found,
             // Where routes change all the time, a list of them may never be complete.
-            Err(error) => tracing::debug!("the gateways are taken to be those of before: {error}"),
+            Err(error) => tracing::debug!("keeping the gateways that were read before: {error}"),
         }
         observed.gateways.clone_from(&self.gateways);
         observed.tunnels = self.tunnels.observe(&mut self.socket, &links, &addresses)?;

@@ -6,8 +6,8 @@
 //! ([`VipBinding`]). The device exists in both cases, because other programs recognise IPVS mode by it.
 //!
 //! [`KernelDummyInterface`] reads and writes in blocking batches; [`Monitor`] reports changes, other programs' among
-//! them. [`RouteLookup`] asks by which interface an address is reached. The modules: `link` has kube-ipvs0 and other
-//! links, `addresses` addresses and routes, `binding` the requests that bind VIPs, `direct_return` the tunnels.
+//! them. [`RouteLookup`] finds the interface by which an address is reached. The modules: `link` has kube-ipvs0 and
+//! other links, `addresses` addresses and routes, `binding` the requests that bind VIPs, `direct_return` the tunnels.
 //!
 //! # What the kernel does
 //!

@@ -1,8 +1,8 @@
-//! Links: reading them, and kube-ipvs0 itself: finding it, creating it, making it NOARP, deleting it.
+//! Links: reading them, and kube-ipvs0 itself: finding, creating, correcting and deleting it.
 
 use std::{fs, net::IpAddr};
 
-use netlink::{Errno, Socket};
+use netlink::{Errno, Socket, if_exists};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::{
     LinkDummy, LinkUnspec,
@@ -16,11 +16,11 @@ use crate::{
     DEVICE, Error,
     message::{
         AF_INET, IFLA_AF_SPEC, IFLA_IFNAME, IFLA_INET_CONF, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_IPTUN_LOCAL,
-        IFLA_LINKINFO, IFLA_MTU, IFLA_STATS64, LINK_HEADER, dump, find, find_ip, request, socket,
+        IFLA_LINKINFO, IFLA_MTU, IFLA_STATS64, LINK_HEADER, dump, execute, find, find_ip, request, socket,
     },
 };
 
-/// A link, as far as anything here depends on it.
+/// A link: the part of it that matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) index: u32,
@@ -41,13 +41,11 @@ pub(crate) struct Link {
 impl Link {
     /// The link that a request names; `None` if it does not exist.
     pub(crate) fn get(socket: &mut Socket, named: LinkMessage) -> Result<Option<Self>, netlink::Error> {
-        let mut request = request(RouteNetlinkMessage::GetLink(named), 0);
+        let mut request = request(&RouteNetlinkMessage::GetLink(named), 0);
         let cut = || netlink::Error::Malformed { what: "a link without its header".to_owned() };
-        match socket.get(&mut request, |reply| Self::from_message(reply.payload).ok_or_else(cut)) {
-            Ok(links) => Ok(links.into_iter().next()),
-            Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let link =
+            socket.get(&mut request, |reply| Self::from_message(reply.payload).ok_or_else(cut).map(Some));
+        Ok(if_exists(link, &[Errno::ENODEV])?.flatten())
     }
 
     fn from_message(message: &[u8]) -> Option<Self> {
@@ -85,11 +83,11 @@ fn rp_filter(families: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }
 
-/// Every link of the network namespace, without what it has counted.
+/// Every link of the network namespace, without its counters.
 pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Error> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    dump(socket, RouteNetlinkMessage::GetLink(message), "read links", Link::from_message)
+    dump(socket, &RouteNetlinkMessage::GetLink(message), "read links", Link::from_message)
 }
 
 /// The link that is kube-ipvs0, of any kind.
@@ -105,7 +103,7 @@ impl Device {
         Self::get(socket, LinkUnspec::new_with_name(DEVICE).build())
     }
 
-    /// The device, by its name, and if it was renamed, by the number that it had: the VIPs are on it under any name.
+    /// The device, by its name or, if it was renamed, by the number that it had: the VIPs are on it under any name.
     pub(crate) fn find_again(socket: &mut Socket, index: Option<u32>) -> Result<Option<Self>, Error> {
         match (Self::find(socket)?, index) {
             (None, Some(index)) => {
@@ -137,8 +135,8 @@ impl Device {
         ensure_ipv6(DEVICE);
         if !device.is_noarp() {
             let message = LinkUnspec::new_with_index(device.index).arp(false).build();
-            let mut batch = request(RouteNetlinkMessage::SetLink(message), 0);
-            socket.execute(&mut batch).map_err(Error::during("make kube-ipvs0 NOARP"))?;
+            execute(socket, &RouteNetlinkMessage::SetLink(message), 0)
+                .map_err(Error::during("make kube-ipvs0 NOARP"))?;
         }
         Ok(device)
     }
@@ -146,7 +144,7 @@ impl Device {
     /// Gives the device its name. Before 6.2 a device that is up keeps the one it has (`dev_change_name` in
     /// net/core/dev.c); it has no need to be up.
     fn rename(&self, socket: &mut Socket) -> Result<(), netlink::Error> {
-        let mut change = |message| socket.execute(&mut request(RouteNetlinkMessage::SetLink(message), 0));
+        let mut change = |message| execute(socket, &RouteNetlinkMessage::SetLink(message), 0);
         let named = || LinkUnspec::new_with_index(self.index).name(DEVICE.to_owned()).build();
         match change(named()) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -155,14 +153,14 @@ impl Device {
             }
             done => done?,
         }
-        tracing::info!(device = DEVICE, "has its name again");
+        tracing::info!(device = DEVICE, "renamed back");
         Ok(())
     }
 
     /// A dummy is created DOWN and NOARP (`dummy_setup` in drivers/net/dummy.c).
     fn create(socket: &mut Socket) -> Result<Self, Error> {
         let message = RouteNetlinkMessage::NewLink(LinkDummy::new(DEVICE).build());
-        match socket.execute(&mut request(message, NLM_F_CREATE | NLM_F_EXCL)) {
+        match execute(socket, &message, NLM_F_CREATE | NLM_F_EXCL) {
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => return Err(Error::NoDummyModule),
             Err(error) if error.errno() != Some(Errno::EEXIST) => {
                 return Err(Error::during("create kube-ipvs0")(error));
@@ -172,20 +170,6 @@ impl Device {
         Self::find(socket)?.ok_or_else(|| {
             Error::during("find kube-ipvs0 just created")(netlink::KernelError::new(Errno::ENODEV).into())
         })
-    }
-
-    /// Deletes the device with all its addresses. Returns whether there was one.
-    pub(crate) fn delete(socket: &mut Socket) -> Result<bool, Error> {
-        let Some(device) = Self::find(socket)? else { return Ok(false) };
-        if !device.is_dummy() {
-            return Err(Error::NotADummy { kind: device.kind_name() });
-        }
-        let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_index(device.index).build());
-        match socket.execute(&mut request(message, 0)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(false),
-            Err(error) => Err(Error::during("delete kube-ipvs0")(error)),
-        }
     }
 
     pub(crate) fn is_dummy(&self) -> bool {
@@ -214,15 +198,22 @@ impl Device {
 /// Deletes kube-ipvs0 with every address on it. Returns whether there was one. A device of that name that is not a dummy
 /// belongs to another program: [`Error::NotADummy`].
 pub fn remove_device() -> Result<bool, Error> {
-    Device::delete(&mut socket()?)
+    let mut socket = socket()?;
+    let Some(device) = Device::find(&mut socket)? else { return Ok(false) };
+    if !device.is_dummy() {
+        return Err(Error::NotADummy { kind: device.kind_name() });
+    }
+    let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_index(device.index).build());
+    let deleted = if_exists(execute(&mut socket, &message, 0), &[Errno::ENODEV]);
+    Ok(deleted.map_err(Error::during("delete kube-ipvs0"))?.is_some())
 }
 
-/// Whether there is a kube-ipvs0.
+/// Whether kube-ipvs0 exists.
 pub fn has_device() -> Result<bool, Error> {
     Ok(Device::find(&mut socket()?)?.is_some())
 }
 
-/// Whether an interface of ours has no IPv6 although the node has. Reads the calling thread's network namespace.
+/// Whether an interface of ours lacks IPv6 and the node does not. Reads the calling thread's network namespace.
 ///
 /// A new interface has the setting of `net.ipv6.conf.default.disable_ipv6`, whatever the node's other interfaces have.
 /// Ours are for the Services of both families, so they have the setting of `all`.
@@ -237,8 +228,8 @@ pub(crate) fn ensure_ipv6(interface: &str) {
         return;
     }
     match fs::write(parameter(interface), "0") {
-        Ok(()) => tracing::info!(device = interface, "has IPv6 now, as the node has"),
-        Err(error) => tracing::debug!(device = interface, "has no IPv6: {error}"),
+        Ok(()) => tracing::info!(device = interface, "IPv6 enabled, as on the node"),
+        Err(error) => tracing::debug!(device = interface, "cannot enable IPv6: {error}"),
     }
 }
 

@@ -1,12 +1,11 @@
 //! Rtnetlink messages: made by rtnetlink, and read by hand.
 //!
-//! A message has all that the kernel knows of an object, in every shape that a device or a route of any kind can
-//! have. Only the few attributes that matter here are read, so that nothing else in it can do harm.
+//! A message describes an object completely, in every shape that a device or a route of any kind can have. Only the few
+//! attributes that matter here are read, so that nothing else in it can do harm.
 
 use std::net::IpAddr;
 
-use netlink::{Attribute, Batch, Errno, Protocol, Socket};
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
+use netlink::{Attribute, Batch, Errno, Protocol, Socket, if_exists};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage, route::RouteAddress};
 
 use crate::Error;
@@ -67,17 +66,19 @@ pub(crate) fn socket() -> Result<Socket, Error> {
 }
 
 /// A batch of one request.
-pub(crate) fn request(message: RouteNetlinkMessage, flags: u16) -> Batch {
+pub(crate) fn request(message: &RouteNetlinkMessage, flags: u16) -> Batch {
     let mut batch = Batch::default();
-    batch.packet(packet(message, flags));
+    batch.packet(message, flags);
     batch
 }
 
-/// A message as a request.
-pub(crate) fn packet(message: RouteNetlinkMessage, flags: u16) -> NetlinkMessage<RouteNetlinkMessage> {
-    let mut header = NetlinkHeader::default();
-    header.flags = flags | NLM_F_REQUEST;
-    NetlinkMessage::new(header, message.into())
+/// Executes one request that is answered by an acknowledgement alone.
+pub(crate) fn execute(
+    socket: &mut Socket,
+    message: &RouteNetlinkMessage,
+    flags: u16,
+) -> Result<(), netlink::Error> {
+    socket.execute(&mut request(message, flags))
 }
 
 pub(crate) fn family(address: IpAddr) -> AddressFamily {
@@ -105,15 +106,12 @@ pub(crate) fn route_address(address: IpAddr) -> RouteAddress {
 /// Reads a table. One of a family that the kernel lacks has no entries, nor has one that was never written to.
 pub(crate) fn dump<T>(
     socket: &mut Socket,
-    message: RouteNetlinkMessage,
+    message: &RouteNetlinkMessage,
     operation: &'static str,
-    decode: impl Fn(&[u8]) -> Option<T>,
+    mut decode: impl FnMut(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, Error> {
-    match socket.dump(&mut request(message, 0), |reply| Ok(decode(reply.payload))) {
-        Ok(entries) => Ok(entries.into_iter().flatten().collect()),
-        Err(error) => match error.errno() {
-            Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP | Errno::ENOENT) => Ok(Vec::new()),
-            _ => Err(Error::during(operation)(error)),
-        },
-    }
+    const ABSENT: &[Errno] = &[Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP, Errno::ENOENT];
+    let entries = socket.dump(&mut request(message, 0), |reply| Ok(decode(reply.payload)));
+    let entries = if_exists(entries, ABSENT).map_err(Error::during(operation))?;
+    Ok(entries.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Notifications: what has changed of kube-ipvs0, VIPs, tunnels and the node's own addresses.
+//! Notifications of changes of kube-ipvs0, VIPs, tunnels and the node's own addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use netlink::{Notification, Notifications, Protocol, Socket};
+use netlink::{Notifications, Protocol, Reply, Socket};
 use rtnetlink::{
     MulticastGroup,
     packet_route::{
@@ -37,7 +37,7 @@ const RTM_DELADDR: u16 = 21;
 const RTM_DELROUTE: u16 = 25;
 const RTM_NEWNETCONF: u16 = 80;
 
-/// What has changed, our own changes included: compare it with what is wanted.
+/// Changes since the last report, our own included: compare them with what is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// kube-ipvs0 itself or a tunnel device; an address came to kube-ipvs0, or was changed there, that the kernel may take as a
@@ -51,7 +51,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Anything may have changed.
+    /// Changes of everything.
     pub fn everything() -> Self {
         Self { everything: true, vips: BTreeMap::new(), node_addresses: true }
     }
@@ -59,7 +59,7 @@ impl Changed {
     /// The changes in one datagram of notifications; `device` is the number of kube-ipvs0, if it exists.
     pub fn from_datagram(datagram: &[u8], device: Option<u32>) -> Self {
         let mut pending = Pending { device, ..Pending::default() };
-        netlink::each_notification(datagram, |notification| pending.take(&notification));
+        netlink::each_notification(datagram, |notification| pending.take(notification));
         pending.changed
     }
 
@@ -71,8 +71,8 @@ impl Changed {
 /// A subscription to the kernel's notifications about links, addresses and, where VIPs are bound by
 /// routes, routes.
 ///
-/// Notifications wait in the socket until they are asked for, and then come as one [`Changed`]: ten
-/// thousand VIPs bound at a stroke cause a handful of reads.
+/// Notifications wait in the socket until they are read, and are then combined into one [`Changed`]: ten
+/// thousand VIPs bound at once cause a handful of reads.
 pub struct Monitor {
     notifications: Notifications,
     reader: Socket,
@@ -80,7 +80,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Subscribes in the calling thread's network namespace. What happens from here on is reported.
+    /// Subscribes in the calling thread's network namespace. Later changes are reported.
     ///
     /// # Panics
     ///
@@ -106,7 +106,7 @@ impl Monitor {
     /// Waits until something has changed since the last call. Safe to cancel: nothing is forgotten.
     pub async fn changed(&mut self) -> Result<Changed, Error> {
         while !self.pending.changed.anything() {
-            match self.notifications.receive(|notification| self.pending.take(&notification)).await {
+            match self.notifications.receive(|notification| self.pending.take(notification)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => {
                     self.pending = Pending::read(&mut self.reader)?;
@@ -146,7 +146,7 @@ impl Pending {
     }
 
     /// Adds a notification. One that cannot be read is skipped: it does not concern us.
-    fn take(&mut self, notification: &Notification<'_>) {
+    fn take(&mut self, notification: &Reply<'_>) {
         match notification.kind {
             RTM_NEWLINK => self.link(notification.payload, true),
             RTM_DELLINK => self.link(notification.payload, false),
@@ -220,7 +220,7 @@ impl Pending {
         }
     }
 
-    /// Notes the address. Without one that can be read, anything may have changed.
+    /// Adds the address. Without a readable one, anything may have changed.
     fn vip(&mut self, address: Option<IpAddr>, bound: bool) {
         match address {
             Some(vip) => _ = self.changed.vips.insert(vip, bound),

@@ -10,25 +10,27 @@ use kube_ipvs::{
     },
 };
 
-/// Reads the file. Its settings are written to a file, and read again as the same.
-pub fn fuzz(input: &[u8]) {
-    let Ok(text) = str::from_utf8(input) else { return };
-    let Ok(command_line) = cli::parse(["kube-ipvs", "--hostname-override=node"].map(Into::into)) else {
-        return;
-    };
-    if let Some(flags) = command_line.flags() {
-        round_trip(flags, text);
+/// Gives `work` the flags of a daemon with these arguments, if there are such flags.
+fn with_flags<'a>(arguments: impl IntoIterator<Item = &'a str>, work: impl FnOnce(&Flags)) {
+    let arguments = ["kube-ipvs", "--hostname-override=node"].into_iter().chain(arguments);
+    let command_line = cli::parse(arguments.map(Into::into)).ok();
+    if let Some(flags) = command_line.as_ref().and_then(|command_line| command_line.flags()) {
+        work(flags);
     }
 }
 
-fn round_trip(flags: &Flags, text: &str) {
-    let path = Path::new("config.conf");
-    let Ok(settings) = Settings::with_text(flags, path, text) else { return };
-    assert_is_read_back(flags, &settings);
+/// Reads the file. Its settings are written to a file, and read again as the same.
+pub fn fuzz(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    with_flags([], |flags| {
+        if let Ok(settings) = Settings::with_text(flags, Path::new("config.conf"), text) {
+            assert_is_read_back(flags, &settings);
+        }
+    });
 }
 
 /// Settings that are written to a file are read again as the same. Settings that only flags have are not written.
-pub(crate) fn assert_is_read_back(flags: &Flags, settings: &Settings) {
+fn assert_is_read_back(flags: &Flags, settings: &Settings) {
     let Ok(text) = settings.effective.to_yaml() else { return };
     match Settings::with_text(flags, Path::new("config.conf"), &text) {
         Ok(again) => assert_eq!(again.effective, settings.effective, "{text}"),
@@ -39,13 +41,14 @@ pub(crate) fn assert_is_read_back(flags: &Flags, settings: &Settings) {
 /// Reads one argument per line. The settings of the flags are written to a file, and read again as the same.
 pub fn flags(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
-    let arguments = ["kube-ipvs", "--hostname-override=node"].into_iter().chain(text.lines());
-    let Ok(command_line) = cli::parse(arguments.map(Into::into)) else { return };
-    // No file is opened.
-    let Some(flags) = command_line.flags().filter(|flags| flags.config.is_none()) else { return };
-    if let Ok(settings) = Settings::resolve(flags) {
-        assert_is_read_back(flags, &settings);
-    }
+    with_flags(text.lines(), |flags| {
+        // No file is opened.
+        if flags.config.is_none()
+            && let Ok(settings) = Settings::resolve(flags)
+        {
+            assert_is_read_back(flags, &settings);
+        }
+    });
 }
 
 /// Converts the text. The daemon takes what comes of it, and it is converted to itself.
@@ -53,13 +56,11 @@ pub fn convert(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let Some(file) = converted(text) else { return };
     assert_eq!(converted(&file).as_ref(), Some(&file));
-    let Ok(command_line) = cli::parse(["kube-ipvs", "--hostname-override=node"].map(Into::into)) else {
-        return;
-    };
-    let Some(flags) = command_line.flags() else { return };
-    if let Err(error) = Settings::with_text(flags, Path::new("config.conf"), &file) {
-        unreachable!("{error}: {file}");
-    }
+    with_flags([], |flags| {
+        if let Err(error) = Settings::with_text(flags, Path::new("config.conf"), &file) {
+            unreachable!("{error}: {file}");
+        }
+    });
 }
 
 /// The file that comes of it.

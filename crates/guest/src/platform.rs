@@ -2,14 +2,14 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    programs::{self, Program, program},
+    programs::{self, Program, printed, program, run},
     source::Source,
     workspace,
     workspace::CargoTool,
@@ -74,8 +74,8 @@ impl Platform {
         }
     }
 
-    /// Options that keep it from looking for a C library. ring gives them itself where the compiler is clang (`build.rs`);
-    /// for x86-64 it wants the headers of one, which a machine that compiles has.
+    /// Options that keep it from looking for a C library. ring gives them itself where the compiler is clang
+    /// (`build.rs`); for x86-64 it wants the headers of one, which a machine that compiles has.
     const fn compiler_options(self) -> &'static str {
         match self {
             Self::Amd64 => "",
@@ -124,7 +124,7 @@ impl Platform {
     /// The same for what a cargo with these arguments builds, with the names that they have in Cargo.toml.
     pub fn executables(self, arguments: &[&str]) -> anyhow::Result<Vec<(String, PathBuf)>> {
         let mut cargo = workspace::cargo();
-        // Nobody looks into it with a debugger, and a guest has it all in memory.
+        // No debugger reads it, and a guest has all of it in memory.
         cargo.args(arguments).arg("--locked").env("CARGO_PROFILE_DEV_DEBUG", "0");
         self.prepare(&mut cargo)?;
         workspace::executables(&mut cargo)
@@ -135,18 +135,14 @@ impl Platform {
 fn ensure_standard_library(target: &str) -> anyhow::Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", target]);
-    let output = rustc.current_dir(workspace::root()).output().context("starting rustc")?;
-    let directory = String::from_utf8(output.stdout).context("what rustc prints")?;
+    let directory = printed(rustc.current_dir(workspace::root()))?;
     if Path::new(directory.trim()).is_dir() {
         return Ok(());
     }
     let Some(rustup) = programs::find("rustup") else {
         bail!("Rust's standard library for {target} is missing, and there is no rustup to fetch it");
     };
-    let mut add = Command::new(rustup);
-    let status = add.args(["target", "add", target]).current_dir(workspace::root()).status();
-    ensure!(status.context("starting rustup")?.success(), "rustup target add {target} failed");
-    Ok(())
+    run(Command::new(rustup).args(["target", "add", target]).current_dir(workspace::root()))
 }
 
 /// Writes the list of dependencies into the program: what is in an image can be asked of the image.
@@ -165,14 +161,12 @@ pub fn build_program(platform: Platform) -> anyhow::Result<PathBuf> {
         .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs", "--target-dir"])
         // Whatever the environment says: an older program may be there.
         .arg(target_directory())
-        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?))
-        .stdout(std::io::stderr());
+        .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?));
     platform.prepare(&mut command)?;
     if let Some(source) = Source::here() {
         command.env("KUBE_IPVS_REVISION", source.revision());
     }
-    let status = command.status().context("starting cargo auditable")?;
-    ensure!(status.success(), "building kube-ipvs for {target} failed ({status})");
+    run(&mut command).with_context(|| format!("building kube-ipvs for {target}"))?;
     Ok(built_program(platform))
 }
 
@@ -187,11 +181,8 @@ fn target_directory() -> PathBuf {
 
 /// The dependencies that a program was built from, as a CycloneDX document. The same program gives the same one.
 pub fn sbom(program: &Path) -> anyhow::Result<Vec<u8>> {
-    let mut command = Command::new(TO_CYCLONEDX.installed()?);
-    let output = command.arg(program).stderr(Stdio::inherit()).output().context("starting auditable2cdx")?;
-    ensure!(output.status.success(), "{} names no dependencies", program.display());
-    let mut document: Value =
-        serde_json::from_slice(&output.stdout).context("reading what auditable2cdx prints")?;
+    let read = printed(Command::new(TO_CYCLONEDX.installed()?).arg(program))?;
+    let mut document: Value = serde_json::from_str(&read).context("reading what auditable2cdx prints")?;
     // Made up, and when it was asked.
     for (object, field) in [("", "serialNumber"), ("/metadata", "timestamp")] {
         if let Some(Value::Object(object)) = document.pointer_mut(object) {
@@ -209,7 +200,8 @@ fn rust_flags(root: &Path, cargo_home: &Path) -> String {
         .join("\x1f")
 }
 
-fn cargo_home() -> anyhow::Result<PathBuf> {
+/// Where cargo keeps its sources and programs.
+pub fn cargo_home() -> anyhow::Result<PathBuf> {
     let set = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     set.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("neither CARGO_HOME nor HOME is set")
 }

@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeSet,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 
 /// A program and the Debian package that brings it.
 #[derive(Clone, Copy)]
@@ -92,16 +94,44 @@ pub fn is_root() -> bool {
 
 /// Runs a program that makes something ready. What it prints goes to stderr: stdout belongs to what is run then.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
-    let name = command.get_program().to_owned();
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("starting {}", name.display()))?;
-    if !status.success() {
-        bail!("{} failed ({status})", name.display());
-    }
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.stdin(Stdio::null()).stdout(io::stderr()).status();
+    let status = status.with_context(|| format!("starting {name}"))?;
+    ensure!(status.success(), "{name} failed ({status})");
     Ok(())
+}
+
+/// Whether a program succeeds, which prints nothing here.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a program; the text that it prints.
+pub fn printed(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    String::from_utf8(feed(command, &[])?).with_context(|| format!("what {name} prints"))
+}
+
+/// Gives a program these bytes; what it prints. The error has what it writes to stderr, if the caller has that piped.
+pub fn feed(command: &mut Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("starting {name}"))?;
+    let mut stdin = child.stdin.take().context("a child without stdin")?;
+    // It prints before it has read everything.
+    let (output, written) = thread::scope(|scope| {
+        let writer = scope.spawn(move || stdin.write_all(input));
+        (child.wait_with_output(), writer.join())
+    });
+    let output = output.with_context(|| format!("waiting for {name}"))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() || complaint.trim().is_empty(), "{}", complaint.trim_end());
+    ensure!(output.status.success(), "{name} failed ({})", output.status);
+    written
+        .map_err(|_| anyhow!("writing to {name} panicked"))?
+        .with_context(|| format!("writing to {name}"))?;
+    Ok(output.stdout)
 }
 
 /// Makes sure that every one of `wanted` is there, installing packages if need be.
@@ -172,24 +202,15 @@ fn may_install() -> bool {
 /// Runs `apt-get`, as root or through sudo, after printing the whole command line. It asks nothing; sudo may ask for a
 /// password.
 fn apt_get(args: &[&str]) -> anyhow::Result<()> {
-    let mut command = match (is_root(), find("sudo")) {
-        (true, _) => Command::new("env"),
-        (false, Some(sudo)) => {
-            let mut command = Command::new(sudo);
-            command.arg("env");
-            command
-        }
-        (false, None) => bail!("installing packages needs root, and there is no sudo"),
-    };
-    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(args);
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let mut words = if is_root() { Vec::new() } else { vec!["sudo"] };
+    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    words.extend(args);
     eprintln!("xtask: running {}", words.join(" "));
+    let [program, arguments @ ..] = &words[..] else { bail!("no command") };
     // What went wrong is on stderr; stdout has a line for every file unpacked.
-    let status = command.stdout(Stdio::null()).status().context("starting apt-get")?;
-    if !status.success() {
-        bail!("apt-get {} failed ({status})", args.join(" "));
-    }
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status();
+    let status = status.with_context(|| format!("starting {program}"))?;
+    ensure!(status.success(), "apt-get {} failed ({status})", args.join(" "));
     Ok(())
 }
 
@@ -197,8 +218,8 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
 /// architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it has
-/// waited for.
+/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it
+/// has waited for.
 pub fn processor_times(stat: &str) -> Option<[Duration; 2]> {
     // The name, in parentheses, may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;

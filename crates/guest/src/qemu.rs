@@ -1,7 +1,7 @@
 //! QEMU as guest, with the distribution's kernel and an initramfs made for the occasion.
 //!
 //! Output comes through virtio ports, one each for stdout, stderr, the exit code and the shared
-//! directory. There is no network but the one forwarded port, if any.
+//! directory. The only network is the one forwarded port, if any.
 
 mod cpio;
 mod initramfs;
@@ -15,20 +15,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use initramfs::Tree;
 
 use crate::{
     Forward, Guest, Kernel, TIMED_OUT, cache,
     debian::{
-        kernel_package::{self, KernelPackage, Packaged},
-        modules::{Dependencies, INDEXES},
+        kernel_package::{self, Dependencies, KernelPackage, Packaged},
         root,
     },
-    job_directory,
+    files, job_directory,
     platform::Platform,
-    programs,
-    relay::{self, Tap},
+    programs::{self, run as run_program},
+    relay::{self, Tap, quoted},
     supervised,
 };
 
@@ -37,7 +36,7 @@ const INIT: &str = include_str!("qemu/init.sh");
 /// The guest's own address in QEMU's user network.
 const ADDRESS: &str = "10.0.2.15/24";
 
-/// What QEMU is told of a machine.
+/// How QEMU emulates a machine.
 struct Machine {
     /// Its type.
     kind: &'static str,
@@ -54,8 +53,8 @@ const fn machine_of(platform: Platform) -> Machine {
         Platform::Amd64 => Machine {
             kind: "q35",
             console: "ttyS0",
-            // Without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with corrupted lists of the slab
-            // allocator, and none without that instruction.
+            // Without CMPXCHG16B: under QEMU 7.2 one in three boots of Linux 6.12 ended with corrupted lists of the
+            // slab allocator, and none without that instruction.
             emulated: "max,-cx16",
             // The kernel counts ticks of the timer to see whether its interrupt arrives; if the host is busy too few
             // come, and it panics: "IO-APIC + timer doesn't work!" (`check_timer` in `arch/x86/kernel/apic/io_apic.c`).
@@ -153,7 +152,7 @@ fn tree(
     tree.text("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n")?;
     tree.text("/etc/group", 0o644, "root:x:0:\n")?;
     // The kernel opens it for init before there is a devtmpfs.
-    tree.device("/dev/console", 5, 1)?;
+    tree.console()?;
     tree.text("/init", 0o755, INIT)?;
     tree.text("/xtask/settings", 0o644, settings(guest)?)?;
     let directory = std::env::current_dir().context("the current directory")?;
@@ -207,36 +206,31 @@ fn userland(platform: Platform) -> anyhow::Result<Tree> {
 
 fn add_modules(tree: &mut Tree, kernel: &KernelPackage) -> anyhow::Result<()> {
     let place = Path::new("/lib/modules").join(&kernel.release);
-    let index = kernel.modules.join("modules.dep");
-    let index = fs::read_to_string(&index).with_context(|| index.display().to_string())?;
-    let files = Dependencies::parse(&index).wanted();
-    for file in files.into_iter().chain(INDEXES) {
-        let source = kernel.modules.join(file);
-        // Which indexes there are depends on the version of depmod.
-        if source.exists() {
-            tree.add_at(&place.join(file), source)?;
+    let index = files::read(&kernel.modules.join("modules.dep"))?;
+    for file in Dependencies::parse(&index).wanted() {
+        tree.add_at(&place.join(file), kernel.modules.join(file))?;
+    }
+    // modprobe's indexes, as depmod writes them; which there are depends on its version.
+    for file in files::list(&kernel.modules)? {
+        if file.is_file() && files::name(&file).starts_with("modules.") {
+            tree.add_at(&place.join(files::name(&file)), file)?;
         }
     }
     Ok(())
 }
 
 /// The shell variables init reads.
-fn settings(guest: &Guest) -> anyhow::Result<OsString> {
-    let mut settings = OsString::new();
-    for (name, elsewhere) in [("busybox", "/usr/bin/busybox"), ("modprobe", "/usr/sbin/modprobe")] {
+fn settings(guest: &Guest) -> anyhow::Result<String> {
+    let find = |name: &str, elsewhere: &str| {
         let here = || programs::find(name).with_context(|| format!("{name} is missing"));
         let path = if guest.kernel.platform().is_here() { here()? } else { elsewhere.into() };
-        settings.push(name);
-        settings.push("=");
-        settings.push(relay::quoted(path.as_os_str()));
-        settings.push("\n");
-    }
-    settings.push("share=");
-    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
-    settings.push("\naddress=");
-    settings.push(if guest.forward.is_some() { ADDRESS } else { "" });
-    settings.push("\n");
-    Ok(settings)
+        anyhow::Ok(quoted(path))
+    };
+    let busybox = find("busybox", "/usr/bin/busybox")?;
+    let modprobe = find("modprobe", "/usr/sbin/modprobe")?;
+    let share = quoted(guest.share.as_deref().unwrap_or(Path::new("")));
+    let address = if guest.forward.is_some() { ADDRESS } else { "" };
+    Ok(format!("busybox={busybox}\nmodprobe={modprobe}\nshare={share}\naddress={address}\n"))
 }
 
 /// QEMU's command line.
@@ -292,11 +286,8 @@ fn user_network(forward: Forward) -> String {
 
 /// Puts back what the guest made of the shared directory.
 fn unpack(archive: &Path, share: &Path) -> anyhow::Result<()> {
-    let status = Command::new("tar").arg("-C").arg(share).arg("-xf").arg(archive).status();
-    if !status.context("starting tar")?.success() {
-        bail!("the guest's {} did not come back whole", share.display());
-    }
-    Ok(())
+    run_program(Command::new("tar").arg("-C").arg(share).arg("-xf").arg(archive))
+        .with_context(|| format!("the guest's {} did not come back whole", share.display()))
 }
 
 /// Whether the guest is hardware-accelerated. Installs QEMU and the kernel if they are needed to find out.

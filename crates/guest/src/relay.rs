@@ -6,10 +6,7 @@ use std::{
     fs,
     fs::File,
     io::{self, Read, Write},
-    os::unix::{
-        ffi::{OsStrExt as _, OsStringExt as _},
-        process::ExitStatusExt as _,
-    },
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, ExitStatus},
     sync::atomic::{AtomicBool, Ordering},
@@ -124,43 +121,22 @@ pub(crate) fn conclude(
     Err(EndedEarly { how: how.to_string(), last: last(IN_AN_ERROR).collect::<Vec<_>>().join(" | ") })
 }
 
-/// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns
-/// into `command`.
+/// A `sh` script that sets the environment, goes to `directory` if the guest has it, and turns into `command`.
 pub(crate) fn script_for(
     environment: &[(OsString, OsString)],
     directory: &Path,
     command: &[OsString],
-) -> OsString {
-    let mut script = OsString::new();
-    for (name, value) in environment {
-        script.push("export ");
-        script.push(name);
-        script.push("=");
-        script.push(quoted(value));
-        script.push("\n");
-    }
-    script.push("cd ");
-    script.push(quoted(directory.as_os_str()));
-    script.push(" 2>/dev/null || cd /\nexec");
-    for word in command {
-        script.push(" ");
-        script.push(quoted(word));
-    }
-    script.push("\n");
-    script
+) -> String {
+    let set = |(name, value): &(OsString, OsString)| format!("export {}={}\n", name.display(), quoted(value));
+    let environment: Vec<String> = environment.iter().map(set).collect();
+    let words: Vec<String> = command.iter().map(quoted).collect();
+    let directory = quoted(directory);
+    format!("{}cd {directory} 2>/dev/null || cd /\nexec {}\n", environment.concat(), words.join(" "))
 }
 
 /// `word` in single quotes, so that the shell takes it as it is.
-pub fn quoted(word: &OsStr) -> OsString {
-    let mut out = vec![b'\''];
-    for &byte in word.as_bytes() {
-        match byte {
-            b'\'' => out.extend_from_slice(br"'\''"),
-            byte => out.push(byte),
-        }
-    }
-    out.push(b'\'');
-    OsString::from_vec(out)
+pub fn quoted(word: impl AsRef<OsStr>) -> String {
+    format!("'{}'", word.as_ref().to_string_lossy().replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

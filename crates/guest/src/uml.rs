@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use nix::{
     sched::{CpuSet, sched_getaffinity},
     unistd::Pid,
@@ -22,11 +22,11 @@ use nix::{
 
 use crate::{
     Guest, TIMED_OUT, cache,
-    debian::{apt::Apt, kernel_package::entries, suite::Suite},
-    job_directory,
+    debian::apt::{Apt, Suite},
+    files, job_directory,
     platform::Platform,
     programs::{self, Program, program},
-    relay::{self, Tap},
+    relay::{self, Tap, quoted},
     supervised,
 };
 
@@ -50,11 +50,8 @@ pub(crate) fn run(guest: &Guest, linux: &Path, command: &[OsString], tap: Tap<'_
     let directory = std::env::current_dir().context("the current directory")?;
     fs::write(file("init"), INIT)?;
     fs::set_permissions(file("init"), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    fs::write(file("settings"), settings(guest)?.as_encoded_bytes())?;
-    fs::write(
-        file("command"),
-        relay::script_for(&guest.environment(), &directory, command).as_encoded_bytes(),
-    )?;
+    fs::write(file("settings"), settings(guest)?)?;
+    fs::write(file("command"), relay::script_for(&guest.environment(), &directory, command))?;
     for output in ["stdout", "stderr"] {
         fs::write(file(output), "")?;
     }
@@ -93,14 +90,10 @@ pub fn processor(lane: usize) -> anyhow::Result<usize> {
 }
 
 /// The shell variables init reads.
-fn settings(guest: &Guest) -> anyhow::Result<OsString> {
-    let busybox = programs::find("busybox").context("busybox is missing")?;
-    let mut settings = OsString::from("busybox=");
-    settings.push(relay::quoted(busybox.as_os_str()));
-    settings.push("\nshare=");
-    settings.push(relay::quoted(guest.share.as_deref().unwrap_or(Path::new("")).as_os_str()));
-    settings.push("\n");
-    Ok(settings)
+fn settings(guest: &Guest) -> anyhow::Result<String> {
+    let busybox = quoted(programs::find("busybox").context("busybox is missing")?);
+    let share = quoted(guest.share.as_deref().unwrap_or(Path::new("")));
+    Ok(format!("busybox={busybox}\nshare={share}\n"))
 }
 
 /// The package that depends on the source of the distribution's kernel, in Debian and Ubuntu.
@@ -136,44 +129,35 @@ pub(crate) fn ensure() -> anyhow::Result<PathBuf> {
     if !cfg!(target_arch = "x86_64") {
         bail!("User Mode Linux is for x86-64 only");
     }
-    let cache = cache::directory("uml")?;
-    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
-    if lock.try_lock().is_err() {
-        eprintln!("xtask: waiting for another xtask that builds User Mode Linux");
-        lock.lock().context("waiting for another xtask's build of a kernel")?;
-    }
-    let finished = finished(&cache);
-    if finished.is_file() {
-        return Ok(finished);
-    }
-    programs::ensure(TOOLS)?;
-    eprintln!(
-        "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
-    );
-    eprintln!("xtask: --kernel qemu does without, but without KVM tests then take ten times as long");
-    let started = Instant::now();
-    let building = cache::workplace(&cache)?;
-    let tree = unpacked(&Apt::new(Some(&Suite::Newest), Platform::HERE)?, building.path())?;
-    fs::write(tree.join("options"), options())?;
-    programs::run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
-    check(&fs::read_to_string(tree.join(".config")).context("what the kernel's tree makes of the options")?)?;
-    let jobs = std::thread::available_parallelism().context("how many processors there are")?;
-    run_with_progress(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
-    let directory = finished.parent().context("a file has a directory")?;
-    fs::create_dir_all(directory)?;
-    fs::rename(tree.join("linux"), &finished).context("moving the kernel to the cache")?;
-    eprintln!("xtask: built in {} s", started.elapsed().as_secs());
-    Ok(finished)
+    let directory = cache::made_once("uml", &name(), |place| {
+        programs::ensure(TOOLS)?;
+        eprintln!(
+            "xtask: building User Mode Linux once: this takes 5 to 30 minutes, and 2 GB of disk meanwhile."
+        );
+        eprintln!("xtask: --kernel qemu does without, but without KVM tests then take ten times as long");
+        let started = Instant::now();
+        let tree = unpacked(&Apt::new(Some(&Suite::Newest), Platform::HERE)?, place)?;
+        fs::write(tree.join("options"), options())?;
+        programs::run(&mut make(&tree, &["--silent", "KCONFIG_ALLCONFIG=options", "allnoconfig"]))?;
+        check(&files::read(&tree.join(".config"))?)?;
+        let jobs = std::thread::available_parallelism().context("how many processors there are")?;
+        run_with_progress(&mut make(&tree, &[&format!("--jobs={jobs}"), "linux"]))?;
+        let made = place.join("made");
+        files::copy(&tree.join("linux"), &made.join("linux"))?;
+        eprintln!("xtask: built in {} s", started.elapsed().as_secs());
+        Ok(made)
+    })?;
+    Ok(directory.join("linux"))
 }
 
-/// Where the kernel is when it has been built.
-fn finished(cache: &Path) -> PathBuf {
-    cache.join(cache::fingerprint(&[CONFIG])).join("linux")
+/// The name of the directory in the cache with the kernel.
+fn name() -> String {
+    cache::fingerprint(&[CONFIG])
 }
 
 /// The programs that building takes: none if it has been built.
 pub(crate) fn tools() -> anyhow::Result<&'static [Program]> {
-    Ok(if finished(&cache::directory("uml")?).is_file() { &[] } else { TOOLS })
+    Ok(if cache::directory("uml")?.join(name()).is_dir() { &[] } else { TOOLS })
 }
 
 /// Downloads the source package and unpacks what is in it. Returns the directory with the kernel's tree.
@@ -196,7 +180,7 @@ fn unpacked(apt: &Apt, directory: &Path) -> anyhow::Result<PathBuf> {
 
 /// The first entry of a directory with such a name.
 fn only(directory: &Path, is_it: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
-    let mut found = entries(directory)?.into_iter();
+    let mut found = files::list(directory)?.into_iter();
     found
         .find(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&is_it))
         .with_context(|| format!("no kernel source in {}", directory.display()))
@@ -251,9 +235,7 @@ fn run_with_progress(make: &mut Command) -> anyhow::Result<()> {
         }
     }
     let status = child.wait().context("waiting for make")?;
-    if !status.success() {
-        bail!("make failed ({status})");
-    }
+    ensure!(status.success(), "make failed ({status})");
     Ok(())
 }
 

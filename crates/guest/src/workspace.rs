@@ -1,16 +1,19 @@
-//! This workspace and its compiler, what cargo builds from it or from crates.io, and the commands that its documents show.
+//! This workspace and its compiler, what cargo builds from it or from crates.io, and the commands that its documents
+//! show.
 
 use std::{
     ffi::OsStr,
-    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::{cache, workspace};
+use crate::{
+    cache, files,
+    programs::{printed, run},
+};
 
 /// The repository's root directory.
 pub fn root() -> PathBuf {
@@ -76,14 +79,8 @@ fn program(args: &[&str]) -> anyhow::Result<PathBuf> {
 
 /// Runs a cargo that builds, with its diagnostics on stderr: the programs, and the names that they have in Cargo.toml.
 pub(crate) fn executables(cargo: &mut Command) -> anyhow::Result<Vec<(String, PathBuf)>> {
-    let output = cargo
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("starting cargo")?;
-    ensure!(output.status.success(), "{cargo:?} failed");
-    let lines = output.stdout.split(|&byte| byte == b'\n');
-    let messages = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    let built = printed(cargo.arg("--message-format=json-render-diagnostics"))?;
+    let messages = built.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let artifacts = messages.filter(|message| string(message, "/reason") == Some("compiler-artifact"));
     let executables = artifacts.filter_map(|artifact| {
         Some((string(&artifact, "/target/name")?.to_owned(), string(&artifact, "/executable")?.into()))
@@ -105,15 +102,12 @@ pub fn myself() -> anyhow::Result<PathBuf> {
 
 /// The output of `rustc --version`: "rustc 1.90.0 (1159e78c4 2025-09-14)".
 pub fn compiler_version() -> Result<String> {
-    let mut rustc = Command::new("rustc");
-    let output = rustc.arg("--version").current_dir(root()).output().context("starting rustc")?;
-    Ok(String::from_utf8(output.stdout).context("what rustc prints")?.trim().to_owned())
+    Ok(printed(Command::new("rustc").arg("--version").current_dir(root()))?.trim().to_owned())
 }
 
 /// Whether it is the version in `rust-toolchain.toml`. Without rustup, which reads that file, it may be another.
 pub fn compiler_is_pinned() -> Result<bool> {
-    let file = "rust-toolchain.toml";
-    let text = fs::read_to_string(root().join(file)).context(file)?;
+    let text = files::read(&root().join("rust-toolchain.toml"))?;
     let pinned = text.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
     Ok(compiler_version()?.split(' ').nth(1) == Some(pinned.context("rust-toolchain.toml has no channel")?))
 }
@@ -138,8 +132,7 @@ impl CargoTool {
             eprintln!("xtask: compiling {name} {version} to {}: some minutes, once", directory.display());
             let mut install = cargo();
             install.args(["install", "--debug", "--locked", name, "--version", version]).args(*arguments);
-            let status = install.arg("--root").arg(&directory).status().context("starting cargo install")?;
-            ensure!(status.success(), "cargo install {name} failed");
+            run(install.arg("--root").arg(&directory)).with_context(|| format!("cargo install {name}"))?;
         }
         Ok(program)
     }
@@ -156,16 +149,13 @@ pub struct Shown {
 
 /// Every `cargo xtask` command in README.md, CONTRIBUTING.md, tests/README.md and docs.
 pub fn shown_commands() -> Result<Vec<Shown>> {
-    let root = workspace::root();
-    let mut pages = ["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)).to_vec();
-    for page in fs::read_dir(root.join("docs"))? {
-        pages.push(page?.path());
-    }
+    let root = root();
+    let mut pages = files::list(&root.join("docs"))?;
+    pages.extend(["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)));
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     let mut shown = Vec::new();
     for page in pages {
-        let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
-        shown.extend(words(&text).map(|words| Shown { page: page.clone(), words }));
+        shown.extend(words(&files::read(&page)?).map(|words| Shown { page: page.clone(), words }));
     }
     Ok(shown)
 }

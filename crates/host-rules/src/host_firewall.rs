@@ -39,16 +39,16 @@
 
 mod chain;
 mod legacy;
-mod listing;
 mod our_rules;
 mod rule;
 mod xt;
 
-use netlink::{Batch, Errno, OperationError, Protocol, Socket};
+use std::borrow::Cow;
 
-pub use chain::{Hook, HostChain, TableFamily};
+use netlink::{Batch, Errno, OperationError, Protocol, Reply, Socket};
+
+pub use chain::{Hook, HostChain, ListedTable, TableFamily};
 pub use legacy::{LegacyChains, settling as legacy_settling};
-pub use listing::ListedTable;
 pub(crate) use our_rules::OUR_COMMENT;
 pub use our_rules::{Accepts, ClosedChain, How, wants_rules};
 
@@ -74,7 +74,7 @@ pub enum Error {
     #[error("cannot change {0}: another program owns the table and alone may change it")]
     Owned(HostChain),
     /// The chain comes before our table sets its mark, or after that has been cleared.
-    #[error("cannot accept by our mark in chain {0}: it is not set at the priority of the chain")]
+    #[error("cannot accept by our mark in chain {0}: packets do not have the mark at the chain's priority")]
     OutOfReach(HostChain),
     /// The tables of the old iptables could not be read or changed.
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn new(operation: String, source: netlink::Error) -> Self {
+    fn new(operation: impl Into<Cow<'static, str>>, source: netlink::Error) -> Self {
         OperationError::new("nf_tables", operation, source).into()
     }
 }
@@ -145,11 +145,11 @@ impl HostChains {
     /// Opens a netlink socket. Nothing is read or written yet.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Netfilter)
-            .map_err(|source| Error::new("open a socket to nf_tables".to_owned(), source))?;
+            .map_err(|source| Error::new("open a socket to nf_tables", source))?;
         Ok(Self { socket })
     }
 
-    /// Makes our rules these.
+    /// Makes the rules of ours in the chain those that are wanted.
     fn change(&mut self, chain: &HostChain, wanted: &[Accepted]) -> Result<bool, Error> {
         let mut outcome = self.attempt(chain, wanted);
         for _ in 1..ATTEMPTS {
@@ -194,7 +194,7 @@ impl HostChains {
 
     /// All chains with their rules, as a consistent snapshot if others leave time for one.
     fn read(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
-        let cannot = |source| Error::new("read the host's chains".to_owned(), source);
+        let cannot = |source| Error::new("read the host's chains", source);
         for _ in 0..ATTEMPTS {
             let before = message::generation(&mut self.socket).map_err(cannot)?;
             let found = self.read_once();
@@ -207,11 +207,8 @@ impl HostChains {
 
     fn read_once(&mut self) -> Result<Vec<(BaseChain, Vec<Rule>)>, Error> {
         let tables = self.tables()?;
-        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = message::dump(&mut self.socket, request, chain::decode_chain)
-            .map_err(|source| Error::new("list the chains".to_owned(), source))?;
         let mut found = Vec::new();
-        for base in chains {
+        for base in self.list(Message::GetChain, chain::decode_base, "list the chains")? {
             if tables.iter().any(|table| table.dormant && table.holds(&base.chain)) {
                 continue;
             }
@@ -222,18 +219,24 @@ impl HostChains {
     }
 
     fn tables(&mut self) -> Result<Vec<ListedTable>, Error> {
-        let request = message::request(Message::GetTable, Nfproto::UNSPECIFIED, |_| {});
-        message::dump(&mut self.socket, request, listing::decode_table)
-            .map_err(|source| Error::new("list the tables".to_owned(), source))
+        self.list(Message::GetTable, chain::decode_table, "list the tables")
+    }
+
+    /// Lists the objects of every family.
+    fn list<T>(
+        &mut self,
+        message: Message,
+        decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, netlink::Error>,
+        operation: &'static str,
+    ) -> Result<Vec<T>, Error> {
+        let mut request = message::request(message, Nfproto::UNSPECIFIED, |_| {});
+        self.socket.dump(&mut request, decode).map_err(|source| Error::new(operation, source))
     }
 
     /// All tables, ours too, with their chains, in the kernel's order.
     pub fn tables_with_chains(&mut self) -> Result<Vec<ListedTable>, Error> {
         let mut tables = self.tables()?;
-        let request = message::request(Message::GetChain, Nfproto::UNSPECIFIED, |_| {});
-        let chains = message::dump(&mut self.socket, request, listing::decode_chain)
-            .map_err(|source| Error::new("list all chains".to_owned(), source))?;
-        for chain in chains {
+        for chain in self.list(Message::GetChain, chain::decode_any, "list all chains")? {
             if let Some(table) = tables.iter_mut().find(|table| table.lists(&chain)) {
                 table.chains.push(chain);
             }
@@ -246,7 +249,8 @@ impl HostChains {
     }
 
     fn rules(&mut self, chain: &HostChain) -> Result<Vec<Rule>, Error> {
-        message::dump(&mut self.socket, rule::list(chain), |reply| rule::decode(reply, chain))
+        self.socket
+            .dump(&mut rule::list(chain), |reply| rule::decode(reply, chain))
             .map_err(|source| Error::new(format!("read the rules of chain {chain}"), source))
     }
 }

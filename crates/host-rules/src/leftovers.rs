@@ -1,4 +1,4 @@
-//! What kube-proxy leaves behind on a node, and removing it.
+//! Finding and removing what kube-proxy leaves behind on a node.
 //!
 //! In its modes ipvs and iptables kube-proxy leaves rules in the tables of iptables, and ipsets; in its mode
 //! nftables, its own table in each family. None of it goes away when kube-proxy ends, and some of it does
@@ -22,7 +22,8 @@ mod nf_tables;
 use ipvs::Family;
 use netlink::{Protocol, Socket};
 
-use crate::{Backend, legacy::Programs};
+use crate::{Backend, LegacyError, legacy::Programs};
+use chains::Plan;
 use found::name_of;
 pub use found::{Error, Leftover, Outcome, Rules, Stayed};
 pub use legacy::removal as legacy_removal;
@@ -41,7 +42,7 @@ pub struct Scope {
     pub forwarding_needed_in: Option<Vec<Family>>,
 }
 
-/// What kube-proxy has left behind in the network namespace of the thread that opened this.
+/// The leftovers of kube-proxy in the network namespace of the thread that opened this.
 #[derive(Debug)]
 pub struct Leftovers {
     socket: Socket,
@@ -93,26 +94,21 @@ impl Leftovers {
     }
 
     fn rules(&mut self, mode: Mode, outcome: &mut Outcome) {
-        for family in Family::BOTH {
-            for table in TABLES {
-                self.nf_tables(mode, family, table, outcome);
-            }
-        }
-    }
-
-    fn nf_tables(&mut self, mode: Mode, family: Family, table: &'static str, outcome: &mut Outcome) {
-        let needed =
-            self.scope.forwarding_needed_in.as_ref().is_some_and(|families| families.contains(&family));
-        let spared = needed.then_some(FORWARD);
-        let worked = match mode {
-            Mode::Find => nf_tables::plan(&mut self.socket, family, table, spared),
-            Mode::Remove => nf_tables::remove(&mut self.socket, family, table, spared),
+        let work = match mode {
+            Mode::Find => nf_tables::plan,
+            Mode::Remove => nf_tables::remove,
         };
-        match worked {
-            Ok(plan) => outcome.take(Backend::Nft, family, table, plan),
-            Err(source) => {
-                let what = name_of(Backend::Nft, family, table);
-                outcome.stays(what, Error::new("change its rules", source));
+        for family in Family::BOTH {
+            let needed = self.scope.forwarding_needed_in.as_ref();
+            let spared = needed.is_some_and(|families| families.contains(&family)).then_some(FORWARD);
+            for table in TABLES {
+                match work(&mut self.socket, family, table, spared) {
+                    Ok(plan) => outcome.take(Backend::Nft, family, table, plan),
+                    Err(source) => {
+                        let what = name_of(Backend::Nft, family, table);
+                        outcome.stays(what, Error::new("change its rules", source));
+                    }
+                }
             }
         }
     }
@@ -133,7 +129,10 @@ impl Leftovers {
                 continue;
             };
             for table in tables {
-                self.legacy_table(mode, family, table, &programs, outcome);
+                match self.legacy_table(mode, table, &programs) {
+                    Ok(plan) => outcome.take(Backend::Legacy, family, table, plan),
+                    Err(error) => outcome.stays(name_of(Backend::Legacy, family, table), error.into()),
+                }
             }
         }
         if !unreadable.is_empty() {
@@ -147,22 +146,14 @@ impl Leftovers {
     fn legacy_table(
         &self,
         mode: Mode,
-        family: Family,
-        table: &'static str,
+        table: &str,
         programs: &Programs,
-        outcome: &mut Outcome,
-    ) {
-        let spares_forwarding = self.scope.forwarding_needed_in.is_some();
-        let worked = legacy::plan(programs, table, spares_forwarding).and_then(|plan| {
-            if mode == Mode::Remove && !plan.is_empty() {
-                legacy::remove(programs, table, &plan)?;
-            }
-            Ok(plan)
-        });
-        match worked {
-            Ok(plan) => outcome.take(Backend::Legacy, family, table, plan),
-            Err(error) => outcome.stays(name_of(Backend::Legacy, family, table), error.into()),
+    ) -> Result<Plan<String>, LegacyError> {
+        let plan = legacy::plan(programs, table, self.scope.forwarding_needed_in.is_some())?;
+        if mode == Mode::Remove && !plan.is_empty() {
+            legacy::remove(programs, table, &plan)?;
         }
+        Ok(plan)
     }
 
     fn sets(&mut self, mode: Mode, outcome: &mut Outcome) {
@@ -188,24 +179,17 @@ impl Leftovers {
     }
 
     fn nftables_tables(&mut self, mode: Mode, outcome: &mut Outcome) {
-        if self.scope.nftables_tables {
-            for family in Family::BOTH {
-                self.nftables_table(mode, family, outcome);
-            }
-        }
-    }
-
-    fn nftables_table(&mut self, mode: Mode, family: Family, outcome: &mut Outcome) {
-        let worked = match mode {
-            Mode::Find => message::has_table(&mut self.socket, family, NFTABLES_TABLE),
-            Mode::Remove => message::delete_table(&mut self.socket, family, NFTABLES_TABLE),
+        let work = match mode {
+            _ if !self.scope.nftables_tables => return,
+            Mode::Find => message::has_table,
+            Mode::Remove => message::delete_table,
         };
-        match worked {
-            Ok(true) => outcome.leftovers.push(Leftover::NftablesTable(family)),
-            Ok(false) => {}
-            Err(source) => {
-                let table = Leftover::NftablesTable(family).to_string();
-                outcome.stays(table, Error::new("delete it", source));
+        for family in Family::BOTH {
+            let table = Leftover::NftablesTable(family);
+            match work(&mut self.socket, family, NFTABLES_TABLE) {
+                Ok(true) => outcome.leftovers.push(table),
+                Ok(false) => {}
+                Err(source) => outcome.stays(table.to_string(), Error::new("delete it", source)),
             }
         }
     }

@@ -38,7 +38,7 @@ pub enum Error {
         program: String,
         /// How it ended.
         status: String,
-        /// What it printed to standard error.
+        /// Its output to standard error.
         said: String,
     },
 }
@@ -81,7 +81,7 @@ impl Programs {
         run(&self.save, &["-t", table], "")
     }
 
-    /// Does all that is in this input of `iptables-restore --noflush`, or nothing: it replaces a table as a
+    /// Carries out this input of `iptables-restore --noflush` completely, or not at all: it replaces a table as a
     /// whole.
     pub(crate) fn restore(&self, input: &str) -> Result<(), Error> {
         // Waits for the lock of other iptables programs, but not for ever.

@@ -1,4 +1,4 @@
-//! The IPVS table of a kernel: what can be asked of it, and whether it has a scheduler.
+//! The client of the kernel's IPVS: the trait [`Ipvs`], and the probe of a scheduler.
 
 mod decode;
 mod encode;

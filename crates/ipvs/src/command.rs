@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RealServer, RealServerAddress, ServiceAddress, VirtualServer, VirtualServerId};
+use crate::{RealServer, RealServerAddress, ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId};
 
 /// One change of the kernel's table. It prints as one line.
 ///
@@ -59,43 +59,35 @@ impl Command {
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddVirtualServer(server) => write!(f, "add virtual server {}", Shown(server)),
-            Self::EditVirtualServer(server) => write!(f, "edit virtual server {}", Shown(server)),
+            Self::AddVirtualServer(server) => virtual_server(f, "add", server),
+            Self::EditVirtualServer(server) => virtual_server(f, "edit", server),
             Self::DeleteVirtualServer(id) => write!(f, "delete virtual server {id}"),
-            Self::AddRealServer(id, server) => {
-                write!(f, "add real server {id} -> {}", ShownReal(server))
-            }
-            Self::EditRealServer(id, server) => {
-                write!(f, "edit real server {id} -> {}", ShownReal(server))
-            }
+            Self::AddRealServer(id, server) => real_server(f, "add", *id, server),
+            Self::EditRealServer(id, server) => real_server(f, "edit", *id, server),
             Self::DeleteRealServer(id, address) => write!(f, "delete real server {id} -> {address}"),
         }
     }
 }
 
-struct Shown<'a>(&'a VirtualServer);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(server) = self;
-        write!(f, "{} {}", server.id, server.scheduler)?;
-        if server.timeout != 0 {
-            write!(f, " persistent {} s", server.timeout)?;
-        }
-        let others = server.flags - crate::ServiceFlags::PERSISTENT;
-        if others.is_empty() { Ok(()) } else { write!(f, " flags {:#x}", others.bits()) }
+fn virtual_server(f: &mut fmt::Formatter<'_>, verb: &str, server: &VirtualServer) -> fmt::Result {
+    write!(f, "{verb} virtual server {} {}", server.id, server.scheduler)?;
+    if server.timeout != 0 {
+        write!(f, " persistent {} s", server.timeout)?;
     }
+    let others = server.flags - ServiceFlags::PERSISTENT;
+    if others.is_empty() { Ok(()) } else { write!(f, " flags {:#x}", others.bits()) }
 }
 
-struct ShownReal<'a>(&'a RealServer);
-
-impl fmt::Display for ShownReal<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RealServer { address, weight, upper_threshold, lower_threshold, .. } = self.0;
-        write!(f, "{address} weight {weight}")?;
-        if *upper_threshold != 0 {
-            write!(f, " upper threshold {upper_threshold}")?;
-        }
-        if *lower_threshold == 0 { Ok(()) } else { write!(f, " lower threshold {lower_threshold}") }
+fn real_server(
+    f: &mut fmt::Formatter<'_>,
+    verb: &str,
+    of: VirtualServerId,
+    server: &RealServer,
+) -> fmt::Result {
+    let RealServer { address, weight, upper_threshold, lower_threshold, .. } = server;
+    write!(f, "{verb} real server {of} -> {address} weight {weight}")?;
+    if *upper_threshold != 0 {
+        write!(f, " upper threshold {upper_threshold}")?;
     }
+    if *lower_threshold == 0 { Ok(()) } else { write!(f, " lower threshold {lower_threshold}") }
 }

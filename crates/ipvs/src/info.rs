@@ -1,4 +1,4 @@
-//! What the kernel reports beside servers: version, table size, timeouts, counters.
+//! The kernel's other information: version, table size, timeouts, counters.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,7 +15,7 @@ use std::{
 pub use connections::{CONNECTIONS_HEAD, Connection, for_each_connection};
 pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, for_each_virtual_server};
 
-/// The longest line that is looked at. The kernel's have little more than a hundred bytes.
+/// The longest line that is read. The kernel's have little more than a hundred bytes.
 const LONGEST_LINE: u64 = 1024;
 
 /// The lines of a text, one at a time.

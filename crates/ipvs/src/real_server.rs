@@ -27,7 +27,8 @@ impl fmt::Display for RealServerAddress {
     }
 }
 
-/// How packets reach the real server: `IP_VS_CONN_F_FWD_MASK` in include/uapi/linux/ip_vs.h.
+/// How packets reach the real server: `IP_VS_CONN_F_FWD_MASK` in include/uapi/linux/ip_vs.h, with the kernel's
+/// numbers from 0 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -88,7 +89,8 @@ impl Tunnel {
     }
 }
 
-/// The encapsulation of a tunnel: `IP_VS_CONN_F_TUNNEL_TYPE_*` in include/uapi/linux/ip_vs.h.
+/// The encapsulation of a tunnel: `IP_VS_CONN_F_TUNNEL_TYPE_*` in include/uapi/linux/ip_vs.h, with the kernel's numbers
+/// from 0 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! Schedulers, by name, and what their flags are called.
+//! Schedulers and the names of their flags.
 
 use std::{fmt, str::FromStr};
 

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     Family, Forwarding, Info, ObservedRealServer, ObservedVirtualServer, Protocol, ServiceFlags, Stats,
-    VirtualServer, VirtualServerId,
+    VirtualServer, VirtualServerId, virtual_server::ipv4_mask,
 };
 
 /// Virtual servers with their real servers, printed byte for byte as ipvsadm 1.31 prints them with `-Ln`,
@@ -114,11 +114,14 @@ impl fmt::Display for Listing<'_> {
 
 impl Listing<'_> {
     fn virtual_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedVirtualServer) -> fmt::Result {
-        let name = || Name(server.config.id).to_string();
+        let name = name(server.config.id);
         match self.columns {
-            Columns::Configuration => write!(f, "{}", VirtualServerLine(&server.config))?,
-            Columns::Counters => write!(f, "{:<33}{}", name(), CounterColumns::totals(&server.stats))?,
-            Columns::Rates => write!(f, "{:<33}{}", name(), CounterColumns::rates(&server.stats))?,
+            Columns::Configuration => {
+                write!(f, "{name} {}", server.config.scheduler)?;
+                flags(f, &server.config)?;
+            }
+            Columns::Counters => write!(f, "{name:<33}{}", CounterColumns::totals(&server.stats))?,
+            Columns::Rates => write!(f, "{name:<33}{}", CounterColumns::rates(&server.stats))?,
         }
         match self.labels.and_then(|labels| labels.get(&server.config.id)) {
             Some(label) => writeln!(f, " {label}"),
@@ -127,51 +130,41 @@ impl Listing<'_> {
     }
 
     fn real_server(&self, f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {
-        let counters = match self.columns {
-            Columns::Configuration => return writeln!(f, "{}", RealServerLine(server)),
-            Columns::Counters => CounterColumns::totals(&server.stats),
-            Columns::Rates => CounterColumns::rates(&server.stats),
-        };
         let endpoint = Endpoint(server.config.address.ip, server.config.address.port).to_string();
-        writeln!(f, "  -> {endpoint:<28}{counters}")
-    }
-}
-
-/// What names a virtual server.
-struct Name(VirtualServerId);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            VirtualServerId::Address(address) => {
-                let space = if address.protocol == Protocol::Sctp { "" } else { " " };
-                write!(f, "{}{space} {}", address.protocol, Endpoint(address.ip, address.port))
-            }
-            // ipvsadm takes marks as signed.
-            VirtualServerId::Mark { family, mark } => {
-                let family = if family == Family::V6 { " IPv6" } else { "" };
-                write!(f, "FWM  {}{family}", mark.cast_signed())
-            }
+        write!(f, "  -> {endpoint:<28}")?;
+        match self.columns {
+            Columns::Configuration => configuration(f, server),
+            Columns::Counters => writeln!(f, "{}", CounterColumns::totals(&server.stats)),
+            Columns::Rates => writeln!(f, "{}", CounterColumns::rates(&server.stats)),
         }
     }
 }
 
-struct VirtualServerLine<'a>(&'a VirtualServer);
-
-impl fmt::Display for VirtualServerLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = self.0;
-        write!(f, "{} {}", Name(server.id), server.scheduler)?;
-        scheduler_flags(f, server)?;
-        if server.flags.contains(ServiceFlags::PERSISTENT) {
-            write!(f, " persistent {}", server.timeout)?;
-            persistence_mask(f, server)?;
-            if let Some(engine) = &server.persistence_engine {
-                write!(f, " pe {engine}")?;
-            }
+fn name(id: VirtualServerId) -> String {
+    match id {
+        VirtualServerId::Address(address) => {
+            let space = if address.protocol == Protocol::Sctp { "" } else { " " };
+            format!("{}{space} {}", address.protocol, Endpoint(address.ip, address.port))
         }
-        if server.flags.contains(ServiceFlags::ONE_PACKET) { f.write_str(" ops") } else { Ok(()) }
+        // ipvsadm takes marks as signed.
+        VirtualServerId::Mark { family, mark } => {
+            let family = if family == Family::V6 { " IPv6" } else { "" };
+            format!("FWM  {}{family}", mark.cast_signed())
+        }
     }
+}
+
+/// The flags of a virtual server, those of its scheduler first.
+fn flags(f: &mut fmt::Formatter<'_>, server: &VirtualServer) -> fmt::Result {
+    scheduler_flags(f, server)?;
+    if server.flags.contains(ServiceFlags::PERSISTENT) {
+        write!(f, " persistent {}", server.timeout)?;
+        persistence_mask(f, server)?;
+        if let Some(engine) = &server.persistence_engine {
+            write!(f, " pe {engine}")?;
+        }
+    }
+    if server.flags.contains(ServiceFlags::ONE_PACKET) { f.write_str(" ops") } else { Ok(()) }
 }
 
 /// The scheduler's flags, by name. The third has none for `sh` and `mh`.
@@ -192,32 +185,24 @@ fn persistence_mask(f: &mut fmt::Formatter<'_>, server: &VirtualServer) -> fmt::
     match family {
         _ if length == family.address_bits() => Ok(()),
         Family::V4 => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length.into())).unwrap_or(0);
-            write!(f, " mask {}", Ipv4Addr::from_bits(mask))
+            write!(f, " mask {}", Ipv4Addr::from_bits(ipv4_mask(length)))
         }
         Family::V6 => write!(f, " mask {length}"),
     }
 }
 
-struct RealServerLine<'a>(&'a ObservedRealServer);
-
-impl fmt::Display for RealServerLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ObservedRealServer { config, active_connections, inactive_connections, .. } = self.0;
-        let endpoint = Endpoint(config.address.ip, config.address.port).to_string();
-        let forwarding = match config.forwarding {
-            Forwarding::Masquerade => "Masq",
-            Forwarding::Local => "Local",
-            Forwarding::Tunnel => "Tunnel",
-            Forwarding::Route => "Route",
-            Forwarding::Bypass => "(null)",
-        };
-        let weight = config.weight.cast_signed();
-        write!(
-            f,
-            "  -> {endpoint:<28} {forwarding:<7} {weight:<6} {active_connections:<10} {inactive_connections:<10}"
-        )
-    }
+/// Forwarding, weight and connections of a real server.
+fn configuration(f: &mut fmt::Formatter<'_>, server: &ObservedRealServer) -> fmt::Result {
+    let ObservedRealServer { config, active_connections, inactive_connections, .. } = server;
+    let forwarding = match config.forwarding {
+        Forwarding::Masquerade => "Masq",
+        Forwarding::Local => "Local",
+        Forwarding::Tunnel => "Tunnel",
+        Forwarding::Route => "Route",
+        Forwarding::Bypass => "(null)",
+    };
+    let weight = config.weight.cast_signed();
+    writeln!(f, " {forwarding:<7} {weight:<6} {active_connections:<10} {inactive_connections:<10}")
 }
 
 /// Address and port, as `inet_ntop` spells addresses.

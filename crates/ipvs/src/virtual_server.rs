@@ -149,6 +149,11 @@ pub struct VirtualServer {
     pub persistence_engine: Option<Box<str>>,
 }
 
+/// The IPv4 mask of a prefix length, in host order.
+pub(crate) fn ipv4_mask(prefix_length: u8) -> u32 {
+    u32::MAX.checked_shl(32_u32.saturating_sub(prefix_length.into())).unwrap_or(0)
+}
+
 impl VirtualServer {
     /// A virtual server without persistence.
     pub fn new(id: impl Into<VirtualServerId>, scheduler: Scheduler) -> Self {

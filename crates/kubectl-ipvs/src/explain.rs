@@ -51,16 +51,13 @@ pub(super) fn text(answers: &[Answered<Answer>]) -> String {
         }
     }
     if answers.iter().any(|answered| answered.answer.is_err()) {
-        text.push_str(&table("ANSWER", answers, |answered| match &answered.answer {
-            Err(why) => Finding::no_answer(why),
-            Ok(_) => Finding { in_order: true, summary: "above".to_owned(), details: Vec::new() },
-        }));
+        text.push_str(&table("ANSWER", answers, |_| Finding::in_order("above")));
     }
     text.truncate(text.trim_end().len());
     text + "\n"
 }
 
-/// What the other lacks of the lines of most nodes, and what it has instead.
+/// The lines of most nodes that the other group lacks, and its own lines instead.
 fn difference(most: &Group<'_>, other: &Group<'_>) -> String {
     let [these, those] = [most, other].map(|group| group.answer.to_string());
     let [these_keys, those_keys] = [most, other].map(|group| words(&group.answer));
@@ -71,7 +68,7 @@ fn difference(most: &Group<'_>, other: &Group<'_>) -> String {
     first_lines(lacking.chain(own), MOST_LINES).concat()
 }
 
-/// What two answers must share to be the same.
+/// The text that two answers must share to be the same.
 fn key(answer: &Answer) -> String {
     words(answer).join("\n")
 }

@@ -23,16 +23,16 @@ pub(super) struct Answered<T> {
     pub(super) answer: Result<Answer<T>, NoAnswer>,
 }
 
-/// What `kube-ipvs` printed in a pod.
+/// The output of `kube-ipvs` in a pod.
 #[derive(Debug)]
 pub(super) struct Answer<T> {
     /// Whether its exit code was 0.
     pub(super) in_order: bool,
-    /// What it said on standard error.
+    /// Its message on standard error.
     pub(super) complaint: Option<String>,
-    /// All that it printed. Another version may print more than is read of it here.
+    /// Its whole output. Another version may print more than is read of it here.
     pub(super) json: Value,
-    /// What is read of it.
+    /// The part of it that is read.
     pub(super) read: T,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Answer<T> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
     /// The user has named a node that has no proxy.
-    #[error("the proxy has no pod on it")]
+    #[error("no pod of the proxy runs on it")]
     NoPod,
     /// Nothing can be run in the pod.
     #[error("its pod {pod} is {phase}")]
@@ -51,25 +51,25 @@ pub(super) enum NoAnswer {
         phase: String,
     },
     /// It takes too long.
-    #[error("it takes longer than {seconds} s")]
+    #[error("timed out after {seconds} s")]
     TimedOut {
         /// How long it was given.
         seconds: u64,
     },
     /// The answer exceeds the size limit.
-    #[error("its answer is longer than {mebibytes} MiB")]
+    #[error("its answer exceeds {mebibytes} MiB")]
     TooLong {
         /// How long it may be.
         mebibytes: u64,
     },
     /// kubectl cannot be run.
-    #[error("kubectl cannot be run")]
+    #[error("cannot run kubectl")]
     NoKubectl(#[source] io::Error),
     /// kubectl, or `kube-ipvs` in the pod, has said why.
     #[error("{0}")]
     Failed(String),
     /// The answer cannot be read: `kube-ipvs` there is perhaps of another version.
-    #[error("its answer cannot be read, perhaps of another version")]
+    #[error("cannot read its answer, perhaps of another version")]
     Malformed(#[source] serde_json::Error),
 }
 
@@ -91,7 +91,7 @@ pub(super) fn ask<T: DeserializeOwned + Send>(
     pods.retain(|pod| only.is_empty() || only.contains(&pod.node));
 
     let next = Mutex::new(pods.into_iter());
-    // No holder of the lock can panic.
+    // Nothing that holds the lock can panic.
     let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || iter::from_fn(take).map(|pod| answered(pod, &exec)).collect::<Vec<_>>();
     thread::scope(|scope| {
@@ -105,8 +105,7 @@ pub(super) fn ask<T: DeserializeOwned + Send>(
 }
 
 fn no_pod<T>(node: &str) -> Answered<T> {
-    let [name, container, phase] = [const { String::new() }; 3];
-    Answered { pod: Pod { node: node.to_owned(), name, container, phase }, answer: Err(NoAnswer::NoPod) }
+    Answered { pod: Pod { node: node.to_owned(), ..Pod::default() }, answer: Err(NoAnswer::NoPod) }
 }
 
 fn answered<T: DeserializeOwned>(pod: Pod, exec: impl Fn(&Pod) -> Result<Output, NoAnswer>) -> Answered<T> {
@@ -143,14 +142,14 @@ fn tame(json: &mut Value) {
     }
 }
 
-/// What `kube-ipvs` said on standard error, beside which kubectl says the exit code.
+/// The message of `kube-ipvs` on standard error, to which kubectl adds the exit code.
 fn complaint(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let ours: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("kube-ipvs: ")).collect();
     said(ours.join("; ").as_bytes())
 }
 
-/// What was said on standard error, on one line.
+/// The text of standard error, on one line.
 pub(super) fn said(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -14,11 +14,11 @@ use super::{
     pod::Pod,
 };
 
-/// What a node may take for its answer. Its own `kube-ipvs` gives the daemon up to 20 s; what goes through 100,000
+/// The bounds of a node's answer. Its own `kube-ipvs` gives the daemon up to 20 s; what goes through 100,000
 /// Services takes 30 MB. Ten nodes answer at a time.
 const OF_NODE: Bounds = Bounds { time: Duration::from_secs(30), output: 64 << 20 };
 
-/// What the API server may take for the list of the pods, of which each has some 15 KB.
+/// The bounds of the API server's list of the pods, each of which has some 15 KB.
 const OF_LIST: Bounds = Bounds { output: 256 << 20, ..OF_NODE };
 
 /// Which cluster, by kubectl's own flags.

@@ -2,19 +2,16 @@
 //!
 //! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`. It runs where kubectl does, on an operator's
 //! machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of login works, and the right to `exec`
-//! is all that it takes. What the nodes answer is put together by functions of plain values (`status`, `diff`, `explain`,
-//! `top`).
+//! is all that it takes. What the nodes answer is put together by functions of plain values (`tables`, `explain`).
 //!
 //! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
 
-mod diff;
 mod explain;
 mod fleet;
 mod kubectl;
 mod node_table;
 mod pod;
-mod status;
-mod top;
+mod tables;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -46,12 +43,12 @@ struct CommandLine {
     command: Command,
 }
 
-/// What to ask.
+/// The question to ask.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print which nodes have programmed all that is wanted, and what is wrong on the others
+    /// Print which nodes have programmed the desired state, and the problems of the others
     Status(Nodes),
-    /// Print what differs between the kernel of each node and what is wanted there
+    /// Print the differences between each node's kernel and its desired state
     Diff(Nodes),
     /// Print where a Service is served, and on which nodes that differs
     Explain {
@@ -61,11 +58,11 @@ enum Command {
         #[command(flatten)]
         nodes: Nodes,
     },
-    /// Print what goes through each Service on all nodes together, the most first
+    /// Print the traffic of each Service on all nodes together, the most first
     Top(Nodes),
 }
 
-/// Which nodes, and in which form the answers are printed.
+/// The nodes to ask, and the form in which the answers are printed.
 #[derive(clap::Args, Debug)]
 struct Nodes {
     #[command(flatten)]
@@ -89,10 +86,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return refuse(CALLED, &error),
     };
     let all_in_order = match asked {
-        Command::Status(nodes) => nodes.ask(&["status", "--check"], status::text),
-        Command::Diff(nodes) => nodes.ask(&["diff"], diff::text),
+        Command::Status(nodes) => nodes.ask(&["status", "--check"], tables::status),
+        Command::Diff(nodes) => nodes.ask(&["diff"], tables::diff),
         Command::Explain { service, nodes } => nodes.ask(&["explain", &service.to_string()], explain::text),
-        Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], top::text),
+        Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], tables::top),
     };
     match all_in_order {
         Ok(true) => ExitCode::SUCCESS,

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use service::one_line;
 
-use super::fleet::{Answered, NoAnswer};
+use super::fleet::{Answer, Answered, NoAnswer};
 
-/// What is to be said of a node: a summary, then details.
+/// The finding about a node: a summary, then details.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
     pub(super) in_order: bool,
@@ -15,8 +15,13 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// What is to be said of a node without an answer.
-    pub(super) fn no_answer(why: &NoAnswer) -> Self {
+    /// The finding about a node in order.
+    pub(super) fn in_order(summary: &str) -> Self {
+        Self { in_order: true, summary: summary.to_owned(), details: Vec::new() }
+    }
+
+    /// The finding about a node without an answer.
+    fn no_answer(why: &NoAnswer) -> Self {
         Self { in_order: false, summary: format!("no answer: {}", one_line(why)), details: Vec::new() }
     }
 }
@@ -24,16 +29,17 @@ impl Finding {
 /// How many nodes of a row are named.
 const NAMED: usize = 3;
 
-/// The nodes by what `finding` says of them: trouble first, then what few nodes have. The last row, if all is well in it,
-/// is the rest of them, and is counted.
+/// The nodes by what `finding` says of their answers: trouble first, then what few nodes have. The last row, if all is
+/// well in it, is the rest of them, and is counted.
 pub(super) fn table<T>(
     heading: &str,
     answers: &[Answered<T>],
-    finding: impl Fn(&Answered<T>) -> Finding,
+    finding: impl Fn(&Answer<T>) -> Finding,
 ) -> String {
     let mut groups: BTreeMap<Finding, Vec<&str>> = BTreeMap::new();
     for answered in answers {
-        groups.entry(finding(answered)).or_default().push(name(answered));
+        let found = answered.answer.as_ref().map_or_else(Finding::no_answer, &finding);
+        groups.entry(found).or_default().push(name(answered));
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(finding, nodes)| (finding.in_order, finding.details.is_empty(), nodes.len()));

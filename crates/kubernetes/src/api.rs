@@ -60,7 +60,10 @@ pub async fn watch(client: Client, node_name: &str, watches: &Watches, send: imp
     });
     let everything_else = async {
         if timeout(NODE_PATIENCE, ips_known.notified()).await.is_err() {
-            warn!("no Node with IPs of this node within {} s: going on without", NODE_PATIENCE.as_secs());
+            warn!(
+                "no Node with IPs for this node within {} s; continuing without it",
+                NODE_PATIENCE.as_secs()
+            );
         }
         let send_services = |event| send(Change::Services(event));
         let services =

@@ -14,6 +14,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    ffi::OsStr,
     fs,
     hash::{BuildHasher, BuildHasherDefault},
     io,
@@ -301,16 +302,14 @@ fn defined_twice((kind, name): &(&'static str, ObjectName)) -> String {
 
 /// The manifest files of the directory. Hidden files are left out: editors and ConfigMap volumes keep
 /// their own files there. So is everything but regular files: reading a pipe would never end.
-fn manifests_in(directory: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+fn manifests_in(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let manifest = path
-            .extension()
-            .and_then(|extension| extension.to_str())
-            .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension));
+        let extension = path.extension().and_then(OsStr::to_str);
+        let manifest = matches!(extension, Some("yaml" | "yml" | "json"));
         if manifest && !hidden && path.is_file() {
             paths.insert(path);
         }

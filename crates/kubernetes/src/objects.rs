@@ -4,7 +4,6 @@
 //! never fails because of a field: an element that cannot be used is left out, and the object's
 //! [`problems`](service::Service::problems) say which and why.
 
-mod address;
 mod endpoint_slice;
 mod field;
 mod metadata;
@@ -90,7 +89,7 @@ impl<'de, T: Kind> Deserialize<'de> for View<T> {
         let raw = Field::<T::Raw>::deserialize(deserializer)?.read(T::KIND, &mut problems);
         Ok(raw.map_or_else(
             || Self {
-                name: ObjectName::new("", ""),
+                name: ObjectName::default(),
                 version: None,
                 decoded: Decoded::Unusable(problems.into_vec().join("; ")),
             },

@@ -64,7 +64,7 @@ impl ProblemLog {
         // Almost no object has a problem, or had one.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
-                info!(namespace = name.namespace(), "{kind} {name} has no problems any more");
+                info!(namespace = name.namespace(), "{kind} {name} no longer has problems");
             }
             return;
         }
@@ -113,7 +113,7 @@ mod tests {
             [
                 format!("WARN Service default/web: in part: {open}"),
                 format!("WARN Service default/web: in part: spec.ports: 7 is not a list; {open}"),
-                "INFO Service default/web has no problems any more".to_owned(),
+                "INFO Service default/web no longer has problems".to_owned(),
             ]
         );
     }

@@ -11,6 +11,7 @@ mod api;
 pub mod case;
 pub mod data_plane;
 mod endpoint_change;
+mod fairness;
 pub mod figures;
 pub mod instructions;
 mod node;
@@ -21,31 +22,25 @@ mod syncs;
 mod tables;
 
 use std::{
-    ffi::OsString,
-    path::PathBuf,
     process::ExitCode,
     sync::Mutex,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use case::{Case, Subject};
 use data_plane::processor_clock::{self, Answering};
-pub(crate) use figures::Percentiles;
 use figures::{Figures, Measured};
-use guest::{
-    Guest, Kernel, KernelArgs, TIMED_OUT,
-    go::control_plane,
-    platform::{self, Platform},
-    workspace,
-};
+use guest::{Kernel, KernelArgs, workspace};
 use report::{Machine, Report};
-use tempfile::TempDir;
+
+use crate::inside::{Programs, ended};
 
 /// How long one measurement may take, boot included.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The same for the way of a packet, in which every program sets a node up, one after the other.
-const TIMEOUT_OF_DATA_PLANE: Duration = Duration::from_secs(3_600);
+/// The same for the way of a packet, in which every program sets a node up, one after the other, and for the changes of a
+/// tenant, each of which takes minutes.
+const TIMEOUT_OF_MANY: Duration = Duration::from_secs(3_600);
 /// Where the tables are, of everything and of the way of a packet.
 const TABLES: &str = "docs/performance/tables.txt";
 const DATA_PLANE: &str = "docs/performance/data-plane.txt";
@@ -53,8 +48,6 @@ const DATA_PLANE: &str = "docs/performance/data-plane.txt";
 const REPEATED: u32 = 3;
 /// A longer measurement is hardly affected by short disturbances.
 const LONG_ENOUGH: Duration = Duration::from_secs(30);
-/// Guest memory in MiB: the API server keeps all its answers, 150 MB for the largest cluster.
-const MEMORY: u32 = 4096;
 
 /// The command line of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -82,9 +75,7 @@ pub(crate) struct Args {
 /// What the measurements need.
 struct Equipment {
     kernel: Kernel,
-    myself: PathBuf,
-    kube_ipvs: PathBuf,
-    kube_proxy: PathBuf,
+    programs: Programs,
     /// How often each measurement is made.
     times: u32,
 }
@@ -103,7 +94,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     kernel.prepare()?;
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     let (report, document) = match *names {
-        _ if args.small => (small(kernel, &names)?, None),
+        _ if args.small => {
+            let equipment = Equipment { kernel, programs: Programs::debug()?, times: 1 };
+            (equipment.measure_all(plan::small(), &names), None)
+        }
         ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
         [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
         _ => (full(kernel, plan::full(), &names)?, None),
@@ -114,25 +108,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str]) -> Result<Report> {
-    let equipment = Equipment {
-        kernel,
-        myself: workspace::release_lab()?,
-        kube_ipvs: platform::build_program(Platform::HERE)?,
-        kube_proxy: control_plane::kube_proxy()?,
-        times: REPEATED,
-    };
-    Ok(equipment.measure_all(cases, names))
-}
-
-fn small(kernel: Kernel, names: &[&str]) -> Result<Report> {
-    let equipment = Equipment {
-        kernel,
-        myself: workspace::myself()?,
-        kube_ipvs: workspace::daemon()?,
-        kube_proxy: control_plane::kube_proxy()?,
-        times: 1,
-    };
-    Ok(equipment.measure_all(plan::small(), names))
+    let programs = Programs::released(workspace::release_lab()?)?;
+    Ok(Equipment { kernel, programs, times: REPEATED }.measure_all(cases, names))
 }
 
 impl Equipment {
@@ -166,44 +143,23 @@ impl Equipment {
         Ok(fastest)
     }
 
-    /// The clock that a guest reads if its own does not do, and the directory that both see.
-    fn clock(&self, case: Case) -> Result<Option<(TempDir, Answering)>> {
-        if !matches!((case.subject, &self.kernel), (Subject::DataPlane(_), Kernel::Uml(_))) {
-            return Ok(None);
-        }
-        let directory = tempfile::tempdir().context("a directory for the processor's time")?;
-        let answering = Answering::start(directory.path());
-        Ok(Some((directory, answering)))
-    }
-
     /// Boots a guest for one measurement.
     fn boot(&self, case: Case) -> Result<Figures> {
-        let files = vec![self.myself.clone(), self.kube_ipvs.clone(), self.kube_proxy.clone()];
-        let env = vec![
-            ("KUBE_IPVS_BIN".into(), self.kube_ipvs.clone().into()),
-            ("KUBE_PROXY_BIN".into(), self.kube_proxy.clone().into()),
-        ];
-        let mut guest =
-            Guest { files, env, timeout: case.timeout(), memory: MEMORY, ..Guest::new(self.kernel.clone()) };
-        let clock = self.clock(case)?;
-        if let Some((directory, _)) = &clock {
-            guest.share = Some(directory.path().to_owned());
-            guest.env.push((processor_clock::DIRECTORY.into(), directory.path().into()));
+        let mut guest = self.programs.guest(&self.kernel, case.timeout());
+        // A guest whose own clock does not do asks here.
+        let is_coarse = matches!((case.subject, &self.kernel), (Subject::DataPlane(_), Kernel::Uml(_)));
+        let clock = is_coarse.then(Answering::start).transpose()?;
+        if let Some(clock) = &clock {
+            guest.share = Some(clock.directory().to_owned());
+            guest.env.push((processor_clock::DIRECTORY.into(), clock.directory().into()));
         }
-        let command: [OsString; 4] = [
-            self.myself.clone().into(),
-            "bench".into(),
-            "--inside".into(),
-            serde_json::to_string(&case)?.into(),
-        ];
         let said = Mutex::new(Vec::new());
-        let code = guest.run_tapped(&command, &|piece| {
+        let code = guest.run_tapped(&self.programs.command("bench", &case)?, &|piece| {
             if let Ok(mut said) = said.lock() {
                 said.extend_from_slice(piece);
             }
         })?;
-        ensure!(code != TIMED_OUT, "it took more than {} s", case.timeout().as_secs());
-        ensure!(code == 0, "the measurement ended with code {code}");
+        ended(code, case.timeout())?;
         let said = said.into_inner().unwrap_or_default();
         let outcome: Result<Figures, String> =
             serde_json::from_slice(&said).context("what the measurement printed")?;
@@ -214,7 +170,7 @@ impl Equipment {
 impl Case {
     const fn timeout(self) -> Duration {
         match self.subject {
-            Subject::DataPlane(_) => TIMEOUT_OF_DATA_PLANE,
+            Subject::DataPlane(_) | Subject::Fairness => TIMEOUT_OF_MANY,
             _ => TIMEOUT,
         }
     }
@@ -230,8 +186,9 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::Restart(binding) => syncs::restart(size, binding),
         Subject::Memory(program) => syncs::memory(size, program),
         Subject::FirstVip(binding) => syncs::first_vip(size, binding),
-        Subject::RollingUpdate(binding) => rolling_update::measure(size, binding),
-        Subject::Growth(binding) => syncs::growth(size, binding),
+        Subject::RollingUpdate => rolling_update::measure(size),
+        Subject::Fairness => fairness::measure(size),
+        Subject::Growth => syncs::growth(size),
         Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use guest::go::control_plane;
-use testkit::control_plane::{ControlPlane, Options};
+use testkit::control_plane::ControlPlane;
 
 /// The command line of `lab control-plane`.
 #[derive(clap::Args)]
@@ -24,8 +24,8 @@ pub(crate) struct Args {
 
 /// Starts etcd and kube-apiserver, which are stopped when the command has ended, or stdin.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let options = Options { extra_sans: args.sans.clone(), ..Options::new(control_plane::ensure()?) };
-    let server = ControlPlane::start(&options).context("starting an API server")?;
+    let server =
+        ControlPlane::start(&control_plane::ensure()?, &args.sans).context("starting an API server")?;
     let Some((program, arguments)) = args.command.split_first() else {
         println!("{}", server.directory().display());
         io::copy(&mut io::stdin(), &mut io::sink()).context("waiting for the end of stdin")?;

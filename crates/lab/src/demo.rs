@@ -126,13 +126,7 @@ impl Feed {
     fn daemon(&self, node: &Host, arguments: &[&str]) -> Result<Daemon> {
         match self {
             Self::Directory(directory) => Daemon::with_manifests(node, directory.path(), arguments),
-            Self::Api(server) => {
-                let kubeconfig = server.proxy_kubeconfig();
-                let kubeconfig = kubeconfig.to_string_lossy();
-                let arguments: Vec<_> =
-                    ["--kubeconfig", &kubeconfig].into_iter().chain(arguments.iter().copied()).collect();
-                Daemon::start(node, &arguments)
-            }
+            Self::Api(server) => Daemon::with_kubeconfig(node, &server.proxy_kubeconfig(), arguments),
         }
     }
 }

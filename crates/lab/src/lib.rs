@@ -10,10 +10,13 @@ pub mod soak;
 
 mod control_plane;
 mod demo;
-mod least_squares;
+mod inside;
 mod pictures;
 mod scale;
 mod stage;
+pub mod statistics;
+mod table;
+mod used;
 
 use std::process::ExitCode;
 

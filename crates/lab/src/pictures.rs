@@ -26,7 +26,7 @@ use testkit::{
 };
 use vt100::Parser;
 
-use crate::stage::{self, Stage, objects};
+use crate::stage::{Stage, objects};
 
 /// The command line of `cargo xtask pictures`.
 #[derive(clap::Args)]
@@ -105,7 +105,7 @@ fn draw(directory: &Path) -> Result<()> {
         }
     }
     let daemon = stage.daemon(&[])?;
-    stage::has_synced(&daemon, &stage.lab)?;
+    stage.has_synced(&daemon)?;
     let node = &stage.lab.node;
     let top = in_use(&stage.lab.client, || TERMINAL.of_program(node, &words(&daemon, "top")?, LOOKED))?;
     write(directory, "top", &top)?;
@@ -132,7 +132,7 @@ fn words(daemon: &Daemon, command: &str) -> Result<String> {
     Ok(format!("{} {command} --control-socket {}", binary()?.display(), daemon.socket().display()))
 }
 
-/// Asks again and again. What is lost is nobody's business here.
+/// Asks again and again. Losses do not matter here.
 fn use_until(end: Instant, pause: Duration, ask: impl Fn() -> Result<()>) {
     while Instant::now() < end {
         drop(ask());

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let wanted = |subject| args.subjects.is_empty() || args.subjects.contains(&subject);
     let size = Size { services: args.services, endpoints: args.endpoints };
     eprintln!("xtask: writing {} Services × {}", size.services, size.endpoints);
-    let mut cluster = Cluster::start(size)?;
+    let cluster = Cluster::start(size)?;
     if wanted(Subject::Lists) {
         lists::measure(&cluster)?;
     }
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         changes::measure(&cluster)?;
     }
     if wanted(Subject::Storm) {
-        storm::measure(&mut cluster, args.cut)?;
+        storm::measure(&cluster, args.cut)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 //! lost or grow.
 //!
 //! A few hundred Services are created, deleted and changed, about twenty times a second, as a seed
-//! determines. Connections stay open to Services that nobody changes and to Services whose endpoints come, go
+//! determines. Connections stay open to Services that never change and to Services whose endpoints come, go
 //! and drain; new ones are made all the time, also to a Service that sometimes has no endpoint. At the end
 //! the daemon must not have grown, what is in the kernel must be what another daemon makes of the same
 //! Services on a fresh node, and no connection may be lost.
@@ -34,7 +34,10 @@ use testkit::daemon::Daemon;
 use used::Used;
 use witness::Witness;
 
-use crate::stage::{self, Programs, Stage, kernel_state::KernelState};
+use crate::{
+    inside::Programs,
+    stage::{self, Stage, kernel_state::KernelState},
+};
 
 /// Services that change.
 const SERVICES: u32 = 300;
@@ -82,7 +85,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
     let timeout = Duration::from_secs(plan.seconds.into()) + AROUND;
-    Programs::new()?.boot(&kernel, "soak", &plan, &directory(), timeout)?;
+    Programs::released(workspace::myself()?)?.run_with_api_server(
+        &kernel,
+        "soak",
+        &plan,
+        &directory(),
+        timeout,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -107,12 +116,12 @@ fn soak(plan: &Plan) -> Result<Report> {
 
     let used = Used::new(&stage)?;
     used.answer()?;
-    stage::has_synced(&daemon, &stage.lab)?;
+    stage.has_synced(&daemon)?;
     eprintln!("soak: {} Services are served", churn.len());
     let begun = Instant::now();
     let witness = Witness::new(used.vacant.since);
     let stop = Arc::new(AtomicBool::new(false));
-    witness.look(&stage, used.vacant.to, &stop)?;
+    witness.read(&stage, used.vacant.to, &stop)?;
     let (samples, changes) = thread::scope(|scope| {
         scope.spawn(|| witness.watch(&stage, VACANT, &stop));
         used.start(scope, plan.seed, &stop);
@@ -123,7 +132,7 @@ fn soak(plan: &Plan) -> Result<Report> {
     })?;
     let seconds = begun.elapsed().as_secs_f64();
 
-    stage::has_synced(&daemon, &stage.lab)?;
+    stage.has_synced(&daemon)?;
     let state = KernelState::read(&stage.lab.node)?;
     daemon.kill()?;
     let fresh = stage.after_fresh_start(&[])?;

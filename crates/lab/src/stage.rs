@@ -5,24 +5,12 @@ pub(crate) mod kernel_state;
 pub(crate) mod objects;
 pub(crate) mod traffic;
 
-use std::{
-    ffi::OsString,
-    fmt::Display,
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{fmt::Display, fs, net::SocketAddr, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use guest::{
-    Guest, Kernel, TIMED_OUT, api_server,
-    platform::{self, Platform},
-    workspace,
-};
+use k8s_openapi::api::core::v1::Service;
 use kernel_state::KernelState;
+use kube::Api;
 use objects::Write;
 use serde::Serialize;
 use serde_json::Value;
@@ -34,62 +22,10 @@ use testkit::{
 
 use crate::control_plane;
 
-/// Guest memory in MiB: etcd's files are in it, too.
-const MEMORY: u32 = 4096;
 /// How long the program may take until all is in the kernel.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Services that are written at the same time.
-const AT_ONCE: usize = 16;
 /// The node's name, with which `testkit` starts the program.
 const NODE: &str = "node";
-
-/// The programs that are run in the guest.
-pub(crate) struct Programs {
-    myself: PathBuf,
-    kube_ipvs: PathBuf,
-    kube_proxy: PathBuf,
-}
-
-impl Programs {
-    /// kube-ipvs as it is in the container image.
-    pub(crate) fn new() -> Result<Self> {
-        let kube_ipvs = platform::build_program(Platform::HERE)?;
-        let kube_proxy = guest::go::control_plane::kube_proxy()?;
-        Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy })
-    }
-
-    /// Runs this same program in a guest, with a command that does there what the plan says. It may write to
-    /// `directory`, and reaches an API server. Fails if it does.
-    pub(crate) fn boot(
-        &self,
-        kernel: &Kernel,
-        command: &str,
-        plan: &impl Serialize,
-        directory: &Path,
-        timeout: Duration,
-    ) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        let mut guest = Guest {
-            files: vec![self.myself.clone(), self.kube_ipvs.clone(), self.kube_proxy.clone()],
-            share: Some(directory.to_owned()),
-            env: vec![
-                ("KUBE_IPVS_BIN".into(), self.kube_ipvs.clone().into()),
-                ("KUBE_PROXY_BIN".into(), self.kube_proxy.clone().into()),
-            ],
-            timeout,
-            memory: MEMORY,
-            ..Guest::new(kernel.clone())
-        };
-        let _api_server = api_server::equip(&mut guest, &self.myself)?;
-        let plan = serde_json::to_string(plan)?;
-        let command: [OsString; 4] =
-            [self.myself.clone().into(), command.into(), "--inside".into(), plan.into()];
-        let code = guest.run(&command)?;
-        ensure!(code != TIMED_OUT, "it took more than {} s", timeout.as_secs());
-        ensure!(code == 0, "it ended with code {code}");
-        Ok(())
-    }
-}
 
 /// In the guest: writes the report and prints it; the exit code says whether it is good.
 pub(crate) fn conclude(
@@ -126,21 +62,27 @@ impl Stage {
         Ok(Self { lab, server })
     }
 
-    /// Writes what belongs to some Services: some at a time, what belongs to one in its order.
+    /// Where a Service is served.
+    pub(crate) fn cluster_ip(&self, service: &str) -> Result<SocketAddr> {
+        let services: Api<Service> = Api::namespaced(self.server.admin_client(), objects::NAMESPACE);
+        let spec = self.server.block_on(services.get(service))?.spec;
+        let ip = spec.and_then(|spec| spec.cluster_ip).context("a Service without address")?;
+        Ok(SocketAddr::new(ip.parse()?, objects::PORTS[0]))
+    }
+
+    /// Writes what belongs to some Services.
     pub(crate) fn write(&self, services: impl Iterator<Item = Vec<Write>>) -> Result<()> {
-        let client = self.server.admin_client();
-        let services = stream::iter(services).map(anyhow::Ok);
-        self.server.block_on(services.try_for_each_concurrent(AT_ONCE, async |writes| {
-            for write in writes {
-                write.send(&client).await?;
-            }
-            Ok(())
-        }))
+        self.server.block_on(objects::write_all(&self.server.admin_client(), services))
     }
 
     /// Starts the program on the node.
     pub(crate) fn daemon(&self, arguments: &[&str]) -> Result<Daemon> {
         start(&self.lab, &self.server, arguments)
+    }
+
+    /// Waits until the program has programmed all that it has received, and nothing drains any more.
+    pub(crate) fn has_synced(&self, daemon: &Daemon) -> Result<()> {
+        has_synced(daemon, &self.lab)
     }
 
     /// Starts the program on a node like this one, of which its kernel knows nothing yet. What comes of it
@@ -153,16 +95,7 @@ impl Stage {
     }
 }
 
-/// Where a Service is served.
-pub(crate) fn cluster_ip(server: &ControlPlane, service: &str) -> Result<SocketAddr> {
-    let service = server.block_on(objects::read_service(&server.admin_client(), service))?;
-    let ip =
-        service.pointer("/spec/clusterIP").and_then(Value::as_str).context("a Service without address")?;
-    Ok(SocketAddr::new(ip.parse()?, objects::PORTS[0]))
-}
-
-/// Waits until the program has programmed all that it has received, and nothing drains any more.
-pub(crate) fn has_synced(daemon: &Daemon, lab: &Lab) -> Result<()> {
+fn has_synced(daemon: &Daemon, lab: &Lab) -> Result<()> {
     eventually_within(PATIENCE, "all is in the kernel and nothing drains", || {
         let status = daemon.status(&lab.node)?;
         let synced = status.get("synced").and_then(Value::as_bool) == Some(true);
@@ -172,33 +105,14 @@ pub(crate) fn has_synced(daemon: &Daemon, lab: &Lab) -> Result<()> {
     })
 }
 
-/// Keeps a node from the API server: connections break, new ones are refused.
-pub(crate) fn cut_off(lab: &Lab, server: &ControlPlane) -> Result<()> {
-    let server = server.address()?;
-    let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
-    let nft = |command: &str| lab.node.run("nft", &[command]).map(drop);
-    nft("add table ip outage")?;
-    nft("add chain ip outage out { type filter hook output priority -300; }")?;
-    ["sport", "dport"].into_iter().try_for_each(|end| {
-        nft(&format!("add rule ip outage out {connection} tcp {end} {} reject with tcp reset", server.port()))
-    })
-}
-
-/// Ends that.
-pub(crate) fn reconnect(lab: &Lab) -> Result<()> {
-    lab.node.run("nft", &["delete table ip outage"]).map(drop)
-}
-
 /// A node with its pods, from which the API server can be reached.
-pub(crate) fn connected_lab(server: &ControlPlane, pods: u8) -> Result<Lab> {
+fn connected_lab(server: &ControlPlane, pods: u8) -> Result<Lab> {
     let lab = Lab::new(pods, objects::POD_PORT)?;
     lab.node.reach(server.address()?)?;
     Ok(lab)
 }
 
 /// Starts the program on the node of a lab.
-pub(crate) fn start(lab: &Lab, server: &ControlPlane, arguments: &[&str]) -> Result<Daemon> {
-    let kubeconfig = server.proxy_kubeconfig();
-    let kubeconfig = kubeconfig.to_string_lossy();
-    Daemon::start(&lab.node, &[&["--kubeconfig", &*kubeconfig], arguments].concat())
+fn start(lab: &Lab, server: &ControlPlane, arguments: &[&str]) -> Result<Daemon> {
+    Daemon::with_kubeconfig(&lab.node, &server.proxy_kubeconfig(), arguments)
 }

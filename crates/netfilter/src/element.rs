@@ -1,4 +1,4 @@
-//! The sets of our tables, one row each, and what their elements hold.
+//! The sets of our tables, one row each, what their elements hold, and changes of tables and elements.
 //!
 //! A new set is a row here, the rule that uses it (`table/ruleset/chains.rs`), and the code that wants its
 //! elements (crate `service`). What elements of one kind hold is a type, and `table/key.rs` says how the
@@ -15,14 +15,14 @@ use crate::{
     table::key::{Coded as _, KnownSet},
 };
 
-/// What a set is needed for.
+/// The purpose of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Every table has it.
     Always,
     /// It exists only where some Service is answered directly.
     DirectReturn,
-    /// The same, and its elements are wanted only while this node unpacks what others send to its pods.
+    /// The same, and its elements are wanted only while this node unpacks what other nodes send to its pods.
     Unpacking,
 }
 
@@ -52,7 +52,7 @@ macro_rules! sets {
                 }
             }
 
-            /// What it holds.
+            /// Its content.
             pub const fn content(&self) -> Content<'_> {
                 match self {
                     $(Self::$variant(content) => Content::$content(content),)+
@@ -135,10 +135,15 @@ impl Element {
         self.need() != Need::Always
     }
 
-    /// Whether it exists because this node unpacks what others send to its pods, for whichever Service they
-    /// send it.
+    /// Whether it exists because this node unpacks what other nodes send to its pods, for any Service.
     pub fn is_for_unpacking(&self) -> bool {
         self.need() == Need::Unpacking
+    }
+
+    /// Whether it is an interval. Intervals of one set must not overlap.
+    #[cfg(feature = "client")]
+    pub(crate) const fn is_interval(&self) -> bool {
+        matches!(self, Self::AllowedSource(_))
     }
 
     /// The address family, and so the table, that the element belongs to.
@@ -186,7 +191,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// What an element holds, whatever its set.
+/// The content of an element, of any set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// An address.
@@ -267,7 +272,7 @@ pub struct HealthCheckPort {
     pub port: u16,
 }
 
-/// What this node and its pods reach in place of an external address.
+/// The ClusterIP that this node and its pods use in place of an external address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterIpFor {
     /// The external address.
@@ -292,4 +297,61 @@ pub struct TunnelExit {
     pub to: ServiceAddress,
     /// The pod, of the same family, with its port. In the key only the last four bytes of its address count.
     pub pod: RealServerAddress,
+}
+
+/// One change. Its `Display` is one line, for logs and golden tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Create the family's table if there is none, without the rules that take new flows from the destination
+    /// NAT of other tables; an existing table in any other state is brought to the installed state.
+    PrepareTable(Family),
+    /// Create the family's table with its sets, chains and rules, or repair them; the elements stay.
+    InstallTable(Family),
+    /// Add to the family's table what direct return needs besides; do nothing if it is there.
+    AddDirectReturn(Family),
+    /// Remove that again.
+    RemoveDirectReturn(Family),
+    /// Add an element; do nothing if it exists.
+    AddElement(Element),
+    /// Remove an element.
+    DeleteElement(Element),
+}
+
+impl Operation {
+    /// The element that is added (true) or deleted (false); `None` if the operation is on a table.
+    pub fn element(&self) -> Option<(bool, &Element)> {
+        match self {
+            Self::AddElement(element) => Some((true, element)),
+            Self::DeleteElement(element) => Some((false, element)),
+            Self::PrepareTable(_)
+            | Self::InstallTable(_)
+            | Self::AddDirectReturn(_)
+            | Self::RemoveDirectReturn(_) => None,
+        }
+    }
+
+    /// The family, and so the table, that is changed.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::PrepareTable(family)
+            | Self::InstallTable(family)
+            | Self::AddDirectReturn(family)
+            | Self::RemoveDirectReturn(family) => *family,
+            Self::AddElement(element) | Self::DeleteElement(element) => element.family(),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrepareTable(family) => write!(f, "prepare table {family}"),
+            Self::InstallTable(family) => write!(f, "install table {family}"),
+            Self::AddDirectReturn(family) => write!(f, "add direct return {family}"),
+            Self::RemoveDirectReturn(family) => write!(f, "remove direct return {family}"),
+            Self::AddElement(element) => write!(f, "add element {element}"),
+            Self::DeleteElement(element) => write!(f, "delete element {element}"),
+        }
+    }
 }

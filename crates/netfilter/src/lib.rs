@@ -72,7 +72,6 @@ pub mod conntrack;
 mod element;
 #[cfg(feature = "client")]
 pub mod nft;
-mod operation;
 mod policy;
 #[cfg(feature = "client")]
 mod table;
@@ -82,9 +81,8 @@ pub mod tunnel;
 
 pub use element::{
     AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MasqueradeSet,
-    MaxSegmentSize, TunnelExit,
+    MaxSegmentSize, Operation, TunnelExit,
 };
-pub use operation::Operation;
 pub use policy::{HostFirewall, LocalTraffic, Policy};
 
 #[cfg(feature = "wire")]

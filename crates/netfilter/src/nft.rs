@@ -1,18 +1,17 @@
 //! The small part of nf_tables that a proxy needs: statements, rules, chains and sets, each with its netlink
 //! form (include/uapi/linux/netfilter/nf_tables.h) and its text in nft's syntax.
 //!
-//! A statement is what nft's language says, an expression what the kernel executes. To add something new, add
+//! A statement is a term of nft's language, an expression an instruction of the kernel. To add something new, add
 //! a statement, and an expression if the kernel needs one that is not there.
 //!
-//! What is public serves programs that read and change tables other than ours: [`message`] has the messages,
-//! transactions and whole exchanges, [`mod@encode`] and [`decode`] parts of rules.
+//! The public part is for reading and changing tables other than ours: [`message`] has the messages,
+//! transactions and exchanges, [`chain`] the chains as the kernel lists them, [`parts`] parts of rules.
 
-pub(crate) mod chain;
-pub mod decode;
+pub mod chain;
 pub(crate) mod element;
-pub mod encode;
 pub(crate) mod expression;
 pub mod message;
+pub mod parts;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;

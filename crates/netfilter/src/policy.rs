@@ -1,4 +1,4 @@
-//! What decides whether a flow is masqueraded or accepted.
+//! The configuration that decides whether a flow is masqueraded or accepted.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::Family;
@@ -13,7 +13,7 @@ pub struct Policy {
     pub mark: u32,
     /// How pods of this node are recognised.
     pub local_traffic: LocalTraffic,
-    /// What is done about the host's own firewall.
+    /// How the host's own firewall is treated.
     pub host_firewall: HostFirewall,
     /// Whether other nodes may also tunnel by generic UDP encapsulation, to
     /// [`GUE_PORT`](crate::tunnel::GUE_PORT).
@@ -35,7 +35,7 @@ impl Policy {
     }
 }
 
-/// What is done if the host's own chains drop unknown traffic (`--host-firewall`).
+/// How the host's own firewall is treated if its chains drop unknown traffic (`--host-firewall`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFirewall {
@@ -44,7 +44,7 @@ pub enum HostFirewall {
     /// in INPUT health checks. What drops anything else is reported.
     #[default]
     AsKubeProxy,
-    /// It is reported.
+    /// The chains that drop are only reported.
     Warn,
     /// A rule in such a chain accepts what is sent to our VIPs and NodePorts, and what comes back.
     Accept,

@@ -3,15 +3,12 @@
 
 mod client;
 mod installation;
-mod intervals;
 pub(crate) mod key;
 mod monitor;
 mod observed;
 mod probe;
-mod removal;
 mod ruleset;
 mod transaction;
-mod tunnel_counts;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -24,12 +21,11 @@ use crate::{Element, Operation};
 pub use client::KernelNetfilter;
 #[cfg(feature = "wire")]
 pub use client::wire;
+pub use installation::{hand_over, uninstall};
 pub use monitor::{Changed, Monitor};
-pub use observed::elements;
+pub use observed::{TunnelCounts, elements};
 pub use probe::Feature;
-pub use removal::{hand_over, uninstall};
 pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
-pub use tunnel_counts::TunnelCounts;
 
 /// Our nf_tables tables in one network namespace. No other table is read or written.
 pub trait Netfilter {
@@ -54,7 +50,7 @@ pub enum Error {
     /// The transaction was rolled back because of this object; nothing of it took effect.
     #[error("nf_tables transaction rolled back: cannot {operation}")]
     RolledBack {
-        /// What the failed request should have done, in nft's words.
+        /// The failed request, in nft's syntax.
         operation: String,
         /// The kernel's answer.
         source: netlink::Error,

@@ -20,7 +20,7 @@ use ipvs::{Family, ServiceAddress};
 use netlink::{Batch, Errno, Notifications, Protocol, Socket};
 
 pub use event::{Headers, Step, TraceEvent, TraceVerdict, Transport};
-pub use tables::{BaseChain, InstalledRule, RuleId, base_chains, installed_rule};
+pub use tables::{InstalledRule, RuleId, chains, installed_rule};
 
 use crate::{
     Error,
@@ -140,15 +140,13 @@ fn cannot_install(source: netlink::Error) -> Error {
 pub fn remove_leftovers() -> Result<(), Error> {
     let mut socket = open_socket()?;
     for family in Family::BOTH {
+        // Another socket owns the table, or the kernel has no nf_tables, or not this family.
+        const NOT_THERE: [Errno; 4] = [Errno::EPERM, Errno::EINVAL, Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP];
         match message::delete_table(&mut socket, family, TRACE_TABLE) {
-            Ok(_) => {}
-            // Another socket owns it; the kernel has no nf_tables, or not this family.
-            Err(error)
-                if matches!(
-                    error.errno(),
-                    Some(Errno::EPERM | Errno::EINVAL | Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)
-                ) => {}
-            Err(source) => return Err(Error::new("delete the table of an earlier trace", source)),
+            Err(error) if error.errno().is_some_and(|errno| NOT_THERE.contains(&errno)) => {}
+            deleted => {
+                deleted.map_err(|source| Error::new("delete the table of an earlier trace", source))?;
+            }
         }
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Requests: many in one buffer, and their attributes.
 
-use netlink_packet_core::{NLA_F_NESTED, NLM_F_REQUEST, NetlinkMessage, NetlinkSerializable};
+use std::ops::Range;
+
+use netlink_packet_core::{NLA_F_NESTED, NLM_F_REQUEST, NetlinkSerializable};
 
 pub(crate) const HEADER: usize = 16;
 
@@ -17,9 +19,19 @@ pub struct Batch {
 impl Batch {
     /// Appends a request of message type `kind`; `NLM_F_REQUEST` is added to `flags`.
     pub fn add(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Encoder<'_>)) {
-        let start = self.open(kind, flags);
-        body(&mut Encoder::new(&mut self.bytes));
-        self.close(start);
+        let start = self.bytes.len();
+        self.starts.push(start);
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
+        self.bytes.extend_from_slice(&[0; 8]);
+        let mut encoder = Encoder { bytes: &mut self.bytes };
+        body(&mut encoder);
+        encoder.pad();
+        let length = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
+        if let Some(field) = self.bytes.get_mut(start..start + 4) {
+            field.copy_from_slice(&length.to_ne_bytes());
+        }
     }
 
     /// Appends a generic netlink request: `struct genlmsghdr`, then `body`'s attributes.
@@ -30,18 +42,15 @@ impl Batch {
         });
     }
 
-    /// Appends a message made by one of the netlink-packet crates; `NLM_F_REQUEST` is added to its
-    /// flags.
-    pub fn packet<P: NetlinkSerializable>(&mut self, mut message: NetlinkMessage<P>) {
-        message.header.flags |= NLM_F_REQUEST;
-        message.finalize();
-        let start = self.bytes.len();
-        self.bytes.resize(start + message.buffer_len(), 0);
-        if let Some(space) = self.bytes.get_mut(start..) {
-            message.serialize(space);
-        }
-        self.starts.push(start);
-        self.close(start);
+    /// Appends a message of one of the netlink-packet crates as a request; `NLM_F_REQUEST` is added to `flags`.
+    pub fn packet(&mut self, message: &impl NetlinkSerializable, flags: u16) {
+        self.add(message.message_type(), flags, |encoder| {
+            let start = encoder.bytes.len();
+            encoder.bytes.resize(start + message.buffer_len(), 0);
+            if let Some(space) = encoder.bytes.get_mut(start..) {
+                message.serialize(space);
+            }
+        });
     }
 
     /// How many requests it holds.
@@ -76,30 +85,10 @@ impl Batch {
         }
     }
 
-    /// The byte range of requests `from..to`.
-    pub(crate) fn slice(&self, from: usize, to: usize) -> &[u8] {
-        let start = self.starts.get(from).copied().unwrap_or(self.bytes.len());
-        let end = self.starts.get(to).copied().unwrap_or(self.bytes.len());
-        self.bytes.get(start..end).unwrap_or_default()
-    }
-
-    fn open(&mut self, kind: u16, flags: u16) -> usize {
-        let start = self.bytes.len();
-        self.starts.push(start);
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
-        self.bytes.extend_from_slice(&[0; 8]);
-        start
-    }
-
-    fn close(&mut self, start: usize) {
-        let padded = self.bytes.len().next_multiple_of(4);
-        self.bytes.resize(padded, 0);
-        let length = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
-        if let Some(field) = self.bytes.get_mut(start..start + 4) {
-            field.copy_from_slice(&length.to_ne_bytes());
-        }
+    /// The bytes of these requests.
+    pub(crate) fn slice(&self, requests: Range<usize>) -> &[u8] {
+        let at = |index: usize| self.starts.get(index).copied().unwrap_or(self.bytes.len());
+        self.bytes.get(at(requests.start)..at(requests.end)).unwrap_or_default()
     }
 }
 
@@ -110,14 +99,10 @@ impl Batch {
 /// network order.
 #[derive(Debug)]
 pub struct Encoder<'a> {
-    bytes: &'a mut Vec<u8>,
+    pub(crate) bytes: &'a mut Vec<u8>,
 }
 
-impl<'a> Encoder<'a> {
-    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
-        Self { bytes }
-    }
-
+impl Encoder<'_> {
     /// Appends a family's fixed header, such as `struct nfgenmsg`, padded to four bytes.
     pub fn raw(&mut self, header: &[u8]) {
         self.bytes.extend_from_slice(header);
@@ -126,9 +111,7 @@ impl<'a> Encoder<'a> {
 
     /// Appends an attribute with any payload of at most 65,531 bytes.
     pub fn bytes(&mut self, kind: u16, payload: &[u8]) {
-        let start = self.open(kind);
-        self.bytes.extend_from_slice(payload);
-        self.close(start);
+        self.attribute(kind, |encoder| encoder.bytes.extend_from_slice(payload));
     }
 
     /// Appends one byte.
@@ -163,27 +146,22 @@ impl<'a> Encoder<'a> {
 
     /// Appends a NUL-terminated string.
     pub fn string(&mut self, kind: u16, value: &str) {
-        let start = self.open(kind);
-        self.bytes.extend_from_slice(value.as_bytes());
-        self.bytes.push(0);
-        self.close(start);
+        self.attribute(kind, |encoder| {
+            encoder.bytes.extend_from_slice(value.as_bytes());
+            encoder.bytes.push(0);
+        });
     }
 
     /// Appends a container and whatever `content` puts into it.
     pub fn nest(&mut self, kind: u16, content: impl FnOnce(&mut Encoder<'_>)) {
-        let start = self.open(kind | NLA_F_NESTED);
-        content(&mut Encoder::new(self.bytes));
-        self.close(start);
+        self.attribute(kind | NLA_F_NESTED, content);
     }
 
-    fn open(&mut self, kind: u16) -> usize {
+    fn attribute(&mut self, kind: u16, payload: impl FnOnce(&mut Encoder<'_>)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0, 0]);
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        start
-    }
-
-    fn close(&mut self, start: usize) {
+        payload(self);
         let length = self.bytes.len() - start;
         debug_assert!(u16::try_from(length).is_ok());
         // An attribute's length field has 16 bits; a longer payload is a bug of the caller that the
@@ -231,13 +209,13 @@ mod tests {
         for kind in 1..=3 {
             batch.add(kind, 0, |_| {});
         }
-        assert_eq!(batch.slice(1, 3).len(), 32);
-        assert_eq!(batch.slice(3, 3), &[] as &[u8]);
+        assert_eq!(batch.slice(1..3).len(), 32);
+        assert_eq!(batch.slice(3..3), &[] as &[u8]);
     }
 
     fn encoded(write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write(&mut Encoder::new(&mut bytes));
+        write(&mut Encoder { bytes: &mut bytes });
         bytes
     }
 

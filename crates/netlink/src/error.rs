@@ -1,4 +1,4 @@
-//! What can go wrong between here and the kernel.
+//! Errors of an exchange with the kernel.
 
 use std::{borrow::Cow, fmt, io};
 
@@ -60,29 +60,29 @@ pub enum Error {
     },
 }
 
-/// An operation on one part of the kernel that failed: what was asked, and of whom.
+/// A failed operation on one part of the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// CAP_NET_ADMIN is missing.
     #[error("{subsystem} refuses to {operation}: CAP_NET_ADMIN is needed (EPERM)")]
     NotPermitted {
-        /// Who was asked: `nf_tables`, `conntrack`.
+        /// The part of the kernel: `nf_tables`, `conntrack`.
         subsystem: &'static str,
-        /// What was asked.
+        /// The operation, such as `read addresses`.
         operation: Cow<'static, str>,
     },
     /// Some other failure of the exchange.
     #[error("cannot {operation}")]
     Failed {
-        /// What was asked.
+        /// The operation, such as `read addresses`.
         operation: Cow<'static, str>,
-        /// What went wrong.
+        /// The reason.
         source: Error,
     },
 }
 
 impl OperationError {
-    /// What `source` means for an operation on a subsystem.
+    /// The error of an operation on a subsystem that failed for this reason.
     pub fn new(subsystem: &'static str, operation: impl Into<Cow<'static, str>>, source: Error) -> Self {
         let operation = operation.into();
         match source.errno() {
@@ -97,6 +97,15 @@ impl OperationError {
             Self::NotPermitted { .. } => Some(Errno::EPERM),
             Self::Failed { source, .. } => source.errno(),
         }
+    }
+}
+
+/// The outcome of an exchange; `None` if the kernel refused it with one of these errnos, which mean that its subject
+/// does not exist.
+pub fn if_exists<T>(outcome: Result<T, Error>, missing: &[Errno]) -> Result<Option<T>, Error> {
+    match outcome {
+        Err(error) if error.errno().is_some_and(|errno| missing.contains(&errno)) => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 
@@ -115,17 +124,17 @@ impl Error {
 pub struct KernelError {
     /// The error number.
     pub errno: Errno,
-    /// The kernel's own words, where it has any (extended acknowledgement), or a client's for what the errno means.
+    /// The kernel's text (extended acknowledgement), or a client's explanation of the errno.
     pub message: Option<Box<str>>,
 }
 
 impl KernelError {
-    /// An error without words.
+    /// An error without a message.
     pub fn new(errno: Errno) -> Self {
         Self { errno, message: None }
     }
 
-    /// The words if there are any, and the error number otherwise.
+    /// The message if there is one, and the error number otherwise.
     pub fn cause(&self) -> String {
         self.message.as_ref().map_or_else(|| self.errno.to_string(), ToString::to_string)
     }

@@ -11,8 +11,8 @@
 //! - **Dumps that are right.** [`Socket::dump`] starts over when the kernel marks that the table
 //!   changed under it (`NLM_F_DUMP_INTR`).
 //!
-//! A receive queue that overflowed (`ENOBUFS`) loses answers, not operations: it surfaces as
-//! [`Error::StateUnknown`], and the caller must read back what it wrote.
+//! A receive queue that overflows (`ENOBUFS`) loses answers, not operations: the caller gets
+//! [`Error::StateUnknown`] and must read back what it wrote.
 //!
 //! Notifications of the kernel come through a `Notifications` (feature `notifications`), the only part
 //! that does not block but needs tokio.
@@ -40,10 +40,10 @@ mod reply;
 mod socket;
 
 pub use batch::{Batch, Encoder};
-pub use error::{Error, FailedRequest, KernelError, OperationError};
+pub use error::{Error, FailedRequest, KernelError, OperationError, if_exists};
 pub use nix::errno::Errno;
 #[cfg(feature = "notifications")]
-pub use notifications::{Notification, Notifications, each_notification};
+pub use notifications::{Notifications, each_notification};
 #[cfg(feature = "replay")]
 pub use replay::Transcript;
 pub use reply::{Attribute, Reply, attributes, find};

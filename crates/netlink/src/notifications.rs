@@ -2,14 +2,13 @@
 
 use std::io;
 
-use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use nix::{
     errno::Errno,
     sys::socket::{setsockopt, sockopt},
 };
 
-use crate::{Error, Protocol, socket::RECEIVE_BUFFER};
+use crate::{Error, Protocol, Reply, reply::replies, socket::RECEIVE_BUFFER};
 
 /// The largest datagram of notifications: the kernel puts at most two pages into one (`NLMSG_GOODSIZE`).
 const DATAGRAM: usize = 32 << 10;
@@ -17,20 +16,9 @@ const DATAGRAM: usize = 32 << 10;
 /// The most datagrams that are passed on before the caller has its turn, so that a flood cannot hold it back.
 const AT_ONCE: usize = 1024;
 
-/// A message that answers nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct Notification<'a> {
-    /// The message type.
-    pub kind: u16,
-    /// The port of the socket whose request has made the change, where the family names it; 0 is the kernel.
-    pub port: u32,
-    /// Everything after the netlink header.
-    pub payload: &'a [u8],
-}
-
 /// A subscription to multicast groups of a netlink protocol.
 ///
-/// Notifications wait in the socket until they are asked for; thousands of them cost a few system calls.
+/// Notifications wait in the socket until they are read; thousands of them cost a few system calls.
 pub struct Notifications {
     socket: TokioSocket,
     buffer: Vec<u8>,
@@ -57,7 +45,7 @@ impl Notifications {
     ///
     /// [`Error::StateUnknown`]: the queue was full (`ENOBUFS`) and some are lost, but changes from now on
     /// will be reported.
-    pub async fn receive(&mut self, mut take: impl FnMut(Notification<'_>)) -> Result<(), Error> {
+    pub async fn receive(&mut self, mut take: impl FnMut(&Reply<'_>)) -> Result<(), Error> {
         self.buffer.clear();
         let mut received = self.socket.recv(&mut self.buffer).await;
         let (mut datagrams, mut lost) = (0, false);
@@ -84,17 +72,8 @@ impl Notifications {
 }
 
 /// Passes on the messages of a datagram. What cannot be read ends it.
-pub fn each_notification(datagram: &[u8], mut take: impl FnMut(Notification<'_>)) {
-    let mut rest = datagram;
-    while let Ok(message) = NetlinkBuffer::new_checked(rest) {
-        take(Notification {
-            kind: message.message_type(),
-            port: message.port_number(),
-            payload: message.payload(),
-        });
-        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
-        rest = length.checked_next_multiple_of(4).and_then(|next| rest.get(next..)).unwrap_or_default();
-    }
+pub fn each_notification(datagram: &[u8], mut take: impl FnMut(&Reply<'_>)) {
+    replies(datagram).map_while(Result::ok).for_each(|message| take(&message));
 }
 
 #[cfg(test)]

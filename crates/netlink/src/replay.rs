@@ -9,17 +9,17 @@ use std::{
 
 use nix::errno::Errno;
 
-/// The datagrams that a kernel has sent, in order, and what went wrong between them. Clones share what is left of it.
+/// The datagrams that a kernel sent, in order, and the errors between them. Clones share the rest that is not received.
 ///
 /// As bytes each datagram follows its length, four bytes, least significant first. Any bytes are a transcript: a
 /// length that goes past the end means all the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Transcript(Arc<Mutex<Datagrams>>);
 
-/// What a receiver gets, one after the other.
+/// The results of a receiver's calls, one after the other.
 type Datagrams = VecDeque<Result<Box<[u8]>, Errno>>;
 
-/// What takes the kernel's place in the sockets that a thread opens, or listens to it.
+/// What records the kernel, or replaces it, in the sockets that a thread opens.
 #[derive(Clone, Debug)]
 pub(crate) enum Tape {
     Record(Transcript),
@@ -54,14 +54,14 @@ impl Transcript {
         Tape::Record(self.clone()).run(work)
     }
 
-    /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, what comes back is
-    /// what is left of the transcript. Several of them can take part in one conversation. Where the transcript has
-    /// ended the kernel is silent ([`Error::TimedOut`](crate::Error::TimedOut), at once).
+    /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, the rest of the
+    /// transcript comes back. Several of them can take part in one conversation. After its end the kernel is silent
+    /// ([`Error::TimedOut`](crate::Error::TimedOut), at once).
     pub fn replay<T>(&self, work: impl FnOnce() -> T) -> T {
         Tape::Replay(self.clone()).run(work)
     }
 
-    /// Reads one.
+    /// Reads a transcript from bytes.
     pub fn decode(mut bytes: &[u8]) -> Self {
         let mut datagrams = VecDeque::new();
         while let Some((length, rest)) = bytes.split_first_chunk() {
@@ -88,13 +88,13 @@ impl Transcript {
         self.datagrams().push_back(Ok(datagram.into()));
     }
 
-    /// Lets the next attempt to receive fail, once what is there already was received.
+    /// Makes the attempt to receive fail that follows the last datagram.
     pub fn fail(&self, errno: Errno) {
         self.datagrams().push_back(Err(errno));
     }
 
-    /// The next datagram, cut off where the buffer ends, as the kernel does it. After the last one, and instead of
-    /// an empty one, which no kernel sends, the patience of the receiver has ended.
+    /// The next datagram, cut off where the buffer ends, as the kernel does it. After the last one, and in place of an
+    /// empty one, which no kernel sends, the receiver's time is over.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let next = self.datagrams().pop_front().transpose()?;
         match next.as_deref().unwrap_or_default().read(buffer)? {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn dumped(transcript: &Transcript) -> Result<Vec<u8>, Error> {
-        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied().unwrap_or_default());
+        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied());
         Socket::replay(transcript.clone()).dump(&mut request(), first)
     }
 
@@ -171,7 +171,7 @@ mod tests {
         transcript.push(&entry(DONE, MULTI, 2, 0));
         transcript.push(&entry(20, MULTI, 3, 8));
         transcript.push(&entry(DONE, MULTI, 3, 0));
-        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied().unwrap_or_default());
+        let first = |reply: &crate::Reply<'_>| Ok(reply.payload.first().copied());
         assert_eq!(socket.dump(&mut request(), first).unwrap(), [8]);
     }
 
@@ -207,7 +207,7 @@ mod tests {
         }
         transcript.push(&entry(DONE, MULTI, 1, 0));
         let decode = |reply: &crate::Reply<'_>| match reply.payload.first() {
-            Some(7) => Ok(()),
+            Some(7) => Ok(Some(())),
             strange => Err(Error::Malformed { what: format!("{strange:?}") }),
         };
         let error = Socket::replay(transcript.clone()).dump(&mut request(), decode).unwrap_err();

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use crate::{Error, KernelError, batch::HEADER};
 
 /// A message as the kernel sent it: a reply to a request, an entry of a dump, or a notification.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'a> {
     /// The message type.
     pub kind: u16,
@@ -16,6 +16,9 @@ pub struct Reply<'a> {
     pub flags: u16,
     /// The sequence number of the request it answers; 0 in notifications.
     pub sequence: u32,
+    /// The port of the socket that sent the request; in notifications, where the family names it, of the one whose
+    /// request made the change. 0 is the kernel.
+    pub port: u32,
     /// Everything after the netlink header.
     pub payload: &'a [u8],
 }
@@ -88,12 +91,15 @@ pub(crate) fn replies(mut bytes: &[u8]) -> impl Iterator<Item = Result<Reply<'_>
 
 fn split(bytes: &[u8]) -> Result<(Reply<'_>, &[u8]), Error> {
     let cut = || Error::Malformed { what: format!("message cut short after {} bytes", bytes.len()) };
-    let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, ..] = *bytes else { return Err(cut()) };
+    let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, p0, p1, p2, p3, ..] = *bytes else {
+        return Err(cut());
+    };
     let length = usize::try_from(u32::from_ne_bytes([l0, l1, l2, l3])).map_err(|_| cut())?;
     let reply = Reply {
         kind: u16::from_ne_bytes([k0, k1]),
         flags: u16::from_ne_bytes([f0, f1]),
         sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
+        port: u32::from_ne_bytes([p0, p1, p2, p3]),
         payload: bytes.get(HEADER..length).ok_or_else(cut)?,
     };
     Ok((reply, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_back() {
         let mut bytes = Vec::new();
-        let mut encoder = Encoder::new(&mut bytes);
+        let mut encoder = Encoder { bytes: &mut bytes };
         encoder.u32(1, 7);
         encoder.nest(2, |e| e.string(3, "wlc"));
         let read: Vec<_> = attributes(&bytes).map(Result::unwrap).collect();

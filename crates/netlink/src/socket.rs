@@ -1,8 +1,8 @@
-//! The socket: opening it, sending and receiving; and the other end of it.
+//! The socket: opening it, sending and receiving; and its other end.
 
 mod exchange;
 
-use std::{io, ops::ControlFlow};
+use std::{io, ops::Range};
 
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::{
@@ -21,8 +21,8 @@ use crate::{
 #[cfg(feature = "replay")]
 use crate::{Transcript, replay::Tape};
 
-/// How long the kernel may take to answer. It answers within the send call, except when another
-/// holder of the family's lock is slow; upstream's client waits three seconds for a reply.
+/// How long the kernel may take to answer. It answers within the send call, except when another owner of the
+/// family's lock is slow; upstream's client waits three seconds for a reply.
 const TIMEOUT_SECONDS: u64 = 10;
 
 /// The buffers asked for. Without CAP_NET_ADMIN the kernel keeps its defaults (about 208 KiB).
@@ -88,17 +88,11 @@ impl Socket {
 
     fn open_with(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
         #[cfg(feature = "replay")]
-        match Tape::of_this_thread() {
+        let record = match Tape::of_this_thread() {
             Some(Tape::Replay(transcript)) => return Ok(Self::replay(transcript)),
-            Some(Tape::Record(transcript)) => {
-                return Ok(Self::open_kernel(protocol, receive_size)?.recorded(transcript));
-            }
-            None => {}
-        }
-        Self::open_kernel(protocol, receive_size)
-    }
-
-    fn open_kernel(protocol: Protocol, receive_size: usize) -> Result<Self, Error> {
+            Some(Tape::Record(transcript)) => Some(transcript),
+            None => None,
+        };
         let cannot =
             |operation| move |source: io::Error| Error::Open { operation, protocol: protocol.name(), source };
         let mut inner = netlink_sys::Socket::new(protocol.number()).map_err(cannot("open"))?;
@@ -114,7 +108,11 @@ impl Socket {
         let _ = setsockopt(&inner, sockopt::RcvBufForce, &RECEIVE_BUFFER);
         let granted = inner.get_rx_buf_sz().map_err(cannot("read the buffer size of"))?;
         Ok(Self {
-            wire: Wire::Kernel(inner),
+            wire: Wire::Kernel {
+                socket: inner,
+                #[cfg(feature = "replay")]
+                record,
+            },
             port,
             sequence: 0,
             buffer: vec![0; receive_size],
@@ -122,17 +120,8 @@ impl Socket {
         })
     }
 
-    /// This socket, which from now on adds what it receives to the transcript.
-    #[cfg(feature = "replay")]
-    fn recorded(self, transcript: Transcript) -> Self {
-        match self.wire {
-            Wire::Kernel(kernel) => Self { wire: Wire::Recorded(kernel, transcript), ..self },
-            _ => self,
-        }
-    }
-
-    /// A socket without a kernel: whatever is sent, what comes back is what is left of the transcript. Sequence
-    /// numbers begin with 1, as in every socket.
+    /// A socket without a kernel: whatever is sent, the rest of the transcript comes back. Sequence numbers begin with
+    /// 1, as in every socket.
     #[cfg(feature = "replay")]
     pub(crate) fn replay(transcript: Transcript) -> Self {
         Self {
@@ -144,8 +133,8 @@ impl Socket {
         }
     }
 
-    /// The number by which the kernel knows this socket among those of its protocol: notifications name
-    /// it with each change that it has asked for.
+    /// The number by which the kernel knows this socket among those of its protocol: a notification names the socket
+    /// whose request made the change.
     pub fn port(&self) -> u32 {
         self.port
     }
@@ -157,29 +146,34 @@ impl Socket {
         self.wire.filter_dumps();
     }
 
-    /// Gives requests `from..to` fresh sequence numbers; returns the first.
-    fn stamp(&mut self, batch: &mut Batch, from: usize, to: usize) -> u32 {
+    /// Sends these requests as one datagram, each with a sequence number of its own, and one of them with flags.
+    /// Returns the first number.
+    fn send(
+        &mut self,
+        batch: &mut Batch,
+        requests: Range<usize>,
+        flagged: usize,
+        flags: u16,
+    ) -> Result<u32, Error> {
         let first = self.sequence.wrapping_add(1);
-        for index in from..to {
+        for index in requests.clone() {
             self.sequence = self.sequence.wrapping_add(1);
-            batch.stamp(index, self.sequence, 0);
+            batch.stamp(index, self.sequence, if index == flagged { flags } else { 0 });
         }
-        first
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let bytes = batch.slice(requests);
         loop {
             match self.wire.send(bytes) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(first),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(Error::Send { bytes: bytes.len(), source }),
             }
         }
     }
 
+    /// Passes on what is received, until `is_last` says that it was the last message.
     fn receive_until(
         &mut self,
-        mut take: impl FnMut(&Reply<'_>) -> Result<ControlFlow<()>, Error>,
+        mut is_last: impl FnMut(&Reply<'_>) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         loop {
             let length = match self.wire.receive(&mut self.buffer) {
@@ -192,7 +186,7 @@ impl Socket {
                 },
             };
             for reply in replies(self.buffer.get(..length).unwrap_or_default()) {
-                if take(&reply?)?.is_break() {
+                if is_last(&reply?)? {
                     return Ok(());
                 }
             }
@@ -200,12 +194,14 @@ impl Socket {
     }
 }
 
-/// The other end of a socket: the kernel; for tests, also with a record of what it says, or that record alone.
+/// The other end of a socket: the kernel, in tests also with a record of what it sends; or such a record alone.
 #[derive(Debug)]
 enum Wire {
-    Kernel(netlink_sys::Socket),
-    #[cfg(feature = "replay")]
-    Recorded(netlink_sys::Socket, Transcript),
+    Kernel {
+        socket: netlink_sys::Socket,
+        #[cfg(feature = "replay")]
+        record: Option<Transcript>,
+    },
     #[cfg(feature = "replay")]
     Replay(Transcript),
 }
@@ -214,9 +210,7 @@ impl Wire {
     /// A kernel that cannot filter refuses the option, and sends everything.
     fn filter_dumps(&mut self) {
         match self {
-            Self::Kernel(socket) => _ = socket.set_netlink_get_strict_chk(true),
-            #[cfg(feature = "replay")]
-            Self::Recorded(socket, _) => _ = socket.set_netlink_get_strict_chk(true),
+            Self::Kernel { socket, .. } => _ = socket.set_netlink_get_strict_chk(true),
             #[cfg(feature = "replay")]
             Self::Replay(_) => {}
         }
@@ -225,9 +219,7 @@ impl Wire {
     /// Sends one datagram.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Kernel(socket) => socket.send(bytes, 0).map(drop),
-            #[cfg(feature = "replay")]
-            Self::Recorded(socket, _) => socket.send(bytes, 0).map(drop),
+            Self::Kernel { socket, .. } => socket.send(bytes, 0).map(drop),
             #[cfg(feature = "replay")]
             Self::Replay(_) => Ok(()),
         }
@@ -236,15 +228,17 @@ impl Wire {
     /// Receives one datagram, as much of it as fits. Returns its length.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Kernel(socket) => {
-                let mut rest = buffer;
-                socket.recv(&mut rest, 0)
-            }
-            #[cfg(feature = "replay")]
-            Self::Recorded(socket, transcript) => {
+            Self::Kernel {
+                socket,
+                #[cfg(feature = "replay")]
+                record,
+            } => {
                 let mut rest = &mut *buffer;
                 let length = socket.recv(&mut rest, 0)?;
-                transcript.push(buffer.get(..length).unwrap_or_default());
+                #[cfg(feature = "replay")]
+                if let Some(record) = record {
+                    record.push(buffer.get(..length).unwrap_or_default());
+                }
                 Ok(length)
             }
             #[cfg(feature = "replay")]

@@ -111,7 +111,7 @@ impl Answer {
             let _ = write!(words, ", not bound: it is {owner}");
         }
         if let Some(owner) = &at.held_by {
-            let _ = write!(words, ", but {owner} has it: its claim comes first");
+            let _ = write!(words, ", but it belongs to {owner}, whose claim comes first");
         }
         if let Some(sources) = &at.allowed_sources {
             let _ = write!(words, ", {}", Sources(sources));
@@ -158,26 +158,23 @@ impl Answer {
         let mut rows = Vec::new();
         for endpoint in &part.endpoints {
             let (in_kernel, reason) = (here(&endpoint.address), endpoint.reason);
+            let is_used = reason == EndpointReason::Used;
             let mut words = format!("{reason}, {}", endpoint.slice);
             if let Some(way) = endpoint.way {
                 let _ = write!(words, ", {way}");
             }
             let weight = endpoint.weight.get();
-            if reason == EndpointReason::Used && weight != 1 {
+            if is_used && weight != 1 {
                 let _ = write!(words, ", weight {weight}");
             }
-            if reason == EndpointReason::Used && in_kernel.missing > 0 {
+            if is_used && in_kernel.missing > 0 {
                 words.push_str(", MISSING in the kernel");
             }
-            if reason == EndpointReason::Used {
+            if is_used {
                 words.extend(in_kernel.other_limit(limits));
             }
             if reason != EndpointReason::ListedAgain && in_kernel.found > 0 {
-                let _ = write!(
-                    words,
-                    ", {}",
-                    in_kernel.of_one((reason == EndpointReason::Used).then_some(weight))
-                );
+                let _ = write!(words, ", {}", in_kernel.of_one(is_used.then_some(weight)));
             }
             rows.push((endpoint.address.to_string(), words));
         }
@@ -187,7 +184,7 @@ impl Answer {
         gone.sort_unstable();
         gone.dedup();
         rows.extend(gone.iter().map(|address| {
-            (address.to_string(), format!("in no slice any more, {}", here(address).of_one(None)))
+            (address.to_string(), format!("no longer in any slice, {}", here(address).of_one(None)))
         }));
         rows
     }
@@ -201,7 +198,7 @@ const MOST_SOURCES: usize = 5;
 impl fmt::Display for Sources<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("from nowhere: no source range can be used");
+            return f.write_str("from no client: no source range can be used");
         }
         for (number, (first, last)) in self.0.iter().take(MOST_SOURCES).enumerate() {
             write!(f, "{}{first}-{last}", if number == 0 { "only from " } else { ", " })?;
@@ -247,7 +244,7 @@ impl fmt::Display for Heading<'_> {
             write!(f, ", {}", printable_line(zone))?;
         }
         if let Some(why) = hints_ignored {
-            write!(f, "; their hints do not count: {why}")?;
+            write!(f, "; hints ignored: {why}")?;
         }
         if *stands_in {
             f.write_str(

@@ -1,5 +1,5 @@
-//! What the operator's commands print, for `kube-ipvs` on a node and for `kubectl ipvs` beside it: the forms ([`output`]),
-//! and the answers that both read and write ([`explain`], [`top`]).
+//! The output of the operator's commands, for `kube-ipvs` on a node and for `kubectl ipvs` beside it: the forms
+//! ([`output`]), and the answers that both read and write ([`explain`], [`top`]).
 //!
 //! Plain data: no kernel, no client, no thread.
 

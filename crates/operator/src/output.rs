@@ -91,7 +91,7 @@ pub fn refuse(program: &str, error: &clap::Error) -> ExitCode {
 /// Prints why the desired state may be out of date or wrong.
 pub fn doubt(troubles: &[String]) {
     for trouble in troubles {
-        say(format_args!("kube-ipvs: what is wanted may be out of date: {trouble}"));
+        say(format_args!("kube-ipvs: the desired state may be out of date: {trouble}"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The answer of `top`: what goes through each Service, as data and as text.
+//! The answer of `top`: the traffic of each Service, as data and as text.
 
 mod counters;
 mod table;
@@ -12,7 +12,7 @@ use service::{ObjectName, seconds};
 pub use counters::{Counters, Rates};
 pub use table::{Cells, HEAD, WIDTHS, lines, text};
 
-/// What rows are sorted by: the most first, names in their order.
+/// The column by which rows are sorted: the most first, names in their order.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The Service, or the address.
@@ -41,14 +41,14 @@ pub struct Frame {
     pub services: Vec<ServiceRow>,
 }
 
-/// A Service with all its addresses and ports, or a virtual server that is no known Service's.
+/// A Service with all its addresses and ports, or a virtual server that no known Service owns.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ServiceRow {
     /// The Service; `None` where no known one owns the virtual server.
     pub service: Option<ObjectName>,
     /// Sorted; more than one only of a Service.
     pub virtual_servers: Vec<VirtualServerId>,
-    /// What all of them have to do.
+    /// The load of all of them together.
     #[serde(flatten)]
     pub load: Load,
     /// Their real servers.
@@ -62,12 +62,12 @@ pub struct RealServerRow {
     pub protocol: Option<Protocol>,
     /// Its address.
     pub address: RealServerAddress,
-    /// What it has to do.
+    /// Its load.
     #[serde(flatten)]
     pub load: Load,
 }
 
-/// What a server has to do.
+/// The load of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Load {
     /// Connections that are established or being opened.
@@ -97,7 +97,7 @@ impl Frame {
 }
 
 impl ServiceRow {
-    /// How it is called: the Service, or its address.
+    /// Its displayed name: the Service, or its address.
     pub fn name(&self) -> String {
         match (&self.service, self.virtual_servers.first()) {
             (Some(service), _) => service.to_string(),

@@ -1,4 +1,4 @@
-//! Runs a program to its end, or ends it: it may hang in the kernel, or print without an end.
+//! Runs a program within bounds: one that hangs in the kernel or prints without an end is killed.
 
 use std::{
     io::{self, Read, Write as _},
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a program may take.
+/// The limits of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// How long it may run.
@@ -17,7 +17,7 @@ pub struct Bounds {
     pub output: u64,
 }
 
-/// Why a program has no output.
+/// Why a program gave no output.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It took longer than it may, and was killed.
@@ -31,12 +31,12 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// How long a program that was killed may take to end. One that hangs in the kernel is left behind.
+/// How long a killed program may take to end. One that hangs in the kernel is left behind.
 const LAST: Duration = Duration::from_secs(1);
 /// How often its status is polled: as a rule it ends as soon as its output ends.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs a program with this input, and takes what it prints.
+/// Runs a program with this input, and returns its output.
 pub fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> Result<Output, Error> {
     let deadline = Instant::now() + bounds.time;
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -54,7 +54,7 @@ fn communicate(
     Bounds { time, output }: Bounds,
     deadline: Instant,
 ) -> Result<Output, Error> {
-    // What it has started itself may hold the pipes for longer than it lives: the threads are not waited for.
+    // Programs that it has started may keep the pipes open after its end: the threads are not waited for.
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends before it has read everything prints the reason itself.
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
@@ -69,7 +69,7 @@ fn communicate(
     Ok(Output { status, stdout, stderr })
 }
 
-/// Reads to the end, but for no more than so many bytes.
+/// Reads to the end, but not more than this many bytes.
 fn read(pipe: Option<impl Read + Send + 'static>, most: u64) -> io::Result<Receiver<Result<Vec<u8>, Error>>> {
     let (sender, receiver) = channel();
     thread::Builder::new().spawn(move || {
@@ -85,7 +85,7 @@ fn read(pipe: Option<impl Read + Send + 'static>, most: u64) -> io::Result<Recei
     Ok(receiver)
 }
 
-/// How the program has ended, if it has by then.
+/// The status of the program, if it ends by this time.
 fn ended(child: &mut Child, by: Instant) -> io::Result<Option<ExitStatus>> {
     loop {
         let status = child.try_wait()?;

@@ -1,27 +1,177 @@
-//! The inbox of the writer thread, which it empties between syncs. Only what the writer has to know is kept,
-//! so that a slow kernel costs no memory.
+//! How the other threads reach the writer thread: an inbox, which it empties between syncs, and questions. Only what
+//! the writer has to know is kept in the inbox, so that a slow kernel costs no memory.
 
-mod handle;
 mod pending_changes;
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 use dummy_interface::Changed;
+use ipvs::{Scheduler, SchedulerSupport};
+use service::{AddressExplanation, Change, Explanation, ObjectName, one_line};
+use watcher::Plan;
 
-pub use self::handle::{Handle, Stopped, Unanswered};
-pub(crate) use self::{
-    handle::Input,
-    pending_changes::{PendingChange, PendingChanges},
-};
+pub(crate) use self::pending_changes::{PendingChange, PendingChanges};
+
+use crate::{NodeUsage, SyncReport, SyncStatus, VirtualServerOwner, writer::Writer};
+
+/// A message to the writer thread.
+pub(crate) enum Input {
+    /// The inbox is not empty.
+    Pending,
+    /// A question, which the writer thread answers between two syncs.
+    Ask(Box<dyn FnOnce(&mut Writer) + Send>),
+    /// Stop after the sync that is running. The kernel's state stays, so that traffic goes on.
+    Stop,
+}
+
+/// The writer thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reconciler has stopped")]
+pub struct Stopped;
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// The lists are not complete: nothing is known, and nothing is written either.
+    #[error("Services and EndpointSlices are not listed yet")]
+    NotListed,
+    /// The kernel could not be read, so there is nothing to compare with. The cause as text.
+    #[error("{0}")]
+    Unread(String),
+    /// The writer thread has ended.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// The way to the writer thread. Clones are cheap. Methods block only where they say so.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inputs: Sender<Input>,
+    inbox: Inbox,
+}
+
+impl Handle {
+    pub(crate) fn new() -> (Self, Receiver<Input>, Inbox) {
+        let (inputs, receiver) = channel();
+        let inbox = Inbox::default();
+        (Self { inputs, inbox: inbox.clone() }, receiver, inbox)
+    }
+
+    /// Sends a change from the API server or the directory. Only the last change of each object is kept, so
+    /// that pending changes take no more memory than there are objects. After the end of the writer thread it
+    /// is lost.
+    pub fn change(&self, change: Change) {
+        self.post(|pending| pending.changes.push(change));
+    }
+
+    /// Sends the kernel's notification of a change, so that what is not as desired is repaired.
+    pub fn kernel_changed(&self, changed: Changed) {
+        self.post(|pending| pending.add_links(changed));
+    }
+
+    /// Sends the kernel's notification that another program has changed our nf_tables tables, so that they
+    /// are read and repaired.
+    pub fn tables_changed(&self) {
+        self.post(|pending| pending.tables = true);
+    }
+
+    /// Reads the kernel's whole state, repairs it, and returns what was done. Blocks meanwhile.
+    pub fn resync(&self) -> Result<SyncReport, Stopped> {
+        self.ask_later(Writer::resync)
+    }
+
+    /// Reads the kernel's whole state, and returns what differs from the desired one, as what would be done
+    /// about it. Blocks meanwhile, and keeps the writer from its work for as long as the reading takes.
+    pub fn compare(&self) -> Result<Plan, Unanswered> {
+        self.ask_later(Writer::compare)?
+    }
+
+    /// Explains why a Service is served on this node as it is. Blocks while a sync is running.
+    pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
+        self.ask(move |writer| writer.listed().map(|it| it.ownership.explain(&it.state, &service)))?
+    }
+
+    /// Explains the owner of an address on this node, and what is done with it. Blocks while a sync is running.
+    pub fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
+        self.ask(move |writer| writer.listed().map(|it| it.state.explain_address(ip)))?
+    }
+
+    /// Whether the desired state is programmed, and what was done for it. Blocks while a sync is running.
+    pub fn status(&self) -> Result<SyncStatus, Stopped> {
+        self.ask(Writer::status)
+    }
+
+    /// The use that Services make of the node itself. Blocks until the first sync has ended, and while one is running.
+    pub fn node_usage(&self) -> Result<NodeUsage, Stopped> {
+        self.ask_later(Writer::node_usage)
+    }
+
+    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync
+    /// is running.
+    pub fn virtual_server_owners(&self) -> Result<Vec<VirtualServerOwner>, Stopped> {
+        self.ask(|writer| VirtualServerOwner::list(&writer.reconciler.state))
+    }
+
+    /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is
+    /// running, and while the kernel loads a module.
+    pub fn probe_scheduler(&self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
+        self.ask(move |writer| {
+            let probed = writer.reconciler.probe_scheduler(scheduler);
+            probed.map_err(|error| Unanswered::Unread(one_line(&error)))
+        })?
+    }
+
+    /// Stops the writer thread after the sync that is running.
+    pub fn stop(&self) -> Result<(), Stopped> {
+        self.send(Input::Stop)
+    }
+
+    /// Puts something into the inbox. After the end of the writer thread no message can be sent, and the
+    /// inbox stays empty.
+    fn post(&self, put: impl FnOnce(&mut Pending)) {
+        let mut pending = self.inbox.open();
+        // Sent under the lock: inputs that are sent later come after the inbox.
+        if !pending.is_empty() || self.send(Input::Pending).is_ok() {
+            put(&mut pending);
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Writer) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        // The caller may have gone.
+        self.ask_later(|writer, answer| drop(answer.send(question(writer))))
+    }
+
+    /// Asks what the writer may answer later, and waits for the answer.
+    fn ask_later<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Writer, Sender<T>) + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let (answer, answered) = channel();
+        self.send(Input::Ask(Box::new(|writer| question(writer, answer))))?;
+        answered.recv().map_err(|_| Stopped)
+    }
+
+    fn send(&self, input: Input) -> Result<(), Stopped> {
+        self.inputs.send(input).map_err(|_| Stopped)
+    }
+}
 
 /// The inbox of the writer thread. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbox(Arc<Mutex<Pending>>);
 
-/// What has arrived since the writer thread last emptied its inbox.
+/// The changes and notifications since the writer thread last emptied its inbox.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Changes from the API server or the directory.
@@ -73,9 +223,22 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv6Addr};
+    use std::net::Ipv6Addr;
 
     use super::*;
+
+    #[test]
+    fn notifications_while_the_writer_is_busy_are_one_message() {
+        let (handle, inputs, inbox) = Handle::new();
+        let vip: IpAddr = [10, 96, 0, 1].into();
+        for number in 0..10_000 {
+            let changed = Changed { vips: [(vip, number % 2 == 0)].into(), ..Changed::default() };
+            handle.kernel_changed(changed);
+            handle.tables_changed();
+        }
+        assert_eq!(inputs.try_iter().count(), 1);
+        drop(inbox);
+    }
 
     fn changed(vip: impl Into<IpAddr>, bound: bool) -> Changed {
         Changed { vips: [(vip.into(), bound)].into(), ..Changed::default() }

@@ -1,4 +1,4 @@
-//! What the writer thread calls: observers after each change and each sync, such as health checks, metrics
+//! The callbacks of the writer thread: observers after each change and each sync, such as health checks, metrics
 //! and Events, and the receivers of notices and stale flows.
 
 use std::{fmt, time::SystemTime};
@@ -101,9 +101,9 @@ impl ObjectKind {
 /// A sync that has ended.
 #[derive(Clone, Copy)]
 pub struct SyncEvent<'a> {
-    /// What it did, as text.
+    /// The result of the sync, as text.
     pub report: &'a SyncReport,
-    /// What it did, as numbers.
+    /// The result of the sync, as numbers.
     pub stats: &'a SyncStats,
     /// Whether the kernel could be read, and has kube-ipvs0 and our tables. Otherwise nothing useful was
     /// done. In a complete sync, single operations may still have been refused, or wait for the next sync

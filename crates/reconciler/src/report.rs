@@ -19,7 +19,7 @@ use watcher::OperationKind;
 
 use crate::{Trigger, sync::PlanOutcome};
 
-/// What one sync did.
+/// The result of one sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncReport {
     /// Why it ran.

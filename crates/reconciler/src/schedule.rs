@@ -119,7 +119,7 @@ pub(crate) enum Rest {
     None,
     /// Deferred work that can be done soon.
     Deferred,
-    /// What it had no time for: the next sync goes on at once.
+    /// Work that it had no time for: the next sync goes on at once.
     Interrupted,
 }
 

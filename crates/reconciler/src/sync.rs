@@ -6,7 +6,6 @@ mod pace;
 mod pass;
 mod portions;
 mod read;
-mod rotation;
 #[cfg(test)]
 mod tests;
 mod transactions;
@@ -35,30 +34,25 @@ use self::{
     pace::Pace,
     pass::Pass,
     portions::{PORTION, Portion, Waiting, portions},
-    read::{Adopted, DeepVerify, Reading},
+    read::{DeepVerify, Reading},
 };
 use crate::{
     ForeignVirtualServers, PLAN_LOG, Trigger,
-    follow::{
-        Unrepaired,
-        lost_addresses::LostAddresses,
-        schedulers,
-        stale_flows::Rerouted,
-        tunnels::{MissingTunnels, TunnelsInUse},
-    },
+    follow::{LostAddresses, MissingTunnels, TunnelsInUse, Unrepaired, schedulers, stale_flows::Rerouted},
 };
 
 /// The desired state, an image of the kernel, and what is known about the difference.
 pub(crate) struct Reconciler {
-    state: State,
+    pub(crate) state: State,
     kernel: Kernel,
-    ownership: Ownership,
+    pub(crate) ownership: Ownership,
     /// The kernel as last seen; `None` before the first read and after a doubt.
     image: Option<Observed>,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
-    /// Which virtual servers the syncs after the start verify in every detail.
-    adopted: Adopted,
+    /// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
+    /// daemon, or an operator meanwhile, may have left in them what a summary does not show.
+    adopted: Vec<ServiceAddress>,
     /// The keys that the next sync compares: those that have changed since the last one, and those that
     /// failed or were left in it.
     dirty: Dirty,
@@ -74,7 +68,7 @@ pub(crate) struct Reconciler {
     portion: usize,
     /// The parts of the kernel of which a change was reported since the last sync.
     reported: Drift,
-    draining: Draining,
+    pub(crate) draining: Draining,
     lost_addresses: LostAddresses,
     schedulers: schedulers::SchedulerProbes,
     missing_tunnels: MissingTunnels,
@@ -82,7 +76,7 @@ pub(crate) struct Reconciler {
     /// Whether the desired state knows what the kernel had tunnelled before.
     has_adopted_tunnels: bool,
     /// How many virtual servers wait for their new scheduler.
-    deferred: usize,
+    pub(crate) scheduler_changes: usize,
     /// Changes of other programs that are not repaired yet.
     unrepaired: Unrepaired,
     /// Changes whose stale UDP flows are not handed on yet.
@@ -117,7 +111,7 @@ impl Reconciler {
             ownership,
             image: None,
             deep_verify: DeepVerify::default(),
-            adopted: Adopted::default(),
+            adopted: Vec::new(),
             dirty: Dirty::default(),
             failures: Vec::new(),
             rechecks: BTreeSet::new(),
@@ -131,23 +125,11 @@ impl Reconciler {
             missing_tunnels: MissingTunnels::default(),
             tunnels_in_use,
             has_adopted_tunnels: false,
-            deferred: 0,
+            scheduler_changes: 0,
             unrepaired: Unrepaired::default(),
             rerouted: Rerouted::default(),
             deferrals_left: MAX_DEFERRALS,
         }
-    }
-
-    pub(crate) fn state(&self) -> &State {
-        &self.state
-    }
-
-    pub(crate) fn ownership(&self) -> &Ownership {
-        &self.ownership
-    }
-
-    pub(crate) fn draining(&self) -> &Draining {
-        &self.draining
     }
 
     /// When draining real servers or lost addresses must be checked, and for which of the two.
@@ -155,11 +137,6 @@ impl Reconciler {
         let drain = self.draining.next_check().map(|due| (due, Trigger::Drain));
         let lost_address = self.lost_addresses.next_expiry().map(|due| (due, Trigger::NodeAddresses));
         drain.into_iter().chain(lost_address).min_by_key(|(due, _)| *due)
-    }
-
-    /// How many virtual servers wait for their new scheduler.
-    pub(crate) fn scheduler_changes(&self) -> usize {
-        self.deferred
     }
 
     /// The foreign virtual servers that are left alone; none while nothing is known of the kernel.
@@ -170,9 +147,7 @@ impl Reconciler {
 
     /// Whether something waits for the next sync; before the first one, everything does.
     pub(crate) fn is_behind(&self) -> bool {
-        self.state.synced() && !self.unrepaired.has_adopted()
-            || !self.dirty.is_empty()
-            || !self.failures.is_empty()
+        self.state.synced() && !self.unrepaired.adopted || !self.dirty.is_empty() || !self.failures.is_empty()
     }
 
     /// Applies a change to the desired state, and returns whether it affects anything.
@@ -253,8 +228,8 @@ impl Reconciler {
             self.carry_out(portion, &mut pass);
         }
         // Keys that need a scheduler that has turned out to be missing: their elements are there by now.
-        let changed = mem::take(&mut pass.changed);
-        self.carry_out(Portion::from(changed), &mut pass);
+        let changed = Portion::from(&mem::take(&mut pass.changed));
+        self.carry_out(changed, &mut pass);
         // What nothing needs any more goes only when all that is needed is there: a removed real server stays
         // in the kernel for two minutes, and each one that is added meanwhile is compared with all of those
         // (`ip_vs_trash_get_dest` in net/netfilter/ipvs/ip_vs_ctl.c).
@@ -290,7 +265,9 @@ impl Reconciler {
         }
         let scheduler_changes = &mut pass.scheduler_changes_left;
         pass.deferred.extend(schedulers::defer_changes(&mut plan, &pass.image, scheduler_changes));
-        self.rotate(&mut plan);
+        schedulers::rotate(&mut plan, &self.state.options().node_name, |at| {
+            self.state.virtual_server(at).is_some_and(|server| server.scheduler.is_hashing())
+        });
         if !pass.is_recheck {
             debug!(target: PLAN_LOG, trigger = ?pass.trigger, operations = plan.len(), "plan");
         }

@@ -3,22 +3,20 @@
 use std::{
     cmp::Reverse,
     io, iter, mem,
-    net::IpAddr,
     ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
     time::{Instant, SystemTime},
 };
 
-use ipvs::{Scheduler, SchedulerSupport};
-use service::{AddressExplanation, Change, Event, Explanation, ObjectName, State, in_turn, one_line};
+use service::{Change, Event, ObjectName, State, in_turn, one_line};
 use tracing::{field::Empty, trace_span};
 use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
-    SyncStats, SyncStatus, Timing, Trigger, Unanswered, VirtualServerOwner,
-    follow::tunnels::TunnelsInUse,
+    SyncStats, SyncStatus, Timing, Trigger, Unanswered,
+    follow::TunnelsInUse,
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
         history::History,
@@ -73,14 +71,14 @@ pub fn start(
     Ok((handle, thread))
 }
 
-/// What the writer thread owns.
+/// The state that the writer thread owns.
 pub(crate) struct Writer {
     inbox: Inbox,
-    reconciler: Reconciler,
+    pub(crate) reconciler: Reconciler,
     schedule: Schedule,
     /// Callers that wait for the report of a forced sync.
     awaiting_report: Vec<Sender<SyncReport>>,
-    /// What a forced sync did so far that takes several slices of time.
+    /// The report so far of a forced sync that takes several slices of time.
     partly_forced: Option<SyncReport>,
     busy: BusyLog,
     /// Callers that wait for a comparison of everything.
@@ -102,7 +100,7 @@ impl Writer {
         loop {
             // The owner of an address can change although nothing must be written.
             if self.is_listed() {
-                self.service_notices.send_new(self.reconciler.state());
+                self.service_notices.send_new(&self.reconciler.state);
             }
             let now = Instant::now();
             self.history.set_behind(self.reconciler.is_behind(), now);
@@ -149,11 +147,11 @@ impl Writer {
 
     /// Whether both lists have arrived. Nothing is written before.
     fn is_listed(&self) -> bool {
-        self.reconciler.state().synced()
+        self.reconciler.state.synced()
     }
 
-    /// Nothing is known before both lists have arrived.
-    fn listed(&self) -> Result<&Reconciler, Unanswered> {
+    /// The reconciler, once both lists have arrived: nothing is known before.
+    pub(crate) fn listed(&self) -> Result<&Reconciler, Unanswered> {
         if self.is_listed() { Ok(&self.reconciler) } else { Err(Unanswered::NotListed) }
     }
 
@@ -173,28 +171,12 @@ impl Writer {
         self.awaiting_difference.push(answer);
     }
 
-    pub(crate) fn explain(&self, service: &ObjectName) -> Result<Explanation, Unanswered> {
-        self.listed().map(|it| it.ownership().explain(it.state(), service))
-    }
-
-    pub(crate) fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
-        self.listed().map(|it| it.state().explain_address(ip))
-    }
-
     /// Answers once the first sync has ended.
     pub(crate) fn node_usage(&mut self, answer: Sender<NodeUsage>) {
         self.awaiting_node_usage.push(answer);
         if self.history.has_synced() {
             self.answer_node_usage();
         }
-    }
-
-    pub(crate) fn virtual_server_owners(&self) -> Vec<VirtualServerOwner> {
-        VirtualServerOwner::list(self.reconciler.state())
-    }
-
-    pub(crate) fn probe_scheduler(&mut self, scheduler: Scheduler) -> Result<SchedulerSupport, Unanswered> {
-        self.reconciler.probe_scheduler(scheduler).map_err(|error| Unanswered::Unread(one_line(&error)))
     }
 
     fn apply_pending(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
@@ -230,17 +212,18 @@ impl Writer {
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
         let synced = self.reconciler.sync(trigger, &Slice::new(&is_waited_for));
-        let SyncResult { full, mut outcome, stale_flows, removed_foreign, mut stats, .. } = synced;
+        let SyncResult { full, mut outcome, stale_flows, removed_foreign, .. } = synced;
+        let mut stats = mem::take(&mut outcome.stats);
         if !stale_flows.is_empty() {
             (self.stale_flows)(stale_flows);
         }
-        outcome.name_in_turn(self.reconciler.state());
+        outcome.name_in_turn(&self.reconciler.state);
         let report = SyncReport::new(trigger, full, &outcome, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &stats, &outcome);
-        let state = self.reconciler.state();
+        let state = &self.reconciler.state;
         let knows_node = full || self.history.has_full_sync();
-        stats.problems = count_problems(state, self.reconciler.ownership(), knows_node);
+        stats.problems = count_problems(state, &self.reconciler.ownership, knows_node);
         let unread = outcome.unread.is_some();
         if !unread {
             self.sync_log.log_node_ports(state.has_unserved_node_ports());
@@ -287,7 +270,7 @@ impl Writer {
 
     fn answer_node_usage(&mut self) {
         for answer in self.awaiting_node_usage.drain(..) {
-            drop(answer.send(NodeUsage::from_state(self.reconciler.state())));
+            drop(answer.send(NodeUsage::from_state(&self.reconciler.state)));
         }
     }
 
@@ -301,7 +284,7 @@ impl Writer {
             self.triggered_at = left;
             triggered_at.extend(programmed.into_iter().map(|(_, at)| at));
         }
-        let state = self.reconciler.state();
+        let state = &self.reconciler.state;
         let observation = SyncEvent { report, stats, complete, state, triggered_at: &triggered_at };
         self.observers.iter_mut().for_each(|observer| observer.on_sync(&observation));
     }
@@ -325,7 +308,7 @@ impl Writer {
         let now = Instant::now();
         // Changes that came together with the request wait as well.
         self.history.set_behind(self.reconciler.is_behind(), now);
-        let (state, draining) = (self.reconciler.state(), self.reconciler.draining());
+        let Reconciler { state, draining, ownership, scheduler_changes, .. } = &self.reconciler;
         let drains = draining.oldest(now).map(|(virtual_server, real_server, age)| Drain {
             service: state.owner(&virtual_server).cloned(),
             virtual_server,
@@ -344,9 +327,9 @@ impl Writer {
             draining: draining.count(),
             longest_drain: draining.longest(now),
             drains,
-            scheduler_changes: self.reconciler.scheduler_changes(),
+            scheduler_changes: *scheduler_changes,
             kept_foreign: self.reconciler.kept_foreign(),
-            problems: problems(state, self.reconciler.ownership(), self.history.has_full_sync()),
+            problems: problems(state, ownership, self.history.has_full_sync()),
             ..self.history.status(now)
         }
     }

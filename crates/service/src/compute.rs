@@ -1,4 +1,4 @@
-//! What one Service asks of the kernel, and why.
+//! The desired state of the kernel for one Service, and the reasons for it.
 //!
 //! ```text
 //! ServiceInputs ─► ExternalAddresses ─► EffectiveBalancing ─► Quota ─► Frontend, each address with a port

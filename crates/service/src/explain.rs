@@ -16,14 +16,14 @@ use crate::{
         AddressKind, AddressOwner, Decisions, DesiredService, EffectiveBalancing, EndpointReason, Frontend,
         NotServed, PolicyGroup, PortEndpoint, PortGroup,
     },
-    input::{CompactSlice, ExternalIps, ObjectName, Problem, Traits},
-    state::State,
+    input::{CompactSlice, ExternalIps, ObjectName, Problem, ServiceInputs, Traits},
+    state::{Inputs, State},
 };
 
 impl State {
-    /// Why a Service is served on this node as it is.
+    /// Explains why a Service is served on this node as it is.
     pub fn explain(&self, service: &ObjectName) -> Explanation {
-        let decided = self.inputs().decide(service);
+        let decided = self.inputs.decide(service);
         let (decisions, not_served) = match &decided {
             Ok(decisions) => (Some(decisions), None),
             Err(why) => (None, *why),
@@ -31,16 +31,18 @@ impl State {
         let desired = self.desired(service);
         let not_given = decisions.into_iter().flat_map(not_given);
         let mut problems: Vec<_> =
-            not_given.chain(self.inputs().problems_of(service)).map(|problem| problem.to_string()).collect();
+            not_given.chain(self.inputs.problems_of(service)).map(|problem| problem.to_string()).collect();
         if not_served == Some(NotServed::Unknown) {
-            problems.extend(unknown_name(service, || self.inputs().services()));
+            problems.extend(unknown_name(service, || self.inputs.services()));
         }
         let parts = decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default();
         problems.extend(self.endpoints_at_services(&parts));
         Explanation {
             service: service.clone(),
             not_served,
-            balancing: decisions.and_then(ExplainedBalancing::from_decisions),
+            balancing: decisions
+                .filter(|it| it.inputs.service.balancing.is_some())
+                .map(|it| ExplainedBalancing::from_effective(&it.balancing)),
             session_affinity: decisions.and_then(|it| it.inputs.service.session_affinity),
             parts,
             unused_slices: decisions.map(|it| names(it.unused_slices())).unwrap_or_default(),
@@ -69,10 +71,10 @@ impl State {
         found
     }
 
-    /// Whose an address is on this node, and what is done with it.
+    /// Explains the owner of an address on this node, and what is done with it.
     pub fn explain_address(&self, ip: IpAddr) -> AddressExplanation {
-        let inputs = self.inputs();
-        let owner = AddressOwner::known(ip, inputs.node(), inputs.options(), inputs.addresses());
+        let Inputs { node, options, addresses, .. } = &self.inputs;
+        let owner = AddressOwner::new(ip, node, options, addresses);
         let servers = self.virtual_servers().filter(|server| server.address.ip == ip);
         let uses = servers.filter_map(|server| {
             let service = self.owner(&server.address)?.clone();
@@ -88,11 +90,11 @@ impl State {
     }
 }
 
-/// What a Service asks for and this node gives to no Service.
+/// The requests of a Service that this node fulfils for no Service.
 fn not_given<'a>(decisions: &Decisions<'a>) -> impl Iterator<Item = Problem<'a>> {
     let inputs = decisions.inputs;
     let has_node_port = inputs.service.ports.iter().any(|port| port.node_port.is_some());
-    let nowhere = has_node_port && inputs.node.node_port_addresses().is_empty();
+    let nowhere = has_node_port && inputs.node.node_port_addresses.is_empty();
     let no_external_ips =
         inputs.options.external_ips == ExternalIps::Off && !inputs.service.external_ips.is_empty();
     let node_ports = "spec.ports[].nodePort: no address of this node serves NodePorts";
@@ -102,11 +104,6 @@ fn not_given<'a>(decisions: &Decisions<'a>) -> impl Iterator<Item = Problem<'a>>
 }
 
 impl ExplainedBalancing {
-    /// How the connections of a Service are balanced, if its annotations ask for anything.
-    fn from_decisions(Decisions { inputs, balancing, .. }: &Decisions<'_>) -> Option<Self> {
-        inputs.service.balancing.as_ref().map(|_| Self::from_effective(balancing))
-    }
-
     fn from_effective(balancing: &EffectiveBalancing) -> Self {
         let unless_0 = |threshold| Some(threshold).filter(|it| *it != 0);
         let flags = balancing.scheduler.flag_names(balancing.scheduler_flags);
@@ -136,7 +133,7 @@ fn parts(decisions: &Decisions<'_>, desired: &DesiredService, state: &State) -> 
                 policy: policies.policy,
                 vip: vips.contains(&frontend.address.ip),
                 owner: owner(decisions, frontend),
-                held_by: other_holder(state, decisions, frontend),
+                held_by: other_owner(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),
             });
             let decided = Some((policies.selection, policies.policy, policies.direct_return));
@@ -181,19 +178,20 @@ fn part(
     }
 }
 
-/// Whose an address is besides, if that is why it is not bound.
+/// The other owner of an address, if that is why it is not bound.
 fn owner(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<AddressOwner> {
     let is_bound = || frontend.bound_ip(decisions.inputs).is_some();
     if frontend.kind == AddressKind::NodePort || is_bound() {
         return None;
     }
-    Some(AddressOwner::of(frontend.address.ip, decisions.inputs))
-        .filter(|owner| *owner != AddressOwner::Nobody)
+    let ServiceInputs { node, options, addresses, .. } = decisions.inputs;
+    let owner = AddressOwner::new(frontend.address.ip, node, options, addresses);
+    (owner != AddressOwner::Nobody).then_some(owner)
 }
 
-/// The Service that has the address of a frontend, if it is another one.
-fn other_holder(state: &State, decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<ObjectName> {
-    state.owner(&frontend.address).filter(|holder| **holder != decisions.inputs.service.name).cloned()
+/// The Service that owns the address of a frontend, if it is another one.
+fn other_owner(state: &State, decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<ObjectName> {
+    state.owner(&frontend.address).filter(|owner| **owner != decisions.inputs.service.name).cloned()
 }
 
 fn allowed_sources(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<Vec<(IpAddr, IpAddr)>> {
@@ -210,7 +208,8 @@ fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<Explained
             let address = endpoint.address;
             let counts = group.counts(&endpoint) && counted.insert(address);
             let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
-            let way = (policies.direct_return && reason == EndpointReason::Used).then(|| way(&endpoint));
+            let way =
+                (policies.direct_return && reason == EndpointReason::Used).then(|| endpoint_path(&endpoint));
             ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight, way }
         })
         .collect();
@@ -218,7 +217,7 @@ fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<Explained
     explained
 }
 
-fn way(endpoint: &PortEndpoint) -> EndpointPath {
+fn endpoint_path(endpoint: &PortEndpoint) -> EndpointPath {
     if endpoint.traits.contains(Traits::LOCAL) {
         EndpointPath::Here
     } else if endpoint.tunnel.is_some() {

@@ -22,7 +22,7 @@
 //! - `explain`: the decisions about one Service, rendered.
 //! - `direct_return`: all that direct return adds to these, in one place.
 //!
-//! What holds in it:
+//! Invariants:
 //!
 //! - A [`DesiredService`] is a function of one Service, its slices, this node and the [`Options`], and of who else has
 //!   its addresses ([`AddressOwner`]). So a change costs what its Service costs, and ten thousand
@@ -36,11 +36,11 @@ mod collections;
 mod compute;
 mod direct_return;
 mod explain;
-mod fair;
 mod input;
 mod state;
 mod text;
 
+pub use collections::{fair_shares, in_turn};
 pub use compute::{
     AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointReason,
     EndpointScope, EndpointSelection, HealthCheck, HintsIgnored, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
@@ -54,7 +54,6 @@ pub use explain::{
     AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
     ExplainedPart, Explanation, LEAST_AFFINITY,
 };
-pub use fair::{fair_shares, in_turn};
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
     Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Traffic,

@@ -32,11 +32,11 @@ use crate::{
 ///
 /// Several Services may claim one address and port. One holds it: the first by the kind of the address
 /// ([`AddressKind`](crate::AddressKind)), then the oldest, then the first by name. The others' claims wait
-/// until the holder withdraws. VIPs and elements that belong to no virtual server are shared: they are wanted until
+/// until the owner withdraws. VIPs and elements that belong to no virtual server are shared: they are wanted until
 /// the last Service that asks for them is gone.
 #[derive(Debug)]
 pub struct State {
-    inputs: Inputs,
+    pub(crate) inputs: Inputs,
     claims: Claims,
     conflict_index: ConflictIndex,
     shared: SharedKeys,
@@ -62,34 +62,31 @@ impl State {
     pub fn apply(&mut self, change: Change) -> Dirty {
         let mut dirty = Dirty::default();
         let unpacked = Family::BOTH.map(|family| self.unpacks(family));
-        let peers_before = self.inputs.node().peers().clone();
+        let peers_before = self.inputs.node.peers.clone();
         for service in self.inputs.apply(change) {
-            let now = self.inputs.compute(&service);
+            let now = self.inputs.decide(&service).ok().map(Computed::from_decisions);
             let changed = now.as_ref() != self.inputs.computed(&service);
             let before = self.inputs.set_computed(&service, now);
             if changed {
                 self.update(&service, before.as_ref(), &mut dirty);
             }
-            self.reports.set_problems(&service, self.inputs.event_texts(&service));
+            let problems = self.inputs.problems_of(&service).map(Problem::event_text).collect();
+            self.reports.set_problems(&service, problems);
         }
         self.touch_tunnels(unpacked, &peers_before, &mut dirty);
-        self.direct_return.update(&peers_before, self.inputs.node().peers());
+        self.direct_return.update(&peers_before, &self.inputs.node.peers);
         dirty
     }
 
     /// The configuration that is the same for every Service.
     pub fn options(&self) -> &Options {
-        self.inputs.options()
-    }
-
-    pub(crate) fn inputs(&self) -> &Inputs {
-        &self.inputs
+        &self.inputs.options
     }
 
     /// Whether both lists have arrived, and with them what is known of the other nodes, if any address depends on that.
     /// Until then the desired state is incomplete and must not be acted on. Once it is complete it stays so.
     pub fn synced(&self) -> bool {
-        self.inputs.complete()
+        self.inputs.complete
     }
 
     /// Whether the lists of Services and EndpointSlices have arrived.
@@ -97,27 +94,27 @@ impl State {
         self.inputs.listed()
     }
 
-    /// Whether anything depends on the addresses of other nodes: an external address, which must not be one of theirs, or
-    /// a tunnel, which leads to one.
+    /// Whether anything depends on the addresses of other nodes: an external address, which must not be one of theirs,
+    /// or a tunnel, which leads to one.
     pub fn needs_nodes(&self) -> bool {
-        self.inputs.addresses().has_external_addresses() || !self.unpacking().is_empty()
+        self.inputs.addresses.has_external_addresses() || !self.unpacking().is_empty()
     }
 
-    /// The virtual server at an address, of the Service that holds it.
+    /// The virtual server at an address, of the Service that owns it.
     pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&Arc<DesiredVirtualServer>> {
-        self.inputs.computed(self.claims.holder(address)?)?.virtual_server(address)
+        self.inputs.computed(self.claims.owner(address)?)?.virtual_server(address)
     }
 
     /// Every virtual server, in no particular order.
     pub fn virtual_servers(&self) -> impl Iterator<Item = &Arc<DesiredVirtualServer>> {
         self.claims
-            .holders()
+            .owners()
             .filter_map(|(address, service)| self.inputs.computed(service)?.virtual_server(address))
     }
 
     /// The address of every virtual server with the Service that owns it, in no particular order.
     pub fn owners(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
-        self.claims.holders()
+        self.claims.owners()
     }
 
     /// How many virtual servers of a family there are.
@@ -135,14 +132,14 @@ impl State {
         self.shared.vips.iter()
     }
 
-    /// The external addresses at which Services are served and that are not made local to the node, because another host
-    /// has them; sorted. None as long as it is not known which addresses other nodes have.
+    /// The external addresses at which Services are served and that are not made local to the node, because another
+    /// host has them; sorted. None as long as it is not known which addresses other nodes have.
     pub fn unbound(&self) -> BTreeSet<IpAddr> {
-        if !self.inputs.node().knows_nodes(self.options()) {
+        if !self.inputs.node.knows_nodes(self.options()) {
             return BTreeSet::new();
         }
         let external = self.virtual_servers().filter(|server| server.kind.is_external());
-        let node = self.inputs.node();
+        let node = &self.inputs.node;
         external.map(|server| server.address.ip).filter(|ip| !self.wants_vip(ip) && !node.has(ip)).collect()
     }
 
@@ -154,7 +151,7 @@ impl State {
         match (element, element.virtual_server()) {
             (_, Some(of)) => self.virtual_server(of).is_some_and(|server| server.has_element(element)),
             (Element::Vip(vip), None) => self.wants_vip(vip),
-            (Element::TunnelSender(ip), None) => self.inputs.node().peers().send_from(ip),
+            (Element::TunnelSender(ip), None) => self.inputs.node.peers.send_from(ip),
             (_, None) => self.shared.elements.contains(element),
         }
     }
@@ -167,7 +164,7 @@ impl State {
     }
 
     fn tunnel_senders(&self) -> impl Iterator<Item = Element> {
-        let senders = Family::BOTH.into_iter().flat_map(|family| self.inputs.node().peers().senders(family));
+        let senders = Family::BOTH.into_iter().flat_map(|family| self.inputs.node.peers.senders(family));
         senders.map(Element::TunnelSender)
     }
 
@@ -177,9 +174,9 @@ impl State {
         of_servers.chain(self.shared.elements.iter().copied())
     }
 
-    /// The Service that holds an address and port.
+    /// The Service that owns an address and port.
     pub fn owner(&self, of: &ServiceAddress) -> Option<&ObjectName> {
-        self.claims.holder(of)
+        self.claims.owner(of)
     }
 
     /// How soon an address must work. The most urgent Service there decides for all: its VIP would otherwise attract
@@ -188,7 +185,7 @@ impl State {
         if self.shared.urgent_ips.contains(of) { Urgency::First } else { Urgency::Normal }
     }
 
-    /// What one Service asks of the kernel, including addresses that another Service holds. `None`: there is
+    /// The desired state for one Service, including addresses that another Service owns. `None`: there is
     /// no such Service, or it is not ours to serve.
     pub fn desired(&self, service: &ObjectName) -> Option<&DesiredService> {
         self.inputs.computed(service).map(|computed| &computed.desired)
@@ -210,14 +207,14 @@ impl State {
         self.conflict_index.all(&self.claims)
     }
 
-    /// What load balancers, metrics and `status` need of the Services.
+    /// The reports on Services for load balancers, metrics and `status`.
     pub fn reports(&self) -> &Reports {
         &self.reports
     }
 
     /// A number that changes whenever the conflicts, the refusals or the problems do.
     pub fn reports_revision(&self) -> u64 {
-        self.claims.revision() + self.reports.revision
+        self.claims.revision + self.reports.revision
     }
 
     /// All problems of the inputs, in no particular order.
@@ -229,14 +226,14 @@ impl State {
     /// than loopback addresses. Reads every Service if none does.
     pub fn has_unserved_node_ports(&self) -> bool {
         self.node_port_addresses().is_empty()
-            && !self.inputs.options().node_port_addresses.is_loopback_alone()
+            && !self.inputs.options.node_port_addresses.is_loopback_alone()
             && self.inputs.has_node_ports()
     }
 
-    /// Those of this node's addresses at which NodePorts are served, sorted. None, if the options name an
+    /// The addresses of this node at which NodePorts are served, sorted. None, if the options name an
     /// address that the node does not have.
     pub fn node_port_addresses(&self) -> &[IpAddr] {
-        self.inputs.node().node_port_addresses()
+        &self.inputs.node.node_port_addresses
     }
 
     /// Replaces what a Service asked for before with what it asks for now.
@@ -271,8 +268,8 @@ impl State {
         competitors: &mut BTreeSet<ObjectName>,
         dirty: &mut Dirty,
     ) {
-        let held_by = self.claims.holder(&address).cloned();
-        let revision = self.claims.revision();
+        let held_by = self.claims.owner(&address).cloned();
+        let revision = self.claims.revision;
         let claim_before = before.and_then(|computed| computed.claim(service, &address));
         let claim_now = self.inputs.computed(service).and_then(|computed| computed.claim(service, &address));
         if claim_before != claim_now {
@@ -281,17 +278,17 @@ impl State {
             }
             if let Some(claim) = claim_now {
                 let inputs = &self.inputs;
-                let held_by = |holder: &ObjectName| inputs.computed(holder)?.claim(holder, &address);
+                let held_by = |owner: &ObjectName| inputs.computed(owner)?.claim(owner, &address);
                 self.claims.claim(address, claim, held_by);
             }
         }
-        if self.claims.revision() != revision {
-            let holder = self.claims.holder(&address);
-            competitors.extend(held_by.iter().chain(holder).cloned());
+        if self.claims.revision != revision {
+            let owner = self.claims.owner(&address);
+            competitors.extend(held_by.iter().chain(owner).cloned());
             competitors.insert(service.clone());
         }
         let server_before = held_by
-            .and_then(|holder| if holder == *service { before } else { self.inputs.computed(&holder) })
+            .and_then(|owner| if owner == *service { before } else { self.inputs.computed(&owner) })
             .and_then(|computed| computed.virtual_server(&address));
         let server_now = self.virtual_server(&address);
         if server_before == server_now {

@@ -4,23 +4,23 @@
 //! RBAC and the watch protocol of the release that operators run. One is ready in two to five
 //! seconds; in a guest, tests share one.
 //!
-//! No controllers run: a Service gets its ClusterIP from the API server, but nobody creates its
-//! EndpointSlices or the Nodes. That is the point: the test writes exactly what the proxy sees.
+//! No controllers run: a Service gets its ClusterIP from the API server, but its EndpointSlices
+//! and the Nodes are not created. That is the point: the test writes exactly what the proxy sees.
 
 mod identity;
 mod port;
-mod server;
 
 use std::{
     future::Future,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
-use identity::Identity;
-use ipnet::IpNet;
+use identity::{ADMIN, KUBE_PROXY};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{Namespace, Node},
@@ -31,46 +31,24 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use port::Port;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use server::Server;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::process::{Process, last_lines};
+
 /// How long the API server may take. It needs two to five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+/// How much of a server's log is worth showing.
+const LAST_LINES: usize = 15;
 
-/// The options of a control plane.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The directory with the executables `kube-apiserver` and `etcd`.
-    pub assets: PathBuf,
-    /// Where the API server listens, and what it advertises. With a loopback address, which cannot be an
-    /// endpoint, the Service `default/kubernetes` has no endpoint. etcd always listens on 127.0.0.1.
-    pub bind: IpAddr,
-    /// More names and addresses for the serving certificate.
-    pub extra_sans: Vec<String>,
-    /// The ranges ClusterIPs come from: one, or one of each family, the default family first.
-    pub service_cidrs: Vec<IpNet>,
-    /// More arguments for kube-apiserver.
-    pub extra_args: Vec<String>,
-}
-
-impl Options {
-    /// The default options: loopback, dual stack, and the executables in `assets`.
-    pub fn new(assets: impl Into<PathBuf>) -> Self {
-        Self {
-            assets: assets.into(),
-            bind: Ipv4Addr::LOCALHOST.into(),
-            extra_sans: Vec::new(),
-            service_cidrs: vec![
-                IpNet::new_assert([10, 96, 0, 0].into(), 16),
-                IpNet::new_assert([0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0].into(), 112),
-            ],
-            extra_args: Vec::new(),
-        }
-    }
-}
+/// Where etcd and the API server listen. It cannot be an endpoint, so the Service `default/kubernetes` has none.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// The ranges ClusterIPs come from, the default family first.
+const CLUSTER_IPS: &str = "10.96.0.0/16,fd00:10:96::/112";
+/// Every name by which a client may call the API server; the last ones are the Service `default/kubernetes`.
+const NAMES: [&str; 7] =
+    ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1", "fd00:10:96::1"];
 
 /// An API server to test against, and the test's administrator access to it.
 ///
@@ -89,12 +67,18 @@ pub struct ControlPlane {
 
 /// What has to be cleaned up; nothing if the API server was already running.
 struct Own {
-    apiserver: Server,
-    _etcd: Server,
+    apiserver: Mutex<Process>,
+    _etcd: Process,
     etcd_port: Port,
     /// A restarted API server listens at its own again.
     _other_ports: [Port; 2],
     _directory: TempDir,
+}
+
+impl Own {
+    fn api_server(&self) -> MutexGuard<'_, Process> {
+        self.apiserver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ControlPlane {
@@ -103,8 +87,7 @@ impl ControlPlane {
     /// - `KUBE_IPVS_TEST_API`: a directory with the two kubeconfigs of a running one. If [`Self::start`] has started it,
     ///   tests share it, one after the other: what a proxy sees of the tests before is deleted. Any other API server is
     ///   used as it is, including other objects in it.
-    /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started with the
-    ///   default [`Options`].
+    /// - `KUBEBUILDER_ASSETS`: a directory with kube-apiserver and etcd, which are started.
     /// - Neither: `None`.
     pub fn from_env_or_start() -> anyhow::Result<Option<Self>> {
         if let Some(directory) = std::env::var_os("KUBE_IPVS_TEST_API") {
@@ -115,7 +98,7 @@ impl ControlPlane {
             return Ok(Some(running));
         }
         let assets = std::env::var_os("KUBEBUILDER_ASSETS");
-        assets.map(|assets| Self::start(&Options::new(assets))).transpose()
+        assets.map(|assets| Self::start(Path::new(&assets), &[])).transpose()
     }
 
     /// The control plane that the environment names, for a test that needs one: prints `None` as a skip.
@@ -130,61 +113,76 @@ impl ControlPlane {
     /// Uses the API server that the kubeconfigs in `directory` name, and leaves it running.
     pub fn connect(directory: PathBuf) -> anyhow::Result<Self> {
         let runtime = runtime()?;
-        let admin = client(&runtime, &Identity::Admin.kubeconfig(&directory))?;
+        let admin = client(&runtime, &ADMIN.kubeconfig(&directory))?;
         Ok(Self { admin, runtime, directory, own: None })
     }
 
     /// Starts etcd and kube-apiserver on free ports and waits until they serve.
     ///
-    /// They run in the network namespace of the calling thread.
-    pub fn start(options: &Options) -> anyhow::Result<Self> {
+    /// `assets` is the directory with the executables, `more_names` are names and addresses of the API server that its
+    /// certificate has beside the usual ones. They run in the network namespace of the calling thread.
+    pub fn start(assets: &Path, more_names: &[String]) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("kube-ipvs-control-plane-").tempdir()?;
         let path = directory.path().to_owned();
-        let loopback = Ipv4Addr::LOCALHOST.into();
-        let (port, etcd_port, peer_port) =
-            (Port::any(options.bind)?, Port::any(loopback)?, Port::any(loopback)?);
-        let authority = identity::write_certificates(&path, &subject_names(options))?;
+        let (port, etcd_port, peer_port) = (Port::any(LOOPBACK)?, Port::any(LOOPBACK)?, Port::any(LOOPBACK)?);
+        let names = NAMES.iter().map(|name| (*name).to_owned()).chain(more_names.iter().cloned());
+        let authority = identity::write_certificates(&path, names.collect())?;
         identity::write(&path, port.address(), &authority)?;
         std::fs::write(path.join(port::MARK), "")?;
 
-        let arguments = etcd_arguments(etcd_port.address(), peer_port.address());
-        let etcd = Server::start(&options.assets, "etcd", &path, &arguments)?;
-        let arguments = apiserver_arguments(options, port.address(), etcd_port.address());
-        let apiserver = Server::start(&options.assets, "kube-apiserver", &path, &arguments)?;
-        let mut servers = [etcd, apiserver];
+        let start = |name: &str, arguments| {
+            let mut command = Command::new(assets.join(name));
+            command.args(arguments).current_dir(&path);
+            Process::start(command, path.join(name).with_extension("log"))
+        };
+        let mut etcd = start("etcd", etcd_arguments(etcd_port.address(), peer_port.address()))?;
+        let arguments = apiserver_arguments(port.address(), etcd_port.address());
+        let mut apiserver = start("kube-apiserver", arguments)?;
 
         let runtime = runtime()?;
-        let admin = client(&runtime, &Identity::Admin.kubeconfig(&path))?;
+        let admin = client(&runtime, &ADMIN.kubeconfig(&path))?;
         let deadline = Instant::now() + READY_WITHIN;
         while let Err(error) = runtime.block_on(is_ready(&admin)) {
-            servers.iter_mut().try_for_each(Server::check_it_runs)?;
+            for (name, server) in [("etcd", &mut etcd), ("kube-apiserver", &mut apiserver)] {
+                if let Some(status) = server.ended()? {
+                    bail!("{name} ended ({status}):\n{}", last_lines(&server.log(), LAST_LINES));
+                }
+            }
             if Instant::now() > deadline {
-                let [_, apiserver] = &servers;
-                bail!("kube-apiserver is not ready: {error:#}\n{}", apiserver.last_words());
+                let log = last_lines(&apiserver.log(), LAST_LINES);
+                bail!("kube-apiserver is not ready: {error:#}\n{log}");
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let [etcd, apiserver] = servers;
-        let own =
-            Own { apiserver, _etcd: etcd, etcd_port, _other_ports: [port, peer_port], _directory: directory };
+        let own = Own {
+            apiserver: Mutex::new(apiserver),
+            _etcd: etcd,
+            etcd_port,
+            _other_ports: [port, peer_port],
+            _directory: directory,
+        };
         Ok(Self { admin, runtime, directory: path, own: Some(own) })
     }
 
     /// Kills the API server and restarts it at the same address, with the same etcd. Does not wait until it
     /// serves.
-    pub fn restart_api_server(&mut self) -> anyhow::Result<()> {
-        self.own.as_mut().context("somebody else's API server")?.apiserver.restart()
+    pub fn restart_api_server(&self) -> anyhow::Result<()> {
+        self.own()?.api_server().restart()
     }
 
     /// Compacts etcd: it forgets all versions but the last.
     pub fn compact(&self) -> anyhow::Result<()> {
-        let etcd = self.own.as_ref().context("somebody else's API server")?.etcd_port.address();
+        let etcd = self.own()?.etcd_port.address();
         self.block_on(compact(etcd)).context("compacting etcd")
     }
 
     /// The process id of the API server.
     pub fn api_server_process(&self) -> anyhow::Result<u32> {
-        Ok(self.own.as_ref().context("somebody else's API server")?.apiserver.process())
+        Ok(self.own()?.api_server().id())
+    }
+
+    fn own(&self) -> anyhow::Result<&Own> {
+        self.own.as_ref().context("the API server was started elsewhere")
     }
 
     /// The directory of the kubeconfigs and, if the servers were started here, of their logs. To let other
@@ -195,13 +193,13 @@ impl ControlPlane {
 
     /// A kubeconfig with every right. It holds its certificates, so it can be copied.
     pub fn admin_kubeconfig(&self) -> PathBuf {
-        Identity::Admin.kubeconfig(&self.directory)
+        ADMIN.kubeconfig(&self.directory)
     }
 
     /// A kubeconfig of the user `system:kube-proxy`, with the rights of the role
     /// `system:node-proxier` and no others. It holds its certificates, so it can be copied.
     pub fn proxy_kubeconfig(&self) -> PathBuf {
-        Identity::KubeProxy.kubeconfig(&self.directory)
+        KUBE_PROXY.kubeconfig(&self.directory)
     }
 
     /// A client with every right.
@@ -239,7 +237,9 @@ impl ControlPlane {
 
     /// The minor version of Kubernetes that the server has.
     pub fn minor_version(&self) -> anyhow::Result<u32> {
-        server::minor(&self.block_on(self.admin.apiserver_version())?.git_version)
+        let version = self.block_on(self.admin.apiserver_version())?.git_version;
+        let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("{version:?} is not a version of Kubernetes"))
     }
 
     /// Where the server listens, as the kubeconfigs have it.
@@ -254,15 +254,19 @@ impl ControlPlane {
     /// Deletes a namespaced object: `delete::<Service>("default", "web")`.
     pub fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
     where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug,
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
-        let api: Api<K> = Api::namespaced(self.admin_client(), namespace);
-        self.block_on(api.delete(name, &DeleteParams::default()))
-            .with_context(|| format!("deleting {} {namespace}/{name}", K::kind(&())))?;
-        Ok(())
+        self.delete_object(&ApiResource::erase::<K>(&()), Some(namespace), name)
+    }
+
+    /// Deletes a Node.
+    pub fn delete_node(&self, name: &str) -> anyhow::Result<()> {
+        self.delete_object(&ApiResource::erase::<Node>(&()), None, name)
+    }
+
+    fn delete_object(&self, kind: &ApiResource, namespace: Option<&str>, name: &str) -> anyhow::Result<()> {
+        let deleted = self.block_on(api(&self.admin, kind, namespace).delete(name, &DeleteParams::default()));
+        deleted.map(drop).with_context(|| format!("deleting {} {name} of {namespace:?}", kind.kind))
     }
 
     /// Creates a Node, or changes the one of that name, with the hostname label, the zone label if
@@ -289,14 +293,6 @@ impl ControlPlane {
             "metadata": {"name": name, "labels": labels},
             "status": {"addresses": addresses},
         }))
-    }
-
-    /// Deletes a Node.
-    pub fn delete_node(&self, name: &str) -> anyhow::Result<()> {
-        let api: Api<Node> = Api::all(self.admin_client());
-        self.block_on(api.delete(name, &DeleteParams::default()))
-            .with_context(|| format!("deleting Node {name}"))?;
-        Ok(())
     }
 }
 
@@ -362,18 +358,6 @@ async fn compact(etcd: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every name by which a client may call the API server.
-fn subject_names(options: &Options) -> Vec<String> {
-    let fixed = ["127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default.svc"];
-    // The first address of each range is the Service default/kubernetes.
-    let cluster_ips = options.service_cidrs.iter().filter_map(|range| range.hosts().next());
-    let mut names: Vec<String> = fixed.map(str::to_owned).into();
-    names.push(options.bind.to_string());
-    names.extend(cluster_ips.map(|ip| ip.to_string()));
-    names.extend(options.extra_sans.iter().cloned());
-    names
-}
-
 fn etcd_arguments(client: SocketAddr, peer: SocketAddr) -> Vec<String> {
     vec![
         "--name=test".into(),
@@ -390,15 +374,14 @@ fn etcd_arguments(client: SocketAddr, peer: SocketAddr) -> Vec<String> {
     ]
 }
 
-fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr) -> Vec<String> {
-    let ranges: Vec<String> = options.service_cidrs.iter().map(IpNet::to_string).collect();
-    let mut arguments = vec![
+fn apiserver_arguments(address: SocketAddr, etcd: SocketAddr) -> Vec<String> {
+    vec![
         format!("--etcd-servers=http://{etcd}"),
         format!("--bind-address={}", address.ip()),
         format!("--advertise-address={}", address.ip()),
         format!("--secure-port={}", address.port()),
         "--permit-port-sharing".into(),
-        format!("--service-cluster-ip-range={}", ranges.join(",")),
+        format!("--service-cluster-ip-range={CLUSTER_IPS}"),
         format!("--tls-cert-file={}", identity::SERVING_CERTIFICATE),
         format!("--tls-private-key-file={}", identity::SERVING_KEY),
         format!("--service-account-key-file={}", identity::SERVICE_ACCOUNT_PUBLIC_KEY),
@@ -409,11 +392,7 @@ fn apiserver_arguments(options: &Options, address: SocketAddr, etcd: SocketAddr)
         // It would refuse every pod, because no controller creates the accounts.
         "--disable-admission-plugins=ServiceAccount".into(),
         "--allow-privileged=true".into(),
-    ];
-    if options.bind.is_loopback() {
-        // From 1.37 on it refuses to start where it would have to make an endpoint of such an address.
-        arguments.push("--endpoint-reconciler-type=none".into());
-    }
-    arguments.extend(options.extra_args.iter().cloned());
-    arguments
+        // From 1.37 on it refuses to start where it would have to make an endpoint of a loopback address.
+        "--endpoint-reconciler-type=none".into(),
+    ]
 }

@@ -1,9 +1,7 @@
 //! The real binary on a lab's node.
 
 use std::{
-    fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{
     lab::{CLUSTER_CIDR, Host},
     patience::{is_emulated, patience},
+    process::Process,
 };
 
 /// How long the kernel may take to look as expected.
@@ -21,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A running `kube-ipvs`. It is killed when dropped; what it programmed stays, as on a real node.
 #[derive(Debug)]
 pub struct Daemon {
-    child: Child,
+    process: Process,
     binary: PathBuf,
     socket: PathBuf,
-    files: tempfile::TempDir,
+    _files: tempfile::TempDir,
 }
 
 impl Daemon {
@@ -45,16 +44,6 @@ impl Daemon {
         Self::start_at(node, binary, arguments, tempfile::tempdir()?, socket.to_owned())
     }
 
-    /// Starts a second daemon with the control socket of this one.
-    pub fn another(&self, node: &Host, manifests: &Path) -> Result<Self> {
-        self.another_with(node, &["--manifests", &manifests.to_string_lossy()])
-    }
-
-    /// Starts a second daemon with these arguments.
-    pub fn another_with(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
-        Self::with_socket(node, arguments, &self.socket)
-    }
-
     fn start_at(
         node: &Host,
         binary: PathBuf,
@@ -62,27 +51,29 @@ impl Daemon {
         files: tempfile::TempDir,
         socket: PathBuf,
     ) -> Result<Self> {
-        let log = File::create(files.path().join("log"))?;
-        let child = node
-            .command(&binary.to_string_lossy())
+        let mut command = node.command(&binary.to_string_lossy());
+        command
             .args(["--proxy-mode=ipvs", "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node", "-v=2"])
             .arg("--control-socket")
             .arg(&socket)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
-        Ok(Self { child, binary, socket, files })
+            .args(arguments);
+        let process = Process::start(command, files.path().join("log"))?;
+        Ok(Self { process, binary, socket, _files: files })
     }
 
     /// Starts it on `node`, fed by the manifests in `directory`.
     pub fn with_manifests(node: &Host, directory: &Path, arguments: &[&str]) -> Result<Self> {
-        let directory = directory.to_string_lossy();
-        let arguments: Vec<_> =
-            ["--manifests", &directory].into_iter().chain(arguments.iter().copied()).collect();
-        Self::start(node, &arguments)
+        Self::start(node, &[&["--manifests", &directory.to_string_lossy()], arguments].concat())
+    }
+
+    /// Starts it on `node`, fed by the API server of this kubeconfig.
+    pub fn with_kubeconfig(node: &Host, kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::start(node, &[&["--kubeconfig", &kubeconfig.to_string_lossy()], arguments].concat())
+    }
+
+    /// Starts a second daemon with the control socket of this one.
+    pub fn another(&self, node: &Host, arguments: &[&str]) -> Result<Self> {
+        Self::with_socket(node, arguments, &self.socket)
     }
 
     /// Runs a subcommand that talks to it, and returns what it printed.
@@ -115,26 +106,24 @@ impl Daemon {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_file()).unwrap_or_default()
+        self.process.log()
     }
 
     /// The file that it logs to, which exists as long as this value.
     pub fn log_file(&self) -> PathBuf {
-        self.files.path().join("log")
+        self.process.log_file().to_owned()
     }
 
     /// Kills it with SIGKILL and waits until it is gone.
     pub fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+        self.process.kill()
     }
 
     /// Waits for it to end by itself, and returns its exit code with what it logged.
     pub fn ended(mut self) -> Result<(Option<i32>, String)> {
         let deadline = Instant::now() + patience(PATIENCE);
         while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.process.ended()? {
                 return Ok((status.code(), self.log()));
             }
             thread::sleep(Duration::from_millis(20));
@@ -144,14 +133,13 @@ impl Daemon {
 
     /// Its process id.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.process.kill();
         if thread::panicking() {
             eprintln!("--- kube-ipvs said:\n{}---", self.log());
         }

@@ -63,13 +63,8 @@ pub struct State {
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
     pub calls: usize,
-    failure: Option<Injected>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Injected {
-    call: usize,
-    fault: Fault,
+    /// The number of a call, and its outcome.
+    failure: Option<(usize, Fault)>,
 }
 
 /// The outcome of one call.
@@ -108,7 +103,7 @@ impl FakeKernel {
     pub fn inject(&self, call: usize, fault: Fault) {
         let mut state = self.state();
         state.calls = 0;
-        state.failure = Some(Injected { call, fault });
+        state.failure = Some((call, fault));
     }
 
     /// Makes every call succeed again, and forgets the writes so far.
@@ -142,11 +137,16 @@ impl FakeKernel {
 const NO_ANSWER: netlink::Error = netlink::Error::TimedOut { seconds: 10 };
 
 impl State {
+    /// Whether an address is local to the fake node.
+    pub fn is_bound(&self, vip: IpAddr) -> bool {
+        self.dummy_interface.bound.contains(&vip)
+    }
+
     /// Counts a call, and returns its outcome unless it works.
     fn call(&mut self) -> Option<Fault> {
         let number = self.calls;
         self.calls += 1;
-        self.failure.filter(|injected| injected.call == number).map(|injected| injected.fault)
+        self.failure.filter(|(call, _)| *call == number).map(|(_, fault)| fault)
     }
 
     fn read<E>(&mut self, error: impl Fn(netlink::Error) -> E) -> Result<(), E> {
@@ -218,34 +218,86 @@ impl State {
     }
 
     fn change_dummy_interface(&mut self, change: dummy_interface::Operation) -> Result<(), KernelError> {
+        use dummy_interface::Operation;
+
         match change {
-            dummy_interface::Operation::EnsureDevice => self.dummy_interface.device = true,
-            dummy_interface::Operation::Bind(_) if !self.dummy_interface.device => {
+            Operation::EnsureDevice => self.dummy_interface.device = true,
+            Operation::Bind(_) if !self.dummy_interface.device => {
                 return Err(KernelError::new(Errno::ENODEV));
             }
-            dummy_interface::Operation::Bind(vip) if self.refused_vips.contains(&vip) => {
+            Operation::Bind(vip) if self.refused_vips.contains(&vip) => {
                 let message = Some("Invalid prefsrc address".into());
                 return Err(KernelError { errno: Errno::EINVAL, message });
             }
-            dummy_interface::Operation::Bind(vip) => {
+            Operation::Bind(vip) => {
                 self.dummy_interface.bound.insert(vip);
                 self.dummy_interface.stale_bindings.remove(&vip);
             }
-            dummy_interface::Operation::Unbind(vip) => {
+            Operation::Unbind(vip) => {
                 self.dummy_interface.bound.remove(&vip);
                 self.dummy_interface.stale_bindings.remove(&vip);
             }
-            dummy_interface::Operation::EnsureTunnel(family) if self.missing_tunnels.contains(&family) => {
+            Operation::EnsureTunnel(family) if self.missing_tunnels.contains(&family) => {
                 return Err(KernelError::new(Errno::EOPNOTSUPP));
             }
-            dummy_interface::Operation::EnsureTunnel(family) => {
+            Operation::EnsureTunnel(family) => {
                 self.dummy_interface.tunnels.entry(family).or_default().right = true;
             }
-            dummy_interface::Operation::RemoveTunnel(family) => {
+            Operation::RemoveTunnel(family) => {
                 self.dummy_interface.tunnels.remove(&family);
             }
         }
         self.writes.push(change.to_string());
+        Ok(())
+    }
+
+    fn change_tables(&mut self, change: &netfilter::Operation) -> Result<(), Errno> {
+        use netfilter::Operation;
+
+        let family = change.family();
+        let is_there = self.prepared_tables.contains(&family) || self.tables.contains(&family);
+        match change {
+            Operation::PrepareTable(family) => {
+                if !is_there {
+                    self.prepared_tables.insert(*family);
+                }
+            }
+            Operation::InstallTable(family) => {
+                self.prepared_tables.remove(family);
+                self.tables.insert(*family);
+            }
+            _ if !is_there => return Err(Errno::ENOENT),
+            Operation::AddDirectReturn(family) if self.missing_rules.contains(family) => {
+                return Err(Errno::ENOENT);
+            }
+            Operation::AddDirectReturn(family) => {
+                self.direct_return.insert(*family);
+            }
+            Operation::RemoveDirectReturn(family) => {
+                self.direct_return.remove(family);
+                self.elements.retain(|it| it.family() != *family || !it.is_of_direct_return());
+            }
+            Operation::AddElement(element) | Operation::DeleteElement(element)
+                if element.is_of_direct_return() && !self.direct_return.contains(&family) =>
+            {
+                return Err(Errno::ENOENT);
+            }
+            Operation::AddElement(element) | Operation::DeleteElement(element)
+                if self.refused_elements.contains(element) =>
+            {
+                return Err(Errno::EINVAL);
+            }
+            Operation::AddElement(element) => {
+                if self.elements.iter().any(|other| overlap(other, element)) {
+                    return Err(Errno::EEXIST);
+                }
+                self.elements.insert(*element);
+            }
+            // A missing element is as wanted: the real client's deletions behave like that.
+            Operation::DeleteElement(element) => {
+                self.elements.remove(element);
+            }
+        }
         Ok(())
     }
 }
@@ -333,113 +385,34 @@ impl Netfilter for FakeKernel {
     /// Atomic: the first change that fails undoes the others.
     fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
-        let mut tables = Tables {
-            prepared: state.prepared_tables.clone(),
-            installed: state.tables.clone(),
-            direct_return: state.direct_return.clone(),
-            elements: state.elements.clone(),
-        };
-        let (mut writes, mut unheard) = (Vec::new(), false);
+        let before = (
+            state.prepared_tables.clone(),
+            state.tables.clone(),
+            state.direct_return.clone(),
+            state.elements.clone(),
+        );
+        let failed = |source| OperationError::Failed { operation: "change our tables".into(), source };
+        let mut unheard = false;
         for (index, change) in changes.iter().enumerate() {
+            let rolled_back = |errno| netfilter::Error::RolledBack {
+                operation: change.to_string(),
+                source: netlink::Error::RolledBack(FailedRequest { index, error: KernelError::new(errno) }),
+            };
             let done = match state.call() {
-                Some(Fault::BrokenOff) => {
-                    return Err(OperationError::Failed {
-                        operation: "change our tables".into(),
-                        source: NO_ANSWER,
-                    }
-                    .into());
-                }
-                Some(Fault::Refused(errno)) => Err(errno),
+                Some(Fault::BrokenOff) => Err(failed(NO_ANSWER).into()),
+                Some(Fault::Refused(errno)) => Err(rolled_back(errno)),
                 fault => {
                     unheard |= fault == Some(Fault::Unheard);
-                    tables.change(change, &state.refused_elements, &state.missing_rules)
+                    state.change_tables(change).map_err(rolled_back)
                 }
             };
-            if let Err(errno) = done {
-                let failure = FailedRequest { index, error: KernelError::new(errno) };
-                return Err(netfilter::Error::RolledBack {
-                    operation: change.to_string(),
-                    source: netlink::Error::RolledBack(failure),
-                });
-            }
-            writes.push(change.to_string());
-        }
-        state.prepared_tables = tables.prepared;
-        state.tables = tables.installed;
-        state.direct_return = tables.direct_return;
-        state.elements = tables.elements;
-        state.writes.extend(writes);
-        match unheard {
-            true => Err(OperationError::Failed {
-                operation: "change our tables".into(),
-                source: netlink::Error::StateUnknown,
-            }
-            .into()),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Our tables within a transaction.
-struct Tables {
-    prepared: BTreeSet<Family>,
-    installed: BTreeSet<Family>,
-    direct_return: BTreeSet<Family>,
-    elements: HashSet<Element>,
-}
-
-impl Tables {
-    fn change(
-        &mut self,
-        change: &netfilter::Operation,
-        refused: &HashSet<Element>,
-        lacking: &BTreeSet<Family>,
-    ) -> Result<(), Errno> {
-        let family = change.family();
-        let is_there = self.prepared.contains(&family) || self.installed.contains(&family);
-        match change {
-            netfilter::Operation::PrepareTable(family) => {
-                if !is_there {
-                    self.prepared.insert(*family);
-                }
-            }
-            netfilter::Operation::InstallTable(family) => {
-                self.prepared.remove(family);
-                self.installed.insert(*family);
-            }
-            _ if !is_there => return Err(Errno::ENOENT),
-            netfilter::Operation::AddDirectReturn(family) if lacking.contains(family) => {
-                return Err(Errno::ENOENT);
-            }
-            netfilter::Operation::AddDirectReturn(family) => {
-                self.direct_return.insert(*family);
-            }
-            netfilter::Operation::RemoveDirectReturn(family) => {
-                self.direct_return.remove(family);
-                self.elements.retain(|it| it.family() != *family || !it.is_of_direct_return());
-            }
-            netfilter::Operation::AddElement(element) | netfilter::Operation::DeleteElement(element)
-                if element.is_of_direct_return() && !self.direct_return.contains(&family) =>
-            {
-                return Err(Errno::ENOENT);
-            }
-            netfilter::Operation::AddElement(element) | netfilter::Operation::DeleteElement(element)
-                if refused.contains(element) =>
-            {
-                return Err(Errno::EINVAL);
-            }
-            netfilter::Operation::AddElement(element) => {
-                if self.elements.iter().any(|other| overlap(other, element)) {
-                    return Err(Errno::EEXIST);
-                }
-                self.elements.insert(*element);
-            }
-            // A missing element is as wanted: the real client's deletions behave like that.
-            netfilter::Operation::DeleteElement(element) => {
-                self.elements.remove(element);
+            if let Err(error) = done {
+                (state.prepared_tables, state.tables, state.direct_return, state.elements) = before;
+                return Err(error);
             }
         }
-        Ok(())
+        state.writes.extend(changes.iter().map(netfilter::Operation::to_string));
+        if unheard { Err(failed(netlink::Error::StateUnknown).into()) } else { Ok(()) }
     }
 }
 
@@ -475,12 +448,5 @@ impl dummy_interface::DummyInterface for FakeKernel {
         let failed = state.batch(changes, |state, change| state.change_dummy_interface(*change));
         failed
             .map_err(|source| OperationError::Failed { operation: "change kube-ipvs0".into(), source }.into())
-    }
-}
-
-impl State {
-    /// Whether an address is local to the fake node.
-    pub fn is_bound(&self, vip: IpAddr) -> bool {
-        self.dummy_interface.bound.contains(&vip)
     }
 }

@@ -3,18 +3,21 @@
 use std::{
     env,
     ffi::OsString,
-    fs::{self, File, Permissions},
+    fmt,
+    fs::{self, Permissions},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::Command,
     thread,
 };
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     control_plane::ControlPlane,
     lab::{CLUSTER_CIDR, Host},
+    process::Process,
 };
 
 /// Flags for what a node's network namespace cannot set, or does not need.
@@ -33,7 +36,8 @@ const FILTER_PROGRAMS: [&str; 5] =
 const STAND_IN: &str = "#!/bin/busybox sh\n[ \"$1\" != --version ] || echo v7.17\n";
 
 /// Its proxy mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// IPVS, ipsets, and iptables.
     Ipvs,
@@ -44,12 +48,18 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn flag(self) -> &'static str {
-        match self {
-            Self::Ipvs => "--proxy-mode=ipvs",
-            Self::Iptables => "--proxy-mode=iptables",
-            Self::Nftables => "--proxy-mode=nftables",
-        }
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ipvs, Self::Nftables, Self::Iptables];
+}
+
+/// As `--proxy-mode` takes it.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipvs => "ipvs",
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        })
     }
 }
 
@@ -58,8 +68,8 @@ impl Mode {
 /// It only looks up its own Node when it starts: create that before.
 #[derive(Debug)]
 pub struct KubeProxy {
-    child: Child,
-    files: tempfile::TempDir,
+    process: Process,
+    _files: tempfile::TempDir,
 }
 
 impl KubeProxy {
@@ -98,44 +108,42 @@ impl KubeProxy {
         environment: &[(&str, OsString)],
     ) -> Result<Self> {
         let binary = binary().context("KUBE_PROXY_BIN is not set")?;
-        let log = File::create(files.path().join("log"))?;
-        let child = node
-            .command(&binary.to_string_lossy())
-            .args([mode.flag(), "--cluster-cidr", CLUSTER_CIDR, "--hostname-override=node"])
+        let mut command = node.command(&binary.to_string_lossy());
+        command
+            .args([
+                "--proxy-mode",
+                &mode.to_string(),
+                "--cluster-cidr",
+                CLUSTER_CIDR,
+                "--hostname-override=node",
+            ])
             .args(LEAVE_CONNTRACK)
             .args(arguments)
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
-        Ok(Self { child, files })
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        let process = Process::start(command, files.path().join("log"))?;
+        Ok(Self { process, _files: files })
     }
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
+        self.process.log()
     }
 
     /// Its process id.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Kills it with SIGKILL and waits until it has ended. SIGTERM would be the same: kube-proxy handles
     /// neither.
     pub fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+        self.process.kill()
     }
 }
 
 impl Drop for KubeProxy {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.process.kill();
         if thread::panicking() {
             eprintln!("--- kube-proxy said:\n{}---", self.log());
         }

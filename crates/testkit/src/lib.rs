@@ -8,6 +8,7 @@
 //! - [`lab`]: a node, pods and a client in network namespaces; [`daemon`]: the real binary on that node;
 //!   [`kube_proxy`]: the program that it replaces.
 //! - [`documented`]: what docs/json.md says of output.
+//! - [`process`]: programs that run beside the tests, and their logs.
 //! - [`log`]: what is logged. [`patience`]: how long they wait.
 
 pub mod control_plane;
@@ -21,6 +22,7 @@ pub mod log;
 pub mod metrics;
 pub mod objects;
 pub mod patience;
+pub mod process;
 pub mod protobuf;
 pub mod pure_path;
 

@@ -56,7 +56,7 @@ fn without_namespace() -> impl for<'writer> FormatFields<'writer> + 'static {
 /// Needed by tests with a subscriber of their own on one thread: without this it may miss lines.
 ///
 /// A line of code that logs asks once whether anybody listens, and keeps the answer. If a thread without a
-/// subscriber comes by first, the answer is no for all threads, so somebody listens, and does nothing, everywhere.
+/// subscriber comes by first, the answer is no for all threads, so every thread gets one that does nothing.
 pub fn listen_on_every_thread() {
     static ONCE: Once = Once::new();
     // If there is a subscriber for all threads already, that one does.

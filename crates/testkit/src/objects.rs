@@ -1,14 +1,15 @@
 //! A cluster as the API server sends it: a Node, and Services of one TCP port with their endpoints elsewhere.
 //! For measurements: everything follows from numbers.
 
-use std::{net::Ipv4Addr, ops::Range};
+use std::{net::IpAddr, ops::Range};
 
 use serde_json::{Value, json};
 
 use crate::kernel_baseline::{PORT, Size, TARGET_PORT, pod, vip};
 
 /// The Node that the programs under test run on, by the name they are started with.
-pub fn node(ip: Ipv4Addr) -> Value {
+pub fn node(addresses: &[IpAddr], pod_cidrs: &[&str]) -> Value {
+    let address = |address: &IpAddr| json!({"type": "InternalIP", "address": address});
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -19,25 +20,31 @@ pub fn node(ip: Ipv4Addr) -> Value {
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"kubernetes.io/hostname": "node"},
         },
-        "spec": {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]},
-        "status": {"addresses": [{"type": "InternalIP", "address": ip}]},
+        "spec": {"podCIDR": pod_cidrs.first(), "podCIDRs": pod_cidrs},
+        "status": {"addresses": addresses.iter().map(address).collect::<Value>()},
     })
 }
 
-/// As the API server fills in what `kubectl expose` leaves out.
+/// The Service of this number.
 pub fn service(number: u32) -> Value {
-    let (name, ip) = (name(number), vip(number));
+    let ports = json!([{"port": PORT, "protocol": "TCP", "targetPort": TARGET_PORT}]);
+    service_of("default", &name(number), &[vip(number).into()], &ports)
+}
+
+/// A Service with these ClusterIPs, as the API server fills in what `kubectl expose` leaves out.
+pub fn service_of(namespace: &str, name: &str, ips: &[IpAddr], ports: &Value) -> Value {
+    let family = |ip: &IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(&name, &json!({"app": name})),
+        "metadata": metadata(namespace, name, &json!({"app": name})),
         "spec": {
-            "clusterIP": ip,
-            "clusterIPs": [ip],
+            "clusterIP": ips.first(),
+            "clusterIPs": ips,
             "internalTrafficPolicy": "Cluster",
-            "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack",
-            "ports": [{"port": PORT, "protocol": "TCP", "targetPort": TARGET_PORT}],
+            "ipFamilies": ips.iter().map(family).collect::<Value>(),
+            "ipFamilyPolicy": if ips.len() > 1 { "RequireDualStack" } else { "SingleStack" },
+            "ports": ports,
             "selector": {"app": name},
             "sessionAffinity": "None",
             "type": "ClusterIP",
@@ -46,19 +53,27 @@ pub fn service(number: u32) -> Value {
     })
 }
 
-/// As the EndpointSlice controller writes it, with all endpoints of the Service.
+/// The same object with this field, in the part of it that a JSON pointer names.
+pub fn with(mut object: Value, part: &str, field: &str, value: Value) -> Value {
+    if let Some(part) = object.pointer_mut(part).and_then(Value::as_object_mut) {
+        part.insert(field.to_owned(), value);
+    }
+    object
+}
+
+/// With all endpoints of the Service.
 pub fn slice(size: Size, number: u32) -> Value {
-    slice_of(number, size.endpoints_of(number))
+    slice_with(number, size.endpoints_of(number))
 }
 
 /// The same with the last endpoint left out.
 pub fn shortened_slice(size: Size, number: u32) -> Value {
     let Range { start, end } = size.endpoints_of(number);
-    slice_of(number, start..end.saturating_sub(1))
+    slice_with(number, start..end.saturating_sub(1))
 }
 
-/// The EndpointSlice of a Service with these endpoints.
-pub fn slice_of(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
+/// The EndpointSlice of the Service of this number with these endpoints.
+pub fn slice_with(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
     let service = name(number);
     let endpoint = |number: u32| {
         json!({
@@ -74,6 +89,18 @@ pub fn slice_of(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
             "zone": "zone-a",
         })
     };
+    let ports = json!([{"name": "", "port": TARGET_PORT, "protocol": "TCP"}]);
+    slice_of(("default", &service), "abcde", "IPv4", &endpoints.map(endpoint).collect(), &ports)
+}
+
+/// An EndpointSlice of this Service, as the EndpointSlice controller writes it. Its name ends with `suffix`.
+pub fn slice_of(
+    (namespace, service): (&str, &str),
+    suffix: &str,
+    address_type: &str,
+    endpoints: &Value,
+    ports: &Value,
+) -> Value {
     let labels = json!({
         "app": service,
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
@@ -82,10 +109,10 @@ pub fn slice_of(number: u32, endpoints: impl Iterator<Item = u32>) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": metadata(&format!("{service}-abcde"), &labels),
-        "addressType": "IPv4",
-        "endpoints": endpoints.map(endpoint).collect::<Value>(),
-        "ports": [{"name": "", "port": TARGET_PORT, "protocol": "TCP"}],
+        "metadata": metadata(namespace, &format!("{service}-{suffix}"), &labels),
+        "addressType": address_type,
+        "endpoints": endpoints,
+        "ports": ports,
     })
 }
 
@@ -99,11 +126,11 @@ fn uid() -> &'static str {
     "0e2f3a52-7f0b-4b7e-9f77-4a5d5f1f6a10"
 }
 
-/// With the managed fields, which a real server sends to everybody.
-fn metadata(name: &str, labels: &Value) -> Value {
+/// With the managed fields, which a real server sends to every client.
+fn metadata(namespace: &str, name: &str, labels: &Value) -> Value {
     json!({
         "name": name,
-        "namespace": "default",
+        "namespace": namespace,
         "uid": uid(),
         "resourceVersion": "1",
         "generation": 1,

@@ -141,7 +141,7 @@ fn map(written: &mut Vec<u8>, number: usize, entries: &Map<String, Value>) {
     }
 }
 
-/// A value that is no list.
+/// A value, but not a list.
 fn one(written: &mut Vec<u8>, number: usize, shape: &str, value: &Value) {
     match (shape, value) {
         (_, Value::Null) => {}

@@ -137,7 +137,7 @@ impl Source {
         let watch = Mutex::new(Some(changes));
         let all = |kind, objects| chunks(protobuf::list(kind, "1", objects));
         let lists = [
-            ("/nodes", all("Node", vec![objects::node([192, 0, 2, 1].into())])),
+            ("/nodes", all("Node", vec![objects::node(&[[192, 0, 2, 1].into()], &["10.244.0.0/24"])])),
             ("/services", all("Service", (0..SIZE.services).map(objects::service).collect())),
             (
                 "/endpointslices",

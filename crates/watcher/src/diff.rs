@@ -95,17 +95,17 @@ pub fn departing_real_servers<'a>(
     both.into_iter().flat_map(|(wanted, image)| departing(wanted, image))
 }
 
-/// What a virtual server's part of a plan costs.
+/// How many real servers of a virtual server a plan changes: what its part of the plan costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PendingChanges {
-    /// How many real servers are to be added or edited.
+pub struct RealServerChanges {
+    /// How many are to be added or edited.
     pub coming: usize,
     /// How many are to be removed.
     pub going: usize,
 }
 
-/// How many real servers of a virtual server are to be changed.
-pub fn pending_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> PendingChanges {
+/// Counts the real servers of a virtual server that are not as desired.
+pub fn real_server_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> RealServerChanges {
     let (coming, going) = match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
         (Some(wanted), Some(image)) if image.is(wanted) => (0, 0),
         (Some(wanted), Some(image)) => {
@@ -115,10 +115,10 @@ pub fn pending_changes(desired: &State, observed: &Observed, of: &ServiceAddress
             (wanted.real_servers.iter().filter(differs).count(), departing(wanted, image).count())
         }
         (Some(wanted), None) => (wanted.real_servers.len(), 0),
-        (None, Some(image)) => (0, image.real_servers().len()),
+        (None, Some(image)) => (0, image.real_server_count()),
         (None, None) => (0, 0),
     };
-    PendingChanges { coming, going }
+    RealServerChanges { coming, going }
 }
 
 fn departing<'a>(
@@ -163,7 +163,7 @@ impl Comparison<'_> {
         self.ours.families.contains(&family) && !self.observed.netfilter.installed.contains(&family)
     }
 
-    /// What unpacks packets from other nodes, in a family.
+    /// Compares what unpacks packets from other nodes, in a family.
     fn tunnel(&self, family: Family, differences: &mut Differences) {
         if !self.ours.families.contains(&family) {
             return;

@@ -44,7 +44,7 @@ struct DrainTimes {
     expired: bool,
 }
 
-/// What began and ended since the last sync, and what drains now.
+/// The drains that began and ended since the last sync, and those that go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainStats {
     /// How many began to drain.

@@ -13,13 +13,12 @@ mod read;
 mod virtual_servers;
 
 pub use diff::{
-    PendingChanges, departing_real_servers, diff, diff_everything, differing, differing_in, pending_changes,
+    RealServerChanges, departing_real_servers, diff, diff_everything, differing, differing_in,
+    real_server_changes,
 };
 pub use draining::{DrainStats, Draining, connections_cut_off};
 pub use observed::Observed;
 pub use ownership::{Foreign, Ownership, has_element, is_foreign};
 pub use plan::{Batch, Operation, OperationKind, Plan};
 pub use read::{Drift, Kernel, ReadError, SummaryError};
-pub use virtual_servers::{
-    RealServerImage, RealServerImages, RealServersOfImage, VirtualServerImage, VirtualServerImages,
-};
+pub use virtual_servers::{RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};

@@ -1,7 +1,11 @@
 //! The kernel's state, as last read and as changed by us since.
 
+use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
 use ipvs::Command;
-use netfilter::Element;
+use netfilter::{
+    Element,
+    Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn},
+};
 
 use crate::{Operation, VirtualServerImages};
 
@@ -39,9 +43,7 @@ impl Observed {
             Command::AddVirtualServer(config) | Command::EditVirtualServer(config) => {
                 self.virtual_servers.configure(address, config.clone());
             }
-            Command::DeleteVirtualServer(_) => {
-                self.virtual_servers.remove(&address);
-            }
+            Command::DeleteVirtualServer(_) => self.virtual_servers.remove(&address),
             Command::AddRealServer(_, config) | Command::EditRealServer(_, config) => {
                 self.virtual_servers.change_real_servers(&address, |servers| servers.configure(*config));
             }
@@ -52,47 +54,37 @@ impl Observed {
     }
 
     fn netfilter_changed(&mut self, change: netfilter::Operation) {
+        let tables = &mut self.netfilter;
         match change {
-            netfilter::Operation::PrepareTable(family) => {
-                self.netfilter.prepared.insert(family);
+            PrepareTable(family) => _ = tables.prepared.insert(family),
+            InstallTable(family) => {
+                tables.prepared.remove(&family);
+                tables.installed.insert(family);
             }
-            netfilter::Operation::InstallTable(family) => {
-                self.netfilter.prepared.remove(&family);
-                self.netfilter.installed.insert(family);
-            }
-            netfilter::Operation::AddDirectReturn(family) => {
-                self.netfilter.direct_return.insert(family);
-            }
-            netfilter::Operation::RemoveDirectReturn(family) => {
-                self.netfilter.direct_return.remove(&family);
+            AddDirectReturn(family) => _ = tables.direct_return.insert(family),
+            RemoveDirectReturn(family) => {
+                tables.direct_return.remove(&family);
                 let goes = |it: &Element| it.family() == family && it.is_of_direct_return();
-                self.netfilter.elements.retain(|element| !goes(element));
+                tables.elements.retain(|element| !goes(element));
             }
-            netfilter::Operation::AddElement(element) => {
-                self.netfilter.elements.insert(element);
-            }
-            netfilter::Operation::DeleteElement(element) => {
-                self.netfilter.elements.remove(&element);
-            }
+            AddElement(element) => _ = tables.elements.insert(element),
+            DeleteElement(element) => _ = tables.elements.remove(&element),
         }
     }
 
     fn dummy_interface_changed(&mut self, change: dummy_interface::Operation) {
+        let links = &mut self.dummy_interface;
         match change {
-            dummy_interface::Operation::EnsureDevice => self.dummy_interface.device = true,
-            dummy_interface::Operation::EnsureTunnel(family) => {
-                self.dummy_interface.tunnels.entry(family).or_default().right = true;
+            EnsureDevice => links.device = true,
+            EnsureTunnel(family) => links.tunnels.entry(family).or_default().right = true,
+            RemoveTunnel(family) => _ = links.tunnels.remove(&family),
+            Bind(vip) => {
+                links.bound.insert(vip);
+                links.stale_bindings.remove(&vip);
             }
-            dummy_interface::Operation::RemoveTunnel(family) => {
-                self.dummy_interface.tunnels.remove(&family);
-            }
-            dummy_interface::Operation::Bind(vip) => {
-                self.dummy_interface.bound.insert(vip);
-                self.dummy_interface.stale_bindings.remove(&vip);
-            }
-            dummy_interface::Operation::Unbind(vip) => {
-                self.dummy_interface.bound.remove(&vip);
-                self.dummy_interface.stale_bindings.remove(&vip);
+            Unbind(vip) => {
+                links.bound.remove(&vip);
+                links.stale_bindings.remove(&vip);
             }
         }
     }

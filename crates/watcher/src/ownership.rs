@@ -16,11 +16,11 @@ pub struct Ownership {
     pub families: BTreeSet<Family>,
     /// The ranges in which no virtual server is ever removed.
     pub exclude: Vec<IpNet>,
-    /// What is done with virtual servers elsewhere that no Service made.
+    /// The treatment of virtual servers elsewhere that no Service made.
     pub foreign: Foreign,
 }
 
-/// What is done with virtual servers that no Service made (`--foreign-virtual-servers`).
+/// The treatment of virtual servers that no Service made (`--foreign-virtual-servers`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Foreign {
     /// They are removed, as kube-proxy does.

@@ -124,30 +124,27 @@ impl FromIterator<Operation> for Plan {
 
 impl Batch {
     fn len(&self) -> usize {
-        self.commands().len() + self.table_operations().len() + self.dummy_interface_operations().len()
+        match self {
+            Self::Ipvs(commands) => commands.len(),
+            Self::Netfilter(changes) => changes.len(),
+            Self::DummyInterface(changes) => changes.len(),
+        }
     }
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn operations(&self) -> impl Iterator<Item = Operation> {
-        let commands = self.commands().iter().cloned().map(Operation::from);
-        let of_tables = self.table_operations().iter().copied().map(Operation::from);
-        let of_dummy_interface = self.dummy_interface_operations().iter().copied().map(Operation::from);
-        commands.chain(of_tables).chain(of_dummy_interface)
+    fn operations(&self) -> Vec<Operation> {
+        match self {
+            Self::Ipvs(commands) => commands.iter().cloned().map(Operation::from).collect(),
+            Self::Netfilter(changes) => changes.iter().copied().map(Operation::from).collect(),
+            Self::DummyInterface(changes) => changes.iter().copied().map(Operation::from).collect(),
+        }
     }
 
     fn commands(&self) -> &[ipvs::Command] {
         if let Self::Ipvs(commands) = self { commands } else { &[] }
-    }
-
-    fn table_operations(&self) -> &[netfilter::Operation] {
-        if let Self::Netfilter(changes) = self { changes } else { &[] }
-    }
-
-    fn dummy_interface_operations(&self) -> &[dummy_interface::Operation] {
-        if let Self::DummyInterface(changes) = self { changes } else { &[] }
     }
 }
 
@@ -242,7 +239,7 @@ impl From<dummy_interface::Operation> for Operation {
     }
 }
 
-/// What an [`Operation`] does, and to what kind of thing. Its `Display` is the words that the operation's
+/// The kind of an [`Operation`] and of its object. Its `Display` is the words that the operation's
 /// begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -283,26 +280,13 @@ pub enum OperationKind {
     Unbind,
 }
 
+/// The words of its name: `AddRealServer` is "add real server".
 impl fmt::Display for OperationKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PrepareTable => "prepare table",
-            Self::InstallTable => "install table",
-            Self::AddDirectReturn => "add direct return",
-            Self::RemoveDirectReturn => "remove direct return",
-            Self::EnsureDevice => "ensure device",
-            Self::EnsureTunnel => "ensure tunnel",
-            Self::RemoveTunnel => "remove tunnel",
-            Self::AddElement => "add element",
-            Self::DeleteElement => "delete element",
-            Self::AddVirtualServer => "add virtual server",
-            Self::EditVirtualServer => "edit virtual server",
-            Self::DeleteVirtualServer => "delete virtual server",
-            Self::AddRealServer => "add real server",
-            Self::EditRealServer => "edit real server",
-            Self::DeleteRealServer => "delete real server",
-            Self::Bind => "bind",
-            Self::Unbind => "unbind",
+        let name = format!("{self:?}");
+        name.char_indices().try_for_each(|(index, letter)| {
+            let blank = if index > 0 && letter.is_uppercase() { " " } else { "" };
+            write!(f, "{blank}{}", letter.to_ascii_lowercase())
         })
     }
 }

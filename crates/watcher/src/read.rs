@@ -143,16 +143,21 @@ impl Observed {
         kernel: &mut Kernel,
         deeply: impl Fn(&ServiceAddress) -> bool,
     ) -> Result<Drift, SummaryError> {
-        let mut comparison = Comparison {
-            image: &self.virtual_servers,
-            same: FxHashSet::default(),
-            different: BTreeSet::new(),
-        };
-        kernel
-            .ipvs
-            .for_each_summary(&mut |shown| comparison.compare(shown))
-            .map_err(SummaryError::NoSummary)?;
-        let virtual_servers = comparison.finish(deeply);
+        // Those of which a summary agrees with the image, and those of which one differs, or that the image lacks: the
+        // kernel can repeat or omit something while the table changes, and while it moves the table to a larger one.
+        // Kernels that keep the virtual servers of all network namespaces in one table can do so wherever other
+        // namespaces have virtual servers too (docs/kernel.md).
+        let (mut same, mut virtual_servers) = (FxHashSet::default(), BTreeSet::new());
+        let summaries = kernel.ipvs.for_each_summary(&mut |shown| {
+            let image = self.virtual_servers.get(&shown.address);
+            if image.is_some_and(|image| matches_summary(image, shown)) {
+                same.insert(shown.address);
+            } else {
+                virtual_servers.insert(shown.address);
+            }
+        });
+        summaries.map_err(SummaryError::NoSummary)?;
+        virtual_servers.extend(self.virtual_servers.keys().filter(|of| deeply(of) || !same.contains(of)));
         if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
             return Err(SummaryError::AllDifferent);
         }
@@ -218,43 +223,12 @@ fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
     server.real_servers.iter().map(image).collect()
 }
 
-/// Compares the image of the virtual servers with summaries, in any order.
-///
-/// The kernel can repeat or omit something while the table changes, and while it moves the table to
-/// a larger one. Kernels that keep the virtual servers of all network namespaces in one table can do so
-/// wherever other namespaces have virtual servers too (docs/kernel.md).
-struct Comparison<'a> {
-    image: &'a FxHashMap<ServiceAddress, VirtualServerImage>,
-    /// The virtual servers whose summary agrees with the image.
-    same: FxHashSet<ServiceAddress>,
-    /// The virtual servers whose summary differs, or that are not in the image.
-    different: BTreeSet<ServiceAddress>,
-}
-
-impl Comparison<'_> {
-    fn compare(&mut self, shown: &VirtualServerSummary) {
-        let image = self.image.get(&shown.address);
-        if image.is_some_and(|image| matches_summary(image, shown)) {
-            self.same.insert(shown.address);
-        } else {
-            self.different.insert(shown.address);
-        }
-    }
-
-    /// Returns the virtual servers that may differ, and those that are verified deeply.
-    fn finish(self, deeply: impl Fn(&ServiceAddress) -> bool) -> BTreeSet<ServiceAddress> {
-        let mut these = self.different;
-        these.extend(self.image.keys().filter(|of| deeply(of) || !self.same.contains(of)));
-        these
-    }
-}
-
 /// Whether a virtual server agrees with its summary. Both have their real servers in the order of the
 /// addresses. A real server that the kernel classifies as local was added as a masqueraded one.
 fn matches_summary(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
     let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
     shown.matches(&image.config())
-        && image.real_servers().len() == shown.real_servers.len()
+        && image.real_server_count() == shown.real_servers.len()
         && image.real_servers().zip(&shown.real_servers).all(|(image, shown)| {
             let image = &image.config;
             image.address == shown.address

@@ -1,6 +1,6 @@
 //! The virtual servers with their real servers, as the kernel has them.
 
-use std::{collections::BTreeMap, iter, net::IpAddr, ops::Deref, slice, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, ops::Deref, sync::Arc};
 
 use ipvs::{
     Forwarding, ObservedRealServer, RealServer, RealServerAddress, ServiceAddress, Tunnel, VirtualServer,
@@ -31,9 +31,9 @@ impl VirtualServerImages {
 
     /// Inserts or replaces a virtual server with its real servers.
     pub fn insert(&mut self, address: ServiceAddress, image: VirtualServerImage) {
-        self.real_servers += image.real_servers().len();
+        self.real_servers += image.real_server_count();
         if let Some(replaced) = self.images.insert(address, image) {
-            self.real_servers -= replaced.real_servers().len();
+            self.real_servers -= replaced.real_server_count();
         }
     }
 
@@ -49,16 +49,16 @@ impl VirtualServerImages {
     /// Changes the real servers of a virtual server, if it is known.
     pub fn change_real_servers(&mut self, of: &ServiceAddress, change: impl FnOnce(&mut RealServerImages)) {
         if let Some(image) = self.images.get_mut(of) {
-            self.real_servers -= image.real_servers().len();
+            self.real_servers -= image.real_server_count();
             image.change_real_servers(change);
-            self.real_servers += image.real_servers().len();
+            self.real_servers += image.real_server_count();
         }
     }
 
     /// Removes a virtual server with its real servers.
     pub fn remove(&mut self, address: &ServiceAddress) {
         if let Some(removed) = self.images.remove(address) {
-            self.real_servers -= removed.real_servers().len();
+            self.real_servers -= removed.real_server_count();
         }
     }
 
@@ -122,10 +122,19 @@ impl VirtualServerImage {
     }
 
     /// Its real servers, in the order of their addresses.
-    pub fn real_servers(&self) -> RealServersOfImage<'_> {
+    pub fn real_servers(&self) -> impl Iterator<Item = RealServerImage> {
+        let (as_desired, otherwise): (&[RealServer], &[RealServerImage]) = match &self.0 {
+            Held::AsDesired(server) => (&server.real_servers, &[]),
+            Held::Otherwise(server) => (&[], &server.real_servers.0),
+        };
+        as_desired.iter().copied().map(RealServerImage::from).chain(otherwise.iter().copied())
+    }
+
+    /// How many real servers it has.
+    pub fn real_server_count(&self) -> usize {
         match &self.0 {
-            Held::AsDesired(server) => RealServersOfImage::AsDesired(server.real_servers.iter()),
-            Held::Otherwise(server) => RealServersOfImage::Otherwise(server.real_servers.iter()),
+            Held::AsDesired(server) => server.real_servers.len(),
+            Held::Otherwise(server) => server.real_servers.0.len(),
         }
     }
 
@@ -188,37 +197,6 @@ impl VirtualServerImage {
     }
 }
 
-/// The real servers of a virtual server, in the order of their addresses.
-#[derive(Clone, Debug)]
-pub enum RealServersOfImage<'a> {
-    /// As they are desired.
-    AsDesired(slice::Iter<'a, RealServer>),
-    /// As they were read or written.
-    Otherwise(slice::Iter<'a, RealServerImage>),
-}
-
-impl Iterator for RealServersOfImage<'_> {
-    type Item = RealServerImage;
-
-    fn next(&mut self) -> Option<RealServerImage> {
-        match self {
-            Self::AsDesired(servers) => servers.next().copied().map(RealServerImage::from),
-            Self::Otherwise(servers) => servers.next().copied(),
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        match self {
-            Self::AsDesired(servers) => servers.size_hint(),
-            Self::Otherwise(servers) => servers.size_hint(),
-        }
-    }
-}
-
-impl ExactSizeIterator for RealServersOfImage<'_> {}
-
-impl iter::FusedIterator for RealServersOfImage<'_> {}
-
 /// Compares by value.
 impl PartialEq for VirtualServerImage {
     fn eq(&self, other: &Self) -> bool {
@@ -249,20 +227,9 @@ pub struct RealServerImages(Vec<RealServerImage>);
 const FEW: usize = 16;
 
 impl RealServerImages {
-    /// All of them, in order.
-    pub fn iter(&self) -> slice::Iter<'_, RealServerImage> {
-        self.0.iter()
-    }
-
     /// The real server at this address.
     pub fn get(&self, address: &RealServerAddress) -> Option<&RealServerImage> {
         self.0.get(self.position(address).ok()?)
-    }
-
-    /// The real server at this address, to change anything but the address.
-    pub fn get_mut(&mut self, address: &RealServerAddress) -> Option<&mut RealServerImage> {
-        let position = self.position(address).ok()?;
-        self.0.get_mut(position)
     }
 
     /// Gives a real server this configuration. It is a new one, unless its address is known.
@@ -304,15 +271,6 @@ impl FromIterator<RealServerImage> for RealServerImages {
         });
         servers.shrink_to_fit();
         Self(servers)
-    }
-}
-
-impl<'a> IntoIterator for &'a RealServerImages {
-    type Item = &'a RealServerImage;
-    type IntoIter = slice::Iter<'a, RealServerImage>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
     }
 }
 
@@ -371,7 +329,7 @@ mod tests {
         assert_eq!(images.real_server_count(), 3);
         images.remove(&address(80));
         images.remove(&address(80));
-        let counted: usize = images.values().map(|image| image.real_servers().len()).sum();
+        let counted: usize = images.values().map(VirtualServerImage::real_server_count).sum();
         assert_eq!((images.len(), images.real_server_count(), counted), (2, 2, 2));
     }
 }

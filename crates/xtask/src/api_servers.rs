@@ -16,9 +16,6 @@ pub(crate) struct Args {
     /// These minor versions, such as 1.24 [default: all that tests/api-servers has]
     #[arg(value_name = "VERSION", value_parser = minor_versions())]
     versions: Vec<String>,
-    /// Only the tests whose name contains one of these
-    #[arg(long = "test", value_name = "NAME")]
-    names: Vec<String>,
     /// The tests of the tier peer instead, beside the kube-proxy of that version: of 1.36 there is one
     #[arg(long)]
     peer: bool,
@@ -55,7 +52,6 @@ fn tested(server: &ApiServer, args: &Args) -> Result<bool> {
     let assets = server.assets()?;
     let status = Command::new(std::env::current_exe().context("the path of this program")?)
         .args(["test", "--tier", if args.peer { "peer" } else { "api" }])
-        .args(&args.names)
         .env("KUBEBUILDER_ASSETS", assets.path())
         .status()
         .context("starting cargo xtask test")?;

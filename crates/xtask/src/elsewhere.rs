@@ -1,4 +1,5 @@
-//! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`, `bench`,
+//! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`,
+//! `bench`,
 //! `scale`, `chaos`, `soak` and `pictures`, `cluster` is `cargo xtask cluster` and `e2e`.
 //!
 //! They need most of the workspace or a Kubernetes client. What starts the tests does not wait for them.
@@ -87,7 +88,7 @@ impl Args {
             let is_decisive = |option: &str| {
                 name.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
             };
-            if ["--kernel", "--kernel-package", "--arch"].iter().any(|option| is_decisive(option)) {
+            if ["--kernel", "--arch"].iter().any(|option| is_decisive(option)) {
                 decisive.push(word);
                 if !name.contains('=') {
                     decisive.extend(words.next());

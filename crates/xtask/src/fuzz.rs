@@ -6,13 +6,12 @@
 
 use std::{
     fs::{self, File},
-    io::Write as _,
     path::PathBuf,
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context as _, Result, ensure};
-use guest::{workspace, workspace::CargoTool};
+use anyhow::{Context as _, Result};
+use guest::{files, programs, workspace, workspace::CargoTool};
 
 /// What is installed once.
 const CARGO_FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.1", arguments: &[] };
@@ -36,37 +35,29 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let targets = chosen(&args.targets)?;
     let program = CARGO_FUZZ.installed()?;
-    let built = cargo_fuzz(&program, "build").status().context("starting cargo-fuzz")?;
-    ensure!(built.success(), "cargo fuzz build failed");
+    programs::run(&mut cargo_fuzz(&program, "build"))?;
 
-    println!("{}", Outcome::HEAD);
-    let mut clean = true;
+    println!("{HEAD}");
+    let mut all_clean = true;
     for target in targets {
-        let outcome = fuzz(&program, &target, args.seconds)?;
-        clean &= outcome.fault.is_none();
-        println!("{}", outcome.row(&target));
-        std::io::stdout().flush()?;
+        all_clean &= fuzz(&program, &target, args.seconds)?;
     }
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if all_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The targets of these names, all if there are none.
 fn chosen(names: &[String]) -> Result<Vec<String>> {
-    let directory = workspace::root().join("fuzz/src/bin");
-    let mut all = Vec::new();
-    for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
-        all.extend(entry?.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-    }
-    all.sort();
+    let programs = files::list(&workspace::root().join("fuzz/src/bin"))?;
+    let all: Vec<String> = programs.iter().map(|path| files::name(&path.with_extension(""))).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
         anyhow::bail!("no target {unknown}; there are {}", all.join(", "));
     }
     Ok(if names.is_empty() { all } else { names.to_vec() })
 }
 
-/// Fuzzes one target. libFuzzer's output goes to a file; inputs that reached new code are kept for the next
-/// run.
-fn fuzz(program: &PathBuf, target: &str, seconds: u32) -> Result<Outcome> {
+/// Fuzzes one target, and prints its row; whether nothing was found. libFuzzer's output goes to a file; inputs that
+/// reached new code are kept for the next run.
+fn fuzz(program: &PathBuf, target: &str, seconds: u32) -> Result<bool> {
     let root = workspace::root();
     let found = root.join("target/fuzz/corpus").join(target);
     fs::create_dir_all(&found).with_context(|| format!("creating {}", found.display()))?;
@@ -81,8 +72,9 @@ fn fuzz(program: &PathBuf, target: &str, seconds: u32) -> Result<Outcome> {
     command.arg(format!("-rss_limit_mb={MOST_MEMORY}"));
     eprintln!("xtask: {target} for {seconds} s, see {}", log.display());
     let status = command.stdout(said.try_clone()?).stderr(said).status().context("starting cargo-fuzz")?;
-    let said = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
-    Ok(Outcome::read(&String::from_utf8_lossy(&said), status.success()))
+    let said = files::bytes(&log)?;
+    println!("{}", row(target, &String::from_utf8_lossy(&said), status.success()));
+    Ok(status.success())
 }
 
 fn cargo_fuzz(program: &PathBuf, command: &str) -> Command {
@@ -92,63 +84,21 @@ fn cargo_fuzz(program: &PathBuf, command: &str) -> Command {
     cargo_fuzz
 }
 
-/// The result of one target.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Outcome {
-    executions: u64,
-    seconds: u64,
-    /// How many inputs there are that each reach something, and their bytes: `120/34Kb`.
-    corpus: String,
-    /// What was found: the file with the input, or the last line of output.
-    fault: Option<String>,
-}
+/// The head of the table of what came of each target.
+const HEAD: &str = "\
+| target         |  executions | corpus      | fault\n\
+|----------------|------------:|-------------|------";
 
-impl Outcome {
-    /// The table's head.
-    const HEAD: &str = "\
-| target         |  executions | seconds | corpus      | fault\n\
-|----------------|------------:|--------:|-------------|------";
-
-    /// Reads the whole output; `clean` is whether the program succeeded.
-    fn read(said: &str, clean: bool) -> Self {
-        let mut outcome = Self::default();
-        let mut written = None;
-        for line in said.lines() {
-            if let Some(number) = line.strip_prefix("stat::number_of_executed_units:") {
-                outcome.executions = number.trim().parse().unwrap_or_default();
-            } else if let Some((_, seconds)) =
-                line.strip_prefix("Done ").and_then(|line| line.split_once(" in "))
-            {
-                outcome.seconds = first_number(seconds);
-            } else if let Some((_, file)) = line.split_once("Test unit written to ") {
-                written = Some(file.to_owned());
-            } else if let Some(corpus) = line.starts_with('#').then(|| corpus(line)).flatten() {
-                corpus.clone_into(&mut outcome.corpus);
-            }
-        }
-        if !clean {
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing was said");
-            outcome.fault = Some(written.unwrap_or_else(|| last.to_owned()));
-        }
-        outcome
-    }
-
-    /// The table's row for this target.
-    fn row(&self, target: &str) -> String {
-        let Self { executions, seconds, corpus, fault } = self;
-        let fault = fault.as_deref().unwrap_or("none");
-        format!("| {target:<14} | {executions:>11} | {seconds:>7} | {corpus:<11} | {fault}")
-    }
-}
-
-/// `second(s)` and the like may follow.
-fn first_number(text: &str) -> u64 {
-    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
-}
-
-/// The word after `corp:`.
-fn corpus(line: &str) -> Option<&str> {
-    line.split_once("corp: ")?.1.split_whitespace().next()
+/// The row of a target, out of all that libFuzzer has said: how many inputs were run, how many there are that each
+/// reach something and their bytes, such as `120/34Kb`, and the file with an input that failed.
+fn row(target: &str, said: &str, is_clean: bool) -> String {
+    let lines = || said.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    let after = |mark: &str| lines().find_map(|line| Some(line.split_once(mark)?.1.trim()));
+    let executions = after("stat::number_of_executed_units:").unwrap_or_default();
+    let corpus = after("corp: ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let found = || after("Test unit written to ").or_else(|| lines().next()).unwrap_or("nothing was said");
+    let fault = if is_clean { "none" } else { found() };
+    format!("| {target:<14} | {executions:>11} | {corpus:<11} | {fault}")
 }
 
 #[cfg(test)]
@@ -166,8 +116,7 @@ INFO: Seed: 1\n\
             "{SAID}#99\tDONE   cov: 410 ft: 600 corp: 21/4Kb lim: 60 exec/s: 900 rss: 50Mb\n\
              Done 54321 runs in 61 second(s)\nstat::number_of_executed_units: 54321\n"
         );
-        let outcome = Outcome::read(&said, true);
-        assert_eq!(outcome.row("ipvs"), "| ipvs           |       54321 |      61 | 21/4Kb      | none");
+        assert_eq!(row("ipvs", &said, true), "| ipvs           |       54321 | 21/4Kb      | none");
     }
 
     #[test]
@@ -176,16 +125,12 @@ INFO: Seed: 1\n\
             "{SAID}==7== ERROR: libFuzzer: deadly signal\nstat::number_of_executed_units: 12345\n\
              artifact_prefix='fuzz/artifacts/ipvs/'; Test unit written to fuzz/artifacts/ipvs/crash-1\nBase64: eA==\n"
         );
-        let outcome = Outcome::read(&said, false);
-        assert_eq!((outcome.executions, outcome.corpus.as_str()), (12_345, "20/3Kb"));
-        assert_eq!(outcome.fault.as_deref(), Some("fuzz/artifacts/ipvs/crash-1"));
+        let expected = "| ipvs           |       12345 | 20/3Kb      | fuzz/artifacts/ipvs/crash-1";
+        assert_eq!(row("ipvs", &said, false), expected);
     }
 
     #[test]
     fn a_program_that_did_not_run_is_a_fault_too() {
-        assert_eq!(
-            Outcome::read("error: no such target\n\n", false).fault.as_deref(),
-            Some("error: no such target")
-        );
+        assert!(row("x", "error: no such target\n\n", false).ends_with("| error: no such target"));
     }
 }

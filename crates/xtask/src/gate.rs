@@ -3,9 +3,7 @@
 use std::{fs, io::ErrorKind, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{source::Source, workspace};
-
-use crate::files;
+use guest::{files, source::Source, workspace};
 
 /// Where it is noted: a file for each commit, with the counts of the tests.
 fn note(source: &Source) -> PathBuf {
@@ -28,7 +26,7 @@ pub(crate) fn note_passed(before: Option<&Source>, counts: &str) -> Result<()> {
     else {
         return Ok(());
     };
-    files::write(&note(source), counts.as_bytes())
+    files::write(&note(source), counts)
 }
 
 /// Runs the gate, unless it has passed at this commit.

@@ -1,32 +1,29 @@
 //! `cargo xtask image`: the container image, without a container engine and without a registry.
 //!
 //! The image is one program, linked statically with musl, under two names, and the licences of what is linked into it:
-//! there is nothing to take from a base image. No CA certificates: the one to trust is in the kubeconfig. No /etc/passwd, time zones or
-//! shell: nothing reads them. The same sources and tools give the same image, byte for byte.
+//! there is nothing to take from a base image. No CA certificates: the one to trust is in the kubeconfig. No
+//! /etc/passwd, time zones or shell: nothing reads them. The same sources and tools give the same image, byte for byte.
 //!
-//! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM, read
-//! back from the program, and how it was built.
+//! Beside the image of each platform are two documents about it, which a registry lists as its referrers: its SBOM,
+//! read back from the program, and how it was built.
 
 use std::{
-    fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context as _, Result};
 use guest::{
-    oci::{Compression, Descriptor, Document, Labels, Layer, Layout},
+    files,
+    oci::{Compression, Descriptor, Labels, Layer, Layout},
     platform::{self, Platform},
     source::Source,
     workspace,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    notices,
-    provenance::{self, Subject},
-};
+use crate::{notices, provenance};
 
 /// Without a host, nodes would look for it in a public registry, where the name is not ours.
 const REPOSITORY: &str = "registry.example/kube-ipvs";
@@ -37,12 +34,11 @@ const NOTICES: &str = "third-party-notices";
 /// Builds the image in target/image.
 pub(crate) fn run(platforms: &Platforms) -> Result<ExitCode> {
     let directory = workspace::root().join("target/image");
-    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
     for file in write(platforms.chosen(), &directory)? {
         println!("{}", file.display());
     }
     // For an image that is made otherwise: Containerfile.
-    fs::write(directory.join(NOTICES), notices::text()?).context("writing the licences")?;
+    files::write(&directory.join(NOTICES), notices::text()?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,22 +55,17 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
         let program = platform::build_program(platform)?;
         let sbom = platform::sbom(&program)?;
         let file = directory.join(format!("kube-ipvs-{VERSION}-{}.cdx.json", platform.architecture()));
-        fs::write(&file, &sbom).with_context(|| file.display().to_string())?;
+        files::write(&file, &sbom)?;
         files.push(file);
         let layer = layer(&layout, &program, &notices)?;
         eprintln!("xtask: linux/{}: {:.1} MB compressed", platform.architecture(), megabytes(layer.size));
         let image = layout.image(platform.architecture(), config(), &[&layer])?;
-        let sbom = Document { media_type: "application/vnd.cyclonedx+json", bytes: &sbom, predicate: None };
-        documents.push(layout.referrer(&image, &sbom)?);
+        documents.push(layout.referrer(&image, "application/vnd.cyclonedx+json", &sbom, None)?);
         // Of changed sources nothing can be said.
         if let Some(source) = source.as_ref().filter(|source| source.is_clean) {
-            let provenance = provenance(source, platform, &image)?;
-            let provenance = Document {
-                media_type: provenance::MEDIA_TYPE,
-                bytes: provenance.as_bytes(),
-                predicate: Some(provenance::PREDICATE),
-            };
-            documents.push(layout.referrer(&image, &provenance)?);
+            let (media_type, predicate) = (provenance::MEDIA_TYPE, provenance::PREDICATE);
+            let text = provenance(source, platform, &image)?;
+            documents.push(layout.referrer(&image, media_type, text.as_bytes(), Some(predicate))?);
         }
         images.push(image);
     }
@@ -91,19 +82,11 @@ pub(crate) fn write(platforms: &[Platform], directory: &Path) -> Result<Vec<Path
 /// The only layer: the program under both its names, and the licences of what is linked into it.
 fn layer(layout: &Layout, program: &Path, notices: &str) -> Result<Layer> {
     let root = tempfile::tempdir().context("making a directory for a layer")?;
-    let directory = root.path().join("usr/local/bin");
-    fs::create_dir_all(&directory).context("making a layer's directories")?;
-    let copy = directory.join("kube-ipvs");
-    fs::copy(program, &copy).with_context(|| format!("copying {}", program.display()))?;
-    // Whatever the umask is here.
-    for path in copy.ancestors().take_while(|path| *path != root.path()) {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).context("making it executable")?;
-    }
+    let programs = root.path().join("usr/local/bin");
+    files::copy(program, &programs.join("kube-ipvs"))?;
     // The name that kubeadm's DaemonSet calls.
-    symlink("kube-ipvs", directory.join("kube-proxy")).context("linking kube-proxy")?;
-    let documents = root.path().join("usr/share/doc/kube-ipvs");
-    fs::create_dir_all(&documents).context("making a layer's directories")?;
-    fs::write(documents.join(NOTICES), notices).context("writing the licences")?;
+    symlink("kube-ipvs", programs.join("kube-proxy")).context("linking kube-proxy")?;
+    files::write(&root.path().join("usr/share/doc/kube-ipvs").join(NOTICES), notices)?;
     layout.layer(root.path(), Compression::Gzip)
 }
 
@@ -132,7 +115,7 @@ fn labels(source: Option<&Source>) -> Labels {
 
 fn provenance(source: &Source, platform: Platform, image: &Descriptor) -> Result<String> {
     let sha256 = image.digest.trim_start_matches("sha256:").to_owned();
-    let subject = Subject { name: REPOSITORY.to_owned(), sha256 };
+    let subject = (REPOSITORY.to_owned(), sha256);
     provenance::statement(source, "cargo xtask image", &[platform], &[subject])
 }
 
@@ -160,7 +143,7 @@ impl Platforms {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on must stop")]
 
-    use std::process::Command;
+    use std::{fs, process::Command};
 
     use super::*;
 

@@ -6,7 +6,6 @@
 mod api_servers;
 mod book;
 mod elsewhere;
-mod files;
 mod fuzz;
 mod gate;
 mod image;
@@ -45,11 +44,11 @@ enum Command {
     Scale(elsewhere::Args),
     /// Inject faults under load, and check that everything heals.
     Chaos(elsewhere::Args),
-    /// Run an hour of churn under load, in which nothing may be lost or grow.
+    /// Run an hour of churn under load; fail if a connection is lost or the daemon grows.
     Soak(elsewhere::Args),
-    /// Start a whole Kubernetes cluster on this machine, look into it, stop it.
+    /// Start a whole Kubernetes cluster on this machine, use it, stop it.
     Cluster(elsewhere::Args),
-    /// Run Kubernetes' own tests in it.
+    /// Run Kubernetes' own tests in that cluster.
     E2e(elsewhere::Args),
     /// Fuzz every decoder.
     Fuzz(fuzz::Args),
@@ -61,15 +60,15 @@ enum Command {
     Vm(vm::Args),
     /// Build the container image and its SBOM.
     Image(image::Platforms),
-    /// Build packages for Debian and Fedora and their kin.
+    /// Build packages for Debian, Fedora and related distributions.
     Package(image::Platforms),
-    /// Make the manual pages.
+    /// Write the manual pages.
     Man,
     /// Draw the pictures of the documents.
     Pictures(elsewhere::Args),
-    /// Make a site of the documents.
+    /// Build a site of the documents.
     Book,
-    /// Make everything that is published.
+    /// Build everything that a release publishes.
     Release(release::Args),
 }
 

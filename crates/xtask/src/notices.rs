@@ -2,19 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
-    process::Stdio,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{platform::Platform, workspace};
+use guest::{files, platform::Platform, programs::printed, workspace};
 use serde_json::Value;
 
 /// What the files begin with that have them, at the top of a crate.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
-/// Of what is no crate.
+/// What is linked beside crates.
 const BESIDE_CRATES: &str = "\
 The standard library of Rust, under MIT OR Apache-2.0: https://github.com/rust-lang/rust/blob/main/COPYRIGHT
 musl, under MIT: https://git.musl-libc.org/cgit/musl/tree/COPYRIGHT
@@ -22,18 +20,23 @@ musl, under MIT: https://git.musl-libc.org/cgit/musl/tree/COPYRIGHT
 
 /// Every text once, below the crates that it is for.
 pub(crate) fn text() -> Result<String> {
-    let metadata = metadata()?;
-    let linked = linked(&metadata)?;
+    let mut metadata = workspace::cargo();
+    metadata.args(["metadata", "--format-version", "1", "--locked"]);
+    let metadata = printed(&mut metadata)?;
+    let metadata: Value = serde_json::from_str(&metadata).context("what cargo metadata prints")?;
+    let linked = linked()?;
     let mut crates_of_text: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut without_text = BTreeSet::new();
-    for package in list(&metadata, "/packages") {
+    for package in metadata.pointer("/packages").and_then(Value::as_array).into_iter().flatten() {
+        // A field may be null.
+        let text = |field: &str| package.get(field).and_then(Value::as_str).unwrap_or_default();
+        let name = format!("{} {}", text("name"), text("version"));
         // Crates of the workspace have no source.
-        if !linked.contains(string(package, "/id")) || string(package, "/source").is_empty() {
+        if !linked.contains(&name) || text("source").is_empty() {
             continue;
         }
-        let licence = string(package, "/license");
-        let name = format!("{} {} ({licence})", string(package, "/name"), string(package, "/version"));
-        let texts = texts(Path::new(string(package, "/manifest_path")))?;
+        let name = format!("{name} ({})", text("license"));
+        let texts = texts(Path::new(text("manifest_path")))?;
         if texts.is_empty() {
             without_text.insert(name.clone());
         }
@@ -55,58 +58,32 @@ pub(crate) fn text() -> Result<String> {
     Ok(parts.concat())
 }
 
-fn metadata() -> Result<Value> {
-    let mut cargo = workspace::cargo();
-    cargo.args(["metadata", "--format-version", "1", "--locked"]);
-    cargo.args(Platform::ALL.iter().flat_map(|platform| ["--filter-platform", platform.target()]));
-    let output = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
-    ensure!(output.status.success(), "cargo metadata failed");
-    serde_json::from_slice(&output.stdout).context("what cargo metadata prints")
-}
-
-/// The packages that the program is linked with, itself among them.
-fn linked(metadata: &Value) -> Result<BTreeSet<&str>> {
-    let nodes: BTreeMap<&str, &Value> =
-        list(metadata, "/resolve/nodes").map(|node| (string(node, "/id"), node)).collect();
-    let root = list(metadata, "/packages").find(|package| string(package, "/name") == "kube-ipvs");
-    let mut open = vec![string(root.context("cargo metadata has no kube-ipvs")?, "/id")];
-    let mut found = BTreeSet::new();
-    while let Some(id) = open.pop() {
-        if !found.insert(id) {
-            continue;
-        }
-        let Some(node) = nodes.get(id) else { continue };
-        // Neither for tests nor for build scripts alone.
-        let is_linked =
-            |dependency: &&Value| list(dependency, "/dep_kinds").any(|kind| string(kind, "/kind").is_empty());
-        open.extend(list(node, "/deps").filter(is_linked).map(|dependency| string(dependency, "/pkg")));
-    }
-    Ok(found)
+/// The names and versions of what the program is linked with, such as `ring 0.17.14`: neither for tests nor for build
+/// scripts alone.
+fn linked() -> Result<BTreeSet<String>> {
+    let mut tree = workspace::cargo();
+    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--package", "kube-ipvs"]);
+    tree.args(Platform::ALL.iter().flat_map(|platform| ["--target", platform.target()]));
+    // `ring v0.17.14`, and more of macros and of what is in the workspace.
+    let name = |line: &str| {
+        let (name, rest) = line.split_once(" v")?;
+        Some(format!("{name} {}", rest.split(' ').next()?))
+    };
+    Ok(printed(&mut tree)?.lines().filter_map(name).collect())
 }
 
 /// The texts at the top of a crate.
 fn texts(manifest: &Path) -> Result<Vec<String>> {
     let directory = manifest.parent().context("a manifest without a directory")?;
     let mut texts = Vec::new();
-    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+    for path in files::list(directory)? {
+        let name = files::name(&path).to_uppercase();
         if path.is_file() && NAMES.iter().any(|begin| name.starts_with(begin)) {
-            let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
-            texts.push(String::from_utf8_lossy(&bytes).replace('\r', ""));
+            texts.push(String::from_utf8_lossy(&files::bytes(&path)?).replace('\r', ""));
         }
     }
     texts.sort();
     Ok(texts)
-}
-
-fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// The text there; none for null.
-fn string<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

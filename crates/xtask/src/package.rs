@@ -1,5 +1,5 @@
-//! `cargo xtask package`: packages for Debian and its kin, and for Fedora, SUSE and theirs. nfpm makes them of
-//! packaging/nfpm.yaml.
+//! `cargo xtask package`: packages for Debian and distributions made of it, and for Fedora, SUSE and theirs. nfpm makes them
+//! of packaging/nfpm.yaml.
 
 use std::{
     path::Path,
@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use guest::{
+    files,
     go::NFPM,
     platform::{self, Platform},
     programs,
@@ -15,7 +16,7 @@ use guest::{
     workspace,
 };
 
-use crate::{files, image::Platforms, usr_share};
+use crate::{image::Platforms, usr_share};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

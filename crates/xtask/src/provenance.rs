@@ -1,12 +1,10 @@
 //! How something was built, as a SLSA provenance (<https://slsa.dev/spec/v1.0/provenance>): of which sources, by which
 //! command, with which compiler.
 //!
-//! No time and no machine is in it, so that it is the same for whoever builds the same sources again.
+//! It names no time and no machine: the same sources give the same provenance, wherever they are built.
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
-use guest::{archive::sha256, platform::Platform, source::Source, workspace};
+use anyhow::Result;
+use guest::{files, platform::Platform, source::Source, workspace};
 use serde_json::{Value, json};
 
 /// The media type of what [`statement`] makes.
@@ -17,28 +15,18 @@ pub(crate) const PREDICATE: &str = "https://slsa.dev/provenance/v1";
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// What is said to be built so.
-pub(crate) struct Subject {
-    /// The name of a file or an image.
-    pub(crate) name: String,
-    /// In hexadecimal digits.
-    pub(crate) sha256: String,
-}
-
-/// An in-toto statement of these subjects.
+/// An in-toto statement of these subjects: files or images by their names, with their SHA-256 in hexadecimal digits.
 pub(crate) fn statement(
     source: &Source,
     command: &str,
     platforms: &[Platform],
-    subjects: &[Subject],
+    subjects: &[(String, String)],
 ) -> Result<String> {
-    let lock_file = fs::read(workspace::root().join("Cargo.lock")).context("reading Cargo.lock")?;
+    let lock_file = files::bytes(&workspace::root().join("Cargo.lock"))?;
     let from = json!({"uri": format!("git+{REPOSITORY}"), "digest": {"gitCommit": source.commit}});
-    let lock_file = json!({"name": "Cargo.lock", "digest": {"sha256": sha256(&lock_file)?}});
-    let subjects: Vec<Value> = subjects
-        .iter()
-        .map(|Subject { name, sha256 }| json!({"name": name, "digest": {"sha256": sha256}}))
-        .collect();
+    let lock_file = json!({"name": "Cargo.lock", "digest": {"sha256": files::sha256(&lock_file)?}});
+    let subjects: Vec<Value> =
+        subjects.iter().map(|(name, sha256)| json!({"name": name, "digest": {"sha256": sha256}})).collect();
     let targets: Vec<&str> = platforms.iter().map(|platform| platform.target()).collect();
     let c_compilers: Vec<String> = platforms.iter().filter_map(|platform| platform.c_compiler()).collect();
     let statement = json!({

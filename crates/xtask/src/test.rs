@@ -23,7 +23,6 @@
 
 mod arm64;
 mod guests;
-mod junit;
 mod lint;
 mod nextest;
 mod release;
@@ -127,38 +126,29 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         let report = tier();
         summary.add(name, report, started.elapsed());
     };
-    if wants(Tier::Unit) {
-        timed("unit", &|| tiers::unit(&args.names));
-        timed("lint", &lint::all);
-    }
     let kernel = || args.kernel.choose_for_tests();
-    if wants(Tier::Kernel) {
-        timed("kernel", &|| tiers::kernel(&kernel(), &args.names));
-    }
-    if wants(Tier::Api) {
-        timed("api", &|| tiers::api(&kernel(), &args.names));
-    }
-    if wants(Tier::Peer) {
-        timed("peer", &|| tiers::peer(&kernel(), &args.names));
-    }
-    if wants(Tier::Bench) {
-        timed("bench", &|| tiers::bench(&kernel(), &args.names));
-    }
-    if wants(Tier::Faults) {
-        timed("faults", &|| tiers::faults(&kernel(), &args.names));
-    }
-    if wants(Tier::Cluster) {
-        timed("cluster", &whole_cluster::run);
-    }
-    if wants(Tier::Arm64) {
-        timed("arm64", &|| arm64::run(&args.kernel));
-    }
-    if wants(Tier::Release) {
-        // Names are those of tests.
-        if args.names.is_empty() {
-            timed("release", &release::run);
+    let names = &args.names;
+    for tier in Tier::value_variants().iter().filter(|tier| wants(**tier)) {
+        match tier {
+            Tier::Unit => {
+                timed("unit", &|| tiers::unit(names));
+                timed("lint", &lint::all);
+            }
+            Tier::Kernel => timed("kernel", &|| tiers::kernel(&kernel(), names)),
+            Tier::Api => timed("api", &|| tiers::api(&kernel(), names)),
+            Tier::Peer => timed("peer", &|| tiers::peer(&kernel(), names)),
+            Tier::Bench => timed("bench", &|| tiers::bench(&kernel(), names)),
+            Tier::Faults => timed("faults", &|| tiers::faults(&kernel(), names)),
+            Tier::Cluster => timed("cluster", &whole_cluster::run),
+            Tier::Arm64 => timed("arm64", &|| arm64::run(&args.kernel)),
+            Tier::Release => {
+                // Names are those of tests.
+                if names.is_empty() {
+                    timed("release", &release::run);
+                }
+                timed("upgrades", &|| tiers::upgrades(&kernel(), names));
+            }
         }
-        timed("upgrades", &|| tiers::upgrades(&kernel(), &args.names));
     }
     print!("\n{summary}");
     if !summary.succeeded(strict, !args.tiers.is_empty()) {

@@ -2,16 +2,19 @@
 //! `cargo xtask man`.
 
 use std::{
-    fs,
     path::Path,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{archive, programs::run, workspace};
+use guest::{
+    files,
+    programs::{printed, run},
+    workspace,
+};
 use tempfile::TempDir;
 
-use crate::{files, notices};
+use crate::notices;
 
 /// Where a shell looks for the completions of a program, below `/usr/share`.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -26,30 +29,23 @@ pub(crate) fn make() -> Result<TempDir> {
     manual_pages(&root.path().join("man/man1"))?;
     let program = workspace::daemon()?;
     for (shell, place) in COMPLETIONS {
-        let mut command = Command::new(&program);
-        command.args(["completion", shell]).stderr(Stdio::inherit());
-        let output = command.output().context("starting kube-ipvs")?;
-        ensure!(output.status.success(), "kube-ipvs completion {shell} failed ({})", output.status);
-        write(&root.path().join(place), &output.stdout)?;
+        let completions = printed(Command::new(&program).args(["completion", shell]))?;
+        write(&root.path().join(place), completions.as_bytes())?;
     }
-    let licence = fs::read(workspace::root().join("LICENSE")).context("reading LICENSE")?;
-    write(&root.path().join("doc/kube-ipvs/copyright"), &licence)?;
+    let licence = workspace::root().join("LICENSE");
+    files::copy(&licence, &root.path().join("doc/kube-ipvs/copyright"))?;
     write(&root.path().join("doc/kube-ipvs/third-party-notices"), notices::text()?.as_bytes())?;
-    open_to_all(root.path())?;
+    // Readable for all users, whatever the umask is here; a temporary directory is closed to others.
+    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(root.path()))?;
     Ok(root)
-}
-
-/// Lets everybody read what is in a directory, whatever the umask is here; a temporary one is closed to others.
-fn open_to_all(directory: &Path) -> Result<()> {
-    run(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(directory))
 }
 
 fn manual_pages(directory: &Path) -> Result<()> {
     let plain = tempfile::tempdir().context("making a directory for manual pages")?;
     write_man(plain.path())?;
     for page in files::list(plain.path())? {
-        let text = fs::read(&page).with_context(|| page.display().to_string())?;
-        write(&directory.join(format!("{}.gz", files::name(&page))), &archive::gzip(&text)?)?;
+        let text = files::gzip(&files::bytes(&page)?)?;
+        write(&directory.join(format!("{}.gz", files::name(&page))), &text)?;
     }
     Ok(())
 }
@@ -71,6 +67,5 @@ pub(crate) fn man() -> Result<ExitCode> {
 fn write_man(directory: &Path) -> Result<()> {
     let mut make = workspace::cargo();
     make.args(["run", "--quiet", "--package", "kube-ipvs", "--example", "man", "--"]).arg(directory);
-    ensure!(make.status()?.success(), "the manual pages cannot be made");
-    Ok(())
+    run(&mut make).context("making the manual pages")
 }

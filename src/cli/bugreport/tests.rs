@@ -19,12 +19,12 @@ use super::{
 use crate::{
     config::Settings,
     logging::Level,
+    process::Build,
     serve::{
         control::{self, Control, ControlServer, DaemonStatus, Difference, Resynced},
         health::{Health, UnknownNode},
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
-    version::Build,
 };
 
 /// The files of an archive, and all of its bytes unpacked.
@@ -123,8 +123,8 @@ fn not_asked<T>() -> Result<T, String> {
 }
 
 /// The daemon at this socket.
-fn at(socket: &Path) -> question::Daemon {
-    question::Daemon { control_socket: socket.to_owned() }
+fn at(socket: &Path) -> Daemon {
+    Daemon { control_socket: socket.to_owned() }
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
     let handler = Fixed::with_kubeconfig(&kubeconfig);
     runtime.spawn(async move { server.serve(handler).await });
 
-    let daemon = Daemon::ask(&at(&socket));
-    assert_eq!(daemon.node(), "node-1");
-    let (files, bytes) = written(&daemon.items());
+    let answers = Answers::ask(&at(&socket));
+    assert_eq!(answers.node(), "node-1");
+    let (files, bytes) = written(&answers.items());
     let has = |name: &str, text: &str| {
         let file =
             files.get(&format!("report/{name}")).unwrap_or_else(|| panic!("{name} is not in {files:#?}"));
@@ -152,7 +152,7 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
     has("metrics.txt", "kube_ipvs_build_info{");
     has("limits.txt", "Max open files");
     has("log-level.txt", "kube_ipvs=info");
-    has("status.txt", "synced:          no, something fails for 42 s");
+    has("status.txt", "synced:          no, syncs have been failing for 42 s");
     has("status.json", "\"standing\": \"failing\"");
     has("diff.json", "\"operations\": []");
     assert_eq!(files["report/diff.txt"], "");
@@ -164,9 +164,9 @@ fn what_the_daemon_tells_is_there_and_nothing_of_its_credentials() {
 
 #[test]
 fn without_a_daemon_the_node_has_the_hosts_name_and_each_answer_is_missing() {
-    let daemon = Daemon::ask(&at(Path::new("/nonexistent/control.sock")));
-    assert!(!daemon.node().is_empty() && !daemon.node().contains('/'), "{}", daemon.node());
-    let items = daemon.items();
+    let answers = Answers::ask(&at(Path::new("/nonexistent/control.sock")));
+    assert!(!answers.node().is_empty() && !answers.node().contains('/'), "{}", answers.node());
+    let items = answers.items();
     let why = "no daemon answers at /nonexistent/control.sock: is kube-ipvs running on this node?";
     assert_eq!(items.len(), 8);
     for Item { name, content } in items {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::{GoDuration, InvalidDuration},
     node::requirements,
-    signals::TerminationSignals,
+    process::TerminationSignals,
     takeover::{
         cleanup::cut,
         hand_over::{NoSuccessor, OpenConnections, Served, hand_over},
@@ -31,35 +31,35 @@ use crate::{
 
 /// How long kube-proxy's rules are waited for: it may have to be scheduled and pulled.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The time between two looks, at least.
+/// The least time between two counts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many times as long as a look the pause after it is, at least.
-const PAUSE_PER_LOOK: u32 = 20;
-/// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an idle
-/// connection every 30 seconds.
+/// The pause after a count, as a multiple of its duration.
+const PAUSE_PER_COUNT: u32 = 20;
+/// How long clients on the node may take to notice that their connections are cut. Programs of Kubernetes ask over an
+/// idle connection every 30 seconds.
 const TIME_FOR_RESETS: Duration = Duration::from_secs(40);
-/// How often it is said how many connections are open.
+/// How often the number of open connections is printed.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// Whether to hand over, and how.
 #[derive(clap::Args, Debug)]
 pub(super) struct HandOver {
-    /// Leave new connections to a kube-proxy in nftables or iptables mode, and remove everything of ours when the open
-    /// ones have ended; virtual servers of others stay
+    /// Leave new connections to a kube-proxy in nftables or iptables mode, and remove everything of kube-ipvs when the
+    /// open ones have ended; virtual servers of other programs stay
     #[arg(
         id = "hand_over",
         long = "hand-over",
         conflicts_with_all = ["keep_ipvs", "kube_proxy_nftables", "force", "config", "ipvs_exclude_cidrs"]
     )]
     pub(super) is_asked: bool,
-    /// How long open connections may take to end before they are cut
+    /// Time that open connections have to end before they are cut
     #[arg(long, value_name = "DURATION", default_value = "24h", requires = "hand_over", value_parser = limit)]
     pub(super) wait: Duration,
 }
 
 fn limit(text: &str) -> Result<Duration, String> {
     let duration: GoDuration = text.parse().map_err(|error: InvalidDuration| error.to_string())?;
-    duration.duration().ok_or_else(|| "may not be negative".to_owned())
+    duration.duration().ok_or_else(|| "expected 0 or more".to_owned())
 }
 
 /// Hands new connections to a kube-proxy in another mode, and removes everything of ours when the open ones have ended,
@@ -73,7 +73,7 @@ pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> any
         select! {
             code = go(limit, control_socket, format) => code,
             () = signals.received() => {
-                bail!("interrupted: what open connections need stays. Run the same again, or start kube-ipvs")
+                bail!("interrupted: what open connections need is kept. Run the command again, or start kube-ipvs")
             }
         }
     })
@@ -85,7 +85,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
     if let Some(proxy) = &turn.successor {
         for family in turn.served.families_without_a_route() {
             warn(format_args!(
-                "there is no default route of {family}: this node itself will reach no ClusterIP"
+                "there is no {family} default route: this node itself will not reach any ClusterIP"
             ));
         }
         let (found, refused) = hand_over(&turn.served).context("cannot hand over new connections")?;
@@ -93,7 +93,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
         for refused in refused {
             warn(format_args!("cannot {refused}"));
         }
-        say(format_args!("handed over: new connections are those of the proxy in {} mode", proxy.mode()));
+        say(format_args!("handed over: new connections go to the proxy in {} mode", proxy.mode()));
         ended(&mut open, limit).await;
     }
     let mut cleaned = cut(&turn.served, &open);
@@ -108,10 +108,10 @@ fn warn(what: impl Display) {
     say(format_args!("kube-ipvs: warning: {what}"));
 }
 
-/// What it takes to hand over.
+/// What a hand-over needs.
 struct Turn {
     served: Served,
-    /// None where nothing is served.
+    /// The proxy that takes over; `None` where nothing is served.
     successor: Option<LiveProxy>,
     /// Keeps a kube-ipvs from starting meanwhile.
     _alone: InstanceLock,
@@ -141,13 +141,13 @@ fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     let successor = if served.is_empty() { None } else { Some(served.successor()?) };
     ensure!(
         successor.is_some() || !has_device()?,
-        "kube-ipvs0 is here, but not our tables, which say what is ours: reboot the node, or remove everything with \
+        "kube-ipvs0 exists without our tables, which record what is ours: reboot the node, or remove everything with \
          `kube-ipvs cleanup --force`"
     );
     Ok(Turn { served, successor, _alone: alone })
 }
 
-/// Whether it may be otherwise in a moment.
+/// Whether the error may pass in a moment.
 fn passes(error: &anyhow::Error) -> bool {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(InstanceLockError::AnotherRuns { .. }), _) => true,
@@ -162,19 +162,19 @@ async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
     let started = Instant::now();
     let mut said: Option<Instant> = None;
     loop {
-        let looked = Instant::now();
-        let looked_well = open.look();
-        let took = looked.elapsed();
+        let began = Instant::now();
+        let recounted = open.recount();
+        let took = began.elapsed();
         let left = limit.saturating_sub(started.elapsed());
         if open.count().total() == 0 || left.is_zero() {
             return;
         }
         if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
-            said = Some(looked);
+            said = Some(began);
             say(format_args!("open: {}, which have {} to end", open.count(), Time(left)));
             open.unread().into_iter().for_each(warn);
-            looked_well.err().iter().for_each(|error| warn(one_line(error)));
+            recounted.err().iter().for_each(|error| warn(one_line(error)));
         }
-        sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_LOOK)))).await;
+        sleep(left.min(PAUSE.max(took.saturating_mul(PAUSE_PER_COUNT)))).await;
     }
 }

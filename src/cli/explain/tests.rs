@@ -9,7 +9,7 @@ use service::{
 use testkit::documented::assert_explained;
 
 use super::{
-    super::{documented::assert_documented, output},
+    super::{documented_tests::assert_documented, output},
     *,
 };
 
@@ -110,19 +110,19 @@ fn an_affinity_that_ipvs_does_not_keep_so_short_is_explained_and_no_other() {
     }
 }
 
-fn address_answer() -> AddressAnswer {
+fn address_answer() -> AddressExplanation {
     let ip: IpAddr = [192, 0, 2, 11].into();
     let address = ServiceAddress { protocol: Protocol::Tcp, ip, port: 80 };
     let service = "kube-system/traefik".parse().unwrap();
     let why = AddressRefusal::NodeIp;
     let refused = RefusedAddress { ip, kind: AddressKind::ExternalIp, why };
-    AddressAnswer(AddressExplanation {
+    AddressExplanation {
         ip,
         owner: AddressOwner::OtherNode,
         vip: false,
         uses: vec![AddressUse { address, kind: AddressKind::LoadBalancer, service }],
         refused: vec![("default/web".parse().unwrap(), refused)],
-    })
+    }
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_json_of_an_address_is_documented() {
 #[test]
 fn the_text_of_an_address_names_the_owner_what_is_served_and_what_is_refused() {
     assert_eq!(
-        address_answer().to_string(),
+        address_text(&address_answer()),
         "192.0.2.11: an IP of another node; not bound as a VIP\n  \
          TCP 192.0.2.11:80  load balancer of kube-system/traefik\n\
          refused: default/web: spec.externalIPs: 192.0.2.11 is not served: it is a node's IP, which \

@@ -17,20 +17,20 @@ use crate::serve::control::{AskError, Control as _};
 /// A choice of virtual servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Filter {
-    /// Those of the Services of a namespace.
+    /// The virtual servers of the Services of a namespace.
     Namespace(String),
-    /// Those of a Service.
+    /// The virtual servers of a Service.
     Service(ObjectName),
-    /// Those at an address.
+    /// The virtual servers at an address.
     Ip(IpAddr),
-    /// Those at an address and port.
+    /// The virtual servers at an address and port.
     Address(SocketAddr),
 }
 
 /// What of the table is listed.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct Part<'a> {
-    /// Without one, everything.
+    /// The filter; everything without one.
     pub(super) filter: Option<&'a Filter>,
     /// The owners of virtual servers, if they are known.
     pub(super) owners: Option<&'a Owners>,
@@ -42,7 +42,7 @@ impl<'a> Part<'a> {
 
     /// The Service that owns a virtual server, if it is known.
     pub(super) fn owner(self, virtual_server: VirtualServerId) -> Option<&'a ObjectName> {
-        self.owners?.of(virtual_server)
+        self.owners?.owner(virtual_server)
     }
 
     /// Whether a virtual server is listed.
@@ -127,7 +127,7 @@ impl Owners {
     }
 
     /// The Service that owns a virtual server; `None` if no known Service does.
-    pub(in crate::cli) fn of(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
+    pub(in crate::cli) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
         match virtual_server {
             VirtualServerId::Address(address) => self.0.get(&address),
             VirtualServerId::Mark { .. } => None,

@@ -2,7 +2,7 @@ use ipvs::{Protocol, RealServer, Scheduler, Stats, VirtualServer};
 use netfilter::Element;
 
 use super::{
-    super::documented::{assert_documented, assert_printed},
+    super::documented_tests::{assert_documented, assert_printed},
     *,
 };
 

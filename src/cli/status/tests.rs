@@ -1,6 +1,6 @@
 pub(in crate::cli) mod sample;
 
-use super::{super::documented::assert_documented, *};
+use super::{super::documented_tests::assert_documented, *};
 
 #[test]
 fn its_json_is_documented() {
@@ -19,7 +19,7 @@ fn reason(change: impl FnOnce(&mut DaemonStatus)) -> Option<String> {
 }
 
 #[test]
-fn what_is_synced_and_watched_is_in_order_whatever_is_wrong_with_objects_and_the_node() {
+fn problems_of_objects_and_advice_on_the_node_do_not_make_the_status_fail() {
     let status = sample::status();
     assert!(!status.programmed.problems.is_empty() && !status.advice.is_empty());
     assert_eq!(reason(|_| {}), None);
@@ -34,9 +34,15 @@ fn what_is_not_programmed_or_not_watched_is_not_in_order() {
             status.programmed.scheduler_changes = 0;
         })
     };
-    assert_eq!(state(SyncState::Failing, 5).as_deref(), Some("synced: no, something fails for 5.0 s"));
+    assert_eq!(
+        state(SyncState::Failing, 5).as_deref(),
+        Some("synced: no, syncs have been failing for 5.0 s")
+    );
     assert_eq!(state(SyncState::Behind, 9), None);
-    assert_eq!(state(SyncState::Behind, 10).as_deref(), Some("synced: no, a change waits for 10 s"));
+    assert_eq!(
+        state(SyncState::Behind, 10).as_deref(),
+        Some("synced: no, a change has been waiting for 10 s")
+    );
     assert!(state(SyncState::NotListed, 0).is_some());
     let unwatched = reason(|status| status.daemon.source = sample::status().daemon.source);
     let words = "endpointslices are not watched: the server answered 503 Service Unavailable";

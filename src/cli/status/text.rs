@@ -113,7 +113,7 @@ impl Lines {
         self.line("draining", &format!("{}, the first for {longest}", status.draining));
         let listed = status.drains.iter().take(FIRST_DRAINS);
         for Drain { service, virtual_server, real_server, age } in listed.clone() {
-            let service = service.as_ref().map_or("no Service any more".to_owned(), ToString::to_string);
+            let service = service.as_ref().map_or("no Service".to_owned(), ToString::to_string);
             self.line("", &format!("{real_server} for {}, of {virtual_server}, {service}", Time(*age)));
         }
         self.and_more(status.draining, listed.len());
@@ -146,7 +146,7 @@ impl Lines {
         let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
         self.line(
             "last repair",
-            &format!("{when}; since the start {all} {noun} on what something else had changed"),
+            &format!("{when}; since the start {all} {noun} repaired what another program had changed"),
         );
         let listed = report.repairs.iter().take(FIRST_OPERATIONS);
         for repair in listed.clone() {
@@ -203,7 +203,7 @@ impl Lines {
             &format!("{release}, IPVS {ipvs}; {families}; VIPs as {binding}; scheduler {scheduler}"),
         );
         if lacks.is_empty() {
-            self.line("nf_tables", "all that is used of it is there, source ranges (nft_set_pipapo) too");
+            self.line("nf_tables", "has every feature that is used, source ranges (nft_set_pipapo) included");
         }
         for feature in lacks {
             self.line("kernel lacks", feature);
@@ -223,7 +223,7 @@ impl Lines {
     }
 }
 
-/// Whether all is synced, since when, and if not, why.
+/// Whether the kernel is synced, since when, and if not, why.
 pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
     let time = Time(status.sync_state_age);
     match status.sync_state {
@@ -232,8 +232,8 @@ pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> St
         SyncState::Behind if status.scheduler_changes > 0 => {
             format!("no, schedulers are being changed for {time}")
         }
-        SyncState::Behind => format!("no, a change waits for {time}"),
-        SyncState::Failing => format!("no, something fails for {time}"),
+        SyncState::Behind => format!("no, a change has been waiting for {time}"),
+        SyncState::Failing => format!("no, syncs have been failing for {time}"),
         SyncState::NotListed if waits_for_node(&daemon.source) => {
             format!("no, waiting for the Node {} and its IPs for {time}", daemon.node)
         }

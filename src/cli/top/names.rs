@@ -48,7 +48,7 @@ impl Names {
 
     /// The Service that owns a virtual server, if known.
     pub(super) fn owner(&self, virtual_server: VirtualServerId) -> Option<&ObjectName> {
-        self.known.of(virtual_server)
+        self.known.owner(virtual_server)
     }
 
     /// The line with the age of the names, if the last request had no answer.
@@ -56,7 +56,7 @@ impl Names {
         let why = self.missing.as_ref()?;
         Some(match self.learnt {
             Some(learnt) => format!("names as of {} ago: {why}", Time(now.saturating_duration_since(learnt))),
-            None => format!("addresses stand in place of Services: {why}"),
+            None => format!("showing addresses instead of Services: {why}"),
         })
     }
 

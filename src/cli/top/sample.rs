@@ -42,8 +42,8 @@ impl Sample {
 /// Connections in `SYN_RECV`: the client's SYN was passed on, and the handshake is not over. Many of them at a real
 /// server are the best sign that it is dead, or that its answers do not come back through this node.
 ///
-/// IPVS counts them as active (`tcp_state_active_table` in ip_vs_proto_tcp.c), and no counter tells them apart. Only the
-/// text of all connections does, at a cost for each connection in any state. Since Linux 6.14 a million take two
+/// IPVS counts them as active (`tcp_state_active_table` in ip_vs_proto_tcp.c), and no counter tells them apart. Only
+/// the text of all connections does, at a cost for each connection in any state. Since Linux 6.14 a million take two
 /// seconds. Before, the kernel looks for its place from the beginning for each page, so that twice as many take four
 /// times as long: 35,000 take a second, and 140,000 a minute (178883fd039d). So the reading has a time limit.
 ///
@@ -58,7 +58,7 @@ impl SynRecv {
         counted.unwrap_or_default()
     }
 
-    /// Counts those in a text like `/proc/net/ip_vs_conn`.
+    /// Counts the connections in a text like `/proc/net/ip_vs_conn`.
     pub(super) fn count(text: impl BufRead, patience: Duration) -> io::Result<Self> {
         let (begun, mut counts) = (Instant::now(), HashMap::new());
         for_each_connection(text, |connection| {

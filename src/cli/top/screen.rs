@@ -1,6 +1,5 @@
 //! Frames on the whole terminal, until a key or a signal ends it.
 
-mod columns;
 mod draw;
 mod view;
 
@@ -23,15 +22,15 @@ use signal_hook::{
     low_level::emulate_default_handler,
 };
 
-use super::{Column, Look};
+use super::{Column, Sampler};
 use view::{Next, View};
 
 /// Shows frames until a key or a signal ends it. The terminal is as before then, whatever happens.
-pub(super) fn show(look: &mut Look, delay: Duration, sort: Column) -> anyhow::Result<()> {
+pub(super) fn show(sampler: &mut Sampler, delay: Duration, sort: Column) -> anyhow::Result<()> {
     let interrupt = Interrupt::catch()?;
     let shown = ratatui::try_init()
         .map_err(Into::into)
-        .and_then(|terminal| show_on(terminal, look, &mut View::new(sort, delay), &interrupt));
+        .and_then(|terminal| show_on(terminal, sampler, &mut View::new(sort, delay), &interrupt));
     let restored = ratatui::try_restore();
     shown?;
     restored?;
@@ -40,20 +39,20 @@ pub(super) fn show(look: &mut Look, delay: Duration, sort: Column) -> anyhow::Re
 
 fn show_on(
     mut terminal: DefaultTerminal,
-    look: &mut Look,
+    sampler: &mut Sampler,
     view: &mut View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let mut next_look = Instant::now();
+    let mut next_sample = Instant::now();
     loop {
-        if Instant::now() >= next_look {
-            if let Some(frame) = look.take()? {
-                view.see(frame, look.names.doubt(Instant::now()));
+        if Instant::now() >= next_sample {
+            if let Some(frame) = sampler.frame()? {
+                view.see(frame, sampler.names.doubt(Instant::now()));
             }
-            next_look = Instant::now() + view.delay();
+            next_sample = Instant::now() + view.delay();
         }
         terminal.draw(|area| draw::draw(view, area))?;
-        match interrupt.wait(next_look)? {
+        match interrupt.wait(next_sample)? {
             Waited::Interrupted => return Ok(()),
             Waited::Event(Event::Key(key))
                 if key.kind == KeyEventKind::Press && view.press(key) == Next::Quit =>
@@ -65,8 +64,8 @@ fn show_on(
     }
 }
 
-/// How often it is looked whether a signal has come: crossterm goes on waiting for keys when one has.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often signals are checked: crossterm goes on waiting for keys after one.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// Why the waiting has ended.
 enum Waited {
@@ -74,7 +73,7 @@ enum Waited {
     Event(Event),
     /// A signal asks for the end.
     Interrupted,
-    /// Nothing; it is time.
+    /// The time is over.
     Over,
 }
 
@@ -82,7 +81,7 @@ enum Waited {
 struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// From now on they do not end the program by themselves.
+    /// Catches the signals: from now on they do not end the program by themselves.
     fn catch() -> io::Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
@@ -98,7 +97,7 @@ impl Interrupt {
                 return Ok(Waited::Interrupted);
             }
             let left = until.saturating_duration_since(Instant::now());
-            if event::poll(left.min(LOOK))? {
+            if event::poll(left.min(SIGNAL_CHECK))? {
                 return event::read().map(Waited::Event);
             }
             if left.is_zero() {

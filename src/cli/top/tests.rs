@@ -5,7 +5,7 @@ use operator::{
     top::text,
 };
 
-use super::{super::documented::assert_documented, *};
+use super::{super::documented_tests::assert_documented, *};
 use made_up::{frame, server, traffic, vip};
 
 #[test]
@@ -54,6 +54,6 @@ fn its_json_is_documented() {
 fn a_delay_is_a_number_of_seconds_within_reason() {
     assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
     for odd in ["0", "-1", "nan", "inf", "1e9", "2s", ""] {
-        assert_eq!(seconds(odd), Err("from 0.1 to 3600".to_owned()), "{odd}");
+        assert_eq!(seconds(odd), Err("expected 0.1 to 3600".to_owned()), "{odd}");
     }
 }

@@ -142,7 +142,7 @@ impl<'a> Reporter<'a> {
             TraceVerdict::Drop => "drop",
             TraceVerdict::Queue => "queue",
             TraceVerdict::Stolen => "stolen",
-            _ => "continue",
+            TraceVerdict::Continue => "continue",
         };
         Some(StepReport { hook: passage.hook, what: What::Verdict { place, verdict } })
     }
@@ -150,9 +150,9 @@ impl<'a> Reporter<'a> {
     /// Where a passage has ended.
     fn place(&mut self, passage: &Passage) -> Place {
         let rule = passage.end.as_ref().and_then(|(rule, _)| rule.clone());
-        let found = rule.as_ref().and_then(|id| {
-            self.rules.entry(id.clone()).or_insert_with(|| (self.read_rule)(id)).clone()
-        });
+        let found = rule
+            .as_ref()
+            .and_then(|id| self.rules.entry(id.clone()).or_insert_with(|| (self.read_rule)(id)).clone());
         let (family, table) = (family(passage.family), passage.table.clone());
         let chain = rule.as_ref().map_or_else(|| passage.chain.clone(), |rule| rule.chain.clone());
         let number = found.as_ref().map(|found| found.number);

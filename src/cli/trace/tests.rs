@@ -1,5 +1,9 @@
-use netfilter::trace::{
-    BaseChain, Headers, InstalledRule, Step, TRACE_TABLE, TraceEvent, TraceVerdict, Transport,
+use netfilter::{
+    nft::{
+        chain::{ListedChain, ObservedHook},
+        message::Nfproto,
+    },
+    trace::{Headers, InstalledRule, Step, TRACE_TABLE, TraceEvent, TraceVerdict, Transport},
 };
 
 use super::{
@@ -23,24 +27,23 @@ const ACK: u8 = 16;
 struct Kernel(Vec<TraceEvent>);
 
 impl Kernel {
-    fn chains() -> Vec<BaseChain> {
-        let of = |table: &str, name: &str, hook, priority| BaseChain {
-            family: 2,
+    fn chains() -> Vec<ListedChain> {
+        let at = |table: &str, name: &str, number| ListedChain {
+            family: Nfproto(2),
             table: table.into(),
             name: name.into(),
-            hook,
-            priority,
+            hook: Some(ObservedHook { kind: "filter".into(), number, priority: 0, policy: 1 }),
         };
         vec![
-            of(TRACE_TABLE, "requests", 0, -350),
-            of(TRACE_TABLE, "requests-of-node", 3, -350),
-            of(TRACE_TABLE, "answers", 0, -199),
-            of(TRACE_TABLE, "answers-of-node", 3, -199),
-            of(TRACE_TABLE, "delivered", 1, i32::MAX),
-            of(TRACE_TABLE, "sent", 4, i32::MAX),
-            of("filter", "FORWARD", 2, 0),
-            of("kube-ipvs", "filter-input", 1, 0),
-            of("kube-ipvs", "nat-postrouting", 4, 99),
+            at(TRACE_TABLE, "requests", 0),
+            at(TRACE_TABLE, "requests-of-node", 3),
+            at(TRACE_TABLE, "answers", 0),
+            at(TRACE_TABLE, "answers-of-node", 3),
+            at(TRACE_TABLE, "delivered", 1),
+            at(TRACE_TABLE, "sent", 4),
+            at("filter", "FORWARD", 2),
+            at("kube-ipvs", "filter-input", 1),
+            at("kube-ipvs", "nat-postrouting", 4),
         ]
     }
 
@@ -84,8 +87,9 @@ impl Kernel {
         let mut ways = Ways::new(&Self::chains());
         self.0.iter().cloned().for_each(|event| ways.take(event));
         let evidence = Evidence::begin();
-        let mut reporter =
-            Reporter::new(&evidence, |_| Some(InstalledRule { number: 2, comment: "marked flows #0123".into() }));
+        let mut reporter = Reporter::new(&evidence, |_| {
+            Some(InstalledRule { number: 2, comment: "marked flows #0123".into() })
+        });
         Report {
             flows: Flow::all(ways.all()).iter().map(|flow| reporter.flow(flow)).collect(),
             notes: Vec::new(),

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fmt, net::SocketAddr};
 
-use netfilter::trace::{BaseChain, Headers, RuleId, Step, TRACE_TABLE, TraceEvent, TraceVerdict, Transport};
+use netfilter::{
+    nft::chain::ListedChain,
+    trace::{Headers, RuleId, Step, TRACE_TABLE, TraceEvent, TraceVerdict, Transport},
+};
 use serde::Serialize;
 
 /// A place in the kernel where packets pass nf_tables.
@@ -14,15 +17,16 @@ pub(super) enum Hook {
     Forward,
     Output,
     Postrouting,
-    /// Of the families netdev, bridge and arp, or not among the chains that were listed.
+    /// Of the families netdev, bridge and arp, or of a chain that was not listed.
     Other,
 }
 
 impl Hook {
-    fn new(chain: &BaseChain) -> Self {
+    fn of_chain(chain: &ListedChain) -> Self {
         const IP_FAMILIES: [u8; 3] = [1, 2, 10];
         let hooks = [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting];
-        let at = hooks.get(chain.hook as usize).filter(|_| IP_FAMILIES.contains(&chain.family));
+        let hook = chain.hook.as_ref().filter(|_| IP_FAMILIES.contains(&chain.family.0));
+        let at = hook.and_then(|hook| hooks.get(hook.number as usize));
         at.copied().unwrap_or(Self::Other)
     }
 }
@@ -138,10 +142,10 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub(super) fn new(chains: &[BaseChain]) -> Self {
+    pub(super) fn new(chains: &[ListedChain]) -> Self {
         let hooks = chains
             .iter()
-            .map(|chain| ((chain.family, chain.table.clone(), chain.name.clone()), Hook::new(chain)));
+            .map(|chain| ((chain.family.0, chain.table.clone(), chain.name.clone()), Hook::of_chain(chain)));
         Self { hooks: hooks.collect(), ways: Vec::new() }
     }
 

@@ -7,11 +7,11 @@ use crate::config::{GoDuration, KubeProxyConfiguration, Origin, Problem, v1alpha
 /// The mode of the proxy that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Ours.
+    /// kube-ipvs' own mode.
     Ipvs,
-    /// The default.
+    /// kube-proxy's default.
     Iptables,
-    /// With some defaults of its own.
+    /// nftables mode, which has some defaults of its own.
     Nftables,
 }
 

@@ -212,8 +212,9 @@ fn read(of_input: Option<&CommandLine>, typed: &[OsString], notes: &mut Vec<Stri
         };
         match no_field(long) {
             None if flag.is_of_one_node() => {
-                notes
-                    .push(format!("{flag}: left out: the file is for all nodes, and each has another value"));
+                notes.push(format!(
+                    "{flag}: left out: the file is for all nodes, and the value differs from node to node"
+                ));
             }
             None => kept.push(flag.to_string()),
             Some(_) if long == "config" => config = flag.value.filter(|path| !path.is_empty()),
@@ -230,7 +231,8 @@ fn split(words: impl Iterator<Item = String>, command: &clap::Command) -> Result
     let mut words = words.peekable();
     let mut given = Vec::new();
     while let Some(word) = words.next() {
-        let (name, value) = name_and_value(&word).ok_or_else(|| format!("{word:?} is not a flag"))?;
+        let (name, value) =
+            name_and_value(&word).ok_or_else(|| format!("invalid argument {word:?}: expected a flag"))?;
         let next_is_value = |next: &String| match definition(command, &name) {
             Some(flag) => !flag.is_require_equals_set(),
             None => !next.starts_with('-'),
@@ -275,7 +277,7 @@ fn no_field(flag: &str) -> Option<&'static str> {
         "boot-id-file" | "machine-id-file" => Some("no effect here: no such id is read"),
         "cleanup" | "init-only" | "write-config-to" => Some("left out: it is not configuration"),
         _ if OPTIONS.iter().filter_map(|option| option.flag.as_ref()).any(|of| of.name == flag) => None,
-        _ => Some("no field has it: keep it as a flag"),
+        _ => Some("the file has no field for it: keep it as a flag"),
     }
 }
 

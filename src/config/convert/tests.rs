@@ -257,8 +257,8 @@ fn flags_that_no_file_can_say_are_named() {
             "--hostname-override: left out: our DaemonSet gives each node its own name; a service needs --hostname-override",
             "--machine-id-file: no effect here: no such id is read",
             "--cleanup: left out: it is not configuration",
-            "--drain-timeout: no field has it: keep it as a flag",
-            "--bind-address=$(POD_IP): left out: the file is for all nodes, and each has another value",
+            "--drain-timeout: the file has no field for it: keep it as a flag",
+            "--bind-address=$(POD_IP): left out: the file is for all nodes, and the value differs from node to node",
             "--udp-timeout: no effect here: kube-proxy 1.37 has no such flag",
             "--healthz-bind-address: a file cannot disable this address: it is 0.0.0.0:10256",
         ]
@@ -355,7 +355,7 @@ fn what_is_not_read_is_refused_with_one_line() {
     let script = refusal(&pod("command: [sh, -c, 'exec kube-proxy --v=2 2>&1 | tee /var/log/kube-proxy']"));
     assert_eq!(script, "in: the container runs \"sh\": give the flags that kube-proxy gets after --");
     let redirected = refusal(&pod("args: [--proxy-mode=ipvs, 1>>/var/log/kube-proxy.log]"));
-    assert_eq!(redirected, "in: \"1>>/var/log/kube-proxy.log\" is not a flag");
+    assert_eq!(redirected, "in: invalid argument \"1>>/var/log/kube-proxy.log\": expected a flag");
     let malformed = "kind: ConfigMap\ndata: {config.conf: \"kind: KubeProxyConfiguration\\nipvs: [\\n\"}\n";
     assert!(refusal(malformed).starts_with("in: config.conf:2:7: "), "{}", refusal(malformed));
 }

@@ -300,7 +300,7 @@ fn a_fault_is_one_line_with_its_place() {
     let wrong_type = refusal(&format!("{HEAD}ipvs:\n  syncPeriod: soon\n"));
     assert_eq!(
         wrong_type,
-        "config.conf:4:15: \"soon\" is not a duration: expected something like 30s, 1m30s or 500ms"
+        "config.conf:4:15: invalid duration \"soon\": expected for example 30s, 1m30s or 500ms"
     );
     let no_switch = refusal(&format!("{HEAD}featureGates:\n  AllowServiceExternalIPs: maybe\n"));
     assert!(no_switch.starts_with("config.conf:4:28: "), "{no_switch}");

@@ -46,8 +46,8 @@ fn names_another_source(used: VipBinding, now: VipBinding) -> bool {
     }
 }
 
-/// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart: of the
-/// node's address, or that it has IPv6 and had not at the start.
+/// Passes on the kernel's notifications about kube-ipvs0 and the VIPs. Returns only when a change requires a restart:
+/// of the node's address, or that it has IPv6 and had not at the start.
 pub(in crate::daemon) async fn follow(
     binding: VipBinding,
     families: &BTreeSet<Family>,

@@ -1,4 +1,5 @@
-//! The kernel's notifications: from when on they are subscribed to, again after each failure, and those about nf_tables.
+//! The kernel's notifications: from when on they are subscribed to, again after each failure, and those about
+//! nf_tables.
 
 use std::{convert::Infallible, error::Error, future, time::Duration};
 
@@ -8,14 +9,14 @@ use service::one_line;
 use tokio::{sync::watch, time::sleep};
 use tracing::warn;
 
-use crate::node::check_loop::Recheck;
+use crate::checks::Recheck;
 
 /// Signals that the first sync has ended, with any result.
 ///
-/// Changes of nf_tables and VIPs are not subscribed to before. The first sync reads everything anyway, and a subscriber is sent a message
-/// for each of the tens of thousands of elements and VIPs written: to make it (for elements only then,
-/// `nfnetlink_has_listeners` in net/netfilter/nfnetlink.c) and to wake the reader takes longer than writing them. No change
-/// of others is lost: a new subscriber begins by reading everything.
+/// Changes of nf_tables and VIPs are not subscribed to before. The first sync reads everything anyway, and a subscriber
+/// is sent a message for each of the tens of thousands of elements and VIPs written: to make it (for elements only
+/// then, `nfnetlink_has_listeners` in net/netfilter/nfnetlink.c) and to wake the reader takes longer than writing them.
+/// No change of others is lost: a new subscriber begins by reading everything.
 #[derive(Debug)]
 pub(in crate::daemon) struct FirstSyncEnd(watch::Sender<bool>);
 

@@ -1,7 +1,7 @@
 //! Clears the way to the API server before anything is asked of it.
 //!
-//! A VIP that an earlier program bound takes whatever this node sends to its address. If it is the API server's, the lists
-//! never come, nothing is written, and the VIP stays: nothing would heal that.
+//! A VIP that an earlier program bound takes whatever this node sends to its address. If it is the API server's, the
+//! lists never come, nothing is written, and the VIP stays: nothing would heal that.
 
 use std::{
     collections::BTreeSet,
@@ -13,15 +13,15 @@ use ipvs::{Command, Ipvs, Protocol, ServiceAddress, VirtualServerId};
 use rustc_hash::FxHashSet;
 use tracing::warn;
 
-/// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one of them
-/// through a proxy on this node, as with k3s.
+/// The port of the ClusterIP of `default/kubernetes`, whose real servers are the API servers: the program may ask one
+/// of them through a proxy on this node, as with k3s.
 const CLUSTER_IP_PORT: u16 = 443;
 
 /// Unbinds the VIPs that stand between this node and the API server at these addresses. What cannot be done is logged:
 /// nearly always there is nothing to do.
 pub(in crate::daemon) fn clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) {
     if let Err(error) = try_to_clear(ipvs, api_server) {
-        warn!("whether a VIP hides the API server is not known: {error:#}");
+        warn!("cannot check whether a VIP hides the API server: {error:#}");
     }
 }
 
@@ -69,7 +69,7 @@ fn try_to_clear(ipvs: &mut impl Ipvs, api_server: &BTreeSet<SocketAddr>) -> anyh
     Ok(())
 }
 
-/// Where a connection to the API server at these addresses goes.
+/// The addresses to which a connection to the API server goes.
 ///
 /// A program on this node that is asked there asks one of the API servers itself, and not the ClusterIP.
 fn ways<E>(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vip_that_leads_to_the_api_server_stays_and_what_hides_its_real_servers_does_not() {
+    fn a_vip_of_the_api_server_stays_and_one_that_hides_its_real_servers_goes() {
         let servers = [("10.96.0.1:443", "192.0.2.10:6443"), ("10.96.0.1:443", "192.0.2.11:6443")];
         assert_eq!(hidden_by(&["10.96.0.1"], &servers), [""; 0]);
         assert_eq!(hidden_by(&["10.96.0.1", "192.0.2.11"], &servers), ["192.0.2.11"]);

@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     cli,
     events::{REMINDER, tests::Server},
+    files::FAILED_READS,
 };
 
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -45,8 +46,8 @@ async fn anything_suits(_: &Settings) -> anyhow::Result<()> {
 /// What the daemon ends with within a minute, if it ends.
 async fn ending(volume: &TempDir, change: impl FnOnce()) -> Option<String> {
     let settings = read(volume).unwrap();
-    let watch =
-        configuration_changed(&settings, || read(volume), anything_suits, UnusableFile::default(), None);
+    let (unusable, outbox) = (UnusableFile::default(), Outbox::default());
+    let watch = configuration_changed(&settings, || read(volume), anything_suits, unusable, &outbox);
     tokio::pin!(watch);
     assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err(), "nothing has changed yet");
     change();
@@ -67,7 +68,7 @@ async fn a_file_that_is_written_in_place_ends_the_daemon_soon() {
     let path = volume.path().join("config.conf");
     let ended =
         ending(&volume, || fs::write(path, format!("{HEAD}clusterCIDR: 10.0.0.0/8\n")).unwrap()).await;
-    assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * LOOK);
+    assert!(ended.is_some() && start.elapsed() < Duration::from_mins(1) + 3 * CHECK_INTERVAL);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,17 +95,18 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
     let volume = volume("mode: ipvs\n");
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
     let suits = async |settings: &Settings| match settings.scheduler {
-        Scheduler::LC => Err(anyhow!("the kernel does not take the scheduler lc")),
+        Scheduler::LC => Err(anyhow!("the kernel refuses the scheduler lc")),
         _ => Ok(()),
     };
-    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), None);
+    let outbox = Outbox::default();
+    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), &outbox);
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(Duration::from_mins(1), &mut watch).await.is_err());
     let what = unusable.finding().unwrap().what;
     assert!(
         what.ends_with(
-            "config.conf: the kernel does not take the scheduler lc; going on with what was read before"
+            "config.conf: the kernel refuses the scheduler lc; going on with what was read before"
         ),
         "{what}"
     );
@@ -119,18 +121,17 @@ async fn a_node_that_comes_to_suit_an_unchanged_file_ends_the_daemon() {
     tokio::spawn(publisher.run());
     let (settings, unusable, loaded) = (read(&volume).unwrap(), UnusableFile::default(), Cell::new(false));
     let suits = async |_: &Settings| {
-        ensure!(loaded.get(), "the kernel does not take the scheduler lc");
+        ensure!(loaded.get(), "the kernel refuses the scheduler lc");
         Ok(())
     };
-    let watch =
-        configuration_changed(&settings, || read(&volume), suits, unusable.clone(), Some(outbox.clone()));
+    let watch = configuration_changed(&settings, || read(&volume), suits, unusable.clone(), &outbox);
     tokio::pin!(watch);
     publish(&volume, "..2", "mode: ipvs\nipvs: {scheduler: lc}\n");
     assert!(timeout(AGAIN * 9, &mut watch).await.is_err());
     assert!(unusable.finding().is_some());
     assert_eq!(server.events().len(), 1, "an unchanged cause is not reported again");
     loaded.set(true);
-    assert!(timeout(AGAIN + LOOK, &mut watch).await.is_ok());
+    assert!(timeout(AGAIN + CHECK_INTERVAL, &mut watch).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,13 +140,7 @@ async fn unusable_file_is_a_warning_while_it_lasts_and_an_event_with_the_cause()
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let watch = configuration_changed(
-        &settings,
-        || read(&volume),
-        anything_suits,
-        unusable.clone(),
-        Some(outbox.clone()),
-    );
+    let watch = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), &outbox);
     let story = async {
         let mut said = Vec::new();
         let steps = ["mode: iptables\n", "mode: iptables # Again.\n", "ipvs: [\n", "mode: ipvs\n"];
@@ -191,9 +186,9 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         sleep(Duration::from_mins(1)).await;
         let malformed = what();
         fs::remove_file(&file).unwrap();
-        sleep(LOOK * (FAILED_LOOKS - 2)).await;
+        sleep(CHECK_INTERVAL * (FAILED_READS - 2)).await;
         let not_yet = what();
-        sleep(LOOK * 3).await;
+        sleep(CHECK_INTERVAL * 3).await;
         let gone = what();
         fs::write(&file, b"\xff\xfe").unwrap();
         sleep(Duration::from_mins(1)).await;
@@ -202,14 +197,15 @@ async fn missing_or_binary_file_is_a_warning_unless_it_is_being_replaced() {
         sleep(Duration::from_mins(1)).await;
         let whole = what();
         fs::remove_file(&file).unwrap();
-        sleep(LOOK * (FAILED_LOOKS - 2)).await;
+        sleep(CHECK_INTERVAL * (FAILED_READS - 2)).await;
         fs::write(&file, format!("{HEAD}mode: ipvs\n")).unwrap();
         sleep(Duration::from_mins(1)).await;
         (malformed, not_yet, gone, no_text, whole, what())
     };
+    let outbox = Outbox::default();
     let (malformed, not_yet, gone, no_text, whole, replaced) = tokio::select! {
         said = story => said,
-        end = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), None) => panic!("{end}"),
+        end = configuration_changed(&settings, || read(&volume), anything_suits, unusable.clone(), &outbox) => panic!("{end}"),
     };
     assert!(malformed.as_ref().unwrap().contains("config.conf:3:7: "), "{malformed:?}");
     assert_eq!(not_yet, malformed);
@@ -225,8 +221,7 @@ async fn as_long_as_the_file_cannot_be_used_an_event_says_so_every_half_hour() {
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let watch =
-        configuration_changed(&settings, || read(&volume), anything_suits, unusable, Some(outbox.clone()));
+    let watch = configuration_changed(&settings, || read(&volume), anything_suits, unusable, &outbox);
     tokio::pin!(watch);
     fs::remove_file(volume.path().join("..1/config.conf")).unwrap();
     assert!(timeout(REMINDER * 2 + Duration::from_mins(5), &mut watch).await.is_err());

@@ -38,7 +38,7 @@ pub(crate) fn before_start(
         Err(error) => findings.push(unreadable(&error)),
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(SUBJECT, "no chain in input or forward drops what it does not know"));
+        findings.push(Finding::ok(SUBJECT, "no chain in input or forward drops packets by default"));
     }
     findings
 }
@@ -53,11 +53,13 @@ fn closed_chain(closed: &ClosedChain, policy: &Policy) -> Vec<Finding> {
     let ClosedChain { chain, how, .. } = closed;
     let mut findings = Vec::new();
     if wants_rules(policy, chain) && !ACCEPT_MARK_PRIORITIES.contains(&chain.priority) {
-        let what = format!("{how}, and our rules have no effect at its priority");
+        let what = format!("{how}, and rules of kube-ipvs have no effect at its priority");
         findings.push(Finding::warning(chain, what).remedy(BY_HAND));
     } else if wants_rules(policy, chain) {
-        findings
-            .push(Finding::note(chain, format!("{how}: our rules are put at its head (--host-firewall)")));
+        findings.push(Finding::note(
+            chain,
+            format!("{how}: kube-ipvs puts its rules at the head of the chain (--host-firewall)"),
+        ));
     }
     if drops_still(policy.host_firewall, chain) {
         findings.push(drops(closed));
@@ -90,20 +92,20 @@ pub(super) fn keeps_rules(chain: &HostChain, error: &Error) -> Finding {
         Backend::Nft => format!("nft -a list chain {chain} shows them with their handles"),
         Backend::Legacy => "iptables-legacy -S, or ip6tables-legacy -S, shows them".to_owned(),
     };
-    let what = format!("our rules cannot be taken out of the host's chain {chain}: {}", one_line(error));
+    let what = format!("cannot remove our rules from the host's chain {chain}: {}", one_line(error));
     Finding::note(chain, what).remedy(remedy)
 }
 
 const LEGACY: &str = "iptables-legacy";
-const SHOWS_LEGACY: &str = "iptables-legacy -S shows whether INPUT or FORWARD drops what it does not know";
+const SHOWS_LEGACY: &str = "iptables-legacy -S shows whether INPUT or FORWARD drops packets by default";
 
 /// Chains that cannot be read.
 pub(super) fn unreadable(error: &Error) -> Finding {
     let (subject, remedy) = match error {
         Error::Legacy(_) => (LEGACY, SHOWS_LEGACY),
-        _ => ("nf_tables", "nft list ruleset shows whether a chain drops what it does not know"),
+        _ => ("nf_tables", "nft list ruleset shows whether a chain drops packets by default"),
     };
-    Finding::note(subject, format!("the host's firewall cannot be read: {}", one_line(error))).remedy(remedy)
+    Finding::note(subject, format!("cannot read the host's firewall: {}", one_line(error))).remedy(remedy)
 }
 
 /// Families with chains of the old iptables whose programs are not here. What cannot be read cannot be warned
@@ -111,8 +113,8 @@ pub(super) fn unreadable(error: &Error) -> Finding {
 pub(super) fn programs_missing(families: &[Family]) -> Finding {
     let families: Vec<_> = families.iter().map(ToString::to_string).collect();
     let what = format!(
-        "the host has firewall rules of iptables-legacy ({}), which kube-ipvs neither sees nor changes: its \
-         programs are not here",
+        "the host has firewall rules of iptables-legacy ({}), which kube-ipvs can neither read nor change: the \
+         programs of iptables-legacy are missing",
         families.join(", ")
     );
     Finding::note(LEGACY, what).remedy(SHOWS_LEGACY)

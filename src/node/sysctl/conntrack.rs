@@ -50,7 +50,7 @@ impl TableSize {
         }
     }
 
-    /// With which fields of the configuration, or which flags, the table has so many entries at least after a
+    /// The fields of the configuration, or the flags, with which the table has at least so many entries after a
     /// start. `None` where no setting counts.
     pub fn settings_for(self, entries: u32) -> Option<[String; 2]> {
         let (field, flag) = (format!("conntrack.min: {entries}"), format!("--conntrack-min={entries}"));

@@ -35,7 +35,7 @@ const AMEMTHRESH_DEFAULT: &str = "1024";
 /// What an entry takes: 312 bytes in Linux 7.2, and no less than 256 since 4.1, in objects of whole cache
 /// lines.
 const BYTES_PER_ENTRY: u64 = 320;
-/// Which part of the machine's memory the table may have: one in so many.
+/// The part of the machine's memory that the table may take: one in so many.
 const PART_OF_MEMORY: u64 = 8;
 
 impl Sysctl {
@@ -78,7 +78,7 @@ impl Sysctl {
         changes
     }
 
-    /// With how many entries the table has its part of the machine's memory. `None` if that is not known.
+    /// The number of entries with which the table takes its part of the machine's memory; `None` if it is unknown.
     pub(crate) fn most_entries(&self) -> Option<u64> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

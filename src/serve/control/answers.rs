@@ -42,7 +42,7 @@ pub struct BugReport {
 }
 
 impl BugReport {
-    /// Takes them from these pages and from this process.
+    /// Collects the report from these pages and from this process.
     pub(crate) fn new(pages: &MetricsPages) -> Self {
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_else(|error| one_line(&error));
         Self { configuration: pages.configuration().to_owned(), metrics: pages.metrics(), limits }
@@ -71,13 +71,13 @@ pub struct DaemonInfo {
     /// For how long it has been the node's proxy; in JSON, seconds.
     #[serde(with = "seconds")]
     pub uptime: Duration,
-    /// Where Services come from.
+    /// The source of Services.
     pub source: SourceInfo,
     /// The kernel, once it has been prepared.
     pub kernel: Option<KernelInfo>,
 }
 
-/// Where Services come from.
+/// The source of Services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SourceInfo {

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use service::{AddressExplanation, Explanation, ObjectName};
 
 use super::{BugReport, Control, DaemonStatus, Difference, Request, Resynced, decode_answer};
-use crate::{logging::Level, version::Build};
+use crate::{logging::Level, process::Build};
 
 /// The timeout of reading everything and repairing it.
 const RESYNC_PATIENCE: Duration = Duration::from_secs(120);

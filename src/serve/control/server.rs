@@ -53,9 +53,9 @@ impl<T: Control<Error = String> + Send + Sync + 'static> RequestHandler for T {}
 #[derive(Debug, thiserror::Error)]
 pub enum NoSocket {
     /// The path is taken by a file that is not a socket. It is not removed.
-    #[error("{path} is in the way of the control socket", path = path.display())]
+    #[error("{path} is not a socket, so the control socket cannot be made", path = path.display())]
     InTheWay {
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
     /// The system refuses.
@@ -115,8 +115,8 @@ impl ControlServer {
         Ok(Self { listener, path: path.to_owned(), refused, instance_lock: Arc::new(instance_lock) })
     }
 
-    /// From now on the instance lock ends with the process, and not with this: threads that hang in the kernel outlive
-    /// everything else, and no other daemon may begin beside them.
+    /// Keeps the instance lock until the process ends, even if this is dropped before: threads that hang in the kernel
+    /// outlive everything else, and no other daemon may begin beside them.
     pub fn keep_lock_until_exit(&self) {
         mem::forget(self.instance_lock.clone());
     }
@@ -136,7 +136,7 @@ impl ControlServer {
         let made_at_last = async || loop {
             sleep(RETRY).await;
             if let Ok(listener) = listen(&self.path) {
-                info!("the control socket {path} is there now", path = self.path.display());
+                info!("made the control socket {path}", path = self.path.display());
                 return listener;
             }
         };

@@ -414,7 +414,7 @@ fn a_daemon_of_another_version_gives_one_line_and_no_answer() {
     let [refused, unknown] = [(); 2].map(|()| service::one_line(&client.status().unwrap_err()));
     assert_eq!(refused, "the daemon says: malformed request: unknown variant");
     assert!(unknown.starts_with("unexpected response from the daemon at "), "{unknown}");
-    assert!(unknown.contains("which may be of another version: unknown variant `state`"), "{unknown}");
+    assert!(unknown.contains("which may be of another version: missing field `daemon`"), "{unknown}");
     other.join().unwrap();
 }
 

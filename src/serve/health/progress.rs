@@ -70,7 +70,7 @@ impl Progress {
         [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
-    /// Whether all that was wanted has been in the kernel once.
+    /// Whether the desired state has been in the kernel once.
     pub(super) fn has_programmed(&self) -> bool {
         self.programmed
     }

@@ -45,7 +45,7 @@ struct Node {
 }
 
 impl Node {
-    fn new(addresses: NodePortAddresses, outbox: Option<Outbox>) -> Self {
+    fn new(addresses: NodePortAddresses, outbox: Outbox) -> Self {
         let families = Family::BOTH.into();
         let health =
             Health::new(BTreeSet::from(Family::BOTH), Duration::from_secs(30), UnknownNode::Eligible);
@@ -61,7 +61,7 @@ impl Node {
     }
 
     fn everywhere() -> Self {
-        Self::new(NodePortAddresses::default(), None)
+        Self::new(NodePortAddresses::default(), Outbox::default())
     }
 
     fn change(&mut self, changes: impl IntoIterator<Item = Change>) {
@@ -236,7 +236,7 @@ async fn one_service_can_take_over_the_port_of_another_in_one_sync() {
 #[tokio::test]
 async fn node_port_addresses_say_where_it_listens_and_are_followed() {
     let ranges = in_range("127.0.0.2/31");
-    let (mut node, port) = (Node::new(ranges, None), free_port());
+    let (mut node, port) = (Node::new(ranges, Outbox::default()), free_port());
     node.change([
         node_addresses([HERE, ALSO_HERE].into()),
         Change::Services(Event::Apply(web(port))),
@@ -311,7 +311,7 @@ async fn a_taken_port_is_one_event_and_retried_while_other_addresses_answer() {
     let (outbox, publisher) = server.queue();
     tokio::spawn(publisher.run());
     let ranges = in_range("127.0.0.0/8");
-    let mut node = Node::new(ranges, Some(outbox));
+    let mut node = Node::new(ranges, outbox);
     let taken = TcpListener::bind((HERE, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     node.change([node_addresses([HERE, ALSO_HERE].into()), Change::Services(Event::Apply(web(port)))]);

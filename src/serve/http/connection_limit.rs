@@ -38,7 +38,7 @@ struct Connection {
 }
 
 impl ConnectionLimit {
-    /// So many together, and at each address no more than 256.
+    /// A limit of so many connections together, and of 256 at each address.
     pub(crate) fn new(most: usize) -> Self {
         let open = OpenConnections { most, count: 0, at: BTreeMap::new(), next_address: 0 };
         Self(Arc::new(Mutex::new(open)))
@@ -51,7 +51,7 @@ impl ConnectionLimit {
 }
 
 impl Default for ConnectionLimit {
-    /// That of a single address.
+    /// The limit of a single address.
     fn default() -> Self {
         Self::new(CLIENTS)
     }
@@ -96,8 +96,8 @@ fn next_to_close(open: &VecDeque<Connection>) -> Option<usize> {
 
 /// The connections at one address. They end with this.
 ///
-/// No client may keep out the kubelet, which would restart the pod: when there are too many connections, an older one is
-/// closed for the newest.
+/// No client may keep out the kubelet, which would restart the pod: when there are too many connections, an older one
+/// is closed for the newest.
 #[derive(Debug)]
 pub(super) struct Connections {
     tasks: JoinSet<()>,
@@ -121,7 +121,7 @@ impl RequestReceived {
 }
 
 impl Connections {
-    /// None yet, within this limit.
+    /// No connections yet, within this limit.
     pub(super) fn within(limit: ConnectionLimit) -> Self {
         let mut open = limit.lock();
         let address = open.next_address;

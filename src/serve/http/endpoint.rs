@@ -19,13 +19,13 @@ pub(crate) const RETRY: Duration = Duration::from_secs(5);
 /// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address} for {what}{}", hint(.source))]
-pub struct CannotListen {
+struct CannotListen {
     /// Its purpose in a few words: `health checks`.
-    pub what: &'static str,
+    what: &'static str,
     /// The address.
-    pub address: SocketAddr,
+    address: SocketAddr,
     /// The kernel's answer.
-    pub source: io::Error,
+    source: io::Error,
 }
 
 /// A guess at which program has the port.
@@ -36,7 +36,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-pub(crate) fn is_taken(error: &io::Error) -> bool {
+fn is_taken(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn is_taken(error: &io::Error) -> bool {
 /// (`bindAddressHardFail`), at the first failure. Without an address nothing is served.
 ///
 /// A terminating pod of kube-proxy keeps the port for some seconds, and traffic must not wait for that.
-pub async fn keep_listening(
+async fn keep_listening(
     what: &'static str,
     address: Option<SocketAddr>,
     hard_fail: bool,
@@ -75,7 +75,7 @@ pub async fn keep_listening(
     };
     if reported {
         report(Ok(()));
-        info!(%address, "listening for {what} at last");
+        info!(%address, "now listening for {what}");
     }
     // On a task of its own: the awaiting task may be busy with ten thousand Services, and a probe waits only a
     // second.
@@ -113,7 +113,7 @@ impl HttpEndpoint {
 pub(crate) struct UnboundEndpoints(watch::Sender<BTreeMap<&'static str, String>>);
 
 impl UnboundEndpoints {
-    /// One line for each endpoint.
+    /// The troubles, one line for each endpoint.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.0.borrow().values().cloned().collect()
     }
@@ -135,20 +135,18 @@ pub(crate) async fn serve_endpoint(
     hard_fail: bool,
     pages: Arc<impl Pages>,
     unbound: &UnboundEndpoints,
-    outbox: Option<&Outbox>,
+    outbox: &Outbox,
 ) -> anyhow::Error {
     let failure = keep_listening(what, address, hard_fail, pages, |had| {
         let trouble = had.err().map(|failure| one_line(failure));
-        if let (Some(outbox), Some(trouble)) = (outbox, &trouble) {
+        if let Some(trouble) = &trouble {
             outbox.post_about_node(cause, trouble.clone());
         }
         unbound.set(what, trouble);
     })
     .await;
-    if let Some(outbox) = outbox {
-        // The Event would be lost with the process.
-        outbox.empty().await;
-    }
+    // The Event would be lost with the process.
+    outbox.empty().await;
     failure.into()
 }
 

@@ -39,12 +39,12 @@ impl KernelCalls {
         };
         registry.register_labelled(
             "kube_ipvs_kernel_reads_total",
-            "Readings of the kernel's state",
+            "Reads of the kernel's state",
             by_seam(|calls| &calls.reads),
         );
         registry.register_labelled(
             "kube_ipvs_kernel_writes_total",
-            "Operations that were sent to the kernel",
+            "Operations sent to the kernel",
             by_seam(|calls| &calls.writes),
         );
         calls

@@ -1,13 +1,17 @@
-//! Metrics of the results of syncs: the time to the first one, failures, repairs, drains.
+//! Metrics of results: of syncs (the time to the first one, failures, repairs, drains), of requests for the health, and
+//! of the conntrack thread.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use ipvs::Family;
+use netfilter::conntrack::{Deleted, StaleFlows};
 use reconciler::{DrainStats, FailureKind, Observer, RepairKind, Subsystem, SyncEvent, SyncStats};
 
-use super::text::{Count, Kind, Real, Registry, Seconds, Total, labels};
+use super::text::{ByFamily, Count, Histogram, Kind, Real, Registry, Seconds, Total, labels};
 
 /// Observes the writer thread. Clones share the metrics.
 #[derive(Clone, Debug)]
@@ -32,68 +36,47 @@ impl OutcomeMetrics {
             Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
         let outcomes = Self {
             started,
-            first_sync: Seconds::default(),
-            failures: kinds.map(|kind| (kind, Total::default())).collect(),
-            repairs: RepairKind::ALL.map(|kind| (kind, Total::default())).into(),
-            drains_started: Total::default(),
-            drains_ended: Total::default(),
-            cut_off: Total::default(),
-            draining: Count::default(),
+            first_sync: registry.register(
+                "kube_ipvs_time_to_first_sync_seconds",
+                "Time from the start of the daemon to the end of the first complete sync, which has read the kernel and \
+                 found kube-ipvs0 and our tables there",
+            ),
+            failures: registry.register_each(
+                "kube_ipvs_sync_failures_total",
+                "Failed reads of the kernel and failed operations, retries included",
+                Total::default,
+                kinds,
+                |(seam, failure)| labels([("seam", seam.name()), ("cause", failure.name())]),
+            ),
+            repairs: registry.register_each(
+                "kube_ipvs_repairs_total",
+                "Operations that repaired what another program had changed",
+                Total::default,
+                RepairKind::ALL,
+                |kind| labels([("kind", kind.name())]),
+            ),
+            drains_started: registry
+                .register("kube_ipvs_drains_started_total", "Real servers that began to drain"),
+            drains_ended: registry
+                .register("kube_ipvs_drains_ended_total", "Real servers that stopped draining"),
+            cut_off: registry.register(
+                "kube_ipvs_drain_connections_cut_off_total",
+                "Connections cut off because the time of their real server to drain was over",
+            ),
+            draining: registry.register(
+                "kube_ipvs_draining_real_servers",
+                "Real servers that get no new connections until their last one has ended",
+            ),
             oldest: Arc::default(),
         };
-        outcomes.register_syncs(registry);
-        outcomes.register_drains(registry);
-        outcomes
-    }
-
-    fn register_syncs(&self, registry: &mut Registry) {
-        registry.register(
-            "kube_ipvs_time_to_first_sync_seconds",
-            "From the start of the daemon to the end of the first complete sync: the kernel read, kube-ipvs0 and our tables there",
-            self.first_sync.clone(),
-        );
-        let failures = self.failures.iter().map(|((seam, failure), total)| {
-            (labels([("seam", seam.name()), ("cause", failure.name())]), total.clone())
-        });
-        registry.register_labelled(
-            "kube_ipvs_sync_failures_total",
-            "Readings and operations that failed, each time they did",
-            failures,
-        );
-        let repairs =
-            self.repairs.iter().map(|(kind, total)| (labels([("kind", kind.name())]), total.clone()));
-        registry.register_labelled(
-            "kube_ipvs_repairs_total",
-            "Operations that put right what something else had changed",
-            repairs,
-        );
-    }
-
-    fn register_drains(&self, registry: &mut Registry) {
-        let totals = [
-            ("kube_ipvs_drains_started_total", "Real servers that began to drain", &self.drains_started),
-            ("kube_ipvs_drains_ended_total", "Real servers that no longer drain", &self.drains_ended),
-            (
-                "kube_ipvs_drain_connections_cut_off_total",
-                "Connections of real servers whose time to drain was over",
-                &self.cut_off,
-            ),
-        ];
-        for (name, help, total) in totals {
-            registry.register(name, help, total.clone());
-        }
-        registry.register(
-            "kube_ipvs_draining_real_servers",
-            "Real servers that get no new connections and wait for their last one to end",
-            self.draining.clone(),
-        );
-        let oldest = Arc::clone(&self.oldest);
+        let oldest = Arc::clone(&outcomes.oldest);
         registry.read_for_each_page(move |page| {
             let since = *oldest.lock().unwrap_or_else(PoisonError::into_inner);
             let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-            let help = "For how long the first of those that drain has; 0: none";
+            let help = "How long the longest drain has lasted; 0 without one";
             page.single("kube_ipvs_oldest_drain_seconds", Kind::Gauge, help, Real(age));
         });
+        outcomes
     }
 
     fn drained(&self, drains: DrainStats) {
@@ -122,10 +105,88 @@ impl Observer for OutcomeMetrics {
     }
 }
 
+/// The counts of responses. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct HealthAnswers {
+    /// Responses of `/healthz`.
+    pub healthz: StatusCounts,
+    /// Responses of `/livez`.
+    pub livez: StatusCounts,
+}
+
+/// The counts of one page, by status.
+#[derive(Clone, Debug, Default)]
+pub struct StatusCounts {
+    ok: Total,
+    unavailable: Total,
+}
+
+impl HealthAnswers {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.healthz.register(
+            registry,
+            "kubeproxy_proxy_healthz_total",
+            "Cumulative proxy healthz HTTP status",
+        );
+        self.livez.register(registry, "kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status");
+    }
+}
+
+impl StatusCounts {
+    /// Counts a response: 200, or 503.
+    pub fn count(&self, ok: bool) {
+        if ok { &self.ok } else { &self.unavailable }.add(1);
+    }
+
+    fn register(&self, registry: &mut Registry, name: &str, help: &str) {
+        let by_code = [("200", &self.ok), ("503", &self.unavailable)];
+        let labelled = by_code.map(|(code, count)| (labels([("code", code)]), count.clone()));
+        registry.register_labelled(name, help, labelled);
+    }
+}
+
+/// Metrics of the flows that the conntrack thread deletes. Clones share them.
+#[derive(Clone, Debug)]
+pub struct CleanupMetrics {
+    took: ByFamily<Histogram>,
+    deleted: ByFamily<Total>,
+}
+
+impl CleanupMetrics {
+    pub(super) fn register(families: &BTreeSet<Family>, registry: &mut Registry) -> Self {
+        Self {
+            took: registry.register_by_family(
+                "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+                "ReconcileConntrackFlowsLatency latency in seconds",
+                Histogram::of_work,
+                families,
+            ),
+            deleted: registry.register_by_family(
+                "kubeproxy_conntrack_reconciler_deleted_entries_total",
+                "Cumulative conntrack flows deleted by conntrack reconciler",
+                Total::default,
+                families,
+            ),
+        }
+    }
+
+    /// Counts one reading and the entries it deleted. One reading serves both families: it counts for each family
+    /// that had a flow to delete.
+    pub fn record(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
+        for ((family, durations), (_, total)) in self.took.iter().zip(&self.deleted) {
+            if flows.addresses().any(|to| Family::from(to.ip) == *family) {
+                durations.observe(took);
+                total.add(deleted.count(*family));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::collections::BTreeMap;
 
+    use ipvs::{Protocol, ServiceAddress};
     use reconciler::{SyncReport, Trigger};
     use service::{Options, State};
 
@@ -201,5 +262,53 @@ mod tests {
         assert!((60.0..70.0).contains(&value(&drain, "kube_ipvs_oldest_drain_seconds")), "{drain}");
         let none = page(&[(drains(Some(since)), true), (drains(None), true)]);
         assert_eq!(value(&none, "kube_ipvs_oldest_drain_seconds").to_string(), "0");
+    }
+
+    #[test]
+    fn answers_are_counted_by_page_and_status() {
+        let answers = HealthAnswers::default();
+        let mut registry = Registry::default();
+        answers.register(&mut registry);
+        answers.healthz.count(false);
+        answers.healthz.count(false);
+        answers.livez.count(true);
+        let expected = r#"# HELP kubeproxy_proxy_healthz_total Cumulative proxy healthz HTTP status
+# TYPE kubeproxy_proxy_healthz_total counter
+kubeproxy_proxy_healthz_total{code="200"} 0
+kubeproxy_proxy_healthz_total{code="503"} 2
+# HELP kubeproxy_proxy_livez_total Cumulative proxy livez HTTP status
+# TYPE kubeproxy_proxy_livez_total counter
+kubeproxy_proxy_livez_total{code="200"} 1
+kubeproxy_proxy_livez_total{code="503"} 0
+"#;
+        assert_eq!(registry.text(), expected);
+    }
+
+    #[test]
+    fn a_reading_counts_for_the_families_of_the_flows_that_it_looked_for() {
+        let mut registry = Registry::default();
+        let metrics = CleanupMetrics::register(&Family::BOTH.into(), &mut registry);
+        let to = |ip: &str| {
+            (ServiceAddress { protocol: Protocol::Udp, ip: ip.parse().unwrap(), port: 53 }, BTreeSet::new())
+        };
+        let took = Duration::from_millis(3);
+        metrics.record(&[to("10.96.0.10")].into_iter().collect(), Deleted { ipv4: 2, ipv6: 0 }, took);
+        metrics.record(
+            &[to("10.96.0.10"), to("fd00::10")].into_iter().collect(),
+            Deleted { ipv4: 1, ipv6: 4 },
+            took,
+        );
+        let page = registry.text();
+        for line in [
+            "# TYPE kubeproxy_conntrack_reconciler_deleted_entries_total counter",
+            r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 3"#,
+            r#"kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 4"#,
+            r#"kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family="IPv4"} 2"#,
+            r#"kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family="IPv6"} 1"#,
+            r#"kubeproxy_conntrack_reconciler_sync_duration_seconds_bucket{le="0.002",ip_family="IPv6"} 0"#,
+            r#"kubeproxy_conntrack_reconciler_sync_duration_seconds_bucket{le="0.004",ip_family="IPv6"} 1"#,
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
+        }
     }
 }

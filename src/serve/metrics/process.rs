@@ -10,69 +10,50 @@ const TICKS: f64 = 100.0;
 
 /// Reads the values, and writes them. A value that cannot be read is left out.
 pub(super) fn write(page: &mut Page) {
-    let ProcessUsage { cpu_seconds, started, resident, virtual_size, most_virtual, files, most_files } =
-        ProcessUsage::read();
-    let metrics = [
+    use Kind::{Counter, Gauge};
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let (stat, status, limits) =
+        (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/self/limits"));
+    let kibibytes = |name| after::<f64>(&status, name).map(|size| size * 1024.0);
+    let boot = after::<f64>(&read("/proc/stat"), "btime");
+    let started = boot.zip(field(&stat, 22)).map(|(boot, ticks)| boot + ticks / TICKS);
+    for (name, kind, help, value) in [
         (
             "process_cpu_seconds_total",
-            Kind::Counter,
+            Counter,
             "Total user and system CPU time spent in seconds",
-            cpu_seconds,
+            cpu_seconds(&stat),
         ),
         (
             "process_start_time_seconds",
-            Kind::Gauge,
+            Gauge,
             "Start time of the process since unix epoch in seconds",
             started,
         ),
-        ("process_resident_memory_bytes", Kind::Gauge, "Resident memory size in bytes", resident),
-        ("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory size in bytes", virtual_size),
+        ("process_resident_memory_bytes", Gauge, "Resident memory size in bytes", kibibytes("VmRSS:")),
+        ("process_virtual_memory_bytes", Gauge, "Virtual memory size in bytes", kibibytes("VmSize:")),
         (
             "process_virtual_memory_max_bytes",
-            Kind::Gauge,
+            Gauge,
             "Maximum amount of virtual memory available in bytes",
-            most_virtual,
+            limit(&limits, "Max address space"),
         ),
-        ("process_open_fds", Kind::Gauge, "Number of open file descriptors", files),
-        ("process_max_fds", Kind::Gauge, "Maximum number of open file descriptors", most_files),
-    ];
-    for (name, kind, help, value) in metrics {
+        ("process_open_fds", Gauge, "Number of open file descriptors", open_files()),
+        (
+            "process_max_fds",
+            Gauge,
+            "Maximum number of open file descriptors",
+            limit(&limits, "Max open files"),
+        ),
+    ] {
         if let Some(value) = value {
             page.single(name, kind, help, Real(value));
         }
     }
 }
 
-/// The resources of a process.
-#[derive(Debug)]
-struct ProcessUsage {
-    cpu_seconds: Option<f64>,
-    started: Option<f64>,
-    resident: Option<f64>,
-    virtual_size: Option<f64>,
-    most_virtual: Option<f64>,
-    files: Option<f64>,
-    most_files: Option<f64>,
-}
-
-impl ProcessUsage {
-    fn read() -> Self {
-        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
-        let (stat, status, limits) =
-            (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/self/limits"));
-        let kibibytes = |name| after::<f64>(&status, name).map(|size| size * 1024.0);
-        Self {
-            cpu_seconds: field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / TICKS),
-            started: after::<f64>(&read("/proc/stat"), "btime")
-                .zip(field(&stat, 22))
-                .map(|(boot, ticks)| boot + ticks / TICKS),
-            resident: kibibytes("VmRSS:"),
-            virtual_size: kibibytes("VmSize:"),
-            most_virtual: limit(&limits, "Max address space"),
-            files: open_files(),
-            most_files: limit(&limits, "Max open files"),
-        }
-    }
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    Some((field(stat, 14)? + field(stat, 15)?) / TICKS)
 }
 
 /// A field of `/proc/self/stat`, counted from 1 as in proc_pid_stat(5). The second is the program's name in
@@ -108,12 +89,9 @@ mod tests {
     #[test]
     fn every_metric_of_the_process_is_shown() {
         let begin = Instant::now();
-        while ProcessUsage::read().cpu_seconds < Some(1.0 / TICKS) {
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "work takes no time: {:?}",
-                ProcessUsage::read()
-            );
+        let used = || cpu_seconds(&fs::read_to_string("/proc/self/stat").unwrap());
+        while used() < Some(1.0 / TICKS) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "work takes no time: {:?}", used());
         }
         let mut page = Page::default();
         write(&mut page);

@@ -1,5 +1,5 @@
-//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels, and
-//! of how full the kernel's tables of connections are.
+//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels,
+//! and of how full the kernel's tables of connections are.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,8 +11,8 @@ use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
 use crate::{
     finding::{Cause, Finding, Severity},
     node::sysctl::{Sysctl, conntrack},
+    process::Build,
     serve::health::Health,
-    version::Build,
 };
 
 /// Registers the program's version and platform.
@@ -23,14 +23,14 @@ pub(super) fn register_build<'a>(gates: impl IntoIterator<Item = (&'a str, bool)
     let Build { version, platform, .. } = Build::this();
     registry.register_labelled(
         "kube_ipvs_build_info",
-        "Which kube-ipvs this is; the value is always 1",
+        "Version and platform of kube-ipvs; the value is always 1",
         [(labels([("version", &version), ("platform", &platform)]), 1)],
     );
     // Of a gate in general availability Kubernetes leaves the stage empty; of others it is not known here.
     let gate = |(name, on)| (labels([("name", name), ("stage", "")]), u64::from(on));
     registry.register_labelled(
         "kubernetes_feature_enabled",
-        "The feature gates that were given, and whether they are on",
+        "Configured feature gates: 1 enabled, 0 disabled",
         gates.into_iter().map(gate),
     );
 }
@@ -44,9 +44,9 @@ pub(super) fn healthy(page: &mut Page, health: &Health) {
 /// The contact with the API server.
 pub(super) fn api_server(page: &mut Page, watches: &Watches) {
     let heard = watches.last_heard().map_or(Duration::ZERO, since_1970).as_secs_f64();
-    let help = "When the API server last said something; 0: never";
+    let help = "Time of the last message from the API server; 0 before the first one";
     page.single("kube_ipvs_api_server_last_heard_timestamp_seconds", Kind::Gauge, help, Real(heard));
-    let help = "Kinds of objects that cannot be watched now";
+    let help = "Kinds of objects whose watch fails now";
     page.single("kube_ipvs_unwatched_resources", Kind::Gauge, help, watches.failing());
 }
 
@@ -54,8 +54,12 @@ pub(super) fn api_server(page: &mut Page, watches: &Watches) {
 /// is left out, as without conntrack.
 pub(super) fn conntrack_table(page: &mut Page, sysctl: &Sysctl) {
     for (key, name, help) in [
-        (conntrack::COUNT, "kube_ipvs_conntrack_entries", "Connections that conntrack knows"),
-        (conntrack::MAX, "kube_ipvs_conntrack_entries_limit", "Connections that it may know; 0: any"),
+        (conntrack::COUNT, "kube_ipvs_conntrack_entries", "Entries in conntrack's table"),
+        (
+            conntrack::MAX,
+            "kube_ipvs_conntrack_entries_limit",
+            "Limit of the entries in conntrack's table; 0: none",
+        ),
     ] {
         if let Some(value) = sysctl.number(key) {
             page.single(name, Kind::Gauge, help, value);
@@ -66,18 +70,19 @@ pub(super) fn conntrack_table(page: &mut Page, sysctl: &Sysctl) {
 /// How full IPVS' own table of connections is.
 pub(super) fn ipvs_table(page: &mut Page, sysctl: &Sysctl) {
     if let Some(entries) = sysctl.ipvs_entries() {
-        let help = "Connections and persistence templates that IPVS knows";
+        let help = "Connections and persistence templates in IPVS' table";
         page.single("kube_ipvs_connection_entries", Kind::Gauge, help, entries);
     }
     if let Some(limit) = sysctl.conn_max() {
-        page.single("kube_ipvs_connection_entries_limit", Kind::Gauge, "Entries that it may have", limit);
+        let help = "Limit of the entries in IPVS' table";
+        page.single("kube_ipvs_connection_entries_limit", Kind::Gauge, help, limit);
     }
 }
 
 /// How many pieces of advice there are of each kind. There are a few of them at most.
 pub(super) fn advice(page: &mut Page, all: &[Finding]) {
     let name = "kube_ipvs_advice";
-    page.head(name, Kind::Gauge, "What on this node hurts traffic to Services, or may");
+    page.head(name, Kind::Gauge, "Findings about this node that hurt or may hurt traffic to Services");
     for severity in Severity::WHILE_RUNNING {
         for cause in Cause::ALL {
             let held = all.iter().filter(|it| (it.severity, it.cause) == (severity, Some(cause)));
@@ -89,14 +94,18 @@ pub(super) fn advice(page: &mut Page, all: &[Finding]) {
 
 /// How many lines were not logged.
 pub(super) fn log(page: &mut Page, dropped: u64) {
-    let help = "Lines that were not logged, because there were too many like them";
+    let help = "Log lines dropped because there were too many like them";
     page.single("kube_ipvs_log_lines_dropped_total", Kind::Counter, help, dropped);
 }
 
 /// The packets that went through tunnels: `count` has those of a family, all 0 where nothing is answered directly.
 pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl Fn(Family) -> TunnelCounts) {
     let name = "kube_ipvs_tunnel_packets_total";
-    page.head(name, Kind::Counter, "Packets sent through tunnels, received by them, and refused there");
+    page.head(
+        name,
+        Kind::Counter,
+        "Packets of direct return's tunnels: sent, received, or refused on arrival",
+    );
     for family in families {
         let TunnelCounts { sent, received, refused } = count(*family);
         for (direction, packets) in [("sent", sent), ("received", received), ("refused", refused)] {
@@ -111,7 +120,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::version::VERSION;
+    use crate::process::VERSION;
 
     fn written(write: impl FnOnce(&mut Page)) -> String {
         let mut page = Page::default();

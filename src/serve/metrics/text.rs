@@ -209,13 +209,13 @@ struct Observed {
 }
 
 impl Histogram {
-    /// Nothing yet, with buckets up to these bounds in seconds, the smallest first.
+    /// An empty histogram with buckets up to these bounds in seconds, the smallest first.
     pub(crate) fn new(bounds: impl IntoIterator<Item = f64>) -> Self {
         let buckets = bounds.into_iter().map(|bound| (bound, 0)).collect();
         Self(Arc::new(Mutex::new(Observed { buckets, count: 0, sum: 0.0 })))
     }
 
-    /// With kube-proxy's buckets for durations of work: 1 ms, 2 ms … 16 s.
+    /// An empty histogram with kube-proxy's buckets for durations of work: 1 ms, 2 ms … 16 s.
     pub(crate) fn of_work() -> Self {
         Self::new((0..15).map(|power| f64::from(1 << power) / 1000.0))
     }
@@ -266,25 +266,51 @@ impl Debug for Registry {
 }
 
 impl Registry {
-    /// Adds a metric without labels.
-    pub(crate) fn register<M: Metric>(
+    /// Adds and returns a metric without labels.
+    pub(crate) fn register<M: Metric + Clone + Default>(
         &mut self,
         name: impl Into<String>,
         help: impl Into<String>,
-        metric: M,
-    ) {
-        self.register_labelled(name, help, [(String::new(), metric)]);
+    ) -> M {
+        let metric = M::default();
+        self.register_labelled(name, help, [(String::new(), metric.clone())]);
+        metric
+    }
+
+    /// Adds and returns a metric for each key, which gives it its labels.
+    pub(crate) fn register_each<K, M: Metric + Clone>(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric: impl Fn() -> M,
+        keys: impl IntoIterator<Item = K>,
+        labels: impl Fn(&K) -> String,
+    ) -> Vec<(K, M)> {
+        let metrics: Vec<_> = keys.into_iter().map(|key| (key, metric())).collect();
+        self.register_labelled(name, help, metrics.iter().map(|(key, metric)| (labels(key), metric.clone())));
+        metrics
+    }
+
+    /// Adds and returns a metric of each family, with the label `ip_family`.
+    pub(crate) fn register_by_family<M: Metric + Clone>(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric: impl Fn() -> M,
+        families: &BTreeSet<Family>,
+    ) -> ByFamily<M> {
+        self.register_each(name, help, metric, families.iter().copied(), |family| family_label(*family))
     }
 
     /// Adds a metric for each of a fixed list of labels: all are shown, in this order. Without any the metric is left
-    /// out. The help ends with a full stop.
+    /// out.
     pub(crate) fn register_labelled<M: Metric>(
         &mut self,
         name: impl Into<String>,
         help: impl Into<String>,
         labelled: impl IntoIterator<Item = (String, M)>,
     ) {
-        let (name, help) = (name.into(), help.into() + ".");
+        let (name, help) = (name.into(), help.into());
         let labelled: Vec<_> = labelled.into_iter().collect();
         if labelled.is_empty() {
             return;
@@ -312,31 +338,8 @@ impl Registry {
     }
 }
 
-/// The metrics of each served family, with the label `ip_family`. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct ByFamily<T>(Vec<(Family, T)>);
-
-impl<T> ByFamily<T> {
-    pub(crate) fn new(families: &BTreeSet<Family>, of_family: impl Fn() -> T) -> Self {
-        Self(families.iter().map(|&family| (family, of_family())).collect())
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Family, T)> {
-        self.0.iter()
-    }
-
-    /// Registers one of the metrics under this name.
-    pub(crate) fn register<M: Metric + Clone>(
-        &self,
-        registry: &mut Registry,
-        name: &str,
-        help: &str,
-        metric: impl Fn(&T) -> &M,
-    ) {
-        let labelled = self.iter().map(|(family, of)| (family_label(*family), metric(of).clone()));
-        registry.register_labelled(name, help, labelled);
-    }
-}
+/// The metric of each served family.
+pub(crate) type ByFamily<M> = Vec<(Family, M)>;
 
 #[cfg(test)]
 mod tests {
@@ -349,24 +352,23 @@ mod tests {
     #[test]
     fn metrics_are_written_as_version_0_0_4_of_the_format_has_them() {
         let mut registry = Registry::default();
-        let (events, seen) = (Total::default(), Count::default());
         let took = Histogram::new([0.5, 1.0, 60.0]);
         registry.read_for_each_page(|page| page.single("age_seconds", Kind::Gauge, "How old", Real(7.0)));
-        registry.register("events_total", "What happened", events.clone());
-        registry.register("now_total", "What there is", seen.clone());
+        let events: Total = registry.register("events_total", "What happened");
+        let seen: Count = registry.register("now_total", "What there is");
         registry.register_labelled::<u64>("none", "Without a sample", []);
         let labels = labels([("version", "1.0"), ("family", "\"x\"")]);
         registry.register_labelled("took_seconds", "How long", [(labels, took.clone())]);
         events.add(3);
         seen.set(2);
         took.observe(Duration::from_millis(1500));
-        let expected = r#"# HELP events_total What happened.
+        let expected = r#"# HELP events_total What happened
 # TYPE events_total counter
 events_total 3
-# HELP now_total What there is.
+# HELP now_total What there is
 # TYPE now_total gauge
 now_total 2
-# HELP took_seconds How long.
+# HELP took_seconds How long
 # TYPE took_seconds histogram
 took_seconds_sum{version="1.0",family="\"x\""} 1.5
 took_seconds_count{version="1.0",family="\"x\""} 1

@@ -25,7 +25,7 @@ use service::one_line;
 use tokio::{sync::watch, time::timeout};
 use tracing::warn;
 
-use crate::config::ServiceMetrics;
+use crate::{config::ServiceMetrics, finding::first_few};
 use reading::TrafficReading;
 
 /// How long a reading is fresh. IPVS itself sums its counters up every two seconds.
@@ -142,8 +142,8 @@ impl<I: Ipvs> TrafficReader<I> {
     fn text(&mut self) -> String {
         let begin = Instant::now();
         // Without the writer the daemon is about to end.
-        let Ok(holders) = self.handle.virtual_server_owners() else { return String::new() };
-        match TrafficReading::take(&mut self.kernel, holders, self.endpoints) {
+        let Ok(owners) = self.handle.virtual_server_owners() else { return String::new() };
+        match TrafficReading::take(&mut self.kernel, owners, self.endpoints) {
             Ok(reading) => {
                 self.logged.failed = false;
                 self.log_dropped(&reading);
@@ -161,15 +161,10 @@ impl<I: Ipvs> TrafficReader<I> {
     fn log_dropped(&mut self, TrafficReading { dropped, cut, .. }: &TrafficReading) {
         let dropped = *dropped;
         if dropped > 0 && !mem::replace(&mut self.logged.dropped, true) {
-            let named: Vec<_> = cut.iter().take(MOST_NAMED).map(String::as_str).collect();
-            let more = match cut.len().saturating_sub(MOST_NAMED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
             warn!(
-                "more traffic of Services than is shown: {dropped} series are left out, {} are there; of namespaces: {}{more}",
+                "more traffic of Services than is shown: {dropped} series are left out, {} are shown; of namespaces: {}",
                 reading::MOST_SERIES,
-                named.join(", ")
+                first_few(cut.iter().cloned(), MOST_NAMED)
             );
         }
         self.logged.dropped = dropped > 0;

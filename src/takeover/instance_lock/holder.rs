@@ -14,7 +14,7 @@ struct Sought {
 }
 
 /// The process that holds a lock of this byte of a file, or of the file by flock(2).
-pub(super) fn of(path: &Path, byte: Option<u64>) -> Option<String> {
+pub(super) fn find(path: &Path, byte: Option<u64>) -> Option<String> {
     let file = fs::metadata(path).ok()?;
     let inode = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
     let sought = Sought { inode, byte };
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn process_that_holds_a_file_is_named_by_its_name() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(of(file.path(), None), None);
+        assert_eq!(find(file.path(), None), None);
         file.as_file().lock().unwrap();
-        let said = of(file.path(), None).unwrap();
+        let said = find(file.path(), None).unwrap();
         assert!(said.starts_with(&format!("process {}, ", std::process::id())), "{said}");
-        assert_eq!(of(Path::new("/nowhere"), None), None);
+        assert_eq!(find(Path::new("/nowhere"), None), None);
     }
 }

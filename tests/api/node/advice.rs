@@ -9,14 +9,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Event;
-use kube::{Api, api::ListParams};
-use testkit::{
-    control_plane::ControlPlane,
-    daemon::{Daemon, binary, eventually_within},
-    lab::Lab,
-};
+use anyhow::Context as _;
+use testkit::{control_plane::ControlPlane, daemon::binary};
+
+use super::{daemon, lab, node_event, register};
 
 /// The node reaches its API server over lo.
 const HOST_FIREWALL: &str = "
@@ -25,36 +21,15 @@ const HOST_FIREWALL: &str = "
         chain forward { type filter hook forward priority 0; policy drop; }
     }";
 
-/// Waits for an Event of the Node for this reason.
-fn node_event(server: &ControlPlane, node: &str, reason: &str) -> Result<Event> {
-    // As kubectl selects, with the uid that kubelet gives: the Node's name.
-    let selected = format!("involvedObject.kind=Node,involvedObject.name={node},involvedObject.uid={node}");
-    let of_the_node = ListParams::default().fields(&selected);
-    let events: Api<Event> = Api::namespaced(server.admin_client(), "default");
-    // Each node waits for its part of half a minute.
-    eventually_within(Duration::from_secs(60), "the Node has an Event", || {
-        let found = server.block_on(events.list(&of_the_node))?.items;
-        found.into_iter().find(|event| event.reason.as_deref() == Some(reason)).context("none")
-    })
-}
-
-/// A node of this name, with so many pods, that reaches the API server.
-fn node(name: &str, pods: u8, server: &ControlPlane) -> Lab {
-    let lab = Lab::new(pods, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    server.create_node(name, &[lab.node.ipv4.into(), lab.node.ipv6.into()], None, &[]).unwrap();
-    lab
-}
-
 #[test]
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_node_whose_firewall_drops_what_it_does_not_know_has_an_event_that_says_so() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    let lab = node("node", 1, &server);
+    let lab = lab(1, &server);
+    register(&lab, &server, "node", None);
     lab.node.run("nft", &[HOST_FIREWALL]).unwrap();
 
-    let kubeconfig = server.proxy_kubeconfig();
-    let _daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
+    let _daemon = daemon(&lab, &server, &[]);
     let event = node_event(&server, "node", "HostFirewallDrops").unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert_eq!(event.reporting_component.as_deref(), Some("kube-ipvs"));
@@ -71,7 +46,8 @@ const SMALL_TABLE: &str = r#"mount --bind "$0" /proc/sys/net/netfilter/nf_conntr
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    let lab = node("full-node", 0, &server);
+    let lab = lab(0, &server);
+    register(&lab, &server, "full-node", None);
     let files = tempfile::tempdir().unwrap();
     let file = |name| files.path().join(name);
     fs::write(file("max"), "1\n").unwrap();
@@ -104,7 +80,7 @@ fn a_node_whose_table_of_conntrack_is_full_has_an_event_that_says_so() {
     let event = event.with_context(|| fs::read_to_string(file("log")).unwrap()).unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     let message = event.message.unwrap();
-    for words in ["the table of conntrack is full", "remedy: sysctl -w net.netfilter.nf_conntrack_max=2"] {
+    for words in ["conntrack's table is full", "remedy: sysctl -w net.netfilter.nf_conntrack_max=2"] {
         assert!(message.contains(words), "{words} is not in: {message}");
     }
     server.delete_node("full-node").unwrap();

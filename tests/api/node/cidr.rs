@@ -1,14 +1,10 @@
 //! `detectLocalMode: NodeCIDR` with a real kube-apiserver.
 
-use std::net::IpAddr;
-
 use anyhow::ensure;
 use serde_json::json;
-use testkit::{
-    control_plane::ControlPlane,
-    daemon::{Daemon, eventually},
-    lab::Lab,
-};
+use testkit::{control_plane::ControlPlane, daemon::eventually};
+
+use super::{daemon, lab, register};
 
 /// Not the Node that other tests have at the same server.
 const NAME: &str = "with-pod-cidrs";
@@ -17,14 +13,8 @@ const NAME: &str = "with-pod-cidrs";
 #[ignore = "needs root, ip_vs and kube-apiserver: cargo xtask test --tier api"]
 fn the_daemon_waits_for_the_pod_cidrs_of_its_node_and_ends_when_it_has_others() {
     let Some(server) = ControlPlane::from_env_or_skip().unwrap() else { return };
-    let lab = Lab::new(0, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
-    let kubeconfig = server.proxy_kubeconfig();
-    let kubeconfig = kubeconfig.to_string_lossy();
-    let arguments =
-        ["--kubeconfig", &kubeconfig, "--hostname-override", NAME, "--detect-local-mode=NodeCIDR"];
-    let daemon = Daemon::start(&lab.node, &arguments).unwrap();
+    let lab = lab(0, &server);
+    let daemon = daemon(&lab, &server, &["--hostname-override", NAME, "--detect-local-mode=NodeCIDR"]);
     let waits = || {
         eventually("it waits", || {
             let status = daemon.ask(&lab.node, "status")?;
@@ -36,7 +26,7 @@ fn the_daemon_waits_for_the_pod_cidrs_of_its_node_and_ends_when_it_has_others() 
 
     // There is no Node yet, then one without pod CIDRs, which a controller gives it then.
     waits();
-    server.create_node(NAME, &ips, None, &[]).unwrap();
+    register(&lab, &server, NAME, None);
     waits();
     let node = |cidrs: [&str; 2]| {
         let [first, _] = cidrs;

@@ -1,6 +1,6 @@
 //! Certificates that are renewed in their files, with a real kube-apiserver.
 
-use std::{fs, net::IpAddr};
+use std::fs;
 
 use anyhow::ensure;
 use k8s_openapi::ByteString;
@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
     daemon::{Daemon, eventually},
-    lab::Lab,
 };
+
+use super::{lab, register};
 
 /// One that has signed nothing: its key is forgotten.
 const ANOTHER: &str = "\
@@ -41,10 +42,8 @@ fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
     fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
     fs::write(path("ca.crt"), ANOTHER).unwrap();
 
-    let lab = Lab::new(0, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
-    server.create_node("node", &ips, None, &[]).unwrap();
+    let lab = lab(0, &server);
+    register(&lab, &server, "node", None);
     let start =
         || Daemon::start(&lab.node, &["--kubeconfig", &path("kubeconfig").to_string_lossy()]).unwrap();
     let daemon = start();
@@ -55,7 +54,7 @@ fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
     })
     .unwrap();
 
-    // Half a file is no reason to end.
+    // The daemon does not end because of half a file.
     fs::write(path("ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
     eventually("the log says that it is not used", || {
         ensure!(daemon.log().contains("going on with what was read before"), "{}", daemon.log());

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
-    thread,
     time::Duration,
 };
 
@@ -12,7 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Event, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{Api, api::ListParams};
+use kube::Api;
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
@@ -20,6 +19,9 @@ use testkit::{
     lab::Lab,
     metrics::value,
 };
+
+use super::{EVENT_WITHIN, daemon, events, lab, register};
+use crate::support::cluster::page;
 
 /// A lab, and an API server that its node can reach. Each test has a namespace of its own.
 struct Cluster {
@@ -32,9 +34,8 @@ impl Cluster {
     /// `None`, said as a skip, where there is no API server.
     fn new(namespace: &'static str) -> Option<Self> {
         let server = ControlPlane::from_env_or_skip().unwrap()?;
-        let lab = Lab::new(3, 8080).unwrap();
-        lab.node.reach(server.address().unwrap()).unwrap();
-        server.create_node("node", &[lab.node.ipv4.into(), lab.node.ipv6.into()], Some("z1"), &[]).unwrap();
+        let lab = lab(3, &server);
+        register(&lab, &server, "node", Some("z1"));
         server
             .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
             .unwrap();
@@ -43,7 +44,7 @@ impl Cluster {
 
     /// The value of a metric.
     fn metric(&self, name: &str) -> Result<f64> {
-        value(&self.lab.node.get("127.0.0.1:10249".parse()?, "/metrics")?.body, name)
+        value(&page(&self.lab.node, "/metrics")?, name)
     }
 
     fn daemon(&self) -> Daemon {
@@ -51,9 +52,7 @@ impl Cluster {
     }
 
     fn daemon_with(&self, arguments: &[&str]) -> Daemon {
-        let kubeconfig = self.server.proxy_kubeconfig();
-        let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
-        Daemon::start(&self.lab.node, &[&kubeconfig[..], arguments].concat()).unwrap()
+        daemon(&self.lab, &self.server, arguments)
     }
 
     /// Writes a dual-stack Service. The API server chooses its addresses.
@@ -87,20 +86,13 @@ impl Cluster {
     fn events_of(&self, name: &str) -> Vec<Event> {
         let services: Api<Service> = Api::namespaced(self.server.admin_client(), self.namespace);
         let uid = self.server.block_on(services.get(name)).unwrap().metadata.uid.unwrap();
-        let selected = ["name", "namespace", "uid", "kind"]
-            .into_iter()
-            .zip([name, self.namespace, &uid, "Service"])
-            .map(|(field, value)| format!("involvedObject.{field}={value}"))
-            .collect::<Vec<_>>();
-        let events: Api<Event> = Api::namespaced(self.server.admin_client(), self.namespace);
-        let selected = ListParams::default().fields(&selected.join(","));
-        self.server.block_on(events.list(&selected)).unwrap().items
+        let about = [("name", name), ("namespace", self.namespace), ("uid", &uid), ("kind", "Service")];
+        events(&self.server, self.namespace, &about)
     }
 
     /// Waits for the one Event of a Service, which has this reason, and returns its message.
     fn event_message(&self, name: &str, reason: &str) -> String {
-        // Each node waits for its part of ten seconds.
-        let event = eventually_within(Duration::from_secs(60), "the Service has an Event", || {
+        let event = eventually_within(EVENT_WITHIN, "the Service has an Event", || {
             self.events_of(name).into_iter().next().ok_or_else(|| anyhow::anyhow!("no Event of {name}"))
         })
         .unwrap();
@@ -284,7 +276,7 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     // The daemon reports how long the API server has been silent. After more than two periods it is still healthy: it does
     // what it can.
     cluster.break_off("web", &[2, 1]);
-    // A new connection is waited for as long as nobody answers.
+    // A new connection is waited for as long as there is no answer.
     eventually_within(Duration::from_secs(60), "nothing has been heard for three seconds", || {
         let status = daemon.status(&cluster.lab.node)?;
         let watches = status["daemon"]["source"]["watches"].as_array().context("watches")?;
@@ -314,20 +306,19 @@ fn without_the_api_server_traffic_goes_on_and_nothing_is_deleted() {
     let daemon = cluster.daemon();
     let node = &cluster.lab.node;
     eventually("the daemon answers", || daemon.ask(node, "status")).unwrap();
-    thread::sleep(Duration::from_secs(3));
-    let refused = format!("{:#}", daemon.ask(node, "resync").unwrap_err());
-    assert!(refused.contains("have not arrived"), "{refused}");
-    cluster.answered_by(&web, &[1, 2]);
-    assert_eq!(cluster.table(), before);
     let [unwatched, heard] =
         ["kube_ipvs_unwatched_resources", "kube_ipvs_api_server_last_heard_timestamp_seconds"];
-    // Nobody answers, so that it waits for a connection for half a minute.
+    // There is no answer, so that it waits for a connection for half a minute.
     eventually_within(Duration::from_secs(60), "watches count as failed", || {
         ensure!(cluster.metric(unwatched)? > 0.0);
         Ok(())
     })
     .unwrap();
-    assert!(cluster.metric(heard).unwrap() < 1.0, "it was never heard");
+    assert!(cluster.metric(heard).unwrap() < 1.0, "the API server has never answered");
+    let refused = format!("{:#}", daemon.ask(node, "resync").unwrap_err());
+    assert!(refused.contains("have not arrived"), "{refused}");
+    cluster.answered_by(&web, &[1, 2]);
+    assert_eq!(cluster.table(), before);
 
     // What changed meanwhile is seen afterwards, and nothing else is changed.
     cluster.heal();
@@ -459,7 +450,7 @@ fn new_endpoints_are_served_after_the_service_kubernetes_lost_its_endpoints() {
     cluster.answered_by(&[vip], &[1]);
 
     kubernetes_is_at(&cluster, &[]);
-    eventually("nobody is behind the VIP", || {
+    eventually("no endpoint is behind the VIP", || {
         let answer = cluster.lab.client.ask(vip).map(|answer| answer.from);
         let refused = answer.as_ref().is_err_and(|error| format!("{error:#}").contains("refused"));
         anyhow::ensure!(refused, "{answer:?}");
@@ -485,10 +476,7 @@ fn kube_ipvs0_is_there_before_the_api_server_has_answered() {
     cluster.cut();
     // With NodeCIDR nothing is programmed before the Node is known, but for this.
     for arguments in [&[][..], &["--detect-local-mode=NodeCIDR"]] {
-        let kubeconfig = cluster.server.proxy_kubeconfig();
-        let kubeconfig = kubeconfig.to_string_lossy();
-        let arguments = [&["--kubeconfig", &*kubeconfig], arguments].concat();
-        let daemon = Daemon::start(&cluster.lab.node, &arguments).unwrap();
+        let daemon = cluster.daemon_with(arguments);
         eventually("the device", || cluster.lab.node.run("ip", &["link", "show", "kube-ipvs0"])).unwrap();
         daemon.kill().unwrap();
         cluster.lab.node.run("ip", &["link", "delete", "kube-ipvs0"]).unwrap();

@@ -2,13 +2,12 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr, TcpListener},
-    time::Duration,
+    net::{SocketAddr, TcpListener},
 };
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Event, Service};
-use kube::{Api, api::ListParams};
+use kube::Api;
 use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
@@ -17,8 +16,8 @@ use testkit::{
     metrics::value,
 };
 
-/// Each node waits for its part of half a minute before it sends an Event.
-const EVENT_WITHIN: Duration = Duration::from_secs(60);
+use super::{EVENT_WITHIN, daemon, events, lab, node_event, node_events, register};
+use crate::support::cluster::page;
 
 /// The health check port of the test's Service.
 const PORT: u16 = 32_100;
@@ -34,21 +33,16 @@ impl Cluster {
     /// `None`, said as a skip, where there is no API server.
     fn new(node: &'static str) -> Option<Self> {
         let server = ControlPlane::from_env_or_skip().unwrap()?;
-        let lab = Lab::new(1, 8080).unwrap();
-        lab.node.reach(server.address().unwrap()).unwrap();
-        Some(Self { lab, server, node })
+        Some(Self { lab: lab(1, &server), server, node })
     }
 
     fn daemon(&self, arguments: &[&str]) -> Daemon {
-        let kubeconfig = self.server.proxy_kubeconfig();
-        let kubeconfig = kubeconfig.to_string_lossy();
-        let ours = ["--kubeconfig", &kubeconfig, "--hostname-override", self.node];
-        Daemon::start(&self.lab.node, &[&ours[..], arguments].concat()).unwrap()
+        let arguments = [&["--hostname-override", self.node], arguments].concat();
+        daemon(&self.lab, &self.server, &arguments)
     }
 
     fn create_node(&self) {
-        let ips: [IpAddr; 2] = [self.lab.node.ipv4.into(), self.lab.node.ipv6.into()];
-        self.server.create_node(self.node, &ips, None, &[]).unwrap();
+        register(&self.lab, &self.server, self.node, None);
     }
 
     fn taint(&self, taints: &Value) {
@@ -73,27 +67,12 @@ impl Cluster {
         .unwrap()
     }
 
-    /// The Events that `kubectl describe` selects like this.
-    fn events(&self, namespace: &str, selected: &[(&str, &str)]) -> Vec<Event> {
-        let selected: Vec<_> =
-            selected.iter().map(|(field, value)| format!("involvedObject.{field}={value}")).collect();
-        let events: Api<Event> = Api::namespaced(self.server.admin_client(), namespace);
-        let selected = ListParams::default().fields(&selected.join(","));
-        self.server.block_on(events.list(&selected)).unwrap().items
+    fn node_events(&self, reason: &str) -> Vec<Event> {
+        node_events(&self.server, self.node, reason)
     }
 
-    fn events_of_node(&self, reason: &str) -> Vec<Event> {
-        let mut events = self.events("default", &[("kind", "Node"), ("name", self.node), ("uid", self.node)]);
-        events.retain(|event| event.reason.as_deref() == Some(reason));
-        events
-    }
-
-    /// Waits for the one Event of the node for this reason.
     fn node_event(&self, reason: &str) -> Event {
-        eventually_within(EVENT_WITHIN, "the node has an Event", || {
-            self.events_of_node(reason).pop().ok_or_else(|| anyhow::anyhow!("no Event {reason}"))
-        })
-        .unwrap()
+        node_event(&self.server, self.node, reason).unwrap()
     }
 }
 
@@ -146,13 +125,13 @@ fn that_the_proxy_starts_is_one_event_of_the_node_however_often_it_does() {
     let _taken = occupy(&cluster.lab.node, 10_256);
     let (code, log) = cluster.daemon(&["--bind-address-hard-fail"]).ended().unwrap();
     assert_eq!(code, Some(1), "{log}");
-    let [event] = &cluster.events_of_node("FailedToStartProxierHealthcheck")[..] else {
+    let [event] = &cluster.node_events("FailedToStartProxierHealthcheck")[..] else {
         panic!("no Event:\n{log}")
     };
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("StartKubeProxy")));
     let message = event.message.as_deref().unwrap();
     assert!(message.contains("0.0.0.0:10256") && message.contains("kube-proxy still running?"), "{message}");
-    assert_eq!(cluster.events_of_node("Starting").len(), 1);
+    assert_eq!(cluster.node_events("Starting").len(), 1);
     cluster.server.delete_node(cluster.node).unwrap();
 }
 
@@ -191,7 +170,10 @@ fn a_control_socket_that_cannot_be_made_is_an_event_of_the_node() {
     let event = cluster.node_event("NoControlSocket");
     assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("LookAtNode")));
     let message = event.message.unwrap();
-    assert_eq!(message, format!("{} is in the way of the control socket", socket.display()));
+    assert_eq!(
+        message,
+        format!("{} is not a socket, so the control socket cannot be made", socket.display())
+    );
     cluster.server.delete_node(cluster.node).unwrap();
 }
 
@@ -203,7 +185,7 @@ fn the_metrics_say_when_the_api_server_was_last_heard() {
     let _daemon = cluster.daemon(&[]);
     let begin = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - 60.0;
     eventually("everything is watched", || {
-        let page = cluster.lab.node.run("curl", &["--silent", "http://127.0.0.1:10249/metrics"])?;
+        let page = page(&cluster.lab.node, "/metrics")?;
         ensure!(value(&page, "kube_ipvs_api_server_last_heard_timestamp_seconds")? > begin, "{page}");
         ensure!(value(&page, "kube_ipvs_unwatched_resources")? < 1.0, "{page}");
         Ok(())
@@ -247,7 +229,7 @@ fn a_taken_health_check_port_is_an_event_of_its_service_and_opened_when_free() {
     let uid = cluster.server.block_on(services.get("web")).unwrap().metadata.uid.unwrap();
     let events = || {
         let selected = [("kind", "Service"), ("namespace", namespace), ("name", "web"), ("uid", &uid)];
-        cluster.events(namespace, &selected)
+        events(&cluster.server, namespace, &selected)
     };
 
     let taken = occupy(&cluster.lab.node, PORT);

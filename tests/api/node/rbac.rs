@@ -1,7 +1,5 @@
 //! The daemon with the role in manifests/base/rbac.yaml, at a real kube-apiserver.
 
-use std::{net::IpAddr, time::Duration};
-
 use anyhow::ensure;
 use k8s_openapi::api::{core::v1::Service, events::v1::Event};
 use kube::{Api, api::ListParams};
@@ -12,10 +10,8 @@ use testkit::{
     lab::Lab,
 };
 
+use super::{EVENT_WITHIN, lab, register};
 use crate::support::role::{Right, account, kubeconfig, role};
-
-/// Each node waits for its part of half a minute before it sends an Event.
-const EVENT_WITHIN: Duration = Duration::from_secs(60);
 
 struct Cluster {
     lab: Lab,
@@ -27,10 +23,8 @@ impl Cluster {
     /// `None`, said as a skip, where there is no API server.
     fn new() -> Option<Self> {
         let server = ControlPlane::from_env_or_skip().unwrap()?;
-        let lab = Lab::new(0, 8080).unwrap();
-        lab.node.reach(server.address().unwrap()).unwrap();
-        let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
-        server.create_node("node", &ips, None, &[]).unwrap();
+        let lab = lab(0, &server);
+        register(&lab, &server, "node", None);
         Some(Self { lab, server, kubeconfigs: tempfile::tempdir().unwrap() })
     }
 

@@ -1,6 +1,6 @@
 //! The token of a service account, which the kubelet renews in its file, with a real kube-apiserver.
 
-use std::{fs, io::Read as _, net::IpAddr, path::Path, time::Duration};
+use std::{fs, io::Read as _, path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
 use flate2::read::GzDecoder;
@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use testkit::{
     control_plane::ControlPlane,
     daemon::{Daemon, binary, eventually, eventually_within},
-    lab::Lab,
 };
+
+use super::{lab, register};
 
 const NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "renewed";
@@ -92,10 +93,8 @@ fn renewed_token_replaces_an_invalid_one_without_a_restart() {
     })
     .unwrap();
 
-    let lab = Lab::new(0, 8080).unwrap();
-    lab.node.reach(server.address().unwrap()).unwrap();
-    let ips: [IpAddr; 2] = [lab.node.ipv4.into(), lab.node.ipv6.into()];
-    server.create_node("node", &ips, None, &[]).unwrap();
+    let lab = lab(0, &server);
+    register(&lab, &server, "node", None);
     let kubeconfig = path("kubeconfig");
     let daemon = Daemon::start(&lab.node, &["--kubeconfig", &kubeconfig.to_string_lossy()]).unwrap();
     eventually("status tells what the API server says", || {

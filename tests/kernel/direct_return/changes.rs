@@ -1,6 +1,6 @@
-//! Direct return comes and goes, for a node, for a Service, or by somebody else's hand.
+//! Direct return comes and goes: for a node, for a Service, or because another program changes its devices.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ipvs::Family;
@@ -64,8 +64,8 @@ fn open_connections_outlive_a_change_of_the_method_and_back() {
         open.extend(masqueraded);
     }
     all_still_work(&mut open);
-    // What nobody wants any more is removed by the next periodic sync.
-    thread::sleep(Duration::from_secs(5));
+    // No periodic sync removes what they need.
+    cluster.sync_in_full(0..3);
     all_still_work(&mut open);
     cluster.write("shop", &cluster.service(&tunnelled()));
     for address in families() {
@@ -76,7 +76,7 @@ fn open_connections_outlive_a_change_of_the_method_and_back() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_tunnel_device_that_somebody_deletes_or_changes_is_mended_at_once() {
+fn a_deleted_or_changed_tunnel_device_is_repaired_at_once() {
     let mut cluster = Cluster::without_daemons(&[1, 0], &tunnelled());
     for node in 0..2 {
         cluster.run_with(node, &["--ipvs-sync-period=10m"]);
@@ -150,8 +150,7 @@ fn annotation_changes_nothing_on_a_node_whose_operator_did_not_allow_it() {
     for address in families() {
         cluster.masquerades(0, address);
     }
-    // A sync period later too.
-    thread::sleep(Duration::from_secs(3));
+    cluster.sync_in_full(0..1);
     assert_eq!(parts(node), (0, 0, "0 0 0 1".to_owned()));
     assert!(cluster.daemon(0).log().contains(why), "{}", cluster.daemon(0).log());
 }

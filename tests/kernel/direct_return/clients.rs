@@ -1,10 +1,10 @@
 //! Who may ask, from where, and with what.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::ensure;
 use ipvs::Family;
-use netfilter::tunnel;
+use netfilter::{TunnelCounts, tunnel};
 use serde_json::{Value, json};
 use testkit::{
     daemon::eventually,
@@ -87,13 +87,12 @@ fn nothing_leaves_the_tunnel_that_no_node_has_sent() {
                      route add {address} dev {name}"
                 ))
                 .unwrap();
-            // The daemon reads the counts every two seconds.
-            thread::sleep(Duration::from_secs(5));
-            let before = cluster.tunnel_packets(0, address, "refused").unwrap();
+            let node = &cluster.fabric.nodes[0];
+            let before = node.inside(move || TunnelCounts::read(family)).unwrap().unwrap().refused;
             let manner = Manner { patience: Duration::from_secs(1), ..Manner::default() };
             let answer = client.connect_in(manner, at(address, 80));
             assert!(answer.is_err(), "{name} {address}: {answer:?}");
-            cluster.counts(0, address, "refused", before + 1.0);
+            cluster.counts(0, address, "refused", u32::try_from(before).unwrap() + 1);
             client.ip(&format!("link delete {name}")).unwrap();
         }
         cluster.fabric.enter_by(parsed(address), 0).unwrap();
@@ -130,7 +129,7 @@ fn large_requests_and_answers_arrive_where_icmp_is_filtered() {
                 connection.echoes(400_000).unwrap();
             }
         }
-        // By IPv6 nobody but the sender may split datagrams.
+        // By IPv6 only the sender may split datagrams.
         let largest = usize::try_from(of_client.min(of_cluster)).unwrap() - 28;
         for _ in 0..6 {
             client.flow(at(EXTERNAL[0], 80)).unwrap().ask_with(largest).unwrap();

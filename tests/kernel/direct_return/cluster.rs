@@ -1,8 +1,14 @@
 //! A cluster of several nodes with a Service that is answered directly.
 
-use std::{collections::BTreeMap, fs, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::IpAddr,
+    ops::Range,
+    time::Instant,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ipvs::Family;
 use serde_json::{Value, json};
 use testkit::{
@@ -10,7 +16,7 @@ use testkit::{
     lab::{Connection, Fabric, Host},
 };
 
-use crate::support::cluster::{POD_PORT, at};
+use crate::support::cluster::{POD_PORT, at, page};
 
 /// The load balancer's address in each family.
 pub(super) const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:113::20"];
@@ -65,6 +71,24 @@ impl Cluster {
 
     pub(super) fn has_daemon(&self, node: usize) -> bool {
         self.daemons[node].is_some()
+    }
+
+    /// Waits until each of these nodes has ended two full syncs from now on: the second one has read all that is in the
+    /// kernel now.
+    pub(super) fn sync_in_full(&self, nodes: Range<usize>) {
+        for _ in 0..2 {
+            let begun = Instant::now();
+            for node in nodes.clone() {
+                eventually(&format!("node {node} ends a full sync"), || {
+                    let so_far = begun.elapsed().as_secs_f64();
+                    let status = self.daemon(node).status(&self.fabric.nodes[node])?;
+                    let age = status["last_full_sync"]["age"].as_f64().context("no full sync")?;
+                    ensure!(age < so_far, "{age} s ago");
+                    Ok(())
+                })
+                .unwrap();
+            }
+        }
     }
 
     pub(super) fn kill(&mut self, node: usize) {
@@ -154,36 +178,43 @@ impl Cluster {
         .unwrap();
     }
 
+    /// Waits until a node sends new connections to all pods but one, which drains there or is gone.
+    pub(super) fn leaves_out_one(&self, node: usize, address: &str) {
+        eventually(&format!("node {node} sends nothing new to one pod"), || {
+            let weights: Vec<_> = self.real_servers(node, address)?.map(|[_, _, weight]| weight).collect();
+            let used = weights.iter().filter(|weight| *weight != "0").count();
+            ensure!(used == self.fabric.pods.len() - 1, "{weights:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
     /// How a node reaches each pod, in the order of their addresses.
     pub(super) fn methods(&self, node: usize, address: &str) -> Result<Vec<String>> {
-        let at = at(address, 80).to_string();
-        let shown = self.fabric.nodes[node].run("ipvsadm", &["-Ln", "-t", &at])?;
-        let real_servers = shown
-            .lines()
-            .filter(|line| line.trim_start().starts_with("-> ") && line.contains(&format!(":{POD_PORT}")));
-        let mut methods: Vec<_> = real_servers
-            .filter_map(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                Some((words.next()?.to_owned(), words.next()?.to_owned()))
-            })
-            .collect();
-        methods.sort();
-        Ok(methods.into_iter().map(|(_, method)| method).collect())
+        Ok(self.real_servers(node, address)?.map(|[_, method, _]| method).collect())
     }
 
-    /// How many packets went through tunnels of a node, or were kept from it: `sent`, `received` or `refused`.
-    pub(super) fn tunnel_packets(&self, node: usize, address: &str, direction: &str) -> Result<f64> {
-        let page = self.fabric.nodes[node].run("curl", &["-s", "-f", "http://127.0.0.1:10249/metrics"])?;
+    /// Address, method and weight of each real server, in the order of their addresses.
+    fn real_servers(&self, node: usize, address: &str) -> Result<impl Iterator<Item = [String; 3]>> {
+        let shown = self.fabric.nodes[node].run("ipvsadm", &["-Ln", "-t", &at(address, 80).to_string()])?;
+        let mut servers = BTreeSet::new();
+        for line in shown.lines().filter(|line| line.contains(&format!(":{POD_PORT}"))) {
+            if let ["->", address, method, weight, ..] = line.split_whitespace().collect::<Vec<_>>()[..] {
+                servers.insert([address, method, weight].map(str::to_owned));
+            }
+        }
+        Ok(servers.into_iter())
+    }
+
+    /// Waits until the metrics of a node count so many packets that tunnels have carried or refused: `sent`, `received` or
+    /// `refused`. The daemon reads the counters every two seconds.
+    pub(super) fn counts(&self, node: usize, address: &str, direction: &str, at_least: u32) {
         let family = Family::from(parsed(address));
         let labels = format!("{{ip_family=\"{family}\",direction=\"{direction}\"}}");
-        testkit::metrics::value(&page, &format!("kube_ipvs_tunnel_packets_total{labels}"))
-    }
-
-    /// Waits until so many packets have gone so; the daemon reads the counts again and again.
-    pub(super) fn counts(&self, node: usize, address: &str, direction: &str, at_least: f64) {
         eventually(&format!("node {node} counts what is {direction} ({address})"), || {
-            let packets = self.tunnel_packets(node, address, direction)?;
-            ensure!(packets >= at_least, "{packets}");
+            let page = page(&self.fabric.nodes[node], "/metrics")?;
+            let packets = testkit::metrics::value(&page, &format!("kube_ipvs_tunnel_packets_total{labels}"))?;
+            ensure!(packets >= f64::from(at_least), "{packets}");
             Ok(())
         })
         .unwrap();

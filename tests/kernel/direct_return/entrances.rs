@@ -25,8 +25,8 @@ fn open_connections_outlive_every_change_of_their_entrance_and_pods_see_the_clie
         assert_eq!(counts.len(), 3, "{counts:?}");
         let client = cluster.fabric.client.address(parsed(address));
         assert!(connections.iter().all(|connection| connection.answer.seen_as == client), "{connections:?}");
-        cluster.counts(3, address, "sent", 60.0);
-        cluster.counts(0, address, "received", 20.0);
+        cluster.counts(3, address, "sent", 60);
+        cluster.counts(0, address, "received", 20);
         for entrance in [0, 1, 2, 3] {
             cluster.fabric.enter_by(parsed(address), entrance).unwrap();
             let broken: Vec<_> =

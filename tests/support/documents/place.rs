@@ -5,7 +5,7 @@ use super::Command;
 /// Where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the node of the examples: `tests/kernel/documents.rs`.
+    /// On the node of the examples: `tests/kernel/operator/documents.rs`.
     Node,
     /// Not there, for this reason; what is looked at instead is in it.
     Elsewhere(&'static str),

@@ -167,5 +167,5 @@ fn boolean(value: &str) -> Result<bool> {
 }
 
 fn number(value: &str) -> Result<u16> {
-    value.parse().with_context(|| format!("{value} is no port"))
+    value.parse().with_context(|| format!("{value} is not a port"))
 }

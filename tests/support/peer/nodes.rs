@@ -117,14 +117,14 @@ impl Nodes {
         Ok([kube_proxy.without(background), kube_ipvs.without(background)])
     }
 
-    /// Waits until kube-ipvs has compared everything with the kernel anew: a virtual server that nobody
+    /// Waits until kube-ipvs has compared everything with the kernel anew: a virtual server that no Service
     /// asked for is gone. For kube-proxy any sync does that.
     pub(crate) fn wait_for_full_sync(&self) -> Result<()> {
         let mut kernel = self.kube_ipvs.ipvs.borrow_mut();
         let stranger = VirtualServer::new(STRANGER, Scheduler::RR);
         let failed = kernel.apply(&[Command::AddVirtualServer(stranger)])?;
         ensure!(failed.is_empty(), "a virtual server cannot be added: {failed:?}");
-        eventually_within(PATIENCE, "a virtual server that nobody asked for is removed", || {
+        eventually_within(PATIENCE, "a virtual server that no Service asked for is removed", || {
             ensure!(kernel.virtual_server(STRANGER.into())?.is_none(), "it is there");
             Ok(())
         })

@@ -90,7 +90,7 @@ impl Difference {
                 _ => anyhow::bail!("{who} is neither kube-proxy nor kube-ipvs"),
             };
             let known = ["-A ", "-a ", "address "].iter().any(|start| line.starts_with(start));
-            ensure!(known, "{line:?} is no line of a table");
+            ensure!(known, "{line:?} is not a line of a table");
             ensure!(lines.insert(line.to_owned()), "{declared:?} is there twice");
         }
         ensure!(!lines.is_empty(), "there are no lines below");

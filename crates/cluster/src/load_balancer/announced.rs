@@ -21,7 +21,7 @@ const PROXY_HEALTH: u16 = 10256;
 /// with GKE): a proxy that is replaced does not answer for some seconds.
 const PATIENCE: Duration = Duration::from_secs(24);
 
-/// What the router has been told.
+/// Where the router leads each address.
 #[derive(Default)]
 pub(super) struct Announced {
     destinations: Destinations,

@@ -15,7 +15,7 @@ const HOSTS: std::ops::Range<u32> = 1..255;
 /// What a cloud keeps a Service by until its load balancer is gone.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// How long a change of a Service is tried: nobody tells of it again.
+/// How long a change of a Service is tried: no other event repeats it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Those that have an address, by namespace and name.
@@ -128,9 +128,9 @@ impl Seen<'_> {
         let change = change.to_string();
         let patch = ["--namespace", namespace, "patch", "service", name, "--type=merge", "--patch", &change];
         let words = [&patch[..], options].concat();
-        patiently(PATIENCE, || match kubectl::output(&words) {
-            // Whoever deleted it was faster.
-            Err(error) if error.to_string().contains("(NotFound)") => Ok(()),
+        patiently(PATIENCE, || match kubectl::output_of(&words) {
+            // It was deleted meanwhile.
+            Err(error) if format!("{error:#}").contains("(NotFound)") => Ok(()),
             done => done.map(drop),
         })
     }

@@ -17,8 +17,8 @@ use crate::{
 /// How long there is none.
 const AWAY: Duration = Duration::from_secs(300);
 
-/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is not
-/// known to it.
+/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is
+/// not known to it.
 const PROXIES_ASK_AGAIN: Duration = Duration::from_secs(70);
 
 /// The static pods that make the control plane.
@@ -56,7 +56,7 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
         "kubeadm upgrade apply {version} --yes --force --ignore-preflight-errors=all \
          >/var/log/kubeadm-upgrade.log 2>&1 || {{ tail -n 30 /var/log/kubeadm-upgrade.log >&2; false; }}"
     );
-    node.run(cluster, &upgrade)?;
+    node.run(&upgrade)?;
     let image = proxy::image()?;
     ensure!(
         image.contains(Proxy::KubeProxyIpvs.image_name()),
@@ -67,10 +67,10 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     proxy::change_image()?;
     install::check_all(cluster, "kube-proxy", install::TAG)?;
 
-    let old = certificate(cluster, node)?;
-    node.run(cluster, "kubeadm certs renew all >/dev/null 2>&1")?;
+    let old = certificate(node)?;
+    node.run("kubeadm certs renew all >/dev/null 2>&1")?;
     without(cluster, &CONTROL_PLANE, || Ok(()))?;
-    let new = certificate(cluster, node)?;
+    let new = certificate(node)?;
     ensure!(old != new, "the API server still has the certificate with {old}");
     println!("the control plane has new certificates: {new} after {old}");
     let outcomes = clients.end()?;
@@ -87,25 +87,24 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
 fn without(cluster: &Cluster, pods: &[&str], work: impl FnOnce() -> Result<()>) -> Result<()> {
     let node = cluster.control_plane()?;
     let files = pods.iter().map(|pod| format!("{MANIFESTS}/{pod}.yaml")).collect::<Vec<_>>().join(" ");
-    node.run(cluster, &format!("mkdir -p {ASIDE} && mv {files} {ASIDE}"))?;
-    let done = have_ended(cluster, node, pods).and_then(|()| work());
-    node.run(cluster, &format!("mv {ASIDE}/* {MANIFESTS}"))?;
+    node.run(&format!("mkdir -p {ASIDE} && mv {files} {ASIDE}"))?;
+    let done = have_ended(node, pods).and_then(|()| work());
+    node.run(&format!("mv {ASIDE}/* {MANIFESTS}"))?;
     done?;
-    let ready = ["get", "--raw=/readyz", "--request-timeout=5s"];
-    patiently(Duration::from_secs(180), || kubectl::output(&ready).map(drop))
+    patiently(Duration::from_secs(180), || kubectl::run("get --raw=/readyz --request-timeout=5s"))
 }
 
 /// Waits for the end of their processes. The kernel knows fifteen letters of a name.
-fn have_ended(cluster: &Cluster, node: &Node, pods: &[&str]) -> Result<()> {
+fn have_ended(node: &Node, pods: &[&str]) -> Result<()> {
     let names = pods.iter().map(|pod| pod.get(..15).unwrap_or(pod)).collect::<Vec<_>>().join("|");
     patiently(Duration::from_secs(120), || {
-        node.run(cluster, &format!("! pgrep --exact --list-name '{names}' >&2")).map(drop)
+        node.run(&format!("! pgrep --exact --list-name '{names}' >&2")).map(drop)
     })
 }
 
 /// The serial number of the certificate that the API server shows.
-fn certificate(cluster: &Cluster, node: &Node) -> Result<String> {
+fn certificate(node: &Node) -> Result<String> {
     let show = "set -o pipefail; \
                 openssl s_client -connect localhost:6443 </dev/null 2>/dev/null | openssl x509 -noout -serial";
-    Ok(node.run(cluster, show)?.trim_end().to_owned())
+    Ok(node.run(show)?.trim_end().to_owned())
 }

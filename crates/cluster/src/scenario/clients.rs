@@ -19,8 +19,8 @@ const AFTERWARDS: Duration = Duration::from_secs(5);
 /// How many of the requests that were due must have been made, in percent: a client that hangs asks nothing.
 const MADE: u64 = 80;
 
-/// No answer may take longer where a proxy is replaced, in milliseconds: of a connection's first packet that is lost, the
-/// second comes after a second and the third after two more.
+/// No answer may take longer where a proxy is replaced, in milliseconds: of a connection's first packet that is lost,
+/// the second comes after a second and the third after two more.
 const LONGEST: u128 = 2000;
 
 /// Clients that ask.
@@ -32,12 +32,12 @@ pub(crate) struct Outcomes(Vec<(&'static str, Outcome)>);
 impl Clients {
     /// Starts one in a pod, one on a node and two outside of the cluster; each holds so many connections. Together they
     /// meet the proxy of every node, and that on a node asks by IPv6.
-    pub(crate) fn start(cluster: &Cluster, web: &Web<'_>, held: u32) -> Result<Self> {
+    pub(crate) fn start(cluster: &Cluster, web: &Web, held: u32) -> Result<Self> {
         Self::start_at_rate(cluster, web, RATE, held)
     }
 
     /// The same, with so many requests a second from all of them together.
-    pub(crate) fn start_at_rate(cluster: &Cluster, web: &Web<'_>, rate: u32, held: u32) -> Result<Self> {
+    pub(crate) fn start_at_rate(cluster: &Cluster, web: &Web, rate: u32, held: u32) -> Result<Self> {
         let (node, control_plane) = (cluster.first_worker()?, cluster.control_plane()?);
         let kinds = [
             ("pod, ClusterIP", Client::Pod(node), Address::ClusterIp),

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use guest::programs::printed;
 
 use super::nodes;
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     node::Node,
     proxy,
     state::Cluster,
-    web::{self, Address, Client, End, Web},
+    web::{Address, Client, End, IN, Web},
 };
 
 /// How many pods there are.
@@ -35,7 +36,7 @@ const NOTICED: Duration = Duration::from_secs(1);
 
 /// An application whose pods are all on the last worker, and its load balancer's address.
 struct Application<'a> {
-    web: Web<'a>,
+    web: Web,
     address: SocketAddr,
     /// Without pods, and not the control plane.
     entrance: &'a Node,
@@ -51,11 +52,11 @@ impl<'a> Application<'a> {
         };
         let others: Vec<_> = cluster.workers().iter().filter(|node| *node != pods).collect();
         for node in &others {
-            kubectl::output(&["cordon", &node.name])?;
+            kubectl::run(&format!("cordon {}", node.name))?;
         }
         let web = Web::deploy(cluster, REPLICAS, End::Drained);
         for node in &others {
-            kubectl::output(&["uncordon", &node.name])?;
+            kubectl::run(&format!("uncordon {}", node.name))?;
         }
         let web = web?;
         patiently(Duration::from_secs(30), || {
@@ -71,17 +72,14 @@ impl<'a> Application<'a> {
     /// Asks for direct return, or for masquerading, and waits until what comes in by these nodes is served so.
     fn forward(&self, method: &str, entrances: &[&Node]) -> Result<()> {
         let annotation = format!("kube-ipvs.io/forwarding-method={method}");
-        kubectl::output(&web::in_namespace(&["annotate", "--overwrite", "service", "web", &annotation]))?;
+        kubectl::run(&format!("{IN} annotate --overwrite service web {annotation}"))?;
         for entrance in entrances {
             self.enter_by(&[entrance])?;
             patiently(Duration::from_secs(60), || {
                 let seen: BTreeSet<_> = (0..20).map(|_| self.client_as_seen()).collect::<Result<_>>()?;
                 let is_direct = seen == BTreeSet::from([network::CLIENT_OF_BALANCED.into()]);
-                ensure!(
-                    is_direct == (method == "tunnel"),
-                    "by {} clients are seen as {seen:?}",
-                    entrance.name
-                );
+                let is_as_asked = is_direct == (method == "tunnel");
+                ensure!(is_as_asked, "by {} clients are seen as {seen:?}", entrance.name);
                 Ok(())
             })?;
         }
@@ -119,20 +117,18 @@ impl<'a> Application<'a> {
     fn ask(&self, path: &str) -> Result<String> {
         let mut curl = network::outside("curl");
         curl.args(["--silent", "--fail", "--max-time", "5"]).arg(format!("http://{}/{path}", self.address));
-        let output = curl.output().context("starting curl")?;
-        ensure!(output.status.success(), "no answer to {path} ({})", output.status);
-        String::from_utf8(output.stdout).context("an answer that is not text")
+        printed(&mut curl).with_context(|| format!("asking for {path}"))
     }
 }
 
-/// Clients are seen with their own address by all pods, and nothing breaks when the router chooses other nodes, when all
-/// proxies are replaced, and when the node that clients came in by loses power.
+/// Clients are seen with their own address by all pods, and nothing breaks when the router chooses other nodes, when
+/// all proxies are replaced, and when the node that clients came in by loses power.
 pub(super) fn outlives_its_entrance(cluster: &Cluster) -> Result<()> {
     let application = Application::deploy(cluster)?;
     let moved = moves(cluster, &application);
     let entrance = application.entrance;
     // Whatever has failed.
-    let returned = if entrance.is_on() { Ok(()) } else { nodes::boot(cluster, entrance) };
+    let returned = if entrance.is_on() { Ok(()) } else { nodes::boot(entrance) };
     moved.and(returned).and(network::spread_no_longer())
 }
 
@@ -149,7 +145,7 @@ fn moves(cluster: &Cluster, application: &Application<'_>) -> Result<()> {
         [&[entrance, control_plane], &[control_plane, entrance], &[pods, control_plane, entrance], &all];
     application.lead_by_each(&ways)?;
     println!("the router has chosen other nodes {} times", ways.len());
-    kubectl::output(&["--namespace=kube-system", "rollout", "restart", "daemonset/kube-proxy"])?;
+    kubectl::run("--namespace=kube-system rollout restart daemonset/kube-proxy")?;
     proxy::wait()?;
     application.lead_by_each(&ways)?;
     println!("all proxies were replaced, and the router has chosen again");

@@ -10,10 +10,7 @@ pub(super) mod mishaps;
 use std::{fs, io::ErrorKind, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::{
-    platform::{self, Platform},
-    workspace,
-};
+use guest::platform::{self, Platform};
 use serde_json::Value;
 
 use super::clients::{Clients, RATE};
@@ -22,7 +19,7 @@ use crate::{
     kubectl::{self, patiently},
     node::Node,
     proxy::{self, REGISTRY},
-    state::{self, Cluster, named},
+    state::{self, Cluster},
     web::{End, Web},
 };
 
@@ -34,16 +31,16 @@ pub(super) const TAG: &str = env!("CARGO_PKG_VERSION");
 const NEXT_TAG: &str = "0.1.1-next";
 
 /// An application, whose clients lose nothing.
-struct UnderLoad<'a> {
-    web: Web<'a>,
+struct UnderLoad {
+    web: Web,
     /// How many requests a second they make together.
     rate: u32,
     /// How many connections each of them holds meanwhile.
     held: u32,
 }
 
-impl<'a> UnderLoad<'a> {
-    fn new(web: Web<'a>) -> Self {
+impl UnderLoad {
+    fn new(web: Web) -> Self {
         Self { web, rate: RATE, held: HELD }
     }
 
@@ -61,38 +58,35 @@ impl<'a> UnderLoad<'a> {
 }
 
 /// Gives the nodes both images, which differ by name, and starts the application.
-fn prepare(cluster: &Cluster) -> Result<UnderLoad<'_>> {
-    let image = proxy::build_image()?;
+fn prepare(cluster: &Cluster) -> Result<UnderLoad> {
+    proxy::build_image()?;
+    let (image, next) = (proxy::IMAGE, proxy::IMAGE.replace(TAG, NEXT_TAG));
     for node in &cluster.nodes {
-        proxy::load_image(cluster, node, &image)?;
-        let next = proxy::IMAGE.replace(TAG, NEXT_TAG);
-        node.run(
-            cluster,
-            &format!("ctr --namespace k8s.io images tag --force {} {next} >/dev/null", proxy::IMAGE),
-        )?;
+        proxy::load_image(node)?;
+        node.run(&format!("ctr --namespace k8s.io images tag --force {image} {next} >/dev/null"))?;
     }
     Ok(UnderLoad::new(Web::deploy(cluster, 4, End::Drained)?))
 }
 
 /// "Check a node" of docs/install.md, in its pod, which is ready and has the image of this tag: all that it says is
 /// good.
-fn check(cluster: &Cluster, node: &Node, app: &str, tag: &str) -> Result<()> {
+fn check(node: &Node, app: &str, tag: &str) -> Result<()> {
     let pod = patiently(Duration::from_secs(120), || ready_pod(node, app, tag))?;
     let on_node = format!("={}", node.name);
     let words = [("default/web", "default/kubernetes"), ("POD", &pod), ("=NODE", &on_node)];
     for command in documents::commands("install.md", "Check a node", &words)? {
         match command.strip_prefix("kube-ipvs ") {
             Some(words) => expect_good(words, &in_pod(&pod, words)?).with_context(|| node.name.clone())?,
-            None => drop(documents::run(&workspace::root(), &command)?),
+            None => drop(documents::run(&command)?),
         }
     }
-    expect_nothing_of_kube_proxy(cluster, node)
+    expect_nothing_of_kube_proxy(node)
 }
 
 /// Fails unless the node soon has nothing of kube-proxy in nf_tables and iptables.
-fn expect_nothing_of_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
+fn expect_nothing_of_kube_proxy(node: &Node) -> Result<()> {
     patiently(Duration::from_secs(30), || {
-        let left = kube_proxy_rules(cluster, node)?;
+        let left = kube_proxy_rules(node)?;
         ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
         Ok(())
     })
@@ -100,8 +94,7 @@ fn expect_nothing_of_kube_proxy(cluster: &Cluster, node: &Node) -> Result<()> {
 
 /// What kube-ipvs prints in a pod.
 fn in_pod(pod: &str, words: &str) -> Result<String> {
-    let exec = ["--namespace=kube-system", "exec", pod, "--", "kube-ipvs"];
-    kubectl::output(&exec.into_iter().chain(words.split(' ')).collect::<Vec<_>>())
+    kubectl::output(&format!("--namespace=kube-system exec {pod} -- kube-ipvs {words}"))
 }
 
 /// What docs/install.md says to expect of a command.
@@ -114,7 +107,7 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
         }
         Some("diff") => printed.is_empty(),
         Some("explain") => printed.contains(" used,"),
-        _ => bail!("nobody knows what kube-ipvs {words} should print"),
+        _ => bail!("no expectation for what kube-ipvs {words} prints: add it to expect_good"),
     };
     ensure!(is_good, "kube-ipvs {words}: {printed}");
     Ok(())
@@ -122,7 +115,7 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
 
 /// "Check a node" on every node, then all nodes at once.
 pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
-    cluster.nodes.iter().try_for_each(|node| check(cluster, node, app, tag))?;
+    cluster.nodes.iter().try_for_each(|node| check(node, app, tag))?;
     check_fleet(cluster)
 }
 
@@ -138,11 +131,15 @@ fn ready_pod(node: &Node, app: &str, tag: &str) -> Result<String> {
     Ok(text("/metadata/name").to_owned())
 }
 
+/// The pods of an application on a node, as kubectl's words.
+fn pods_on(node: &Node, app: &str) -> String {
+    let name = &node.name;
+    format!("--namespace=kube-system pods --selector=k8s-app={app} --field-selector=spec.nodeName={name}")
+}
+
 /// The pod on a node, if it is the only one.
 fn only_pod(node: &Node, app: &str) -> Result<Value> {
-    let selector = format!("--selector=k8s-app={app}");
-    let field = format!("--field-selector=spec.nodeName={}", node.name);
-    let pods = kubectl::json(&["--namespace=kube-system", "get", "pods", &selector, &field])?;
+    let pods = kubectl::json(&format!("get {}", pods_on(node, app)))?;
     match pods.pointer("/items").and_then(Value::as_array).map(Vec::as_slice) {
         Some([pod]) => Ok(pod.clone()),
         _ => bail!("{} has not one pod {app}", node.name),
@@ -151,17 +148,16 @@ fn only_pod(node: &Node, app: &str) -> Result<Value> {
 
 /// What kube-proxy has in nf_tables and iptables. Three chains whose name begins with KUBE are the kubelet's, and
 /// KUBE-FORWARD stays where the host drops what it forwards (docs/migration.md).
-fn kube_proxy_rules(cluster: &Cluster, node: &Node) -> Result<String> {
+fn kube_proxy_rules(node: &Node) -> Result<String> {
     let look = "set -e; nft list tables >/tmp/rules; ipset list -name >>/tmp/rules; \
          iptables-save >>/tmp/rules; ip6tables-save >>/tmp/rules; \
          grep -E 'kube-proxy|KUBE-' /tmp/rules | \
          grep -vE 'KUBE-(KUBELET-CANARY|IPTABLES-HINT|FIREWALL|FORWARD)' || true";
-    node.run(cluster, look)
+    node.run(look)
 }
 
 fn rolled_out() -> Result<()> {
-    let arguments = ["--namespace=kube-system", "rollout", "status", "daemonset/kube-ipvs", "--timeout=300s"];
-    kubectl::output(&arguments).map(drop)
+    kubectl::wait_for_rollout("kube-system", "daemonset/kube-ipvs")
 }
 
 /// An address of the API server that works without Services.
@@ -177,14 +173,14 @@ fn check_fleet(cluster: &Cluster) -> Result<()> {
     let all = format!("{} nodes", cluster.nodes.len());
     patiently(Duration::from_secs(30), || {
         let expected = [
-            (["ipvs", "status"].as_slice(), "in order"),
-            (&["ipvs", "diff"], "nothing differs"),
-            (&["ipvs", "explain", "kube-system/kube-dns"], ""),
+            ("ipvs status", "in order"),
+            ("ipvs diff", "nothing differs"),
+            ("ipvs explain kube-system/kube-dns", ""),
         ];
         for (asked, answer) in expected {
             let printed = kubectl::output_with_plugins(&plugins, asked)?;
             let is_said_of_all = printed.lines().any(|line| line.starts_with(&all) && line.contains(answer));
-            ensure!(is_said_of_all, "kubectl {}: {printed}", asked.join(" "));
+            ensure!(is_said_of_all, "kubectl {asked}: {printed}");
         }
         Ok(())
     })
@@ -194,32 +190,29 @@ fn check_fleet(cluster: &Cluster) -> Result<()> {
 fn plugins() -> Result<PathBuf> {
     let plugins = state::directory().join("plugins");
     let plugin = plugins.join("kubectl-ipvs");
-    fs::create_dir_all(&plugins).with_context(named(&plugins))?;
+    fs::create_dir_all(&plugins).context("making a directory for kubectl's plugins")?;
     match symlink(platform::built_program(Platform::HERE), &plugin) {
         // It leads to the same place each time.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        made => made.with_context(named(&plugin)),
+        made => made.with_context(|| plugin.display().to_string()),
     }?;
     Ok(plugins)
 }
 
 /// Changes these words in kubeadm's ConfigMap.
 fn edit_configuration(from: &str, to: &str) -> Result<()> {
-    let text =
-        kubectl::output(&["--namespace=kube-system", "get", "configmap", "kube-proxy", "--output=yaml"])?;
+    let text = kubectl::output("--namespace=kube-system get configmap kube-proxy --output=yaml")?;
     ensure!(text.contains(from), "the ConfigMap kube-proxy has no {from:?}");
     let kubectl = "kubectl -n kube-system";
     let change =
         format!("{kubectl} get configmap kube-proxy -o yaml | sed 's/{from}/{to}/' | {kubectl} replace -f -");
-    documents::run(&workspace::root(), &change).map(drop)
+    documents::run(&change).map(drop)
 }
 
 /// Waits until every node has this sync period. The kubelet writes a changed ConfigMap within a minute or two.
 fn wait_for_configuration(cluster: &Cluster, sync_period: &str) -> Result<()> {
     let has_it =
         format!(r#"curl -s http://127.0.0.1:10249/configz | grep -q '"syncPeriod":"{sync_period}"'"#);
-    cluster
-        .nodes
-        .iter()
-        .try_for_each(|node| patiently(Duration::from_secs(180), || node.run(cluster, &has_it)).map(drop))
+    let wait = |node: &Node| patiently(Duration::from_secs(180), || node.run(&has_it)).map(drop);
+    cluster.nodes.iter().try_for_each(wait)
 }

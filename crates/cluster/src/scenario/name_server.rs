@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use crate::{
     kubectl,
     state::Cluster,
-    web::{self, End, Web},
+    web::{self, End, IN, Web},
 };
 
 /// How many names each pod resolves in one go, and how often a second.
@@ -37,15 +37,13 @@ pub(super) fn rolls(cluster: &Cluster) -> Result<()> {
         let rolled = roll_out();
         thread::sleep(BESIDE);
         for pod in &pods {
-            kubectl::output(&web::in_namespace(&["exec", pod, "--", "touch", STOP]))?;
+            kubectl::run(&format!("{IN} exec {pod} -- touch {STOP}"))?;
         }
         rolled?;
         for (thread, pod) in asking.into_iter().zip(&pods) {
             let (asked, answered) = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
-            println!(
-                "{pod}: {asked} questions in {:.0} s, {answered} answers",
-                began.elapsed().as_secs_f64()
-            );
+            let seconds = began.elapsed().as_secs();
+            println!("{pod}: {asked} questions in {seconds} s, {answered} answers");
             ensure!(asked == answered, "{pod}: {answered} answers to {asked} questions");
             ensure!(asked >= LEAST, "{pod} asked {asked} questions instead of {LEAST}");
         }
@@ -54,10 +52,8 @@ pub(super) fn rolls(cluster: &Cluster) -> Result<()> {
 }
 
 fn roll_out() -> Result<()> {
-    let dns = ["--namespace=kube-system", "rollout", "restart", "deployment/coredns"];
-    kubectl::output(&dns)?;
-    let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s"];
-    kubectl::output(&dns).map(drop)
+    kubectl::run("--namespace=kube-system rollout restart deployment/coredns")?;
+    kubectl::wait_for_rollout("kube-system", "deployment/coredns")
 }
 
 /// How many questions a pod asks, and how many are answered. Each is asked once: dig does not repeat one that is lost.
@@ -68,7 +64,7 @@ fn ask(pod: &str) -> Result<(usize, usize)> {
          echo asked; dig +tries=1 +timeout=5 +short {names} & sleep {:.2}; done; wait",
         1.0 / TIMES
     );
-    let printed = kubectl::output(&web::in_namespace(&["exec", pod, "--", "bash", "-c", &script]))
+    let printed = kubectl::output_of(&[IN, "exec", pod, "--", "bash", "-c", &script])
         .with_context(|| format!("resolving names in {pod}"))?;
     let asked = printed.lines().filter(|line| *line == "asked").count() * NAMES;
     let answered = printed.lines().filter(|line| line.starts_with("10.")).count();

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::clients::Clients;
 use crate::{
-    kubeadm,
     kubectl::{self, patiently},
     load_balancer::EXCLUDED,
     network,
@@ -32,7 +31,7 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     let node = cluster.workers().last().context("a cluster without workers")?;
     let done = drain_and_reboot(cluster, &web, node).and_then(|()| lose_power(cluster, &web, node));
     // Whatever has failed, it is used again.
-    let returned = if node.is_on() { Ok(()) } else { boot(cluster, node) };
+    let returned = if node.is_on() { Ok(()) } else { boot(node) };
     let used = used_again(node);
     done?;
     returned?;
@@ -44,18 +43,18 @@ pub(super) fn come_and_go(cluster: &Cluster) -> Result<()> {
     clients.end()?.expect_all_answered()
 }
 
-fn drain_and_reboot(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+fn drain_and_reboot(cluster: &Cluster, web: &Web, node: &Node) -> Result<()> {
     let clients = Clients::start(cluster, web, 0)?;
     take_out(node)?;
-    node.shut_down(cluster)?;
-    boot(cluster, node)?;
+    node.shut_down()?;
+    boot(node)?;
     used_again(node)?;
     answers(cluster, web, node)?;
     println!("{} was drained and rebooted", node.name);
     clients.end()?.expect_all_answered()
 }
 
-fn lose_power(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+fn lose_power(cluster: &Cluster, web: &Web, node: &Node) -> Result<()> {
     ensure!(web.ready_endpoints_on(node)? > 0, "no pod is on {}", node.name);
     node.cut_power()?;
     wait(node, "Unknown")?;
@@ -71,7 +70,7 @@ fn lose_power(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
 }
 
 /// A node joins, serves, and leaves.
-fn joins(cluster: &Cluster, web: &Web<'_>) -> Result<()> {
+fn joins(cluster: &Cluster, web: &Web) -> Result<()> {
     let number = u8::try_from(cluster.nodes.len())? + 1;
     let new = up::node(number);
     let mut more = Cluster::open()?;
@@ -80,16 +79,16 @@ fn joins(cluster: &Cluster, web: &Web<'_>) -> Result<()> {
     let served = serves(&more, web, &new);
     // It leaves in any case.
     let left = new.cut_power().and_then(|()| network::disconnect(&new)).and_then(|()| new.forget());
-    let deleted = kubectl::output(&["delete", "node", &new.name, "--ignore-not-found"]);
+    let deleted = kubectl::run(&format!("delete node {} --ignore-not-found", new.name));
     cluster.save()?;
     served?;
     left?;
-    deleted.map(drop)
+    deleted
 }
 
-fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
+fn serves(cluster: &Cluster, web: &Web, new: &Node) -> Result<()> {
     up::boot(cluster, std::slice::from_ref(new))?;
-    kubeadm::join(cluster, new)?;
+    up::join(cluster, new)?;
     pod_network::connect(cluster)?;
     wait(new, "True")?;
     answers(cluster, web, new)?;
@@ -98,9 +97,9 @@ fn serves(cluster: &Cluster, web: &Web<'_>, new: &Node) -> Result<()> {
 }
 
 /// The pods of the application move, some to this node, and it answers for all of them.
-pub(super) fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<()> {
+pub(super) fn answers(cluster: &Cluster, web: &Web, node: &Node) -> Result<()> {
     let is_ready = format!("curl -sf http://127.0.0.1:10256{}", cluster.proxy.readiness());
-    patiently(Duration::from_secs(120), || node.run(cluster, &is_ready))?;
+    patiently(Duration::from_secs(120), || node.run(&is_ready))?;
     web.restart()?;
     web.wait()?;
     ensure!(web.ready_endpoints_on(node)? > 0, "no pod has come to {}", node.name);
@@ -114,35 +113,34 @@ pub(super) fn answers(cluster: &Cluster, web: &Web<'_>, node: &Node) -> Result<(
 /// As before maintenance: load balancers lead elsewhere, and its pods move.
 fn take_out(node: &Node) -> Result<()> {
     leave_out(node)?;
-    let words =
-        ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
-    kubectl::output(&words).map(drop)
+    let options = "--ignore-daemonsets --delete-emptydir-data --force --timeout=180s";
+    kubectl::run(&format!("drain {} {options}", node.name))
 }
 
 /// Pods may be on it, and load balancers may lead to it.
 fn used_again(node: &Node) -> Result<()> {
     lead_to(node)?;
-    kubectl::output(&["uncordon", &node.name]).map(drop)
+    kubectl::run(&format!("uncordon {}", node.name))
 }
 
 /// Load balancers lead elsewhere.
 pub(super) fn leave_out(node: &Node) -> Result<()> {
-    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}=")]).map(drop)
+    kubectl::run(&format!("label node {} {EXCLUDED}=", node.name))
 }
 
 /// Load balancers lead there too.
 pub(super) fn lead_to(node: &Node) -> Result<()> {
-    kubectl::output(&["label", "node", &node.name, &format!("{EXCLUDED}-")]).map(drop)
+    kubectl::run(&format!("label node {} {EXCLUDED}-", node.name))
 }
 
 /// Switches it on, and waits until the cluster knows of this boot, and that the node is ready.
-pub(super) fn boot(cluster: &Cluster, node: &Node) -> Result<()> {
-    node.boot(cluster)?;
-    node.wait_until_up(cluster)?;
-    let boot = node.run(cluster, "cat /proc/sys/kernel/random/boot_id")?;
+pub(super) fn boot(node: &Node) -> Result<()> {
+    node.boot()?;
+    node.wait_until_up()?;
+    let boot = node.run("cat /proc/sys/kernel/random/boot_id")?;
     patiently(Duration::from_secs(120), || {
-        let known = ["get", "node", &node.name, "--output=jsonpath={.status.nodeInfo.bootID}"];
-        ensure!(kubectl::output(&known)? == boot.trim(), "{} has not come back", node.name);
+        let words = format!("get node {} --output=jsonpath={{.status.nodeInfo.bootID}}", node.name);
+        ensure!(kubectl::output(&words)? == boot.trim(), "{} has not come back", node.name);
         Ok(())
     })?;
     wait(node, "True")
@@ -150,6 +148,5 @@ pub(super) fn boot(cluster: &Cluster, node: &Node) -> Result<()> {
 
 /// Waits until the cluster says this of the node's being ready.
 fn wait(node: &Node, ready: &str) -> Result<()> {
-    let condition = format!("--for=condition=Ready={ready}");
-    kubectl::output(&["wait", &condition, "node", &node.name, "--timeout=180s"]).map(drop)
+    kubectl::run(&format!("wait --for=condition=Ready={ready} node {} --timeout=180s", node.name))
 }

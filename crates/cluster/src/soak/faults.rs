@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::{
     kubectl::{self, patiently},
     node::Node,
-    state::Cluster,
 };
 
 /// The time between two of them, in seconds: as long as a sync period, about.
@@ -97,15 +96,10 @@ impl Injected {
     }
 }
 
-/// Injects one after the other until it is told to stop: all of them in some order, and again in another.
-pub(super) fn inject(
-    cluster: &Cluster,
-    node: &Node,
-    seed: u64,
-    length: Duration,
-    stop: &AtomicBool,
-) -> Injected {
-    let mut random = fastrand::Rng::with_seed(seed);
+/// Injects one after the other until `stop` is set: all of them in some order, and again in another.
+pub(super) fn inject(node: &Node, length: Duration, stop: &AtomicBool) -> Injected {
+    // The same order each time; what happens when depends on more than that.
+    let mut random = fastrand::Rng::with_seed(1);
     let started = Instant::now();
     let (mut injected, mut kills_tried, mut order) = (Injected::default(), 0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
@@ -123,7 +117,7 @@ pub(super) fn inject(
         };
         let (tried, worked) = injected.faults.entry(name).or_default();
         *tried += 1;
-        match node.run(cluster, &format!("set -o pipefail; DAEMON={PROCESS}; {script}")) {
+        match node.run(&format!("set -o pipefail; DAEMON={PROCESS}; {script}")) {
             Ok(_) => *worked += 1,
             Err(error) => println!("not on {}: {name}: {error:#}", node.name),
         }
@@ -149,9 +143,8 @@ pub(super) struct Restarts {
 
 impl Restarts {
     pub(super) fn of_daemon(node: &Node) -> Result<Self> {
-        let field = format!("--field-selector=spec.nodeName={}", node.name);
-        let pods = ["--namespace=kube-system", "get", "pods", "--selector=k8s-app=kube-proxy", &field];
-        let pods = kubectl::json(&pods)?;
+        let words = "--namespace=kube-system get pods --selector=k8s-app=kube-proxy";
+        let pods = kubectl::json(&format!("{words} --field-selector=spec.nodeName={}", node.name))?;
         let container =
             pods.pointer("/items/0/status/containerStatuses/0").context("no pod of the daemon")?;
         let count = container.pointer("/restartCount").and_then(Value::as_u64).context("no restartCount")?;
@@ -169,10 +162,10 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) fn of_daemon(cluster: &Cluster, node: &Node) -> Result<Self> {
+    pub(super) fn of_daemon(node: &Node) -> Result<Self> {
         let script =
             format!("awk '/^RssAnon/ {{ print $2 }}' /proc/{PROCESS}/status; ls /proc/{PROCESS}/fd | wc -l");
-        let printed = node.run(cluster, &script)?;
+        let printed = node.run(&script)?;
         let mut numbers = printed.lines().map(|line| line.trim().parse());
         let mut number =
             || numbers.next().and_then(Result::ok).with_context(|| format!("{}: {printed}", node.name));
@@ -191,24 +184,23 @@ impl fmt::Display for Size {
 pub(super) type KernelState = BTreeSet<String>;
 
 /// What there is now.
-pub(super) fn kernel_state(cluster: &Cluster, node: &Node) -> Result<KernelState> {
+pub(super) fn kernel_state(node: &Node) -> Result<KernelState> {
     let script = "{ ipvsadm -Sn; ip -oneline address show dev kube-ipvs0 | awk '{ print $4 }'; \
                   for family in ip ip6; do nft --stateless list table $family kube-ipvs | awk -v family=$family ' \
                   /^\\t(set|map|chain|flowtable) / { place = $1 \" \" $2 } \
                   { count = split($0, parts, /[,{}]/); \
                     for (i = 1; i <= count; i++) { gsub(/^[ \\t]+|[ \\t]+$/, \"\", parts[i]); \
                     if (parts[i] != \"\") print family, place \": \" parts[i] } }'; done; } | sort | uniq -c";
-    Ok(node.run(cluster, script)?.lines().map(str::to_owned).collect())
+    Ok(node.run(script)?.lines().map(str::to_owned).collect())
 }
 
 /// Ends the daemon, empties the kernel of what it made, and lets the kubelet start another, whatever went wrong.
-pub(super) fn start_afresh(cluster: &Cluster, node: &Node) -> Result<()> {
+pub(super) fn start_afresh(node: &Node) -> Result<()> {
     let script = format!(
         "trap 'systemctl start kubelet' EXIT; systemctl stop kubelet && daemon={PROCESS} && kill $daemon && \
          timeout 60 tail --pid=$daemon -f /dev/null && ipvsadm -C && ip link delete kube-ipvs0 && \
          nft delete table ip kube-ipvs && nft delete table ip6 kube-ipvs"
     );
-    node.run(cluster, &script)?;
-    patiently(Duration::from_secs(180), || node.run(cluster, "curl -sf http://127.0.0.1:10256/readyz"))?;
-    Ok(())
+    node.run(&script)?;
+    patiently(Duration::from_secs(180), || node.run("curl -sf http://127.0.0.1:10256/readyz")).map(drop)
 }

@@ -1,12 +1,12 @@
-//! The UDP ports at which the kernel takes generic UDP encapsulation off: the family `fou` of generic netlink.
+//! The UDP ports at which the kernel removes generic UDP encapsulation: the family `fou` of generic netlink.
 //!
-//! What is inside, an IP packet in none of its own, then goes to the tunnel device as IP in IP would.
+//! The IP packet inside then goes to the tunnel device, as with IP in IP.
 
 use std::net::IpAddr;
 
 use ipvs::Family;
 use netfilter::tunnel::{GUE_PORT, end};
-use netlink::{Batch, Encoder, Errno, Error, KernelError, Protocol, Reply, Socket, attributes};
+use netlink::{Batch, Encoder, Errno, Error, KernelError, Protocol, Reply, Socket, find, if_exists};
 
 // include/uapi/linux/fou.h.
 const VERSION: u8 = 1;
@@ -43,14 +43,11 @@ impl Ports {
     /// Whether the port at the end of a family's tunnel is open.
     pub(crate) fn is_open(&mut self, family: Family) -> Result<bool, Error> {
         let mut request = self.request(FOU_CMD_GET, family);
-        match self.socket.get(&mut request, is_gue) {
-            Ok(ports) => Ok(ports.contains(&true)),
-            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let kind = if_exists(self.socket.get(&mut request, kind), &[Errno::ESRCH])?.flatten();
+        Ok(kind == Some(FOU_ENCAP_GUE))
     }
 
-    /// Opens the port; if it is open, nothing.
+    /// Opens the port, unless it is open.
     pub(crate) fn add(&mut self, family: Family) -> Result<(), Error> {
         match self.execute(FOU_CMD_ADD, family) {
             // The kernel binds the port before it checks whether it is open already: another program may have it.
@@ -61,12 +58,9 @@ impl Ports {
         }
     }
 
-    /// Closes the port; if it is closed, nothing.
+    /// Closes the port, unless it is closed.
     pub(crate) fn remove(&mut self, family: Family) -> Result<(), Error> {
-        match self.execute(FOU_CMD_DEL, family) {
-            Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(()),
-            outcome => outcome,
-        }
+        if_exists(self.execute(FOU_CMD_DEL, family), &[Errno::EINVAL]).map(drop)
     }
 
     fn execute(&mut self, command: u8, family: Family) -> Result<(), Error> {
@@ -97,13 +91,7 @@ fn port(encoder: &mut Encoder<'_>, family: Family) {
     }
 }
 
-fn is_gue(reply: &Reply<'_>) -> Result<bool, Error> {
-    let (_, body) = reply.generic()?;
-    for attribute in attributes(body) {
-        let attribute = attribute?;
-        if attribute.kind == FOU_ATTR_TYPE {
-            return Ok(attribute.u8()? == FOU_ENCAP_GUE);
-        }
-    }
-    Ok(false)
+/// The encapsulation of the port that an answer describes.
+fn kind(reply: &Reply<'_>) -> Result<Option<u8>, Error> {
+    find(reply.generic()?.1, FOU_ATTR_TYPE).map(|kind| kind.u8()).transpose()
 }

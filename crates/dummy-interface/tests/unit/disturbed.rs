@@ -1,4 +1,4 @@
-//! What a kernel says while somebody else changes what is listed.
+//! What a kernel answers while another program changes what is listed.
 use std::collections::BTreeSet;
 
 use dummy_interface::{DummyInterface, Error, KernelDummyInterface, Observed, VipBinding};
@@ -39,7 +39,7 @@ fn observed(disturbed: u8) -> Result<Observed, Error> {
 }
 
 #[test]
-fn of_addresses_that_were_listed_while_they_changed_none_is_taken_for_the_nodes() {
+fn no_address_listed_while_it_changed_is_taken_for_the_nodes() {
     for disturbed in [0, 1, 4] {
         let expected = BTreeSet::from([[192, 0, 2, disturbed].into()]);
         assert_eq!(observed(disturbed).unwrap().node_addresses, expected, "disturbed {disturbed} times");

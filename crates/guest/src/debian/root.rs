@@ -1,18 +1,18 @@
 //! A root file system of the distribution's newest suite: a node of a cluster, and what is in a container.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
-use super::suite::{self, Suite};
+use super::apt::{self, Suite};
 use crate::{
     cache,
     needs::MMDEBSTRAP,
     platform::Platform,
-    programs::{self, run},
+    programs::{self, printed, run},
 };
 
-/// Nobody reads them there.
+/// A node and a container do without them.
 const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];
 
 /// The directory with the essential packages and these: from the cache, or made now. Nothing may be changed in it.
@@ -26,7 +26,7 @@ pub fn ensure(packages: &[&str]) -> anyhow::Result<PathBuf> {
 /// set up, such as the links of alternatives, is not there.
 pub(crate) fn unpacked(packages: &[&str], platform: Platform) -> anyhow::Result<PathBuf> {
     ensure!(
-        platform.is_here() || suite::has_every_platform()?,
+        platform.is_here() || apt::has_every_platform()?,
         "this distribution has packages for {} on other mirrors: not supported",
         platform.architecture()
     );
@@ -34,40 +34,33 @@ pub(crate) fn unpacked(packages: &[&str], platform: Platform) -> anyhow::Result<
 }
 
 fn make(packages: &[&str], platform: Platform, variant: &[&str]) -> anyhow::Result<PathBuf> {
-    let cache = cache::directory("root")?;
-    let lock = fs::File::create(cache.join("lock")).context("creating a lock file")?;
-    lock.lock().context("waiting for another xtask's download of packages")?;
-    let source = suite::source(&Suite::Newest)?;
+    let source = apt::source(&Suite::Newest)?;
     let listed = packages.join(",");
-    let finished = cache.join(cache::fingerprint(&[&[listed.as_str(), &source.name], variant].concat()));
-    if finished.is_dir() {
-        return Ok(finished);
-    }
-    ensure!(programs::is_root(), "making a root file system needs root");
-    programs::ensure(&[MMDEBSTRAP])?;
-    let architecture = platform.architecture();
-    eprintln!("xtask: making a root file system of {} for {architecture} (mmdebstrap)", source.name);
-    let building = cache::workplace(&cache)?;
-    let root = building.path().join("root");
-    let mut mmdebstrap = Command::new(MMDEBSTRAP.name);
-    mmdebstrap
-        .args(["--quiet", "--mode=root", "--format=directory"])
-        .args(variant)
-        .arg(format!("--include={listed}"))
-        .args(LEFT_OUT.map(|path| format!("--dpkgopt=path-exclude={path}")))
-        .args(settings()?.iter().map(|setting| format!("--aptopt={setting}")))
-        .arg(&source.name)
-        .arg(&root)
-        .arg(format!("deb [signed-by={}] {} {} main", source.keyring, source.mirror, source.name));
-    run(&mut mmdebstrap)?;
-    fs::rename(&root, &finished).with_context(|| format!("moving it to {}", finished.display()))?;
-    Ok(finished)
+    let name = cache::fingerprint(&[&[listed.as_str(), &source.name], variant].concat());
+    cache::made_once("root", &name, |place| {
+        ensure!(programs::is_root(), "making a root file system needs root");
+        programs::ensure(&[MMDEBSTRAP])?;
+        let architecture = platform.architecture();
+        eprintln!("xtask: making a root file system of {} for {architecture} (mmdebstrap)", source.name);
+        let root = place.join("root");
+        let mut mmdebstrap = Command::new(MMDEBSTRAP.name);
+        mmdebstrap
+            .args(["--quiet", "--mode=root", "--format=directory"])
+            .args(variant)
+            .arg(format!("--include={listed}"))
+            .args(LEFT_OUT.map(|path| format!("--dpkgopt=path-exclude={path}")))
+            .args(settings()?.iter().map(|setting| format!("--aptopt={setting}")))
+            .arg(&source.name)
+            .arg(&root)
+            .arg(format!("deb [signed-by={}] {} {} main", source.keyring, source.mirror, source.name));
+        run(&mut mmdebstrap)?;
+        Ok(root)
+    })
 }
 
 /// How this machine's apt reaches the archive and judges its age; mmdebstrap does not read that.
 fn settings() -> anyhow::Result<Vec<String>> {
-    let output = Command::new("apt-config").arg("dump").output().context("starting apt-config")?;
-    let dump = String::from_utf8_lossy(&output.stdout);
+    let dump = printed(Command::new("apt-config").arg("dump"))?;
     let matter = ["Acquire::http", "Acquire::https", "Acquire::Check-"];
     let lines = dump.lines().filter(|line| matter.iter().any(|prefix| line.starts_with(prefix)));
     Ok(lines.map(|line| line.trim_end_matches(';').to_owned()).collect())

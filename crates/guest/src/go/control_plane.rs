@@ -35,7 +35,7 @@ fn given(programs: &[Program]) -> Option<PathBuf> {
 /// An API server of one version.
 pub struct ApiServer(pub(crate) Module);
 
-/// The oldest that still meets kube-ipvs somewhere, those before and after WatchList came, and the one before that of the
+/// The oldest that kube-ipvs supports, those before and after WatchList came, and the one before that of the
 /// other tests, with its kube-proxy.
 pub const ALL: [ApiServer; 5] = [
     from_module("api-servers/1.24", &[APISERVER]),
@@ -65,8 +65,8 @@ impl ApiServer {
         self.0.programs.contains(&KUBE_PROXY)
     }
 
-    /// A directory for `KUBEBUILDER_ASSETS`: what there is of this version, built from source, and the etcd of the other
-    /// tests.
+    /// A directory for `KUBEBUILDER_ASSETS`: what there is of this version, built from source, and the etcd of the
+    /// other tests.
     pub fn assets(&self) -> Result<TempDir> {
         let directory = tempfile::tempdir().context("making a directory")?;
         let (these, others) = (self.0.built()?, MODULE.built()?);

@@ -2,6 +2,7 @@
 //! modules, and an init.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     ffi::OsString,
     fs,
@@ -14,7 +15,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::cpio::{Archive, Entry};
+use super::cpio::Archive;
+use crate::files;
 
 /// ELF files from this size on are stripped of debugging information: a test binary shrinks to a
 /// tenth.
@@ -39,10 +41,33 @@ enum Node {
         text: Vec<u8>,
     },
     Symlink(PathBuf),
-    Device {
-        major: u32,
-        minor: u32,
-    },
+    /// `/dev/console`.
+    Console,
+}
+
+// From stat(2).
+const S_IFDIR: u32 = 0o040_000;
+const S_IFCHR: u32 = 0o020_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFLNK: u32 = 0o120_000;
+
+impl Node {
+    /// The mode, and what is in it.
+    fn read(&self) -> anyhow::Result<(u32, Cow<'_, [u8]>)> {
+        Ok(match self {
+            Self::Directory => (S_IFDIR | 0o755, Cow::default()),
+            Self::Console => (S_IFCHR | 0o600, Cow::default()),
+            Self::Symlink(target) => (S_IFLNK | 0o777, target.as_os_str().as_bytes().into()),
+            Self::Text { permissions, text } => (S_IFREG | permissions, text.into()),
+            Self::Host(source) => {
+                let meta = fs::metadata(source).with_context(|| source.display().to_string())?;
+                let is_large = meta.len() >= STRIP_FROM && is_elf(source);
+                let stripped = if is_large { stripped(source) } else { None };
+                let data = stripped.map_or_else(|| files::bytes(source), Ok)?;
+                (S_IFREG | meta.permissions().mode() & 0o777, data.into())
+            }
+        })
+    }
 }
 
 impl Tree {
@@ -55,11 +80,10 @@ impl Tree {
         }
         if meta.is_dir() {
             self.nodes.insert(place.clone(), Node::Directory);
-            for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {
-                let entry = entry?;
+            for entry in files::list(&place)? {
                 // Sockets and the like cannot be copied; a dangling link is not worth a failure.
-                if entry.path().metadata().is_ok_and(|meta| meta.is_dir() || meta.is_file()) {
-                    self.add(&entry.path())?;
+                if entry.metadata().is_ok_and(|meta| meta.is_dir() || meta.is_file()) {
+                    self.add(&entry)?;
                 }
             }
         } else {
@@ -81,8 +105,7 @@ impl Tree {
     }
 
     fn add_below(&mut self, root: &Path, directory: &Path) -> anyhow::Result<()> {
-        for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-            let path = entry?.path();
+        for path in files::list(directory)? {
             let place = Path::new("/").join(path.strip_prefix(root)?);
             let kind = path.symlink_metadata().with_context(|| path.display().to_string())?.file_type();
             if kind.is_symlink() {
@@ -114,18 +137,17 @@ impl Tree {
         &mut self,
         path: &str,
         permissions: u32,
-        text: impl Into<OsString>,
+        text: impl Into<Vec<u8>>,
     ) -> anyhow::Result<()> {
         let place = self.resolve(Path::new(path))?;
-        let text = text.into().into_encoded_bytes();
-        self.nodes.insert(place, Node::Text { permissions, text });
+        self.nodes.insert(place, Node::Text { permissions, text: text.into() });
         Ok(())
     }
 
-    /// Adds a character device.
-    pub(super) fn device(&mut self, path: &str, major: u32, minor: u32) -> anyhow::Result<()> {
-        let place = self.resolve(Path::new(path))?;
-        self.nodes.insert(place, Node::Device { major, minor });
+    /// Adds `/dev/console`.
+    pub(super) fn console(&mut self) -> anyhow::Result<()> {
+        let place = self.resolve(Path::new("/dev/console"))?;
+        self.nodes.insert(place, Node::Console);
         Ok(())
     }
 
@@ -171,22 +193,10 @@ impl Tree {
             if name.is_empty() {
                 continue;
             }
-            match node {
-                Node::Directory => archive.add(name, &Entry::Directory),
-                Node::Symlink(target) => archive.add(name, &Entry::Symlink(target.as_os_str().as_bytes())),
-                Node::Device { major, minor } => {
-                    archive.add(name, &Entry::Device { major: *major, minor: *minor })
-                }
-                Node::Text { permissions, text } => {
-                    archive.add(name, &Entry::File { permissions: *permissions, data: text })
-                }
-                Node::Host(source) => {
-                    let (permissions, data) =
-                        contents(source).with_context(|| format!("reading {}", source.display()))?;
-                    archive.add(name, &Entry::File { permissions, data: &data })
-                }
-            }
-            .with_context(|| format!("adding {} to the initramfs", path.display()))?;
+            let device = if matches!(node, Node::Console) { (5, 1) } else { (0, 0) };
+            let adding = || format!("adding {} to the initramfs", path.display());
+            let (mode, data) = node.read().with_context(adding)?;
+            archive.add(name, mode, &data, device).with_context(adding)?;
         }
         let mut file = archive.finish().context("writing the initramfs")?;
         file.flush().context("writing the initramfs")?;
@@ -206,13 +216,6 @@ fn components(path: &Path) -> anyhow::Result<Vec<OsString>> {
         }
     }
     Ok(parts)
-}
-
-fn contents(source: &Path) -> anyhow::Result<(u32, Vec<u8>)> {
-    let meta = fs::metadata(source)?;
-    let stripped = if meta.len() >= STRIP_FROM && is_elf(source) { stripped(source) } else { None };
-    let data = stripped.map_or_else(|| fs::read(source), Ok)?;
-    Ok((meta.permissions().mode() & 0o777, data))
 }
 
 /// The file without debugging information, but with the symbols a backtrace needs. None if that

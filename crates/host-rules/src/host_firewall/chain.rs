@@ -1,12 +1,15 @@
-//! Which chains of the host decide about what IPVS forwards.
+//! The chains of the host that decide about what IPVS forwards, and all tables with all chains.
 
 use std::fmt;
 
-use netfilter::nft::{TABLE, message::Nfproto};
+use netfilter::nft::{
+    TABLE,
+    chain::{ListedChain, NF_DROP, ObservedHook},
+    message::{self, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, Nfproto},
+};
 use netlink::{Error, Reply};
 use serde::Serialize;
 
-use super::listing::{self, ListedChain};
 use crate::Backend;
 
 /// A chain of the host's own firewall: a base chain of type filter at the hook input or forward.
@@ -60,11 +63,8 @@ pub(super) struct BaseChain {
 impl HostChain {
     /// Whether iptables shows this chain and writes to it.
     pub fn belongs_to_iptables(&self) -> bool {
-        let name = match self.hook {
-            Hook::Input => "INPUT",
-            Hook::Forward => "FORWARD",
-        };
-        self.family != TableFamily::Inet && &*self.table == "filter" && &*self.name == name
+        let is_named_so = &*self.table == "filter" && &*self.name == self.hook.chain_of_iptables();
+        self.family != TableFamily::Inet && is_named_so
     }
 }
 
@@ -114,6 +114,14 @@ impl Hook {
             _ => None,
         }
     }
+
+    /// The name of iptables' chain there.
+    pub(super) const fn chain_of_iptables(self) -> &'static str {
+        match self {
+            Self::Input => "INPUT",
+            Self::Forward => "FORWARD",
+        }
+    }
 }
 
 impl fmt::Display for Hook {
@@ -126,19 +134,114 @@ impl fmt::Display for Hook {
 }
 
 /// Reads one chain; `None` if it is not a [`HostChain`].
-pub(super) fn decode_chain(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error> {
-    let Some(ListedChain { family, table, name, base: Some(base) }) = listing::decode_chain(reply)? else {
+pub(super) fn decode_base(reply: &Reply<'_>) -> Result<Option<BaseChain>, Error> {
+    let Some(ListedChain { family, table, name, hook: Some(listed) }) = decode_any(reply)? else {
         return Ok(None);
     };
     let (Some(family), "filter", Some(hook)) =
-        (TableFamily::numbered(family), &*base.kind, Hook::numbered(base.hook))
+        (TableFamily::numbered(family), &*listed.kind, Hook::numbered(listed.number))
     else {
         return Ok(None);
     };
-    let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: base.priority };
-    Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy: base.drops }))
+    let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: listed.priority };
+    let drops_by_policy = listed.policy == NF_DROP;
+    Ok((!is_ours(family, &chain.table)).then_some(BaseChain { chain, drops_by_policy }))
+}
+
+/// Reads a chain of any kind and family; `None` if a name is not UTF-8.
+pub(super) fn decode_any(reply: &Reply<'_>) -> Result<Option<ListedChain>, Error> {
+    let chain = ListedChain::decode(reply)?;
+    Ok((!chain.table.is_empty() && !chain.name.is_empty()).then_some(chain))
 }
 
 fn is_ours(family: TableFamily, table: &str) -> bool {
     family != TableFamily::Inet && table == TABLE
+}
+
+/// A table of any family with its chains, and without its rules and sets.
+///
+/// Its `Display` is like that of `nft list tables` and `nft list chains`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTable {
+    family: Nfproto,
+    name: Box<str>,
+    /// No packet enters its chains.
+    pub(super) dormant: bool,
+    /// Another program owns it and alone may change it (the flag `owner`), as firewalld can do.
+    pub(super) owned: bool,
+    pub(super) chains: Vec<ListedChain>,
+}
+
+impl ListedTable {
+    /// Whether a chain of the host is in this table.
+    pub(super) fn holds(&self, chain: &HostChain) -> bool {
+        self.family == Nfproto::from(chain.family) && self.name == chain.table
+    }
+
+    /// Whether a chain of any kind is in this table.
+    pub(super) fn lists(&self, chain: &ListedChain) -> bool {
+        self.family == chain.family && self.name == chain.table
+    }
+}
+
+/// Reads a table; `None` if its name is not UTF-8, which the kernel allows and nft does not.
+pub(super) fn decode_table(reply: &Reply<'_>) -> Result<Option<ListedTable>, Error> {
+    const NFT_TABLE_F_DORMANT: u32 = 1;
+    const NFT_TABLE_F_OWNER: u32 = 2;
+    let (mut name, mut flags) = (None, 0);
+    for attribute in message::body(reply)? {
+        let attribute = attribute?;
+        match attribute.kind {
+            NFTA_TABLE_NAME => name = attribute.string().ok(),
+            NFTA_TABLE_FLAGS => flags = attribute.u32_be()?,
+            _ => {}
+        }
+    }
+    Ok(name.map(|name| ListedTable {
+        family: message::family(reply),
+        name: name.into(),
+        dormant: flags & NFT_TABLE_F_DORMANT != 0,
+        owned: flags & NFT_TABLE_F_OWNER != 0,
+        chains: Vec::new(),
+    }))
+}
+
+impl fmt::Display for ListedTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { family, name, chains, .. } = self;
+        writeln!(f, "table {} {name}", family_name(*family))?;
+        for ListedChain { name, hook, .. } in chains {
+            write!(f, "  chain {name}")?;
+            if let Some(ObservedHook { kind, number, priority, policy }) = hook {
+                let hook = hook_name(*family, *number);
+                let policy = if *policy == NF_DROP { "drop" } else { "accept" };
+                write!(f, ": type {kind} hook {hook} priority {priority}, policy {policy}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// `NFPROTO_*` in include/uapi/linux/netfilter.h, in nft's words.
+fn family_name(Nfproto(number): Nfproto) -> String {
+    match number {
+        1 => "inet".to_owned(),
+        2 => "ip".to_owned(),
+        3 => "arp".to_owned(),
+        5 => "netdev".to_owned(),
+        7 => "bridge".to_owned(),
+        10 => "ip6".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// `enum nf_inet_hooks`, which a bridge shares; those of arp and netdev are few and stay numbers.
+fn hook_name(Nfproto(family): Nfproto, hook: u32) -> String {
+    const NAMES: [&str; 6] = ["prerouting", "input", "forward", "output", "postrouting", "ingress"];
+    let name = usize::try_from(hook).ok().and_then(|hook| NAMES.get(hook));
+    match name {
+        Some(name) if [1, 2, 7, 10].contains(&family) => (*name).to_owned(),
+        _ => hook.to_string(),
+    }
 }

@@ -27,8 +27,7 @@ pub struct LegacyChains {
 }
 
 impl LegacyChains {
-    /// Finds out which families have such a table `filter`, and looks for the programs. Loads nothing into
-    /// the kernel.
+    /// Finds the families that have such a table `filter`, and the programs. Loads nothing into the kernel.
     pub fn open() -> Result<Self, Error> {
         let mut chains = Self { programs: Vec::new(), unseen: Vec::new() };
         for family in Family::BOTH {
@@ -144,13 +143,11 @@ fn parse(saved: &str, family: Family) -> Vec<Listed<'_>> {
 }
 
 fn place(family: Family, hook: Hook) -> HostChain {
-    let (family, name) = match (family, hook) {
-        (Family::V4, Hook::Input) => (TableFamily::Ip, "INPUT"),
-        (Family::V4, Hook::Forward) => (TableFamily::Ip, "FORWARD"),
-        (Family::V6, Hook::Input) => (TableFamily::Ip6, "INPUT"),
-        (Family::V6, Hook::Forward) => (TableFamily::Ip6, "FORWARD"),
+    let family = match family {
+        Family::V4 => TableFamily::Ip,
+        Family::V6 => TableFamily::Ip6,
     };
-    let (table, name) = (FILTER.into(), name.into());
+    let (table, name) = (FILTER.into(), hook.chain_of_iptables().into());
     HostChain { backend: Backend::Legacy, family, table, name, hook, priority: 0 }
 }
 
@@ -164,7 +161,7 @@ fn rule(handle: u64, text: &str) -> Rule {
     Rule { handle, comment, effect: effect(&words) }
 }
 
-/// What a rule does, whose words these are without its comment.
+/// The effect of a rule with these words, its comment left out.
 fn effect(words: &[&str]) -> Effect {
     match words {
         ["-j", "DROP"] | ["-j", "REJECT", ..] => Effect::Ends(End::Drop),
@@ -189,7 +186,7 @@ fn as_text(accepted: Accepted) -> String {
     }
 }
 
-/// What these matches are, if rules of ours can have them.
+/// What these matches accept, if a rule of ours can have them.
 fn accepted(matches: &str) -> Option<Accepted> {
     if matches == KNOWN {
         return Some(Accepted::Known);

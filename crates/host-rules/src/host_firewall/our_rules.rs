@@ -6,11 +6,11 @@ use std::fmt;
 use netfilter::{
     HostFirewall, Policy,
     nft::{
-        encode,
         message::{
             self, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
             NFTA_RULE_USERDATA,
         },
+        parts::{encode_accept, encode_comment, encode_mark_match},
     },
 };
 use netlink::{Batch, Encoder};
@@ -29,7 +29,7 @@ pub struct ClosedChain {
     pub chain: HostChain,
     /// How it is closed.
     pub how: How,
-    /// What it accepts for kube-ipvs nevertheless.
+    /// The traffic for kube-ipvs that it accepts nevertheless.
     pub accepts: Accepts,
 }
 
@@ -43,7 +43,7 @@ pub enum How {
     LastRule,
 }
 
-/// What a closed chain accepts for kube-ipvs, before it drops the rest.
+/// The traffic for kube-ipvs that a closed chain accepts before it drops the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accepts {
@@ -110,12 +110,12 @@ pub(super) enum Accepted {
     Known,
 }
 
-/// Whether the policy asks for rules of ours in this chain, if it drops.
+/// Whether the policy wants rules of ours in this chain, if it drops.
 pub fn wants_rules(policy: &Policy, chain: &HostChain) -> bool {
     !wanted(policy, chain).is_empty()
 }
 
-/// What the policy asks for in this chain; nothing if there is to be no rule of ours.
+/// The rules that the policy wants in this chain; none if it wants no rule of ours.
 ///
 /// kube-proxy in ipvs mode has its rules in iptables' chains (`writeIptablesRules` in
 /// pkg/proxy/ipvs/proxier.go of Kubernetes 1.36): in FORWARD both of these, in INPUT one for health checks,
@@ -131,10 +131,10 @@ pub(super) fn wanted(policy: &Policy, chain: &HostChain) -> Vec<Accepted> {
     }
 }
 
-/// What each rule of ours says about itself.
+/// The comment of each rule of ours.
 pub(crate) const OUR_COMMENT: &str = "kube-ipvs: what it forwards";
 
-/// How the comment begins of a rule that an operator has written for kube-ipvs.
+/// The beginning of the comment of a rule that an operator has written for kube-ipvs.
 pub(super) const BY_HAND: &str = "kube-ipvs";
 
 /// Whether this rule is ours. Its comment says so, which `iptables-save` keeps. A rule that does the same
@@ -161,12 +161,12 @@ pub(super) fn insert(batch: &mut Batch, chain: &HostChain, accepted: Accepted) {
         encoder.nest(NFTA_RULE_EXPRESSIONS, |list| {
             match accepted {
                 Accepted::Marked(bits) if chain.belongs_to_iptables() => xt::match_mark(list, bits),
-                Accepted::Marked(bits) => encode::mark_match(list, bits),
+                Accepted::Marked(bits) => encode_mark_match(list, bits),
                 Accepted::Known => xt::match_states(list, xt::ESTABLISHED_OR_RELATED),
             }
-            encode::accept(list);
+            encode_accept(list);
         });
-        encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(OUR_COMMENT));
+        encoder.bytes(NFTA_RULE_USERDATA, &encode_comment(OUR_COMMENT));
     });
 }
 

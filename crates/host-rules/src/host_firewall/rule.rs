@@ -1,20 +1,15 @@
-//! What a rule of a host's chain does, as far as its own expressions show.
+//! The effect of a rule of a host's chain, as far as its own expressions show.
 
 use netlink::{Batch, Error, Reply, attributes, find};
 
 use super::{chain::HostChain, our_rules::Accepted, xt};
 use netfilter::nft::{
-    decode::{self, Verdict},
     message::{
         self, Message, NFTA_DATA_VALUE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
         NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, Nfproto,
     },
+    parts::{Verdict, decode_comment, decode_expression},
 };
-
-const NF_DROP: i32 = 0;
-const NF_ACCEPT: i32 = 1;
-const NFT_GOTO: i32 = -4;
-const NFT_RETURN: i32 = -5;
 
 /// One rule, in the order of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +21,7 @@ pub(super) struct Rule {
     pub(super) effect: Effect,
 }
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// No packet that reaches it goes on to the next rule.
@@ -66,7 +61,7 @@ pub(super) fn decode(reply: &Reply<'_>, of: &HostChain) -> Result<Option<Rule>, 
             NFTA_RULE_TABLE => table = attribute.payload,
             NFTA_RULE_CHAIN => chain = attribute.payload,
             NFTA_RULE_HANDLE => handle = attribute.array().map(u64::from_be_bytes)?,
-            NFTA_RULE_USERDATA => comment = decode::comment(attribute.payload),
+            NFTA_RULE_USERDATA => comment = decode_comment(attribute.payload),
             NFTA_RULE_EXPRESSIONS => expressions = decode_list(attribute.payload)?,
             _ => {}
         }
@@ -79,42 +74,42 @@ pub(super) fn decode(reply: &Reply<'_>, of: &HostChain) -> Result<Option<Rule>, 
         return Ok(None);
     }
     let of_iptables = expressions.iter().find_map(|expression| match expression {
-        Expression::Comment(text) => Some(text.clone()),
+        Expression::Comment(text) => Some(*text),
         _ => None,
     });
-    let comment = of_iptables.unwrap_or_else(|| comment.into());
+    let comment = of_iptables.unwrap_or(comment).into();
     Ok(Some(Rule { handle, comment, effect: Effect::from_expressions(&expressions) }))
 }
 
-fn decode_list(bytes: &[u8]) -> Result<Vec<Expression>, Error> {
+fn decode_list(bytes: &[u8]) -> Result<Vec<Expression<'_>>, Error> {
     let mut expressions = Vec::new();
     for entry in attributes(bytes) {
         let entry = entry?;
         if entry.kind == NFTA_LIST_ELEM {
-            expressions.push(decode_expression(entry.payload));
+            expressions.push(Expression::decode(entry.payload).unwrap_or(Expression::Other));
         }
     }
     Ok(expressions)
 }
 
 impl Effect {
-    fn from_expressions(expressions: &[Expression]) -> Self {
-        use Expression::{Aside, Comment, Equal, LoadMark, MarkMatch, Mask, Reject, StateMatch, Verdict};
+    fn from_expressions(expressions: &[Expression<'_>]) -> Self {
+        use Expression::{Aside, Comment, Decision, Equal, LoadMark, MarkMatch, Mask, Reject, StateMatch};
         let deciding: Vec<_> = expressions.iter().filter(|one| !matches!(one, Aside | Comment(_))).collect();
         match *deciding {
-            [Reject | Verdict(NF_DROP)] => Self::Ends(End::Drop),
-            [Verdict(NF_ACCEPT)] => Self::Ends(End::Accept),
-            [Verdict(NFT_GOTO | NFT_RETURN)] => Self::Ends(End::Policy),
+            [Reject | Decision(Verdict::Drop)] => Self::Ends(End::Drop),
+            [Decision(Verdict::Accept)] => Self::Ends(End::Accept),
+            [Decision(Verdict::Goto(_) | Verdict::Return)] => Self::Ends(End::Policy),
             [
                 LoadMark { to },
                 Mask { register, mask },
                 Equal { register: compared, value },
-                Verdict(NF_ACCEPT),
+                Decision(Verdict::Accept),
             ] if to == register && to == compared && mask == value => Self::Accepts(Accepted::Marked(*mask)),
-            [MarkMatch { mark, mask }, Verdict(NF_ACCEPT)] if mark == mask => {
+            [MarkMatch { mark, mask }, Decision(Verdict::Accept)] if mark == mask => {
                 Self::Accepts(Accepted::Marked(*mask))
             }
-            [StateMatch { states: xt::ESTABLISHED_OR_RELATED }, Verdict(NF_ACCEPT)] => {
+            [StateMatch { states: xt::ESTABLISHED_OR_RELATED }, Decision(Verdict::Accept)] => {
                 Self::Accepts(Accepted::Known)
             }
             _ => Self::Other,
@@ -124,12 +119,12 @@ impl Effect {
 
 /// The part of an expression, of any program, that shows whether a rule ends its chain, and whether it
 /// accepts what rules of ours do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Expression {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expression<'a> {
     /// Decides nothing: it counts, or writes into the log.
     Aside,
     /// A comment as iptables makes it. Decides nothing.
-    Comment(Box<str>),
+    Comment(&'a str),
     /// Loads the packet's mark into a register.
     LoadMark { to: u32 },
     /// Keeps some bits of a register.
@@ -140,40 +135,41 @@ enum Expression {
     MarkMatch { mark: u32, mask: u32 },
     /// iptables' `-m conntrack --ctstate STATES`.
     StateMatch { states: u16 },
-    /// Ends the rule with one of `NF_ACCEPT`, `NF_DROP` and `NFT_RETURN`'s kin.
-    Verdict(i32),
+    /// Ends the rule with a verdict.
+    Decision(Verdict<'a>),
     /// Drops the packet and answers.
     Reject,
     /// Something else, which may match or not.
     Other,
 }
 
-/// Reads one entry of a rule's list of expressions.
-fn decode_expression(entry: &[u8]) -> Expression {
-    let Some((name, data)) = decode::expression(entry) else { return Expression::Other };
-    let known = match name {
-        "counter" | "last" | "log" => Some(Expression::Aside),
-        "objref" => counter_object(data),
-        "meta" => load_mark(data),
-        "bitwise" => mask(data),
-        "cmp" => equal(data),
-        "immediate" => Verdict::from_immediate(data).map(|verdict| Expression::Verdict(verdict.code)),
-        "reject" => Some(Expression::Reject),
-        "match" => iptables_match(data),
-        "target" => iptables_target(data),
-        _ => None,
-    };
-    known.unwrap_or(Expression::Other)
+impl<'a> Expression<'a> {
+    /// Reads one entry of a rule's list of expressions; `None` for those that do not matter here.
+    fn decode(entry: &'a [u8]) -> Option<Self> {
+        let (name, data) = decode_expression(entry)?;
+        match name {
+            "counter" | "last" | "log" => Some(Self::Aside),
+            "objref" => counter_object(data),
+            "meta" => load_mark(data),
+            "bitwise" => mask(data),
+            "cmp" => equal(data),
+            "immediate" => Verdict::from_immediate(data).map(Self::Decision),
+            "reject" => Some(Self::Reject),
+            "match" => iptables_match(data),
+            "target" => iptables_target(data),
+            _ => None,
+        }
+    }
 }
 
 /// A named counter; other objects, such as quotas, may end a rule.
-fn counter_object(data: &[u8]) -> Option<Expression> {
+fn counter_object(data: &[u8]) -> Option<Expression<'_>> {
     const NFTA_OBJREF_IMM_TYPE: u16 = 1;
     const NFT_OBJECT_COUNTER: u32 = 1;
     (number(data, NFTA_OBJREF_IMM_TYPE)? == NFT_OBJECT_COUNTER).then_some(Expression::Aside)
 }
 
-fn load_mark(data: &[u8]) -> Option<Expression> {
+fn load_mark(data: &[u8]) -> Option<Expression<'_>> {
     const NFTA_META_DREG: u16 = 1;
     const NFTA_META_KEY: u16 = 2;
     const NFT_META_MARK: u32 = 3;
@@ -181,7 +177,7 @@ fn load_mark(data: &[u8]) -> Option<Expression> {
     (number(data, NFTA_META_KEY)? == NFT_META_MARK).then_some(Expression::LoadMark { to })
 }
 
-fn mask(data: &[u8]) -> Option<Expression> {
+fn mask(data: &[u8]) -> Option<Expression<'_>> {
     const NFTA_BITWISE_SREG: u16 = 1;
     const NFTA_BITWISE_DREG: u16 = 2;
     const NFTA_BITWISE_MASK: u16 = 4;
@@ -193,7 +189,7 @@ fn mask(data: &[u8]) -> Option<Expression> {
     (in_place && word(data, NFTA_BITWISE_XOR)? == 0).then_some(Expression::Mask { register, mask })
 }
 
-fn equal(data: &[u8]) -> Option<Expression> {
+fn equal(data: &[u8]) -> Option<Expression<'_>> {
     const NFTA_CMP_SREG: u16 = 1;
     const NFTA_CMP_OP: u16 = 2;
     const NFTA_CMP_DATA: u16 = 3;
@@ -202,18 +198,18 @@ fn equal(data: &[u8]) -> Option<Expression> {
     (number(data, NFTA_CMP_OP)? == NFT_CMP_EQ).then_some(Expression::Equal { register, value })
 }
 
-fn iptables_match(data: &[u8]) -> Option<Expression> {
+fn iptables_match(data: &[u8]) -> Option<Expression<'_>> {
     let info = find(data, xt::INFO)?;
     match (find(data, xt::NAME)?.string().ok()?, number(data, xt::REVISION)?) {
         xt::MARK => xt::mark(info.payload).map(|(mark, mask)| Expression::MarkMatch { mark, mask }),
         xt::CONNTRACK => xt::states(info.payload).map(|states| Expression::StateMatch { states }),
         // struct xt_comment_info.
-        ("comment", 0) => Some(Expression::Comment(info.string().unwrap_or_default().into())),
+        ("comment", 0) => Some(Expression::Comment(info.string().unwrap_or_default())),
         _ => None,
     }
 }
 
-fn iptables_target(data: &[u8]) -> Option<Expression> {
+fn iptables_target(data: &[u8]) -> Option<Expression<'_>> {
     match find(data, xt::NAME)?.string().ok()? {
         "REJECT" => Some(Expression::Reject),
         "LOG" | "NFLOG" => Some(Expression::Aside),

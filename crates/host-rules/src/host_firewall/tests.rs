@@ -30,7 +30,7 @@ fn of_iptables() -> HostChain {
 }
 
 fn reply(payload: &[u8]) -> Reply<'_> {
-    Reply { kind: 0, flags: 0, sequence: 0, payload }
+    Reply { payload, ..Reply::default() }
 }
 
 fn message(kind: Message, family: impl Into<Nfproto>, body: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
@@ -455,7 +455,7 @@ fn filters_at_input_and_forward_are_the_hosts_chains_and_nothing_else_is() {
             ("nat", 1, None),
         ] {
             let payload = chain_message(Nfproto(number), "t", kind, hook);
-            let found = chain::decode_chain(&reply(&payload)).unwrap();
+            let found = chain::decode_base(&reply(&payload)).unwrap();
             let expected = family.zip(expected).map(|(family, hook)| {
                 let (table, name) = ("t".into(), "c".into());
                 let chain = HostChain { backend: Backend::Nft, family, table, name, hook, priority: -5 };
@@ -470,21 +470,21 @@ fn filters_at_input_and_forward_are_the_hosts_chains_and_nothing_else_is() {
 fn our_own_tables_are_not_the_hosts() {
     for (family, is_ours) in [(2, true), (10, true), (1, false)] {
         let payload = chain_message(Nfproto(family), "kube-ipvs", "filter", 1);
-        assert_eq!(chain::decode_chain(&reply(&payload)).unwrap().is_none(), is_ours, "{family}");
+        assert_eq!(chain::decode_base(&reply(&payload)).unwrap().is_none(), is_ours, "{family}");
     }
 }
 
 #[test]
 fn a_name_that_is_no_text_hides_its_own_chain_only() {
     let payload = message(Message::NewChain, TableFamily::Ip, |encoder| encoder.bytes(3, b"\xff\0"));
-    assert_eq!(chain::decode_chain(&reply(&payload)).unwrap(), None);
+    assert_eq!(chain::decode_base(&reply(&payload)).unwrap(), None);
     let payload = message(Message::NewTable, TableFamily::Ip, |encoder| encoder.bytes(1, b"\xff\0"));
-    assert_eq!(listing::decode_table(&reply(&payload)).unwrap(), None);
+    assert_eq!(chain::decode_table(&reply(&payload)).unwrap(), None);
 }
 
 fn decode_everything(payload: &[u8]) {
-    let _ = listing::decode_table(&reply(payload));
-    let _ = chain::decode_chain(&reply(payload));
+    let _ = chain::decode_table(&reply(payload));
+    let _ = chain::decode_base(&reply(payload));
     let _ = rule::decode(&reply(payload), &input());
 }
 
@@ -514,7 +514,7 @@ proptest! {
 fn tables_are_listed_with_their_chains_and_what_base_chains_do() {
     let table = |family: u8, name: &str| {
         let payload = message(Message::NewTable, Nfproto(family), |encoder| encoder.string(1, name));
-        listing::decode_table(&reply(&payload)).unwrap().unwrap()
+        chain::decode_table(&reply(&payload)).unwrap().unwrap()
     };
     let chain = |family: u8, name: &str, base: Option<(&str, u32, i32, u32)>| {
         let payload = message(Message::NewChain, Nfproto(family), |encoder| {
@@ -529,7 +529,7 @@ fn tables_are_listed_with_their_chains_and_what_base_chains_do() {
                 encoder.string(7, kind);
             }
         });
-        listing::decode_chain(&reply(&payload)).unwrap().unwrap()
+        chain::decode_any(&reply(&payload)).unwrap().unwrap()
     };
     let mut inet = table(1, "filter");
     inet.chains = vec![chain(1, "input", Some(("filter", 1, -10, 0))), chain(1, "allowed", None)];

@@ -1,11 +1,11 @@
-//! The matches of iptables that our rules in its chains consist of.
+//! The matches of iptables in our rules in its chains.
 //!
 //! iptables before 1.8.8 does not understand nf_tables' own test of marks, and no version that of conntrack's
 //! states: it shows the rule without it, and `iptables-save | iptables-restore` would turn it into one that
 //! accepts everything. Every version understands its own matches. If the kernel lacks them (`nft_compat`,
 //! `xt_mark`, `xt_conntrack`) it is better that the rule is refused.
 
-use netfilter::nft::encode;
+use netfilter::nft::parts::encode_expression;
 use netlink::Encoder;
 
 /// `NFTA_MATCH_NAME`, `NFTA_MATCH_REV` and `NFTA_MATCH_INFO`; those of targets are the same.
@@ -61,7 +61,7 @@ pub(super) fn states(info: &[u8]) -> Option<u16> {
 }
 
 fn extension(list: &mut Encoder<'_>, (name, revision): (&str, u32), info: Vec<u8>) {
-    encode::expression(list, "match", |data| {
+    encode_expression(list, "match", |data| {
         data.string(NAME, name);
         data.u32_be(REVISION, revision);
         data.bytes(INFO, &aligned(info));

@@ -1,4 +1,4 @@
-//! What is removed from a table of iptables, and what has to stay: decided on plain values, the same for
+//! Decides, on plain values, what is removed from a table of iptables and what has to stay: the same for
 //! tables in nf_tables and for those of the old iptables.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(super) struct Rule<R> {
 pub(super) struct Plan<R> {
     /// The rules of built-in chains that jump to kube-proxy's, each with its chain.
     pub(super) jumps: Vec<(Box<str>, R)>,
-    /// The chains, with all that is in them.
+    /// The chains, with their rules.
     pub(super) chains: Vec<Box<str>>,
     /// Chains of kube-proxy that stay, each with its user.
     pub(super) kept: BTreeMap<Box<str>, Box<str>>,

@@ -1,4 +1,4 @@
-//! What was found of kube-proxy's, why some of it stays, and its description for a person.
+//! What was found of kube-proxy's, why some of it stays, and how an operator reads it.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,7 +9,7 @@ use super::{
     chains::Plan,
     names::{NFTABLES_TABLE, SERVICES},
 };
-use crate::{Backend, LegacyError, host_firewall};
+use crate::{Backend, LegacyError, host_firewall, legacy::stem};
 use netfilter::nft::family_name;
 
 /// Something of kube-proxy's. Its `Display` names it in a few words.
@@ -34,16 +34,16 @@ pub struct Rules {
     pub table: &'static str,
     /// How many rules of built-in chains lead to kube-proxy's.
     pub jumps: usize,
-    /// Its chains, with all that is in them.
+    /// Its chains, with their rules.
     pub chains: Vec<Box<str>>,
 }
 
 /// Something that could not be removed, or read.
 #[derive(Debug)]
 pub struct Stayed {
-    /// What.
+    /// Its description.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: Error,
 }
 
@@ -53,22 +53,22 @@ pub enum Error {
     /// The exchange with the kernel failed.
     #[error(transparent)]
     Operation(#[from] OperationError),
-    /// Rules of another program need it.
-    #[error("{0} leads there")]
+    /// Rules of another program jump to it.
+    #[error("{0} jumps to it")]
     Needed(Box<str>),
     /// The host forwards nothing else.
     #[error(
-        "without it the host's chain FORWARD drops what pods answer; with our rules there (--host-firewall), or your \
-         own (docs/node.md has them), it goes at the next start"
+        "without it the host's chain FORWARD drops the answers of pods; it is removed at the next start once that \
+         chain has our rules (--host-firewall) or your own (see docs/node.md)"
     )]
     Forwards,
     /// Some rule still uses the set.
     #[error("it is in use")]
     InUse,
-    /// The old iptables has tables, and its programs are not here to read them.
+    /// The old iptables has tables, and the programs to read them are not installed here.
     #[error(
-        "its programs are not here to read its tables; if kube-proxy's rules are in them, this removes them on the \
-         host: {by_hand}"
+        "its tables cannot be read because its programs are not installed here; if kube-proxy's rules are in them, \
+         this removes them on the host: {by_hand}"
     )]
     NoPrograms {
         /// The command.
@@ -136,12 +136,9 @@ impl Outcome {
     }
 }
 
-/// What an operator calls a table of iptables.
+/// The name of a table of iptables for an operator.
 pub(super) fn name_of(backend: Backend, family: Family, table: &str) -> String {
-    let program = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
+    let program = stem(family);
     match backend {
         Backend::Nft => format!("{program} table {table}"),
         Backend::Legacy => format!("{program}-legacy table {table}"),

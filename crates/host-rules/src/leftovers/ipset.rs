@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use netlink::{Batch, Encoder, Errno, Error, Reply, Socket};
+use netlink::{Batch, Encoder, Errno, Error, Reply, Socket, find, if_exists};
 
 use netfilter::nft::message;
 
@@ -35,16 +35,12 @@ const IP_SET: &str = "/sys/module/ip_set";
 
 /// The names of all sets, of any owner.
 pub(super) fn names(socket: &mut Socket) -> Result<Vec<Box<str>>, Error> {
-    // The query would load the module, just to learn that there are none.
+    // The query would load the module, only to find no sets.
     if Path::new(MODULES).exists() && !Path::new(IP_SET).exists() {
         return Ok(Vec::new());
     }
-    match socket.dump(&mut list(), decode) {
-        Ok(names) => Ok(names.into_iter().flatten().collect()),
-        // Without the module there are no sets, and the message is refused (`nfnetlink_rcv_msg`).
-        Err(error) if error.errno() == Some(Errno::EINVAL) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    // Without the module there are no sets, and the message is refused (`nfnetlink_rcv_msg`).
+    Ok(if_exists(socket.dump(&mut list(), decode), &[Errno::EINVAL])?.unwrap_or_default())
 }
 
 /// Deletes sets, and returns those that are still in use.
@@ -97,13 +93,8 @@ fn add(batch: &mut Batch, command: u16, body: impl FnOnce(&mut Encoder<'_>)) {
 
 /// Reads one name. One that is not UTF-8 is not kube-proxy's.
 fn decode(reply: &Reply<'_>) -> Result<Option<Box<str>>, Error> {
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        if attribute.kind == IPSET_ATTR_SETNAME {
-            return Ok(attribute.string().ok().map(Into::into));
-        }
-    }
-    Ok(None)
+    let name = find(message::attributes_of(reply)?, IPSET_ATTR_SETNAME);
+    Ok(name.and_then(|name| name.string().ok()).map(Into::into))
 }
 
 #[cfg(test)]
@@ -141,7 +132,7 @@ mod tests {
     fn a_name_is_read_from_a_list_and_one_that_is_not_utf_8_is_ignored() {
         let decoded = |name: &[u8]| {
             let bytes = message(0x0607, &[&attribute(1, &[6]), &attribute(2, name)]);
-            decode(&Reply { kind: 0x0607, flags: 0, sequence: 0, payload: &bytes[16..] }).unwrap()
+            decode(&Reply { payload: &bytes[16..], ..Reply::default() }).unwrap()
         };
         assert_eq!(decoded(b"KUBE-LOOP-BACK\0").as_deref(), Some("KUBE-LOOP-BACK"));
         assert_eq!(decoded(b"\xff\xfe\0"), None);

@@ -1,4 +1,4 @@
-//! What kube-proxy has left in the tables of the old iptables.
+//! The rules of kube-proxy in the tables of the old iptables.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) fn by_hand(families: &[Family]) -> String {
     families.iter().map(command).collect::<Vec<_>>().join("; ")
 }
 
-/// What a table has of kube-proxy's, and what of that has to stay.
+/// Plans the removal of kube-proxy's part of a table.
 ///
 /// With `spares_forwarding`, KUBE-FORWARD is left alone if FORWARD drops unknown traffic and has no rule of
 /// ours.

@@ -13,11 +13,12 @@ use super::{
     names::{NFTABLES_SERVICES, NFTABLES_TABLE, POSTROUTING},
 };
 use netfilter::nft::{
-    decode::{self, Verdict},
+    chain::ListedChain,
     message::{
-        self, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
+        self, Message, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_LIST_ELEM, NFTA_RULE_CHAIN,
         NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, Nfproto,
     },
+    parts::{Verdict, decode_expression},
 };
 
 /// How often a transaction is tried if others change nf_tables after the read that it builds on. The last
@@ -27,7 +28,7 @@ const ATTEMPTS: u32 = 5;
 /// The user of a chain that the kernel refuses to delete although none of the rules read uses it.
 const UNKNOWN_USER: &str = "something that is not a rule of the table";
 
-/// What a table has of kube-proxy's, and what of that has to stay. Changes nothing.
+/// Plans the removal of kube-proxy's part of a table. Changes nothing.
 pub(super) fn plan(
     socket: &mut Socket,
     family: Family,
@@ -37,8 +38,8 @@ pub(super) fn plan(
     Ok(read(socket, family, name)?.plan(name, &BTreeMap::new(), spared))
 }
 
-/// Deletes what a table has of kube-proxy's, in one transaction: everything or nothing. Returns what was
-/// deleted, and what had to stay.
+/// Deletes kube-proxy's part of a table, in one transaction: everything or nothing. Returns the plan that was carried
+/// out.
 pub(super) fn remove(
     socket: &mut Socket,
     family: Family,
@@ -103,8 +104,8 @@ fn is_stale(error: &Error) -> bool {
 /// Reads the table. Its rules are only read if it has a chain of kube-proxy's: mostly it has none.
 fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, Error> {
     let mut table = Table::default();
-    let request = message::request(Message::GetChain, family, |_| {});
-    for (chain, is_base) in message::dump(socket, request, |reply| decode_chain(reply, family, name))? {
+    let mut request = message::request(Message::GetChain, family, |_| {});
+    for (chain, is_base) in socket.dump(&mut request, |reply| decode_chain(reply, family, name))? {
         if is_base {
             table.built_in.push(chain);
         } else {
@@ -112,9 +113,9 @@ fn read(socket: &mut Socket, family: Family, name: &str) -> Result<Table<u64>, E
         }
     }
     if table.is_concerned(name) {
-        let request =
+        let mut request =
             message::request(Message::GetRule, family, |encoder| encoder.string(NFTA_RULE_TABLE, name));
-        table.rules = message::dump(socket, request, |reply| decode_rule(reply, family, name))?;
+        table.rules = socket.dump(&mut request, |reply| decode_rule(reply, family, name))?;
     }
     Ok(table)
 }
@@ -156,18 +157,9 @@ fn deleted_by(plan: &Plan<u64>, request: usize) -> Option<&str> {
 /// Reads one chain, and whether packets enter it by a hook; `None` if it is another table's. A name that is
 /// not UTF-8 is not kube-proxy's.
 fn decode_chain(reply: &Reply<'_>, family: Family, of: &str) -> Result<Option<(Box<str>, bool)>, Error> {
-    let (mut table, mut name, mut is_base) = ("", "", false);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            NFTA_CHAIN_TABLE => table = attribute.string().unwrap_or_default(),
-            NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
-            NFTA_CHAIN_HOOK => is_base = true,
-            _ => {}
-        }
-    }
-    let is_in_it = message::family(reply) == Nfproto::from(family) && table == of && !name.is_empty();
-    Ok(is_in_it.then(|| (name.into(), is_base)))
+    let chain = ListedChain::decode(reply)?;
+    let is_in_it = chain.family == Nfproto::from(family) && *chain.table == *of && !chain.name.is_empty();
+    Ok(is_in_it.then_some((chain.name, chain.hook.is_some())))
 }
 
 /// Reads one rule; `None` if it is another table's.
@@ -200,8 +192,11 @@ fn targets_of(expressions: &[u8]) -> Result<Vec<Box<str>>, Error> {
 
 /// The chain that an expression jumps or goes to, if it does.
 fn target(expression: &[u8]) -> Option<&str> {
-    match decode::expression(expression)? {
-        ("immediate", data) => Verdict::from_immediate(data)?.chain,
+    match decode_expression(expression)? {
+        ("immediate", data) => match Verdict::from_immediate(data)? {
+            Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain).filter(|chain| !chain.is_empty()),
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -215,8 +210,8 @@ pub enum Translation {
     Nftables,
 }
 
-/// Whether there is what kube-proxy writes in its first sync of a family, whichever Services there are. What
-/// iptables has in the tables of the old iptables is not seen.
+/// Whether the rules exist that kube-proxy writes in its first sync of a family, whichever Services there are. The
+/// tables of the old iptables are not read.
 ///
 /// Its nftables mode writes everything in one transaction. Its iptables mode makes its chains one by one,
 /// then fills all of a table at once, and KUBE-POSTROUTING in any case. (Kubelets before 1.28 fill that chain

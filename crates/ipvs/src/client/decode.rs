@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Attribute, Error, attributes};
+use netlink::{Attribute, Error, attributes, find};
 
 use super::uapi::{self, dest, info, message, service, stats};
 use crate::{
@@ -19,7 +19,7 @@ pub(super) fn virtual_server(reply: &[u8]) -> Result<ObservedVirtualServer, Erro
     let (mut protocol, mut address, mut port, mut mark) = (0, None, 0, None);
     let (mut family, mut scheduler, mut netmask) = (None, None, None);
     let (mut flags, mut timeout, mut engine) = (0, 0, None);
-    let mut counters = Counters::default();
+    let (mut narrow, mut wide) = (&[][..], &[][..]);
     for attribute in attributes(container(reply, message::SERVICE)?) {
         let attribute = attribute?;
         match attribute.kind {
@@ -34,8 +34,8 @@ pub(super) fn virtual_server(reply: &[u8]) -> Result<ObservedVirtualServer, Erro
             service::TIMEOUT => timeout = attribute.u32()?,
             service::NETMASK => netmask = Some(attribute),
             service::PE_NAME => engine = Some(attribute.string()?).filter(|name| !name.is_empty()),
-            service::STATS => counters.narrow = attribute.payload,
-            service::STATS64 => counters.wide = attribute.payload,
+            service::STATS => narrow = attribute.payload,
+            service::STATS64 => wide = attribute.payload,
             _ => {}
         }
     }
@@ -58,7 +58,7 @@ pub(super) fn virtual_server(reply: &[u8]) -> Result<ObservedVirtualServer, Erro
             .map_or(Ok(family.address_bits()), |netmask| prefix_length(&netmask, family))?,
         persistence_engine: engine.map(Into::into),
     };
-    Ok(ObservedVirtualServer { config, stats: counters.decode()? })
+    Ok(ObservedVirtualServer { config, stats: counters(narrow, wide)? })
 }
 
 /// The entry of a GET_DEST reply about a virtual server of this family.
@@ -67,7 +67,7 @@ pub(super) fn real_server(reply: &[u8], of: Family) -> Result<ObservedRealServer
     let (mut weight, mut upper_threshold, mut lower_threshold) = (0, 0, 0);
     let (mut active_connections, mut inactive_connections, mut persistent_connections) = (0, 0, 0);
     let mut tunnel = Tunnel::default();
-    let mut counters = Counters::default();
+    let (mut narrow, mut wide) = (&[][..], &[][..]);
     for attribute in attributes(container(reply, message::DEST)?) {
         let attribute = attribute?;
         match attribute.kind {
@@ -84,8 +84,8 @@ pub(super) fn real_server(reply: &[u8], of: Family) -> Result<ObservedRealServer
             dest::TUN_TYPE => tunnel.kind = tunnel_kind(attribute.u8()?)?,
             dest::TUN_PORT => tunnel.port = attribute.u16_be()?,
             dest::TUN_FLAGS => tunnel.flags = attribute.u16()?,
-            dest::STATS => counters.narrow = attribute.payload,
-            dest::STATS64 => counters.wide = attribute.payload,
+            dest::STATS => narrow = attribute.payload,
+            dest::STATS64 => wide = attribute.payload,
             _ => {}
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn real_server(reply: &[u8], of: Family) -> Result<ObservedRealServer
         active_connections,
         inactive_connections,
         persistent_connections,
-        stats: counters.decode()?,
+        stats: counters(narrow, wide)?,
     })
 }
 
@@ -138,49 +138,34 @@ pub(super) fn info(reply: &[u8]) -> Result<Info, Error> {
     Ok(info)
 }
 
-/// The two containers of the same counters; kernels since 4.1 send both.
-#[derive(Default)]
-struct Counters<'a> {
-    /// 32 bits wide, except for the bytes: they overflow within minutes on a fast link.
-    narrow: &'a [u8],
-    /// 64 bits wide.
-    wide: &'a [u8],
-}
-
-impl Counters<'_> {
-    fn decode(&self) -> Result<Stats, Error> {
-        let mut read = Stats::default();
-        let container = if self.wide.is_empty() { self.narrow } else { self.wide };
-        for attribute in attributes(container) {
-            let attribute = attribute?;
-            let counter = match attribute.kind {
-                stats::CONNS => &mut read.connections,
-                stats::INPKTS => &mut read.packets_in,
-                stats::OUTPKTS => &mut read.packets_out,
-                stats::INBYTES => &mut read.bytes_in,
-                stats::OUTBYTES => &mut read.bytes_out,
-                stats::CPS => &mut read.connections_per_second,
-                stats::INPPS => &mut read.packets_in_per_second,
-                stats::OUTPPS => &mut read.packets_out_per_second,
-                stats::INBPS => &mut read.bytes_in_per_second,
-                stats::OUTBPS => &mut read.bytes_out_per_second,
-                _ => continue,
-            };
-            *counter = if attribute.payload.len() < 8 { attribute.u32()?.into() } else { attribute.u64()? };
-        }
-        Ok(read)
+/// Reads the counters from one of their two containers; kernels since 4.1 send both. Those of the narrow one have 32
+/// bits, except for the bytes: they overflow within minutes on a fast link.
+fn counters(narrow: &[u8], wide: &[u8]) -> Result<Stats, Error> {
+    let mut read = Stats::default();
+    for attribute in attributes(if wide.is_empty() { narrow } else { wide }) {
+        let attribute = attribute?;
+        let counter = match attribute.kind {
+            stats::CONNS => &mut read.connections,
+            stats::INPKTS => &mut read.packets_in,
+            stats::OUTPKTS => &mut read.packets_out,
+            stats::INBYTES => &mut read.bytes_in,
+            stats::OUTBYTES => &mut read.bytes_out,
+            stats::CPS => &mut read.connections_per_second,
+            stats::INPPS => &mut read.packets_in_per_second,
+            stats::OUTPPS => &mut read.packets_out_per_second,
+            stats::INBPS => &mut read.bytes_in_per_second,
+            stats::OUTBPS => &mut read.bytes_out_per_second,
+            _ => continue,
+        };
+        *counter = if attribute.payload.len() < 8 { attribute.u32()?.into() } else { attribute.u64()? };
     }
+    Ok(read)
 }
 
 /// The payload of the attribute `kind`.
 fn container(reply: &[u8], kind: u16) -> Result<&[u8], Error> {
-    for attribute in attributes(reply) {
-        let attribute = attribute?;
-        if attribute.kind == kind {
-            return Ok(attribute.payload);
-        }
-    }
-    Err(malformed(format!("no attribute {kind}")))
+    let found = find(reply, kind).ok_or_else(|| malformed(format!("no attribute {kind}")))?;
+    Ok(found.payload)
 }
 
 /// Replies carry 16 bytes for either family, an IPv4 address in the first four.
@@ -212,23 +197,16 @@ fn address_family(attribute: &Attribute<'_>) -> Result<Family, Error> {
 }
 
 fn forwarding(method: u32) -> Result<Forwarding, Error> {
-    match method & uapi::FORWARDING_MASK {
-        0 => Ok(Forwarding::Masquerade),
-        1 => Ok(Forwarding::Local),
-        2 => Ok(Forwarding::Tunnel),
-        3 => Ok(Forwarding::Route),
-        4 => Ok(Forwarding::Bypass),
-        other => Err(malformed(format!("forwarding method {other}"))),
-    }
+    use Forwarding::{Bypass, Local, Masquerade, Route, Tunnel};
+    let number = method & uapi::FORWARDING_MASK;
+    let known = [Masquerade, Local, Tunnel, Route, Bypass].into_iter().find(|known| *known as u32 == number);
+    known.ok_or_else(|| malformed(format!("forwarding method {number}")))
 }
 
-fn tunnel_kind(kind: u8) -> Result<TunnelKind, Error> {
-    match kind {
-        0 => Ok(TunnelKind::Ipip),
-        1 => Ok(TunnelKind::Gue),
-        2 => Ok(TunnelKind::Gre),
-        other => Err(malformed(format!("tunnel type {other}"))),
-    }
+fn tunnel_kind(number: u8) -> Result<TunnelKind, Error> {
+    let known = [TunnelKind::Ipip, TunnelKind::Gue, TunnelKind::Gre];
+    let known = known.into_iter().find(|known| *known as u8 == number);
+    known.ok_or_else(|| malformed(format!("tunnel type {number}")))
 }
 
 fn missing(what: &str) -> Error {

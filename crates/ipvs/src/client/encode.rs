@@ -6,15 +6,15 @@ use netlink::{Batch, Encoder};
 
 use super::uapi::{self, dest, message, service};
 use crate::{
-    Command, Family, Forwarding, RealServer, RealServerAddress, Timeouts, Tunnel, TunnelKind, VirtualServer,
-    VirtualServerId,
+    Command, Family, Forwarding, RealServer, RealServerAddress, Timeouts, Tunnel, VirtualServer,
+    VirtualServerId, virtual_server::ipv4_mask,
 };
 
 /// `IP_VS_PENAME_MAXLEN`, with the NUL.
 const PERSISTENCE_ENGINE_SPACE: usize = 16;
 
-/// What to ask of the kernel for an object. The kernel's verbs are not idempotent: NEW refuses what
-/// exists, SET and DEL what does not.
+/// The kernel's verb for a change of an object. None is idempotent: NEW refuses what exists,
+/// SET and DEL what does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     New,
@@ -78,7 +78,7 @@ impl Requests {
         }
     }
 
-    /// A request about one virtual server, named and nothing more.
+    /// A request that only names a virtual server.
     pub(super) fn about(self, batch: &mut Batch, command: u8, id: &VirtualServerId) {
         self.add(batch, command, |e| e.nest(message::SERVICE, |e| virtual_server_id(e, id)));
     }
@@ -126,7 +126,7 @@ fn virtual_server(e: &mut Encoder<'_>, server: &VirtualServer) {
     e.bytes(service::FLAGS, &flags(server.flags.bits()));
     e.u32(service::TIMEOUT, server.timeout);
     match server.id.family() {
-        Family::V4 => e.u32_be(service::NETMASK, mask(server.prefix_length)),
+        Family::V4 => e.u32_be(service::NETMASK, ipv4_mask(server.prefix_length)),
         Family::V6 => e.u32(service::NETMASK, server.prefix_length.into()),
     }
     match server.persistence_engine.as_deref() {
@@ -150,14 +150,14 @@ fn real_server_address(e: &mut Encoder<'_>, address: &RealServerAddress) {
 
 fn real_server(e: &mut Encoder<'_>, server: &RealServer) {
     real_server_address(e, &server.address);
-    e.u32(dest::FWD_METHOD, forwarding(server.forwarding));
+    e.u32(dest::FWD_METHOD, server.forwarding as u32);
     e.u32(dest::WEIGHT, server.weight);
     e.u32(dest::U_THRESH, server.upper_threshold);
     e.u32(dest::L_THRESH, server.lower_threshold);
     // Also for a real server that is no longer reached through a tunnel, while its connections still are.
     if server.forwarding == Forwarding::Tunnel || server.tunnel != Tunnel::default() {
         let Tunnel { kind, port, flags } = server.tunnel;
-        e.u8(dest::TUN_TYPE, tunnel_kind(kind));
+        e.u8(dest::TUN_TYPE, kind as u8);
         e.u16_be(dest::TUN_PORT, port);
         e.u16(dest::TUN_FLAGS, flags);
     }
@@ -167,11 +167,6 @@ fn real_server(e: &mut Encoder<'_>, server: &RealServer) {
 fn flags(bits: u32) -> [u8; 8] {
     let [a, b, c, d] = (bits & !uapi::HASHED).to_ne_bytes();
     [a, b, c, d, 0xff, 0xff, 0xff, 0xff]
-}
-
-/// The IPv4 mask of a prefix length.
-fn mask(prefix_length: u8) -> u32 {
-    u32::MAX.checked_shl(32_u32.saturating_sub(prefix_length.into())).unwrap_or(0)
 }
 
 fn ip(e: &mut Encoder<'_>, kind: u16, ip: IpAddr) {
@@ -185,24 +180,6 @@ fn address_family(family: Family) -> u16 {
     match family {
         Family::V4 => uapi::AF_INET,
         Family::V6 => uapi::AF_INET6,
-    }
-}
-
-fn forwarding(forwarding: Forwarding) -> u32 {
-    match forwarding {
-        Forwarding::Masquerade => 0,
-        Forwarding::Local => 1,
-        Forwarding::Tunnel => 2,
-        Forwarding::Route => 3,
-        Forwarding::Bypass => 4,
-    }
-}
-
-fn tunnel_kind(kind: TunnelKind) -> u8 {
-    match kind {
-        TunnelKind::Ipip => 0,
-        TunnelKind::Gue => 1,
-        TunnelKind::Gre => 2,
     }
 }
 

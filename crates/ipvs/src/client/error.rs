@@ -1,4 +1,4 @@
-//! Failures: of an exchange, and of one command.
+//! Errors of an exchange and of one command.
 
 use std::fmt;
 
@@ -14,22 +14,22 @@ pub enum Error {
     /// The family IPVS does not exist: the module ip_vs is missing.
     #[error("the kernel has no IPVS: load the module ip_vs")]
     NoIpvs,
-    /// CAP_NET_ADMIN in the initial user namespace is missing; IPVS asks for it even to read.
+    /// CAP_NET_ADMIN in the initial user namespace is missing; IPVS requires it even to read.
     #[error("IPVS refuses to {operation}: CAP_NET_ADMIN in the initial user namespace is needed (EPERM)")]
     NotPermitted {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
     },
     /// The module ip_vs was unloaded and loaded again since it was last asked, so nothing is left of what was
     /// there before. Some of the commands may have been executed since: read back and compare.
-    #[error("the module ip_vs was unloaded and loaded again: IPVS had nothing left, and is read anew")]
+    #[error("the module ip_vs was unloaded and loaded again, so its table was lost; it is read again")]
     Reloaded,
     /// Some other failure of the exchange. Commands may have been executed: read back and compare.
     #[error("cannot {operation}")]
     Netlink {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// What went wrong, for a log.
+        /// The reason, for a log.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -77,7 +77,7 @@ impl KernelError {
         self.0.errno as i32
     }
 
-    /// The kernel's own words (extended acknowledgement), or what the errno means where the kernel has none.
+    /// The kernel's text (extended acknowledgement), or without one the meaning of the errno.
     pub fn message(&self) -> Option<&str> {
         self.0.message.as_deref()
     }
@@ -123,13 +123,13 @@ impl fmt::Display for FailedRequest {
     }
 }
 
-/// The refusal of a command, with what its errno means where the kernel has no words of its own.
+/// The refusal of a command, with the meaning of its errno where the kernel gives no text.
 pub(super) fn explained(command: &Command, error: netlink::KernelError) -> netlink::KernelError {
     let netlink::KernelError { errno, message } = error;
     netlink::KernelError { errno, message: message.or_else(|| reason(command, errno)) }
 }
 
-/// What an errno means for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
+/// The meaning of an errno for a command, where `net/netfilter/ipvs/ip_vs_ctl.c` leaves no doubt.
 fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
     match (command, errno) {
         (Command::AddVirtualServer(server) | Command::EditVirtualServer(server), Errno::ENOENT) => {
@@ -142,7 +142,7 @@ fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
             Some("a weight goes up to 2147483647, and a lower threshold up to the upper one".into())
         }
         (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Errno::EINVAL) => Some(
-            format!("{} is not a unicast address that IPVS can forward to as asked", server.address.ip)
+            format!("{} is not a unicast address to which IPVS can forward in this way", server.address.ip)
                 .into(),
         ),
         (command, Errno::EAFNOSUPPORT) => {
@@ -152,7 +152,7 @@ fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
     }
 }
 
-/// The kernel has asked modprobe for `ip_vs_NAME` and `ip_vs_pe_NAME` by itself before it says ENOENT.
+/// The kernel runs modprobe for `ip_vs_NAME` and `ip_vs_pe_NAME` by itself before it answers ENOENT.
 fn missing_modules(server: &VirtualServer) -> Box<str> {
     let VirtualServer { scheduler, persistence_engine, .. } = server;
     match persistence_engine {

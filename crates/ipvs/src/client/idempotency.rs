@@ -20,13 +20,13 @@ pub(super) struct FollowUp<'a> {
     pub(super) verb: Verb,
 }
 
-/// What a refusal means.
+/// The meaning of a refusal.
 enum Meaning {
     /// The wanted state exists already.
     Done,
     /// The other verb fits.
     Retry(Verb),
-    /// The virtual server of a real server is missing. That is no failure if an earlier command creates
+    /// The virtual server of a real server is missing. That is not a failure if an earlier command creates
     /// it, and is itself sent again.
     Orphan,
     /// The command cannot be executed.
@@ -81,7 +81,7 @@ pub(super) fn sort(
     (again, failed)
 }
 
-/// What a later command can be about so that an earlier one no longer matters.
+/// The subject of a later command by which an earlier one no longer matters.
 #[derive(PartialEq, Eq, Hash)]
 enum Use {
     VirtualServer(VirtualServerId),
@@ -107,7 +107,7 @@ fn last_uses(commands: &[Command], again: &[FollowUp<'_>], failed: &[FailedReque
     last
 }
 
-/// What the command is about, and whether executing it is such a use.
+/// The subjects of the command, each with whether executing the command is such a use.
 fn supersedes(command: &Command) -> impl Iterator<Item = (Use, bool)> {
     let id = command.virtual_server();
     let (first, second) = match command {

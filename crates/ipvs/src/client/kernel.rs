@@ -1,4 +1,4 @@
-//! IPVS in the real kernel.
+//! The IPVS table of the real kernel.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use netlink::{Batch, Errno, Protocol, Reply, Socket};
+use netlink::{Batch, Errno, Protocol, Reply, Socket, if_exists};
 use nix::{
     sys::time::TimeValLike as _,
     time::{ClockId, clock_getres},
@@ -171,10 +171,10 @@ impl KernelIpvs {
         outcome.map_err(Error::during(operation))
     }
 
-    /// Opens IPVS again if the module was unloaded and loaded again, and says whether that is so. To be
-    /// called after an ENOENT: so the kernel answers requests to a family that it does not have
-    /// (`genl_rcv_msg` in net/netlink/genetlink.c). IPVS itself says it of schedulers, persistence engines
-    /// and real servers that it lacks.
+    /// Opens IPVS again if the module was unloaded and loaded again; returns whether it was. To be called after
+    /// an ENOENT, the kernel's answer to requests to a family that does not exist (`genl_rcv_msg` in
+    /// net/netlink/genetlink.c). IPVS itself answers the same about schedulers, persistence engines and real servers
+    /// that it lacks.
     fn reopen(&mut self) -> Result<bool, Error> {
         let family = self.bulk.generic_family(FAMILY).map_err(Error::during("open IPVS again"))?;
         if family == self.requests.family {
@@ -233,45 +233,41 @@ impl KernelIpvs {
         self.exchange(operation, |client| {
             client.batch.clear();
             client.requests.about_all(&mut client.batch, command);
-            let found = client.bulk.get(&mut client.batch, |reply| decode(reply.generic()?.1))?;
-            let nothing =
-                || netlink::Error::Malformed { what: "an acknowledgement without an answer".into() };
-            found.into_iter().next().ok_or_else(nothing)
+            let found = client.bulk.get(&mut client.batch, |reply| decode(reply.generic()?.1).map(Some))?;
+            found.ok_or_else(|| netlink::Error::Malformed {
+                what: "an acknowledgement without an answer".into(),
+            })
         })
     }
 }
 
 impl Ipvs for KernelIpvs {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, Error> {
-        let entries = self.exchange("read virtual servers", |client| {
+        self.exchange("read virtual servers", |client| {
             client.batch.clear();
             client.requests.about_all(&mut client.batch, command::GET_SERVICE);
             client.bulk.dump(&mut client.batch, |reply| Ok(entry(reply, decode::virtual_server)))
-        })?;
-        Ok(entries.into_iter().flatten().collect())
+        })
     }
 
     fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, Error> {
         self.exchange("read a virtual server", |client| {
             client.batch.clear();
             client.requests.about(&mut client.batch, command::GET_SERVICE, &id);
-            match client.bulk.get(&mut client.batch, |reply| decode::virtual_server(reply.generic()?.1)) {
-                Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
-                found => Ok(found?.into_iter().next()),
-            }
+            let decode = |reply: &Reply<'_>| decode::virtual_server(reply.generic()?.1).map(Some);
+            Ok(if_exists(client.bulk.get(&mut client.batch, decode), &[Errno::ESRCH])?.flatten())
         })
     }
 
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error> {
         let family = of.family();
-        let entries = self.exchange("read real servers", |client| {
+        self.exchange("read real servers", |client| {
             client.batch.clear();
             client.requests.about(&mut client.batch, command::GET_DEST, &of);
             client.short_dumps.dump(&mut client.batch, |reply| {
                 Ok(entry(reply, |attributes| decode::real_server(attributes, family)))
             })
-        })?;
-        Ok(entries.into_iter().flatten().collect())
+        })
     }
 
     fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {

@@ -25,7 +25,7 @@ use std::{
 use super::{Lines, decimal, hexadecimal, invalid, word};
 use crate::{
     Family, Forwarding, Protocol, RealServer, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags,
-    VirtualServer, VirtualServerId,
+    VirtualServer, VirtualServerId, virtual_server::ipv4_mask,
 };
 
 /// A virtual server that balances an address, as far as `/proc/net/ip_vs` shows it.
@@ -98,10 +98,9 @@ impl VirtualServerSummary {
 
 impl Persistence {
     fn new(config: &VirtualServer) -> Option<Self> {
-        let length = u32::from(config.prefix_length);
         let mask = match config.id.family() {
-            Family::V4 => u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or(0),
-            Family::V6 => u32::from_be(length),
+            Family::V4 => ipv4_mask(config.prefix_length),
+            Family::V6 => u32::from_be(config.prefix_length.into()),
         };
         let persistent = config.flags.contains(ServiceFlags::PERSISTENT);
         persistent.then_some(Self { timeout: config.timeout, mask })
@@ -150,6 +149,11 @@ pub fn for_each_virtual_server(
     mut visit: impl FnMut(&VirtualServerSummary),
 ) -> io::Result<()> {
     let mut lines = Lines::new(text);
+    let mut visit = |mut whole: VirtualServerSummary| {
+        whole.real_servers.sort_unstable();
+        visit(&whole);
+        whole.real_servers
+    };
     let mut current: Option<VirtualServerSummary> = None;
     // Kept for its memory.
     let mut real_servers = Vec::new();
@@ -159,10 +163,8 @@ pub fn for_each_virtual_server(
             // Of a firewall mark, or the head.
             (Some(_), None) => {}
             (None, _) => {
-                if let Some(mut whole) = current.take() {
-                    whole.real_servers.sort_unstable();
-                    visit(&whole);
-                    real_servers = whole.real_servers;
+                if let Some(whole) = current.take() {
+                    real_servers = visit(whole);
                     real_servers.clear();
                 }
                 if let Some((protocol, rest)) = protocol(line) {
@@ -172,9 +174,8 @@ pub fn for_each_virtual_server(
             }
         }
     }
-    if let Some(mut whole) = current {
-        whole.real_servers.sort_unstable();
-        visit(&whole);
+    if let Some(whole) = current {
+        visit(whole);
     }
     Ok(())
 }

@@ -5,8 +5,19 @@ fn at(protocol: Protocol, ip: &str, port: u16) -> VirtualServer {
     VirtualServer::new(ServiceAddress { protocol, ip: ip.parse().unwrap(), port }, Scheduler::RR)
 }
 
+/// The line of a virtual server, and those of its real servers.
+fn lines(server: &VirtualServer, real_servers: Vec<ObservedRealServer>) -> Vec<String> {
+    let servers = [(ObservedVirtualServer::new(server.clone()), real_servers)];
+    let listing = Listing::new(Info::new((1, 2, 1), 4096), &servers).to_string();
+    listing.lines().skip(3).map(str::to_owned).collect()
+}
+
 fn line(server: &VirtualServer) -> String {
-    VirtualServerLine(server).to_string()
+    lines(server, vec![]).remove(0)
+}
+
+fn real_server_line(server: ObservedRealServer) -> String {
+    lines(&at(Protocol::Tcp, "10.0.0.1", 80), vec![server]).remove(1)
 }
 
 fn observed(config: RealServer) -> ObservedRealServer {
@@ -65,14 +76,14 @@ fn hashing_schedulers_name_their_flags() {
 fn real_servers_are_in_columns_and_end_in_blanks() {
     let server = observed(RealServer::masquerade([10, 1, 0, 4].into(), 8080).weight(70_000));
     assert_eq!(
-        RealServerLine(&server).to_string(),
+        real_server_line(server),
         "  -> 10.1.0.4:8080                Masq    70000  3          12        "
     );
     let wide = "fd01:1111:2222:3333:4444:5555:6666:7777";
     let mut config = RealServer::masquerade(wide.parse().unwrap(), 8080);
     (config.forwarding, config.tunnel) = (Forwarding::Tunnel, Tunnel::default());
     assert_eq!(
-        RealServerLine(&observed(config)).to_string(),
+        real_server_line(observed(config)),
         format!("  -> [{wide}]:8080 Tunnel  1      3          12        ")
     );
 }

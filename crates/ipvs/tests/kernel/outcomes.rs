@@ -58,7 +58,7 @@ fn editing_what_is_missing_creates_it() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn deleting_twice_is_no_failure() {
+fn deleting_twice_does_not_fail() {
     in_new_namespace(|kernel| {
         let (id, real_server) = (tcp_id(VIP, 80), pod("10.1.0.4", 80));
         let delete = [Command::DeleteRealServer(id, real_server.address), Command::DeleteVirtualServer(id)];
@@ -161,16 +161,16 @@ fn a_virtual_server_of_an_unknown_protocol_hides_no_other() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn without_the_capability_nothing_is_permitted() {
     const AGAIN: &str = "IPVS_TEST_WITHOUT_CAPABILITY";
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED: u32 = 65_534;
     if std::env::var_os(AGAIN).is_some() {
         return everything_is_refused();
     }
-    // Nobody has no capabilities. Threads share a user, so this test runs again as another program.
+    // This user has no capabilities. Threads share a user, so this test runs again as another program.
     let output = Process::new("/proc/self/exe")
         .args(["--include-ignored", "--exact"])
         .arg("outcomes::without_the_capability_nothing_is_permitted")
         .env(AGAIN, "1")
-        .uid(NOBODY)
+        .uid(UNPRIVILEGED)
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);

@@ -149,5 +149,5 @@ d:
     let (differing, silent) = differing.split_once("NODE").unwrap();
     assert_eq!(format!("b:{differing}"), expected, "{text}");
     let silent: Vec<_> = silent.lines().skip(1).map(|line| line.split_once(' ').unwrap().0).collect();
-    assert_eq!(silent, ["e", "f", "4"], "{text}");
+    assert_eq!(silent, ["f", "e", "4"], "{text}");
 }

@@ -23,9 +23,9 @@ fn why(canned: Canned) -> String {
 
 #[test]
 fn a_node_without_an_answer_says_why() {
-    assert_eq!(why(Canned::TimesOut), "it takes longer than 30 s");
+    assert_eq!(why(Canned::TimesOut), "timed out after 30 s");
     assert_eq!(why(Canned::Pod("Failed")), "its pod kube-ipvs-a is Failed");
-    let sense = "its answer cannot be read, perhaps of another version: ";
+    let sense = "cannot read its answer, perhaps of another version: ";
     assert_eq!(why(garbage("<html>")), format!("{sense}expected value at line 1 column 1"));
     assert!(why(garbage("[1, 2")).starts_with(sense), "half of an answer");
     assert!(why(garbage("{}")).starts_with(sense), "of another question");
@@ -42,7 +42,7 @@ fn a_node_without_an_answer_says_why() {
 
 #[test]
 fn an_exit_code_other_than_0_is_an_answer_that_is_not_in_order() {
-    let said = "kube-ipvs: not all is in order: it fails";
+    let said = "kube-ipvs: the check failed: it fails";
     let answers = answers::<Vec<u8>>(&[
         ("a", Canned::answer(1, &json!([1])).saying(said).saying("command terminated with exit code 1")),
         ("b", Canned::answer(0, &json!([2]))),
@@ -51,10 +51,7 @@ fn an_exit_code_other_than_0_is_an_answer_that_is_not_in_order() {
     let in_order: Vec<_> = answers.iter().map(Answered::is_in_order).collect();
     assert_eq!(in_order, [false, true, false]);
     let first = answers[0].answer.as_ref().unwrap();
-    assert_eq!(
-        (&first.read[..], first.complaint.as_deref()),
-        (&[1][..], Some("not all is in order: it fails"))
-    );
+    assert_eq!((&first.read[..], first.complaint.as_deref()), (&[1][..], Some("the check failed: it fails")));
 }
 
 #[test]

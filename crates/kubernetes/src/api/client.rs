@@ -29,7 +29,7 @@ pub enum ClientError {
     #[error(transparent)]
     Config(#[from] kube::Error),
     /// The expected name of the server's certificate is not a host name.
-    #[error("tls-server-name: {0:?} is not a host name")]
+    #[error("invalid tls-server-name {0:?}: expected a host name")]
     ServerName(String),
 }
 

@@ -31,7 +31,7 @@ impl Encoding {
 
     /// The encoding of an answer with these headers. One without `Content-Type` comes from a proxy that does not know
     /// protobuf.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let content_type =
             headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if content_type.starts_with(PROTOBUF) { Self::Protobuf } else { Self::Json }
@@ -51,10 +51,10 @@ pub(super) enum Unreadable {
     #[error("not protobuf: {0}")]
     Protobuf(#[from] Malformed),
     /// An event of an unknown type.
-    #[error("unknown type of event {0:?}")]
+    #[error("unknown event type {0:?}")]
     EventType(String),
     /// The text of a list is not JSON, or not a list.
-    #[error("not a list in JSON")]
+    #[error("not a JSON list")]
     NoList,
     /// A list ended before it was complete.
     #[error("the list ended before it was complete")]

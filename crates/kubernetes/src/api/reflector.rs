@@ -272,8 +272,8 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
     fn begin_list(&mut self) -> Listing<T> {
         self.problem_log.list_begins();
         match self.recency {
-            Recency::Any => Listing::first(),
-            Recency::NotOlderThan(_) | Recency::Latest => Listing::later(),
+            Recency::Any => Listing::First { names: FxHashSet::default(), objects: Vec::new() },
+            Recency::NotOlderThan(_) | Recency::Latest => Listing::Later(BTreeMap::new()),
         }
     }
 
@@ -333,14 +333,6 @@ enum Listing<T> {
 }
 
 impl<T: Kind> Listing<T> {
-    fn first() -> Self {
-        Self::First { names: FxHashSet::default(), objects: Vec::new() }
-    }
-
-    fn later() -> Self {
-        Self::Later(BTreeMap::new())
-    }
-
     /// Adds an object, and returns the event to send now.
     fn add(&mut self, name: ObjectName, object: T) -> Option<Event<T>> {
         match self {

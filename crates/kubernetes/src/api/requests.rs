@@ -64,7 +64,7 @@ impl Requests {
         let request = Request::new(T::path()).list(params)?;
         let answer = self.send(request).await?;
         let encoding = answer.encoding;
-        let text = answer.bounded_reader(LONGEST_LIST, "a list");
+        let text = answer.reader(LONGEST_LIST, "a list");
         Ok(match encoding {
             Encoding::Protobuf => {
                 FramedRead::new(text, protobuf::ListDecoder::default()).map_err(Failure::from).boxed()
@@ -84,11 +84,14 @@ impl Requests {
         let mut request = Request::new(T::path()).watch(params, version)?;
         request.headers_mut().insert(ACCEPT_ENCODING, UNCOMPRESSED);
         let answer = self.send(request).await?;
-        let events = match answer.encoding {
+        let encoding = answer.encoding;
+        // A watch has no end, and each of its events a limit.
+        let text = answer.reader(u64::MAX, "a watch");
+        let events = match encoding {
             Encoding::Protobuf => {
                 // Each event is behind its length, four bytes with the most significant first.
                 let codec = LengthDelimitedCodec::builder().max_frame_length(LONGEST).new_codec();
-                let frames = FramedRead::new(answer.reader(), codec).map_err(|error| match error.kind() {
+                let frames = FramedRead::new(text, codec).map_err(|error| match error.kind() {
                     io::ErrorKind::InvalidData => Unreadable::TooLong,
                     _ => Unreadable::Connection(error),
                 });
@@ -96,7 +99,7 @@ impl Requests {
             }
             Encoding::Json => {
                 let codec = LinesCodec::new_with_max_length(LONGEST);
-                let lines = FramedRead::new(answer.reader(), codec).map_err(|error| match error {
+                let lines = FramedRead::new(text, codec).map_err(|error| match error {
                     LinesCodecError::Io(error) => Unreadable::Connection(error),
                     LinesCodecError::MaxLineLengthExceeded => Unreadable::TooLong,
                 });
@@ -111,20 +114,15 @@ impl Requests {
     pub(super) async fn send(&self, mut request: http::Request<Vec<u8>>) -> Result<Answer, Failure> {
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(self.accept));
         let response = self.client.send(request.map(Body::from)).await?;
-        let (code, encoding) = (response.status(), Encoding::of(response.headers()));
+        let (code, encoding) = (response.status(), Encoding::from_headers(response.headers()));
         let answer = Answer { encoding, body: response.into_body() };
         if code.is_success() { Ok(answer) } else { Err(answer.into_refusal(code.as_u16()).await) }
     }
 }
 
 impl Answer {
-    /// The body as it comes in.
-    pub(super) fn reader(self) -> StreamReader<impl Stream<Item = io::Result<Bytes>>, Bytes> {
-        StreamReader::new(self.body.into_data_stream().map_err(broken))
-    }
-
     /// The body as it comes in. More than `most` bytes, uncompressed, are an error.
-    pub(super) fn bounded_reader(
+    pub(super) fn reader(
         self,
         most: u64,
         what: &'static str,
@@ -142,7 +140,7 @@ impl Answer {
     async fn into_refusal(self, code: u16) -> Failure {
         let encoding = self.encoding;
         let mut text = Vec::new();
-        let status = match self.bounded_reader(LONGEST_REFUSAL, "an answer").read_to_end(&mut text).await {
+        let status = match self.reader(LONGEST_REFUSAL, "an answer").read_to_end(&mut text).await {
             Ok(_) => {
                 let unknown = |_| Status::failure(String::from_utf8_lossy(&text).trim(), "").with_code(code);
                 let status = match encoding {

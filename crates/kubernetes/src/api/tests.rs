@@ -618,7 +618,7 @@ async fn an_answer_may_be_as_long_as_it_may_be_and_no_longer() {
         let requests = Requests::new(Client::new(server, "default"));
         let answer = requests.send(Request::new(Vec::new())).await.unwrap();
         let mut text = Vec::new();
-        answer.bounded_reader(2 << 10, "a list").read_to_end(&mut text).await.map(|_| text.len())
+        answer.reader(2 << 10, "a list").read_to_end(&mut text).await.map(|_| text.len())
     };
     assert_eq!(read(2 << 10).await.unwrap(), 2 << 10);
     assert_eq!(read((2 << 10) + 1).await.unwrap_err().to_string(), "a list of more than 2 KiB");

@@ -5,13 +5,13 @@ use std::{fmt, sync::Arc, time::SystemTime};
 use ipvs::Family;
 use jiff::Timestamp;
 use serde::Deserialize;
-use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress, Weight};
+use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress};
 
 use super::{
-    Decoded, Kind, Problems, View, address,
+    Decoded, Kind, Problems, View,
     field::{Field, First, List, Quoted, Text, object, owned},
     metadata::{Annotation, Metadata, RawMetadata, nameless},
-    values::{port, protocol, weight},
+    values::{self, parse_ip, port, protocol},
 };
 
 /// An EndpointSlice as it is sent.
@@ -84,7 +84,8 @@ impl Kind for EndpointSlice {
         let owner = metadata.label("kubernetes.io/service-name", &mut problems);
         let family = family(raw.address_type, &mut problems);
         let triggered_at = triggered_at(&mut metadata, &mut problems);
-        let weight = weight_of_all(&mut metadata, &mut problems);
+        let weight = metadata.annotation("kube-ipvs.io/weight", &mut problems);
+        let weight = weight.and_then(|Annotation { at, text }| values::weight(&text, at, &mut problems));
 
         let decoded = match (metadata.object_name(), owner.filter(|owner| !owner.is_empty()), family) {
             (None, _, _) => Decoded::Unusable(nameless(problems)),
@@ -94,10 +95,18 @@ impl Kind for EndpointSlice {
             }
             (_, None, _) => Decoded::NotOurs("it has no label kubernetes.io/service-name"),
             (_, _, Err(AddressType::Unknown)) => Decoded::Unusable(problems.into_vec().join("; ")),
-            (Some(name), Some(owner), Ok(family)) => {
-                let read = slice(name, &owner, family, raw.ports, raw.endpoints, problems);
-                Decoded::Object(EndpointSlice { weight, triggered_at, ..read })
-            }
+            (Some(name), Some(owner), Ok(family)) => Decoded::Object(Self {
+                service: ObjectName::new(name.namespace(), &*owner),
+                name,
+                family,
+                ports: raw.ports.read_each("ports", &mut problems, endpoint_port),
+                endpoints: raw.endpoints.read_each("endpoints", &mut problems, |raw, at, problems| {
+                    endpoint(raw, family, at, problems)
+                }),
+                weight,
+                triggered_at,
+                problems: problems.into_vec(),
+            }),
         };
         metadata.view(decoded)
     }
@@ -142,32 +151,6 @@ fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<Syst
     time.ok().map(SystemTime::from)
 }
 
-fn weight_of_all(metadata: &mut Metadata, problems: &mut Problems) -> Option<Weight> {
-    let Annotation { at, text } = metadata.annotation("kube-ipvs.io/weight", problems)?;
-    weight(&text, at, problems)
-}
-
-fn slice(
-    name: ObjectName,
-    owner: &str,
-    family: Family,
-    ports: List<RawPort>,
-    endpoints: List<RawEndpoint>,
-    mut problems: Problems,
-) -> EndpointSlice {
-    EndpointSlice {
-        service: ObjectName::new(name.namespace(), owner),
-        name,
-        family,
-        ports: ports.read_each("ports", &mut problems, endpoint_port),
-        endpoints: endpoints
-            .read_each("endpoints", &mut problems, |raw, at, problems| endpoint(raw, family, at, problems)),
-        weight: None,
-        triggered_at: None,
-        problems: problems.into_vec(),
-    }
-}
-
 fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
     if !raw.name.is_present() {
         // The API server fills in the empty name; without one, no Service port can be meant.
@@ -192,7 +175,7 @@ fn endpoint(
         problems.add(at_address, "not set");
     }
     let text = first.read(at_address, problems)?;
-    let Some(ip) = address::parse(&text) else {
+    let Some(ip) = parse_ip(&text) else {
         problems.add(at_address, format_args!("{} is not an IP address", Quoted(&text)));
         return None;
     };
@@ -234,6 +217,7 @@ fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -
 mod tests {
     use ipvs::Protocol;
     use serde_json::{Value, json};
+    use service::Weight;
 
     use super::super::View;
     use super::*;

@@ -1,9 +1,6 @@
 //! Nodes.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use ipvs::Family;
@@ -11,9 +8,10 @@ use serde::Deserialize;
 use service::Node;
 
 use super::{
-    Decoded, Kind, Problems, View, address,
-    field::{Field, List, Quoted, Text, object, owned},
+    Decoded, Kind, Problems, View,
+    field::{Field, List, Text, object, owned},
     metadata::{Metadata, RawMetadata},
+    values::{parse_ip, range},
 };
 
 /// A Node as it is sent.
@@ -111,7 +109,7 @@ fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
         let text = raw.address.read(format_args!("{at}.address"), problems)?;
-        Some((kind, address::parse(&text)?))
+        Some((kind, parse_ip(&text)?))
     });
     let of =
         |kind: &'static str| addresses.iter().filter(move |(other, _)| **other == *kind).map(|(_, ip)| *ip);
@@ -127,12 +125,12 @@ fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
     if let Some(text) = only
         && given.is_empty()
     {
-        given.extend(range(&text, format_args!("spec.podCIDR"), problems));
+        given.extend(range(&text, "spec.podCIDR", problems));
     }
     let mut used: Vec<IpNet> = Vec::new();
     for range in given {
         match used.iter().find(|used| Family::from(used.addr()) == Family::from(range.addr())) {
-            Some(first) => problems.add("spec.podCIDRs", format_args!("{range} is not used beside {first}")),
+            Some(first) => problems.add("spec.podCIDRs", format_args!("{range} is ignored beside {first}")),
             None => used.push(range),
         }
     }
@@ -153,7 +151,7 @@ const OVERLAY_IPS: [&str; 7] = [
 /// The addresses that a node may have in an overlay.
 fn overlay_ips(pod_cidrs: &[IpNet], metadata: &mut Metadata, problems: &mut Problems) -> Vec<IpAddr> {
     let noted = OVERLAY_IPS.into_iter().filter_map(|key| metadata.annotation(key, problems));
-    let mut ips: Vec<_> = noted.filter_map(|annotation| address::parse(&annotation.text)).collect();
+    let mut ips: Vec<_> = noted.filter_map(|annotation| parse_ip(&annotation.text)).collect();
     ips.extend(pod_cidrs.iter().copied().flat_map(first_two));
     ips
 }
@@ -166,14 +164,6 @@ fn first_two(range: IpNet) -> impl Iterator<Item = IpAddr> {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().saturating_add(1)).into(),
     };
     [first, second].into_iter()
-}
-
-fn range(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpNet> {
-    let range = address::parse_range(text);
-    if range.is_none() {
-        problems.add(at, format_args!("{} is not a CIDR", Quoted(text)));
-    }
-    range
 }
 
 #[cfg(test)]
@@ -285,7 +275,7 @@ mod tests {
             (
                 json!({"podCIDRs": ["10.244.1.0/24", "10.244.2.0/24"]}),
                 &["10.244.1.0/24"],
-                "spec.podCIDRs: 10.244.2.0/24 is not used beside 10.244.1.0/24",
+                "spec.podCIDRs: 10.244.2.0/24 is ignored beside 10.244.1.0/24",
             ),
             (json!({"podCIDRs": [7]}), &[], "spec.podCIDRs[0]: 7 is not a string"),
             (json!({"podCIDR": "10.244.1.0/99"}), &[], "spec.podCIDR: \"10.244.1.0/99\" is not a CIDR"),

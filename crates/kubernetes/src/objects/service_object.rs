@@ -2,14 +2,12 @@
 
 mod addresses;
 mod balancing;
-mod policies;
 mod ports;
-mod source_ranges;
 
 use serde::Deserialize;
-use service::{ObjectName, Service, ServiceKind};
+use service::{ObjectName, Service, ServiceKind, TrafficPolicy};
 
-use self::{addresses::RawStatus, policies::RawAffinityConfig, ports::RawPort};
+use self::{addresses::RawStatus, ports::RawPort};
 use super::{
     Decoded, Kind, Problems, View,
     field::{Field, List, Quoted, Text, object},
@@ -47,6 +45,20 @@ struct RawSpec {
     health_check_node_port: Field<i64>,
 }
 
+/// `spec.sessionAffinityConfig` as it is sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawAffinityConfig {
+    #[serde(rename = "clientIP")]
+    client_ip: Field<RawClientIp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RawClientIp {
+    timeout_seconds: Field<i64>,
+}
+
 object!(RawService { 1 => metadata, 2 => spec, 3 => status });
 object!(RawSpec {
     1 => ports,
@@ -63,6 +75,9 @@ object!(RawSpec {
     22 => internal_traffic_policy,
 });
 
+object!(RawAffinityConfig { 1 => client_ip });
+object!(RawClientIp { 1 => timeout_seconds });
+
 impl Kind for Service {
     const KIND: &'static str = "Service";
     const GROUP: &'static str = "";
@@ -78,7 +93,10 @@ impl Kind for Service {
             None => Decoded::Unusable(nameless(problems)),
             Some(name) => {
                 let spec = raw.spec.read("spec", &mut problems).unwrap_or_default();
-                Decoded::Object(service(name, &mut metadata, spec, raw.status, problems))
+                let mut service = service(name, &mut metadata, spec, raw.status, &mut problems);
+                service.unserved().into_iter().for_each(|(at, why)| problems.add(at, why));
+                service.problems = problems.into_vec();
+                Decoded::Object(service)
             }
         };
         metadata.view(decoded)
@@ -89,58 +107,36 @@ impl Kind for Service {
     }
 }
 
+/// A Service with everything but its problems.
 fn service(
     name: ObjectName,
     metadata: &mut Metadata,
     spec: RawSpec,
     status: Field<RawStatus>,
-    mut problems: Problems,
+    problems: &mut Problems,
 ) -> Service {
-    let load_balancer_ips = addresses::load_balancer_ips(status, &mut problems);
-    let load_balancer_source_ranges =
-        source_ranges::source_ranges(spec.load_balancer_source_ranges, &mut problems);
-    let mut service = Service {
+    Service {
         name,
+        load_balancer_ips: addresses::load_balancer_ips(status, problems),
+        load_balancer_source_ranges: addresses::source_ranges(spec.load_balancer_source_ranges, problems),
         created: metadata.created,
-        kind: kind(spec.kind, &mut problems),
-        cluster_ips: addresses::cluster_ips(
-            spec.cluster_ip,
-            spec.cluster_ips,
-            spec.ip_families,
-            &mut problems,
-        ),
-        external_ips: addresses::external_ips(spec.external_ips, &mut problems),
-        load_balancer_ips,
-        load_balancer_source_ranges,
-        ports: ports::ports(spec.ports, &mut problems),
-        session_affinity: policies::affinity(
-            spec.session_affinity,
-            spec.session_affinity_config,
-            &mut problems,
-        ),
-        internal_traffic_policy: policies::traffic(
-            spec.internal_traffic_policy,
-            "spec.internalTrafficPolicy",
-            &mut problems,
-        ),
-        external_traffic_policy: policies::traffic(
-            spec.external_traffic_policy,
-            "spec.externalTrafficPolicy",
-            &mut problems,
-        ),
+        kind: kind(spec.kind, problems),
+        cluster_ips: addresses::cluster_ips(spec.cluster_ip, spec.cluster_ips, spec.ip_families, problems),
+        external_ips: addresses::external_ips(spec.external_ips, problems),
+        ports: ports::ports(spec.ports, problems),
+        session_affinity: affinity(spec.session_affinity, spec.session_affinity_config, problems),
+        internal_traffic_policy: policy(spec.internal_traffic_policy, "spec.internalTrafficPolicy", problems),
+        external_traffic_policy: policy(spec.external_traffic_policy, "spec.externalTrafficPolicy", problems),
         health_check_node_port: optional_port(
             spec.health_check_node_port,
             "spec.healthCheckNodePort",
-            &mut problems,
+            problems,
         ),
-        balancing: balancing::balancing(metadata, &mut problems),
+        balancing: balancing::balancing(metadata, problems),
         // Any value counts, even the empty one: only the label's presence matters.
         other_proxy: metadata.has_label("service.kubernetes.io/service-proxy-name"),
         problems: Vec::new(),
-    };
-    service.unserved().into_iter().for_each(|(at, why)| problems.add(at, why));
-    service.problems = problems.into_vec();
-    service
+    }
 }
 
 fn kind(field: Field<Text>, problems: &mut Problems) -> ServiceKind {
@@ -152,6 +148,50 @@ fn kind(field: Field<Text>, problems: &mut Problems) -> ServiceKind {
         Some(other) => {
             problems.add("spec.type", format_args!("{} is unknown; taken as ClusterIP", Quoted(other)));
             ServiceKind::ClusterIp
+        }
+    }
+}
+
+/// The default of the API server: three hours.
+const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
+/// The most that the API server accepts: a day.
+const LONGEST_AFFINITY_SECONDS: u32 = 86_400;
+
+/// How many seconds a client keeps its endpoint.
+fn affinity(field: Field<Text>, config: Field<RawAffinityConfig>, problems: &mut Problems) -> Option<u32> {
+    const AT: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+    match field.read("spec.sessionAffinity", problems).as_deref() {
+        None | Some("None") => return None,
+        Some("ClientIP") => {}
+        Some(other) => {
+            problems.add("spec.sessionAffinity", format_args!("{} is not None or ClientIP", Quoted(other)));
+            return None;
+        }
+    }
+    let seconds = config
+        .read("spec.sessionAffinityConfig", problems)
+        .and_then(|config| config.client_ip.read("spec.sessionAffinityConfig.clientIP", problems))
+        .and_then(|client_ip| client_ip.timeout_seconds.read(AT, problems));
+    let Some(seconds) = seconds else { return Some(DEFAULT_AFFINITY_SECONDS) };
+
+    let clamped = seconds.clamp(1, LONGEST_AFFINITY_SECONDS.into());
+    if clamped != seconds {
+        problems.add(
+            AT,
+            format_args!("{seconds} is not between 1 and {LONGEST_AFFINITY_SECONDS}; {clamped} is used"),
+        );
+    }
+    Some(u32::try_from(clamped).unwrap_or(LONGEST_AFFINITY_SECONDS))
+}
+
+/// A traffic policy; Cluster where none is given.
+fn policy(field: Field<Text>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
+    match field.read(at, problems).as_deref() {
+        None | Some("Cluster") => TrafficPolicy::Cluster,
+        Some("Local") => TrafficPolicy::Local,
+        Some(other) => {
+            problems.add(at, format_args!("{} is not Cluster or Local; taken as Cluster", Quoted(other)));
+            TrafficPolicy::Cluster
         }
     }
 }
@@ -332,5 +372,45 @@ mod tests {
         // Nobody is let in where nothing is served.
         let single = problems(&dual[..1], &["10.0.0.0/8"]);
         assert!(single.iter().all(|problem| problem.contains("is not served")), "{single:?}");
+    }
+
+    #[test]
+    fn client_affinity_without_a_timeout_lasts_three_hours() {
+        assert_eq!(with_spec(json!({"sessionAffinity": "ClientIP"})).session_affinity, Some(10_800));
+        assert_eq!(with_spec(json!({"sessionAffinity": "None"})).session_affinity, None);
+    }
+
+    #[test]
+    fn an_affinity_timeout_out_of_range_is_clamped_and_reported() {
+        for (asked, given) in [(0, 1), (-5, 1), (86_401, 86_400), (i64::MAX, 86_400)] {
+            let service = with_spec(json!({
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": asked}},
+            }));
+            assert_eq!(service.session_affinity, Some(given));
+            assert_eq!(service.problems.len(), 1);
+        }
+    }
+
+    #[test]
+    fn the_two_traffic_policies_are_read_apart() {
+        let policies = |spec| {
+            let service = with_spec(spec);
+            (service.internal_traffic_policy, service.external_traffic_policy)
+        };
+        let (cluster, local) = (TrafficPolicy::Cluster, TrafficPolicy::Local);
+        assert_eq!(policies(json!({})), (cluster, cluster));
+        assert_eq!(policies(json!({"internalTrafficPolicy": "Local"})), (local, cluster));
+        assert_eq!(policies(json!({"externalTrafficPolicy": "Local"})), (cluster, local));
+    }
+
+    #[test]
+    fn an_unknown_external_policy_is_taken_as_cluster() {
+        let service = with_spec(json!({"externalTrafficPolicy": "Nearby"}));
+        assert_eq!(service.external_traffic_policy, TrafficPolicy::Cluster);
+        assert_eq!(
+            service.problems,
+            ["spec.externalTrafficPolicy: \"Nearby\" is not Cluster or Local; taken as Cluster"]
+        );
     }
 }

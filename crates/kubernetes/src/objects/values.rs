@@ -1,14 +1,97 @@
-//! Values that several objects have: ports, protocols, weights.
+//! Values that several objects have: addresses and ranges of them as Kubernetes reads them, ports, protocols, weights.
 
-use std::{fmt::Display, num::NonZero};
+use std::{
+    fmt::Display,
+    net::{IpAddr, Ipv4Addr},
+    num::NonZero,
+};
 
+use ipnet::IpNet;
 use ipvs::Protocol;
-use service::Weight;
+use service::{SpecialAddress, Weight};
 
 use super::{
     Problems,
     field::{Field, Quoted, Text},
 };
+
+/// The address that the text means, if it means one.
+///
+/// Octets may have leading zeros and are decimal all the same, as in Kubernetes (its
+/// `ParseIPSloppy`); objects from before Go 1.17 may have such addresses. An IPv4 address mapped into
+/// IPv6 is the IPv4 address.
+pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Some(ip.to_canonical());
+    }
+    let mut octets = [0; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        *octet = decimal(parts.next()?)?;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets).into())
+}
+
+/// The range that the text, such as `10.244.0.0/16`, means, without bits beyond its prefix.
+///
+/// Its address is read as any other, so a range of IPv4 addresses mapped into IPv6 is the IPv4 range.
+fn parse_range(text: &str) -> Option<IpNet> {
+    /// How many bits all mapped addresses have in common.
+    const MAPPED: u8 = 96;
+    let (address, prefix) = text.split_once('/')?;
+    let (ip, prefix) = (parse_ip(address)?, decimal(prefix)?);
+    let is_mapped = ip.is_ipv4() && address.contains(':');
+    let prefix = if is_mapped { prefix.checked_sub(MAPPED)? } else { prefix };
+    IpNet::new(ip, prefix).ok().map(|range| range.trunc())
+}
+
+/// A decimal number up to 255, leading zeros allowed.
+fn decimal(text: &str) -> Option<u8> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    match text.trim_start_matches('0') {
+        "" => Some(0),
+        digits => digits.parse().ok(),
+    }
+}
+
+/// The address that the text means, if it means one. The empty text is not a problem: Go writes it for "not
+/// set".
+pub(super) fn ip(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    let ip = parse_ip(text);
+    if ip.is_none() {
+        problems.add(at, format_args!("{} is not an IP address", Quoted(text)));
+    }
+    ip
+}
+
+/// The range that the text means.
+pub(super) fn range(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpNet> {
+    let range = parse_range(text);
+    if range.is_none() {
+        problems.add(at, format_args!("{} is not a CIDR", Quoted(text)));
+    }
+    range
+}
+
+/// The ClusterIP that the text means. Addresses that the node uses for something else are refused: the API
+/// server gives none of them out, but manifests in a directory do not pass through it. IPv4 link-local
+/// addresses are accepted, since a cluster's Service range can consist of them.
+pub(super) fn cluster_ip(text: &str, at: impl Display + Copy, problems: &mut Problems) -> Option<IpAddr> {
+    let ip = ip(text, at, problems)?;
+    match SpecialAddress::from_ip(ip) {
+        None => Some(ip),
+        Some(SpecialAddress::LinkLocal) if ip.is_ipv4() => Some(ip),
+        Some(special) => {
+            problems.add(at, format_args!("{ip} is {special}, which cannot be served"));
+            None
+        }
+    }
+}
 
 /// A port number, 1 to 65535. Kubernetes writes 0 for "not set".
 pub(super) fn port(field: Field<i64>, at: impl Display + Copy, problems: &mut Problems) -> Option<u16> {
@@ -66,4 +149,119 @@ pub(super) fn weight(text: &str, at: impl Display, problems: &mut Problems) -> O
         );
     }
     weight
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The address, and the problems.
+    fn cluster_ip(text: &str) -> (Option<IpAddr>, Vec<String>) {
+        let mut problems = Problems::default();
+        let ip = super::cluster_ip(text, "at", &mut problems);
+        (ip, problems.into_vec())
+    }
+
+    #[test]
+    fn leading_zeros_are_decimal_and_vanish() {
+        assert_eq!(parse_ip("010.000.0.01"), parse_ip("10.0.0.1"));
+        assert_eq!(parse_ip("010.0.0.1").unwrap().to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn an_address_has_one_canonical_form() {
+        assert_eq!(parse_ip("FD00:0:0::1").unwrap().to_string(), "fd00::1");
+        assert_eq!(parse_ip("::ffff:10.0.0.1"), parse_ip("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_range_has_no_bits_beyond_its_prefix_and_one_canonical_form() {
+        for (text, range) in [
+            ("10.244.1.0/24", "10.244.1.0/24"),
+            ("010.244.1.9/016", "10.244.0.0/16"),
+            ("10.0.0.1/32", "10.0.0.1/32"),
+            ("192.0.2.1/0", "0.0.0.0/0"),
+            ("FD00:10:244::1/64", "fd00:10:244::/64"),
+            ("::/0", "::/0"),
+            ("::ffff:10.1.2.3/104", "10.0.0.0/8"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+        ] {
+            assert_eq!(parse_range(text).unwrap().to_string(), range);
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in [
+            "",
+            "/",
+            "/8",
+            "10.0.0.0",
+            "10.0.0.0/",
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/-1",
+            "10.0.0.0/ 8",
+            "10.0.0.0/8/8",
+            "10.0.0.0/255.0.0.0",
+            "10.0.0/8",
+            "fd00::/129",
+            "fd00::/256",
+            "::ffff:10.0.0.0/95",
+            "::ffff:10.0.0.0/129",
+        ] {
+            assert_eq!(parse_range(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            "None",
+            "10.0.0",
+            "10.0.0.1.2",
+            "10.0.0.256",
+            "+1.0.0.1",
+            "10.0.0.1 ",
+            "1..1.1",
+            "fe80::1%eth0",
+            "10.0.0.1/32",
+        ] {
+            assert_eq!(parse_ip(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_no_proxy_may_take_over_are_no_cluster_ips() {
+        for (text, kind) in [
+            ("0.0.0.0", "the unspecified address"),
+            ("::", "the unspecified address"),
+            ("127.0.0.1", "a loopback address"),
+            ("127.255.255.254", "a loopback address"),
+            ("::ffff:127.0.0.1", "a loopback address"),
+            ("::1", "a loopback address"),
+            ("224.0.0.1", "a multicast address"),
+            ("239.255.255.255", "a multicast address"),
+            ("ff02::1", "a multicast address"),
+            ("255.255.255.255", "the broadcast address"),
+            ("fe80::1", "a link-local address"),
+            ("febf::1", "a link-local address"),
+        ] {
+            let ip = parse_ip(text).unwrap();
+            assert_eq!(cluster_ip(text), (None, vec![format!("at: {ip} is {kind}, which cannot be served")]));
+        }
+    }
+
+    #[test]
+    fn any_other_address_can_be_a_cluster_ip() {
+        for text in ["10.96.0.1", "169.254.20.10", "223.255.255.255", "fd00::1", "fec0::1", "2001:db8::1"] {
+            assert_eq!(cluster_ip(text), (Some(text.parse().unwrap()), vec![]));
+        }
+    }
+
+    #[test]
+    fn an_empty_text_is_no_address_and_no_problem() {
+        assert_eq!(cluster_ip(""), (None, vec![]));
+    }
 }

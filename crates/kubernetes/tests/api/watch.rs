@@ -25,7 +25,7 @@ use kube::{
 use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use service::{Change, Event, ObjectName};
-use testkit::control_plane::{ControlPlane, Options};
+use testkit::control_plane::ControlPlane;
 
 /// What the server writes.
 #[derive(Clone, Copy, PartialEq)]
@@ -470,7 +470,7 @@ fn thirty_watchers_spare_a_restarting_server_and_all_get_the_next_change() {
         println!("SKIP: no kube-apiserver of its own: KUBEBUILDER_ASSETS is not set");
         return;
     };
-    let mut server = ControlPlane::start(&Options::new(assets)).unwrap();
+    let server = ControlPlane::start(assets.as_ref(), &[]).unwrap();
     populate(&server, NAMESPACE).unwrap();
     let relay = Relay::start(server.address().unwrap().to_string()).unwrap();
     let crowd: Vec<_> = (0..WATCHERS)

@@ -71,7 +71,7 @@ pub(super) struct Objects {
 impl Objects {
     fn of_size(size: Size, node: Ipv4Addr) -> Self {
         Self {
-            node: objects::node(node),
+            node: objects::node(&[node.into()], &["10.244.0.0/24"]),
             services: (0..size.services).map(objects::service).collect(),
             slices: (0..size.services).map(|number| objects::slice(size, number)).collect(),
         }
@@ -166,12 +166,13 @@ impl Api {
         format!("http://{}", self.address)
     }
 
-    /// Sends a changed EndpointSlice to all watches.
-    pub(super) fn change(&self, slice: &Value) {
-        let event: Event = protobuf::event("MODIFIED", Resource::EndpointSlices.kind(), slice).into();
+    /// Sends a changed Service or EndpointSlice to all watches of its kind.
+    pub(super) fn change(&self, object: &Value) {
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let event: Event = protobuf::event("MODIFIED", kind, object).into();
         let mut watchers = self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|(resource, watcher)| {
-            *resource != Resource::EndpointSlices || watcher.send(Arc::clone(&event)).is_ok()
+            resource.kind() != kind || watcher.send(Arc::clone(&event)).is_ok()
         });
     }
 

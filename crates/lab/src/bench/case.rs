@@ -4,7 +4,7 @@ use std::fmt;
 
 use dummy_interface::VipBinding;
 use serde::{Deserialize, Serialize};
-use testkit::{kernel_baseline::Size, kube_proxy};
+use testkit::{kernel_baseline::Size, kube_proxy::Mode};
 
 use super::data_plane::Effort;
 
@@ -36,9 +36,11 @@ pub enum Subject {
     /// From the start to the Service of the API server itself.
     FirstVip(Binding),
     /// A tenth of all endpoints replaced, one after the other.
-    RollingUpdate(Binding),
+    RollingUpdate,
+    /// One tenant's costly changes, and who waits meanwhile. The tenant has as many ports as the size has Services.
+    Fairness,
     /// Every phase, in one of several sizes.
-    Growth(Binding),
+    Growth,
     /// What the processor does for packets, with every program and without.
     DataPlane(Effort),
 }
@@ -61,18 +63,6 @@ pub enum Binding {
     Route,
     /// VIPs are addresses of kube-ipvs0.
     Address,
-}
-
-/// `--proxy-mode` of kube-proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// ipvs
-    Ipvs,
-    /// nftables
-    Nftables,
-    /// iptables
-    Iptables,
 }
 
 impl Subject {
@@ -112,20 +102,6 @@ impl From<Binding> for VipBinding {
     }
 }
 
-impl Mode {
-    pub(super) const ALL: [Self; 3] = [Self::Ipvs, Self::Nftables, Self::Iptables];
-}
-
-impl From<Mode> for kube_proxy::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Ipvs => Self::Ipvs,
-            Mode::Nftables => Self::Nftables,
-            Mode::Iptables => Self::Iptables,
-        }
-    }
-}
-
 impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -139,9 +115,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KubeIpvs(binding) => write!(f, "kube-ipvs, VIPs as {binding}"),
-            Self::KubeProxy(Mode::Ipvs) => f.write_str("kube-proxy ipvs"),
-            Self::KubeProxy(Mode::Nftables) => f.write_str("kube-proxy nftables"),
-            Self::KubeProxy(Mode::Iptables) => f.write_str("kube-proxy iptables"),
+            Self::KubeProxy(mode) => write!(f, "kube-proxy {mode}"),
         }
     }
 }
@@ -156,10 +130,12 @@ impl fmt::Display for Case {
             Subject::Restart(binding) => write!(f, "restart, VIPs as {binding}")?,
             Subject::Memory(program) => write!(f, "memory of {program}")?,
             Subject::FirstVip(binding) => write!(f, "first VIP, VIPs as {binding}")?,
-            Subject::RollingUpdate(binding) => write!(f, "rolling update, VIPs as {binding}")?,
-            Subject::Growth(binding) => write!(f, "growth, VIPs as {binding}")?,
+            Subject::RollingUpdate => f.write_str("rolling update")?,
+            Subject::Fairness => return write!(f, "fairness, ports × endpoints: {}", self.size),
+            Subject::Growth => f.write_str("growth")?,
             Subject::DataPlane(_) => f.write_str("data-plane")?,
         }
-        write!(f, ", {} Services × {}", self.size.services, self.size.endpoints)
+        let Size { services, endpoints } = self.size;
+        write!(f, ", {services} Services × {endpoints}")
     }
 }

@@ -18,7 +18,10 @@ use std::{thread, time::Duration};
 use anyhow::{Context as _, Result};
 pub use figures::Variant;
 use serde::{Deserialize, Serialize};
-use testkit::{kernel_baseline::Size, kube_proxy};
+use testkit::{
+    kernel_baseline::Size,
+    kube_proxy::{self, Mode},
+};
 pub use way::{Traffic, Way};
 
 use self::{
@@ -27,7 +30,7 @@ use self::{
     processor_clock::ProcessorClock,
     scene::Scene,
 };
-use super::case::{Mode, Program};
+use super::case::Program;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +101,7 @@ pub(super) fn measure(size: Size, effort: Effort) -> Result<DataPlane> {
     }
     let mut rows = Vec::new();
     for traffic in Traffic::ALL {
-        for (way, is_v6) in Way::ALL.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        for (way, family) in Way::in_both_families() {
             eprintln!("measuring: {traffic}, {way}");
             let mut rounds = Rounds::default();
             for round in 0..effort.rounds() {
@@ -107,12 +110,12 @@ pub(super) fn measure(size: Size, effort: Effort) -> Result<DataPlane> {
                     let Some(scene) = scenes.get((place + round) % scenes.len()) else { continue };
                     let operations = effort.operations(traffic);
                     let spent = scene
-                        .measure(traffic, way, is_v6, operations, &clock)
+                        .measure(traffic, (way, family), operations, &clock)
                         .with_context(|| format!("{}: {traffic}, {way}", scene.variant))?;
                     rounds.note(scene.variant, spent);
                 }
             }
-            rows.push(Row { traffic, way, is_v6, costs: rounds.costs() });
+            rows.push(Row { traffic, way, family, costs: rounds.costs() });
         }
     }
     let estimation = estimation(&scenes, effort, &clock)?;

@@ -19,9 +19,10 @@ use testkit::{
 
 use super::{
     case::Program,
-    figures::{Figures, Percentiles},
+    figures::Figures,
     node::{Node, PATIENCE, between},
 };
+use crate::statistics::Percentiles;
 
 /// After a sync both programs wait a second before the next, unless an option says otherwise. A thousand changes that
 /// far from each other would take too long.

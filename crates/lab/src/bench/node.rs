@@ -10,13 +10,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use testkit::{
     daemon::{Daemon, eventually_within},
     kernel_baseline::Size,
-    kube_proxy::KubeProxy,
-    lab::Lab,
+    kube_proxy::{KubeProxy, Mode},
+    lab::{Host, Lab},
+    process::last_lines,
 };
 
 use super::{
     api::{Api, Objects},
-    case::{Mode, Program},
+    case::Program,
 };
 
 /// Where all of them serve their metrics.
@@ -25,7 +26,7 @@ const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 /// bytes. Of lists that are compressed, as those for kube-ipvs, they hold much: what it still has to unpack, decode and
 /// compute counts to what follows.
 const SHORT_QUEUES: [&str; 2] = ["net.ipv4.tcp_wmem=4096 65536 65536", "net.ipv4.tcp_rmem=4096 65536 65536"];
-/// How long a sync may take; if it takes longer there is no figure.
+/// How long a sync may take; if it takes longer it has no figure.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// One node of a cluster.
@@ -83,9 +84,7 @@ impl Node {
             Program::KubeIpvs(binding) => {
                 Process::KubeIpvs(Daemon::start(node, &[&arguments[..], &[binding.flag()]].concat())?)
             }
-            Program::KubeProxy(mode) => {
-                Process::KubeProxy(KubeProxy::start_in_mode(mode.into(), node, &arguments)?)
-            }
+            Program::KubeProxy(mode) => Process::KubeProxy(KubeProxy::start_in_mode(mode, node, &arguments)?),
         };
         Ok(Running { program, process, started })
     }
@@ -128,31 +127,35 @@ impl Node {
     /// Fails unless the kernel has every Service and endpoint.
     fn is_complete(&self, program: Program) -> Result<()> {
         let Size { services, endpoints } = self.size;
-        let (all_services, all_endpoints) = (services as usize, (services * endpoints) as usize);
-        let node = &self.lab.node;
-        match program {
-            Program::KubeIpvs(_) | Program::KubeProxy(Mode::Ipvs) => {
-                let table = node.inside(|| fs::read_to_string("/proc/thread-self/net/ip_vs"))??;
-                let servers = table.lines().filter(|line| line.starts_with("TCP ")).count();
-                let real = table.matches("  -> ").count().saturating_sub(1);
-                ensure!(
-                    servers == all_services && real == all_endpoints,
-                    "{servers} virtual servers, {real} real servers"
-                );
-            }
-            Program::KubeProxy(Mode::Nftables) => {
-                let map = node.run("nft", &["list", "map", "ip", "kube-proxy", "service-ips"])?;
-                let elements = map.matches(" goto service-").count();
-                ensure!(elements == all_services, "{elements} elements in the map service-ips");
-            }
-            Program::KubeProxy(Mode::Iptables) => {
-                let rules = node.run("iptables-save", &["-t", "nat"])?;
-                let rules = rules.matches("-j DNAT").count();
-                ensure!(rules == all_endpoints, "{rules} rules with a DNAT");
-            }
-        }
+        let wanted = [services as usize, (services * endpoints) as usize];
+        let found = programmed(&self.lab.node, program)?;
+        let is_so = found.iter().zip(wanted).all(|(found, wanted)| found.is_none_or(|found| found == wanted));
+        ensure!(is_so, "of {wanted:?} Services and endpoints there are {found:?}");
         Ok(())
     }
+}
+
+/// How many TCP ports of Services and how many endpoints of these a program has programmed, in both families. None where
+/// its rules do not show it.
+pub(super) fn programmed(node: &Host, program: Program) -> Result<[Option<usize>; 2]> {
+    Ok(match program {
+        Program::KubeIpvs(_) | Program::KubeProxy(Mode::Ipvs) => {
+            let table = node.inside(|| fs::read_to_string("/proc/thread-self/net/ip_vs"))??;
+            let services = table.lines().filter(|line| line.starts_with("TCP ")).count();
+            // The first is in the heading.
+            [Some(services), Some(table.matches("  -> ").count().saturating_sub(1))]
+        }
+        Program::KubeProxy(Mode::Nftables) => {
+            let list = |family| node.run("nft", &["list", "map", family, "kube-proxy", "service-ips"]);
+            let elements = |map: String| map.matches(" goto service-").count();
+            [Some(elements(list("ip")?) + list("ip6").map(elements).unwrap_or_default()), None]
+        }
+        Program::KubeProxy(Mode::Iptables) => {
+            let rules = |program| node.run(program, &["-t", "nat"]);
+            let rules = [rules("iptables-save")?, rules("ip6tables-save").unwrap_or_default()].concat();
+            [None, Some(rules.matches("-j DNAT").count())]
+        }
+    })
 }
 
 impl Syncs {
@@ -183,8 +186,7 @@ impl Running {
             Process::KubeIpvs(daemon) => daemon.log(),
             Process::KubeProxy(kube_proxy) => kube_proxy.log(),
         };
-        let lines: Vec<_> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+        last_lines(&log, 20)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Which measurements are made.
 
-use testkit::kernel_baseline::Size;
+use testkit::{kernel_baseline::Size, kube_proxy::Mode};
 
 use super::{
-    case::{Binding, Case, Mode, Program, Subject},
+    case::{Binding, Case, Program, Subject},
     data_plane::Effort,
 };
 
@@ -23,6 +23,8 @@ const COMPARED: Size = size(2_000, 5);
 const NFTABLES: Size = size(5_000, 5);
 /// The sizes for growth.
 const GROWING: [Size; 4] = [size(10_000, 1), size(20_000, 1), size(50_000, 1), size(100_000, 1)];
+/// The ports and endpoints of the tenant whose changes cost others time.
+const COSTLY: Size = size(64, 1_024);
 /// Large enough for every phase, small enough for a test.
 pub const TINY: Size = size(20, 2);
 /// The next size, for growth.
@@ -38,7 +40,8 @@ pub(super) fn full() -> Vec<Case> {
     }
     cases.extend(for_kube_ipvs(LARGE, 1_000, 20));
     cases.push(Case { subject: Subject::Memory(OURS), size: HUGE });
-    cases.extend(GROWING.map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
+    cases.push(Case { subject: Subject::Fairness, size: COSTLY });
+    cases.extend(GROWING.map(|size| Case { subject: Subject::Growth, size }));
     for size in SHARED {
         let sync = |mode| Case { subject: Subject::ColdSync(Program::KubeProxy(mode)), size };
         cases.extend(Mode::ALL.map(sync));
@@ -63,7 +66,8 @@ pub(super) fn data_plane() -> Vec<Case> {
 pub fn small() -> Vec<Case> {
     let mut cases = against_baseline(TINY);
     cases.extend(for_kube_ipvs(TINY, 10, 2));
-    cases.extend([TINY, TINY_DOUBLED].map(|size| Case { subject: Subject::Growth(Binding::Route), size }));
+    cases.push(Case { subject: Subject::Fairness, size: TINY });
+    cases.extend([TINY, TINY_DOUBLED].map(|size| Case { subject: Subject::Growth, size }));
     let sync = |mode| Case { subject: Subject::ColdSync(Program::KubeProxy(mode)), size: TINY };
     cases.extend(Mode::ALL.map(sync));
     // What is looked at then is the same in all modes.
@@ -86,7 +90,7 @@ fn for_kube_ipvs(size: Size, changes: u32, reconciles: u32) -> Vec<Case> {
     let with = |binding| {
         [Subject::FirstVip(binding), Subject::Reconcile(binding, reconciles), Subject::Restart(binding)]
     };
-    let both = Binding::BOTH.into_iter().flat_map(with).chain([Subject::RollingUpdate(Binding::Route)]);
+    let both = Binding::BOTH.into_iter().flat_map(with).chain([Subject::RollingUpdate]);
     let mut cases: Vec<_> = both.map(|subject| Case { subject, size }).collect();
     cases.extend(changes_and_memory(OURS, changes, size));
     cases

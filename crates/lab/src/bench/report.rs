@@ -6,11 +6,7 @@ use anyhow::{Context as _, Result};
 use guest::{Kernel, workspace};
 use serde::Serialize;
 
-use super::{
-    case::Case,
-    figures::{Figures, Measured},
-    tables,
-};
+use super::{figures::Measured, tables};
 
 /// The tables stand between these lines.
 const BEGIN: &str = "<!-- tables of cargo xtask bench: begin -->\n";
@@ -63,11 +59,6 @@ impl Machine {
 }
 
 impl Report {
-    /// The figures of a measurement, if it was made and worked.
-    pub(super) fn figures(&self, case: Case) -> Option<Figures> {
-        self.measured.iter().find(|measured| measured.case == case)?.outcome.clone().ok()
-    }
-
     /// Whether every measurement of kube-ipvs and of the baseline worked. That kube-proxy takes too long is a
     /// result.
     pub(super) fn is_ours_whole(&self) -> bool {

@@ -19,9 +19,10 @@ use testkit::{
 use super::{
     case::{Binding, Program},
     endpoint_change::{AT_ONCE, watch},
-    figures::{Figures, Percentiles},
+    figures::Figures,
     node::{Node, PATIENCE},
 };
+use crate::statistics::Percentiles;
 
 /// Of all endpoints, this part is replaced.
 const PART: u32 = 10;
@@ -38,9 +39,9 @@ struct Expected {
     endpoint: IpAddr,
 }
 
-pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
+pub(super) fn measure(size: Size) -> Result<Figures> {
     let node = Node::new(size)?;
-    let running = node.start(Program::KubeIpvs(binding), &[AT_ONCE, NEVER])?;
+    let running = node.start(Program::KubeIpvs(Binding::Route), &[AT_ONCE, NEVER])?;
     node.synced(&running)?;
     let watch = watch(&node)?;
     thread::sleep(AFTER_THE_START);
@@ -59,7 +60,7 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
         let old = size.endpoints_of(service);
         let replaced = old.start + step;
         let now = old.map(|number| if number > replaced { number } else { new(number) });
-        node.api.change(&objects::slice_of(service, now));
+        node.api.change(&objects::slice_with(service, now));
         sender.send(Expected { service, endpoint: kernel_baseline::pod(new(replaced)).into() })?;
     }
     drop(sender);
@@ -75,11 +76,10 @@ pub(super) fn measure(size: Size, binding: Binding) -> Result<Figures> {
     let age = status.pointer("/last_full_sync/age").and_then(serde_json::Value::as_f64);
     let age = age.context("no full sync in the status")?;
     ensure!(age > begun.elapsed().as_secs_f64(), "there was a full sync {age} s ago");
-    let greatest = lags.iter().copied().fold(0.0, f64::max);
+    let changes = lags.len();
     Ok(Figures::RollingUpdate {
-        changes: lags.len(),
+        changes,
         lag: Percentiles::from_times(lags).context("nothing was measured")?,
-        greatest,
     })
 }
 

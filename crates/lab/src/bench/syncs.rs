@@ -1,14 +1,12 @@
 //! Times of syncs: the first one, a restart, the first VIP, the periodic comparison, and how phases grow.
 
 use std::{
-    fs,
     net::UdpSocket,
     thread,
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::processor_times;
 use ipvs::{Ipvs as _, KernelIpvs, VirtualServerId};
 use testkit::{
     daemon::eventually_within,
@@ -19,9 +17,10 @@ use testkit::{
 use super::{
     case::{Binding, Program},
     endpoint_change::{AT_ONCE, changes},
-    figures::{ColdSync, Figures, Phases},
+    figures::{ColdSync, Figures, KernelBaseline, Memory, Phases},
     node::{Node, PATIENCE, Process, Running, Syncs, between},
 };
+use crate::used;
 
 /// The first sync of a node that has nothing, and how long everything takes from the start and from the lists on.
 pub(super) fn cold_sync(size: Size, program: Program) -> Result<Figures> {
@@ -31,7 +30,7 @@ pub(super) fn cold_sync(size: Size, program: Program) -> Result<Figures> {
 }
 
 /// Waits until the kernel has everything, and returns how long it took.
-pub(super) fn wait(node: &Node, running: &Running) -> Result<ColdSync> {
+fn wait(node: &Node, running: &Running) -> Result<ColdSync> {
     let synced = node.synced(running)?;
     Ok(ColdSync {
         from_start: between(running.started, synced.end())?,
@@ -99,14 +98,14 @@ pub(super) fn reconcile(size: Size, binding: Binding, times: u32) -> Result<Figu
     let running = node.start(Program::KubeIpvs(binding), &[PERIOD])?;
     node.synced(&running)?;
     thread::sleep(Duration::from_secs(2));
-    let (before, spent_before) = (node.syncs()?, processor_time(running.id())?);
+    let (before, spent_before) = (node.syncs()?, used::processor(running.id())?);
     let after = eventually_within(PATIENCE, "the period is over often enough", || {
         thread::sleep(Duration::from_millis(480));
         let now = node.syncs()?;
         ensure!(now.count >= before.count + f64::from(times), "{} syncs", now.count);
         Ok(now)
     })?;
-    let spent = processor_time(running.id())? - spent_before;
+    let spent = used::processor(running.id())? - spent_before;
     let daemon = running.kube_ipvs()?;
     let status = daemon.status(&node.lab.node)?;
     let report = status.pointer("/last_full_sync/report").context("no full sync in the status")?;
@@ -116,24 +115,17 @@ pub(super) fn reconcile(size: Size, binding: Binding, times: u32) -> Result<Figu
     Ok(Figures::Reconcile { wall: (took - before.took) / syncs, processor: spent / syncs })
 }
 
-/// The processor time of a process, in seconds.
-fn processor_time(process: u32) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let [own, _] = processor_times(&stat).context("a stat without times")?;
-    Ok(own.as_secs_f64())
-}
-
 /// Enough for a median.
 const CHANGES: u32 = 20;
 
 /// One size of several: what each phase of kube-ipvs takes, for seeing how it grows.
-pub(super) fn growth(size: Size, binding: Binding) -> Result<Figures> {
+pub(super) fn growth(size: Size) -> Result<Figures> {
     let node = Node::new(size)?;
-    let program = Program::KubeIpvs(binding);
+    let program = Program::KubeIpvs(Binding::Route);
     let running = node.start(program, &[AT_ONCE])?;
     let cold_sync = wait(&node, &running)?;
     thread::sleep(REST);
-    let memory = resident_memory(running.id())?;
+    let memory = resident_memory(&running)?;
 
     let daemon = running.kube_ipvs()?;
     let begun = Instant::now();
@@ -142,32 +134,20 @@ pub(super) fn growth(size: Size, binding: Binding) -> Result<Figures> {
     // A change that comes during a full comparison would wait for it.
     thread::sleep(Duration::from_secs(1));
     let (change, _) = changes(&node, program, CHANGES)?;
-    Ok(Figures::Growth(Phases {
-        cold_sync,
-        resync: resync.as_secs_f64(),
-        change: change.p50,
-        steady: memory.steady,
-        peak: memory.peak,
-    }))
+    Ok(Figures::Growth(Phases { cold_sync, resync: resync.as_secs_f64(), change: change.p50, memory }))
 }
 
 /// What the kernel itself needs, with no program in between.
 pub(super) fn kernel_baseline(size: Size, binding: Binding) -> Result<Figures> {
     let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;
-    let (written, reading) = lab.node.inside(move || {
-        let written = write(size, binding.into())?;
-        anyhow::Ok((written, read(binding.into())?))
+    let baseline = lab.node.inside(move || {
+        anyhow::Ok(KernelBaseline { write: write(size, binding.into())?, read: read(binding.into())? })
     })??;
-    Ok(Figures::KernelBaseline {
-        write: written.as_secs_f64(),
-        read_ipvs_by_netlink: reading.ipvs_by_netlink.as_secs_f64(),
-        read_ipvs_as_text: reading.ipvs_as_text.as_secs_f64(),
-        read_rest: reading.rest.as_secs_f64(),
-    })
+    Ok(Figures::KernelBaseline(baseline))
 }
 
 /// The time in which memory that only the sync needed is given back, if ever.
-pub(super) const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(10);
 
 /// Resident memory: at rest after the first sync, and the peak until then.
 pub(super) fn memory(size: Size, program: Program) -> Result<Figures> {
@@ -175,24 +155,10 @@ pub(super) fn memory(size: Size, program: Program) -> Result<Figures> {
     let running = node.start(program, &[])?;
     node.synced(&running)?;
     thread::sleep(REST);
-    let Memory { steady, peak } = resident_memory(running.id())?;
-    Ok(Figures::Memory { steady, peak })
+    resident_memory(&running).map(Figures::Memory)
 }
 
-/// What a process has, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    pub(super) steady: u64,
-    pub(super) peak: u64,
-}
-
-/// Reads it from /proc.
-pub(super) fn resident_memory(process: u32) -> Result<Memory> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let bytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kibibytes.map(|kibibytes| kibibytes * 1024).with_context(|| format!("no {name} in {status}"))
-    };
-    Ok(Memory { steady: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
+fn resident_memory(running: &Running) -> Result<Memory> {
+    let [steady, peak] = used::memory(running.id())?.map(|kibibytes| f64::from(kibibytes) * 1024.0);
+    Ok(Memory { steady, peak })
 }

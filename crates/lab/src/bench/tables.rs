@@ -1,18 +1,23 @@
 //! The figures as tables, each beside its goal.
 
 mod data_plane;
-mod table;
 
 use std::fmt::Write as _;
 
-use table::{NONE, Table, both, bytes, megabytes, ratio, seconds, size_cell};
-use testkit::kernel_baseline::Size;
+use testkit::{
+    kernel_baseline::{Reading, Size},
+    kube_proxy::Mode,
+};
 
 use super::{
     case::{Binding, Case, Program, Subject},
-    figures::{ColdSync, Figures, Measured, Percentiles},
+    figures::{ColdSync, Figures, KernelBaseline, Measured, Memory, Phases, Waits},
     plan::{HUGE, LARGE},
     report::Report,
+};
+use crate::{
+    statistics::{Percentiles, exponent},
+    table::{NONE, Table, both, megabytes, ratio, seconds, with_longest},
 };
 
 /// All tables for which there are figures.
@@ -29,15 +34,14 @@ pub(super) fn all(report: &Report) -> String {
         restart(report),
         change(report),
         rolling_update(report),
+        fairness(report),
         memory(report),
-        table::growth(report),
-        table::peers(report),
-        data_plane::tables(report),
-        missing(report),
+        growth(report),
+        peers(report),
     ] {
-        text.push_str(&table);
+        text += &table.to_string();
     }
-    text
+    text + &data_plane::tables(report) + &missing(report)
 }
 
 /// Why there is no figure.
@@ -56,227 +60,250 @@ fn missing(report: &Report) -> String {
     text
 }
 
-fn cold_sync(report: &Report) -> String {
+fn cold_sync(report: &Report) -> Table {
     let mut table = Table::new(
         "Cold sync",
-        &[
-            "Services × endpoints",
-            "VIPs as",
-            "kernel baseline",
-            "kube-ipvs' sync",
-            "× baseline (goal: 1.5)",
-            "both lists sent to the last write",
-            "start to the last write",
-        ],
+        "Services × endpoints | VIPs as | kernel baseline | kube-ipvs' sync | × baseline (goal: 1.5) | \
+         both lists sent to the last write | start to the last write",
     );
-    for Case { subject, size } in cases(report) {
-        let Subject::KernelBaseline(binding) = subject else { continue };
-        let baseline = report.baseline(size, binding).map(|baseline| baseline.write);
-        let cold = report.cold_sync(size, Program::KubeIpvs(binding));
+    for Measured { case: Case { subject, size }, .. } in &report.measured {
+        let Subject::KernelBaseline(binding) = *subject else { continue };
+        let baseline = report.baseline(*size, binding).map(|baseline| baseline.write);
+        let cold = report.cold_sync(*size, Program::KubeIpvs(binding));
         let sync = cold.map(|cold| cold.in_syncs);
-        let cells = [
-            seconds(baseline),
-            seconds(sync),
-            ratio(sync, baseline),
-            seconds(cold.map(|cold| cold.from_lists)),
-            seconds(cold.map(|cold| cold.from_start)),
-        ];
-        table.row([size_cell(size), binding.to_string()].into_iter().chain(cells));
+        let (from_lists, from_start) = (cold.map(|cold| cold.from_lists), cold.map(|cold| cold.from_start));
+        let [written, lists, start] = [baseline, from_lists, from_start].map(seconds);
+        let (took, ratio) = (seconds(sync), ratio(sync, baseline));
+        table.row(&format!("{size} | {binding} | {written} | {took} | {ratio} | {lists} | {start}"));
     }
-    table.text
+    table
 }
 
-fn first_vip(report: &Report) -> String {
+fn first_vip(report: &Report) -> Table {
     let mut table = Table::new(
         "From the start to the first VIP, `default/kubernetes`",
-        &["Services × endpoints", "VIPs as", "from the first byte", "from the start (goal: 500 ms)"],
+        "Services × endpoints | VIPs as | from the first byte | from the start (goal: 500 ms)",
     );
-    for case in cases(report) {
-        let Subject::FirstVip(binding) = case.subject else { continue };
-        let Some(Figures::FirstVip { from_start, from_first_byte }) = report.figures(case) else { continue };
-        let cells = [seconds(Some(from_first_byte)), seconds(Some(from_start))];
-        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
+    for (Case { subject, size }, figures) in report.worked() {
+        let Subject::FirstVip(binding) = subject else { continue };
+        let Figures::FirstVip { from_start, from_first_byte } = *figures else { continue };
+        let [byte, start] = [from_first_byte, from_start].map(seconds);
+        table.row(&format!("{size} | {binding} | {byte} | {start}"));
     }
-    table.text
+    table
 }
 
-fn rolling_update(report: &Report) -> String {
+fn rolling_update(report: &Report) -> Table {
     let mut table = Table::new(
         "A tenth of all endpoints replaced, 100 changes a second: how far the kernel is behind the watch",
-        &["Services × endpoints", "VIPs as", "changes", "p50 / p99", "greatest (goal: 100 ms)"],
+        "Services × endpoints | VIPs as | changes | p50 / p99 | greatest (goal: 100 ms)",
     );
-    for case in cases(report) {
-        let Subject::RollingUpdate(binding) = case.subject else { continue };
-        let Some(Figures::RollingUpdate { changes, lag, greatest }) = report.figures(case) else { continue };
-        let cells = [changes.to_string(), both(Some(lag)), seconds(Some(greatest))];
-        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
+    for (Case { size, .. }, figures) in report.worked() {
+        let Figures::RollingUpdate { changes, lag } = *figures else { continue };
+        let (vips, greatest) = (Binding::Route, seconds(lag.longest));
+        table.row(&format!("{size} | {vips} | {changes} | {} | {greatest}", both(lag)));
     }
-    table.text
+    table
 }
 
-fn reconcile(report: &Report) -> String {
+fn fairness(report: &Report) -> Table {
+    let mut table = Table::new(
+        "One tenant's costly changes, and how long others wait meanwhile: p50 / p99 / longest",
+        "one tenant | takes | a neighbour's endpoint moves (goal: p99 1 s) | cluster DNS's (goal: 300 ms) | \
+         another program's `nft add table` (goal: 1 s)",
+    );
+    let waits = report.worked().filter_map(|(_, figures)| match figures {
+        Figures::Fairness(waits) => Some(waits),
+        _ => None,
+    });
+    for Waits { change, took, neighbour, dns, nft } in waits.flatten() {
+        let [neighbour, dns, nft] = [*neighbour, *dns, *nft].map(with_longest);
+        table.row(&format!("{change} | {} | {neighbour} | {dns} | {nft}", seconds(*took)));
+    }
+    table
+}
+
+fn reconcile(report: &Report) -> Table {
     let mut table = Table::new(
         "Periodic reconcile with nothing to do",
-        &[
-            "Services × endpoints",
-            "VIPs as",
-            "read of IPVS by netlink",
-            "read of /proc/net/ip_vs",
-            "read of the rest",
-            "kube-ipvs, wall",
-            "kube-ipvs, processor",
-            "× cheapest read (goal: 1.3)",
-            "of a core, every 30 s (goal: 0.3%)",
-        ],
+        "Services × endpoints | VIPs as | read of IPVS by netlink | read of /proc/net/ip_vs | read of the rest | \
+         kube-ipvs, wall | kube-ipvs, processor | × cheapest read (goal: 1.3) | of a core, every 30 s (goal: 0.3%)",
     );
-    for case in cases(report) {
-        let Subject::Reconcile(binding, _) = case.subject else { continue };
-        let Some(Figures::Reconcile { wall, processor }) = report.figures(case) else { continue };
-        let baseline = report.baseline(case.size, binding);
-        let cells = [
-            seconds(baseline.map(|baseline| baseline.by_netlink)),
-            seconds(baseline.map(|baseline| baseline.as_text)),
-            seconds(baseline.map(|baseline| baseline.rest)),
-            seconds(Some(wall)),
-            seconds(Some(processor)),
-            ratio(Some(wall), baseline.map(KernelBaseline::read)),
-            format!("{:.2}%", processor / 30.0 * 100.0),
-        ];
-        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
+    for (Case { subject, size }, figures) in report.worked() {
+        let Subject::Reconcile(binding, _) = subject else { continue };
+        let Figures::Reconcile { wall, processor } = *figures else { continue };
+        let read = report.baseline(size, binding).map(|baseline| baseline.read);
+        let [netlink, text, rest] = [
+            read.map(|read| read.ipvs_by_netlink),
+            read.map(|read| read.ipvs_as_text),
+            read.map(|read| read.rest),
+        ]
+        .map(seconds);
+        let ratio = ratio(Some(wall), read.map(Reading::cheapest));
+        let share = processor / 30.0 * 100.0;
+        let [wall, processor] = [wall, processor].map(seconds);
+        table.row(&format!(
+            "{size} | {binding} | {netlink} | {text} | {rest} | {wall} | {processor} | {ratio} | {share:.2}%"
+        ));
     }
-    table.text
+    table
 }
 
-fn restart(report: &Report) -> String {
+fn restart(report: &Report) -> Table {
     let mut table = Table::new(
         "Restart over an unchanged kernel",
-        &[
-            "Services × endpoints",
-            "VIPs as",
-            "list transfer",
-            "cheapest read",
-            "start to synced",
-            "× both (goal: 1.5)",
-        ],
+        "Services × endpoints | VIPs as | list transfer | cheapest read | start to synced | × both (goal: 1.5)",
     );
-    for case in cases(report) {
-        let Subject::Restart(binding) = case.subject else { continue };
-        let Some(Figures::Restart { list_transfer, ready }) = report.figures(case) else { continue };
-        let read = report.baseline(case.size, binding).map(KernelBaseline::read);
-        let cells = [
-            seconds(Some(list_transfer)),
-            seconds(read),
-            seconds(Some(ready)),
-            ratio(Some(ready), read.map(|read| read + list_transfer)),
-        ];
-        table.row([size_cell(case.size), binding.to_string()].into_iter().chain(cells));
+    for (Case { subject, size }, figures) in report.worked() {
+        let Subject::Restart(binding) = subject else { continue };
+        let Figures::Restart { list_transfer, ready } = *figures else { continue };
+        let read = report.baseline(size, binding).map(|baseline| baseline.read.cheapest());
+        let ratio = ratio(Some(ready), read.map(|read| read + list_transfer));
+        let [transfer, read, ready] = [Some(list_transfer), read, Some(ready)].map(seconds);
+        table.row(&format!("{size} | {binding} | {transfer} | {read} | {ready} | {ratio}"));
     }
-    table.text
+    table
 }
 
-fn change(report: &Report) -> String {
+fn change(report: &Report) -> Table {
     let mut table = Table::new(
         "One endpoint less or more: write at the API server to the kernel",
-        &[
-            "Services × endpoints",
-            "changes",
-            "the watch alone, p50 / p99",
-            "kernel, p50 / p99",
-            "over the watch, p99 (goal: 5 ms)",
-        ],
+        "Services × endpoints | changes | the watch alone, p50 / p99 | kernel, p50 / p99 | \
+         over the watch, p99 (goal: 5 ms)",
     );
-    for case in cases(report) {
-        let Subject::EndpointChange(Program::KubeIpvs(_), times) = case.subject else { continue };
-        let Some(Figures::EndpointChange { kernel, watch }) = report.figures(case) else { continue };
-        let over = format!("{:.1} ms", (kernel.p99 - watch.p99) * 1e3);
-        table.row([size_cell(case.size), times.to_string(), both(Some(watch)), both(Some(kernel)), over]);
+    for (Case { subject, size }, figures) in report.worked() {
+        let Subject::EndpointChange(Program::KubeIpvs(_), times) = subject else { continue };
+        let Figures::EndpointChange { kernel, watch } = *figures else { continue };
+        let over = (kernel.p99 - watch.p99) * 1e3;
+        table.row(&format!("{size} | {times} | {} | {} | {over:.1} ms", both(watch), both(kernel)));
     }
-    table.text
+    table
 }
 
-fn memory(report: &Report) -> String {
+fn memory(report: &Report) -> Table {
     let mut table = Table::new(
         "Resident memory of kube-ipvs",
-        &["Services × endpoints", "steady", "goal", "peak", "peak ÷ steady (goal: 1.2)"],
+        "Services × endpoints | steady | goal | peak | peak ÷ steady (goal: 1.2)",
     );
-    for case in cases(report) {
-        let Subject::Memory(Program::KubeIpvs(_)) = case.subject else { continue };
-        let Some(Figures::Memory { steady, peak }) = report.figures(case) else { continue };
-        let goal = if case.size == LARGE {
-            "30 MB"
-        } else if case.size == HUGE {
-            "80 MB"
-        } else {
-            NONE
+    for (Case { subject, size }, figures) in report.worked() {
+        let Subject::Memory(Program::KubeIpvs(_)) = subject else { continue };
+        let Figures::Memory(Memory { steady, peak }) = *figures else { continue };
+        let goal = match size {
+            LARGE => "30 MB",
+            HUGE => "80 MB",
+            _ => NONE,
         };
-        let ratio = format!("{:.2}", bytes(peak) / bytes(steady));
-        table.row([
-            size_cell(case.size),
-            megabytes(Some(steady)),
-            goal.to_owned(),
-            megabytes(Some(peak)),
-            ratio,
-        ]);
+        let ratio = peak / steady;
+        let [steady, peak] = [steady, peak].map(megabytes);
+        table.row(&format!("{size} | {steady} | {goal} | {peak} | {ratio:.2}"));
     }
-    table.text
+    table
 }
 
-/// What the kernel itself needs, in seconds.
-#[derive(Clone, Copy)]
-struct KernelBaseline {
-    write: f64,
-    by_netlink: f64,
-    as_text: f64,
-    rest: f64,
+/// How each phase grows with the number of Services: y = a · Services^b, fitted to all sizes.
+fn growth(report: &Report) -> Table {
+    let measured = report.worked().filter_map(|(case, figures)| match figures {
+        Figures::Growth(phases) => Some((case.size, phases)),
+        _ => None,
+    });
+    let measured: Vec<(Size, &Phases)> = measured.collect();
+    let sizes: Vec<String> = measured.iter().map(|(size, _)| size.to_string()).collect();
+    let mut table = Table::new(
+        "Growth, VIPs as routes (goal: ≤ 12 × from 10,000 to 100,000)",
+        &format!("phase | {} | largest ÷ smallest | exponent", sizes.join(" | ")),
+    );
+    let mut row = |name: &str, shown: fn(f64) -> String, of: fn(&Phases) -> f64| {
+        let points = measured.iter().map(|(size, phases)| (size.services.into(), of(phases)));
+        let points: Vec<(f64, f64)> = points.collect();
+        let Some(exponent) = exponent(&points) else { return };
+        let values: Vec<String> = points.iter().map(|(_, value)| shown(*value)).collect();
+        let [smallest, largest] = [points.first(), points.last()].map(|point| point.map(|(_, value)| *value));
+        let (values, grown) = (values.join(" | "), ratio(largest, smallest));
+        table.row(&format!("{name} | {values} | {grown} | {exponent:.2}"));
+    };
+    row("start to the last write", seconds, |phases| phases.cold_sync.from_start);
+    row("of that, the first sync", seconds, |phases| phases.cold_sync.in_syncs);
+    row("`kube-ipvs resync`, nothing to do", seconds, |phases| phases.resync);
+    row("one endpoint changed", seconds, |phases| phases.change);
+    row("memory, steady", megabytes, |phases| phases.memory.steady);
+    row("memory, peak", megabytes, |phases| phases.memory.peak);
+    table
 }
 
-impl KernelBaseline {
-    fn read(self) -> f64 {
-        self.by_netlink.min(self.as_text) + self.rest
+/// kube-ipvs beside each mode of kube-proxy.
+fn peers(report: &Report) -> Table {
+    let mut table = Table::new(
+        "Beside kube-proxy",
+        "Services × endpoints | program | cold sync | × kube-ipvs | endpoint change, p50 / p99 | memory, steady | \
+         memory, peak",
+    );
+    let takes_part = |program, size| {
+        let cold_sync = Case { subject: Subject::ColdSync(program), size };
+        report.measured.iter().any(|measured| measured.case == cold_sync)
+    };
+    let kube_proxy = Mode::ALL.map(Program::KubeProxy);
+    let mut sizes: Vec<Size> = Vec::new();
+    for Measured { case: Case { size, .. }, .. } in &report.measured {
+        if !sizes.contains(size) && kube_proxy.iter().any(|&program| takes_part(program, *size)) {
+            sizes.push(*size);
+        }
     }
+    let ours = Program::KubeIpvs(Binding::Route);
+    for size in sizes {
+        let cold_sync = |program| report.cold_sync(size, program).map(|cold| cold.from_lists);
+        for program in [ours].into_iter().chain(kube_proxy).filter(|&program| takes_part(program, size)) {
+            let memory = report.memory(size, program);
+            let [steady, peak] =
+                [memory.map(|memory| memory.steady), memory.map(|memory| memory.peak)].map(megabytes);
+            let (took, change) = (seconds(cold_sync(program)), both(report.change(size, program)));
+            let ratio = ratio(cold_sync(program), cold_sync(ours));
+            table.row(&format!("{size} | {program} | {took} | {ratio} | {change} | {steady} | {peak}"));
+        }
+    }
+    table
 }
 
 impl Report {
+    /// The measurements that worked, in their order.
+    fn worked(&self) -> impl Iterator<Item = (Case, &Figures)> {
+        self.measured.iter().filter_map(|measured| Some((measured.case, measured.outcome.as_ref().ok()?)))
+    }
+
+    /// The figures of a measurement, if it was made and worked.
+    fn figures(&self, subject: Subject, size: Size) -> Option<&Figures> {
+        self.worked().find(|(case, _)| *case == Case { subject, size }).map(|(_, figures)| figures)
+    }
+
     fn baseline(&self, size: Size, binding: Binding) -> Option<KernelBaseline> {
-        match self.figures(Case { subject: Subject::KernelBaseline(binding), size })? {
-            Figures::KernelBaseline { write, read_ipvs_by_netlink, read_ipvs_as_text, read_rest } => {
-                Some(KernelBaseline {
-                    write,
-                    by_netlink: read_ipvs_by_netlink,
-                    as_text: read_ipvs_as_text,
-                    rest: read_rest,
-                })
-            }
-            _ => None,
-        }
+        let figures = self.figures(Subject::KernelBaseline(binding), size)?;
+        if let Figures::KernelBaseline(baseline) = figures { Some(*baseline) } else { None }
     }
 
     fn cold_sync(&self, size: Size, program: Program) -> Option<ColdSync> {
-        match self.figures(Case { subject: Subject::ColdSync(program), size })? {
-            Figures::ColdSync(cold) => Some(cold),
-            _ => None,
-        }
+        let figures = self.figures(Subject::ColdSync(program), size)?;
+        if let Figures::ColdSync(cold) = figures { Some(*cold) } else { None }
+    }
+
+    fn memory(&self, size: Size, program: Program) -> Option<Memory> {
+        let figures = self.figures(Subject::Memory(program), size)?;
+        if let Figures::Memory(memory) = figures { Some(*memory) } else { None }
     }
 
     /// The changes of this program, however many there were.
-    fn change(&self, size: Size, program: Program) -> Option<Percentiles> {
-        let ours = |case: &Case| matches!(case.subject, Subject::EndpointChange(of, _) if of == program);
-        let case = cases(self).find(|case| case.size == size && ours(case))?;
-        match self.figures(case)? {
-            Figures::EndpointChange { kernel, .. } => Some(kernel),
+    fn change(&self, of: Size, by: Program) -> Option<Percentiles> {
+        self.worked().find_map(|(Case { subject, size }, figures)| match (subject, figures) {
+            (Subject::EndpointChange(program, _), Figures::EndpointChange { kernel, .. }) => {
+                (program == by && size == of).then_some(*kernel)
+            }
             _ => None,
-        }
+        })
     }
-}
-
-fn cases(report: &Report) -> impl Iterator<Item = Case> {
-    report.measured.iter().map(|measured| measured.case)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{case::Mode, report::Machine};
+    use crate::bench::report::Machine;
 
     #[test]
     fn a_measurement_that_failed_is_a_dash_in_its_table_and_its_reason_stands_below() {

@@ -8,6 +8,7 @@ use std::thread;
 use anyhow::Result;
 
 use super::scene::Scene;
+use crate::stage::objects::{self, Kind, PORTS, Write};
 
 /// Something that goes wrong around a node proxy.
 #[derive(Clone, Copy)]
@@ -60,6 +61,7 @@ pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
     let clock = if own.clock { process::CLOCK } else { &[] };
     let others = [
         CONNECTIONS,
+        TENANT,
         kernel::IPVS,
         kernel::DEVICE,
         kernel::NF_TABLES,
@@ -92,14 +94,17 @@ const SERVER: &[Fault] = &[
 
 const CONNECTIONS: &[Fault] = &[fault("way to the API server closed for seconds", None, cut_off)];
 
+const TENANT: &[Fault] =
+    &[fault("a tenant replaces a large slice again and again", None, large_slice_replaced)];
+
 /// Kills the server. Afterwards the kernel must get what is written as soon as the server accepts it.
 fn killed(scene: &mut Scene<'_>) -> Result<()> {
-    scene.server.restart_api_server()?;
+    scene.stage.server.restart_api_server()?;
     scene.change_probe()
 }
 
 fn stopped(scene: &mut Scene<'_>) -> Result<()> {
-    let server = scene.server.api_server_process()?;
+    let server = scene.stage.server.api_server_process()?;
     scene.stop_for_seconds(server)?;
     scene.change_probe()
 }
@@ -116,10 +121,26 @@ fn cut_off(scene: &mut Scene<'_>) -> Result<()> {
 fn expired(scene: &mut Scene<'_>) -> Result<()> {
     scene.cut_off()?;
     scene.change_probe()?;
-    scene.server.restart_api_server()?;
+    scene.stage.server.restart_api_server()?;
     scene.change_probe()?;
-    scene.server.compact()?;
+    scene.stage.server.compact()?;
     scene.reconnect()
+}
+
+/// A Service with many endpoints comes, all of these are replaced, and it goes. Another Service, whose endpoint changes
+/// meanwhile, does not wait for that.
+fn large_slice_replaced(scene: &mut Scene<'_>) -> Result<()> {
+    const LARGE: &str = "large";
+    scene.write(&Write::Create(Kind::Service, objects::service(LARGE, &PORTS, false)))?;
+    scene.write(&Write::Create(Kind::Slice, objects::large_slice(LARGE, 0)))?;
+    let replaced = (1..=3).try_for_each(|round| {
+        scene.write(&Write::Replace(Kind::Slice, objects::large_slice(LARGE, round)))?;
+        scene.change_probe()?;
+        scene.probe_follows()
+    });
+    scene.write(&Write::Delete(Kind::Service, LARGE.to_owned()))?;
+    scene.write(&Write::Delete(Kind::Slice, LARGE.to_owned()))?;
+    replaced
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::{statistics::Percentiles, table::Table};
+
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -43,17 +45,18 @@ const CUT_SHORT_ONE_OF: usize = 4;
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, kernel, period, rows, failures } = self;
-        writeln!(f, "seed {seed}, Linux {kernel}, {period}\n")?;
-        writeln!(
-            f,
-            "| fault | injected | detected in, s (median, worst) | healed in, s (median, worst) | connections lost | new ones unanswered |"
-        )?;
-        writeln!(f, "|---|---|---|---|---|---|")?;
+        writeln!(f, "seed {seed}, Linux {kernel}, {period}")?;
+        let mut table = Table::new(
+            "Faults",
+            "fault | injected | detected in, s (median, worst) | healed in, s (median, worst) | connections lost | \
+             new ones unanswered",
+        );
         for row in rows {
             let Row { fault, injected, healed, lost, unanswered, .. } = row;
             let (detected, healed) = (row.detection(), times(healed));
-            writeln!(f, "| {fault} | {injected} | {detected} | {healed} | {lost} | {unanswered} |")?;
+            table.row(&format!("{fault} | {injected} | {detected} | {healed} | {lost} | {unanswered}"));
         }
+        write!(f, "{table}")?;
         writeln!(f)?;
         for Row { fault, injected, cut_short, .. } in rows.iter().filter(|row| row.cuts_short) {
             writeln!(f, "{fault}: {cut_short} of {injected} were in the middle of a sync")?;
@@ -93,29 +96,14 @@ impl Row {
     }
 }
 
-/// The one in the middle, the earlier one of two, and the greatest.
-fn median_and_worst(times: &[f64]) -> Option<(f64, f64)> {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    Some((*sorted.get(sorted.len().saturating_sub(1) / 2)?, *sorted.last()?))
-}
-
 fn times(times: &[f64]) -> String {
-    median_and_worst(times)
-        .map_or_else(|| "never".to_owned(), |(median, worst)| format!("{median:.2}, {worst:.2}"))
+    Percentiles::from_times(times.to_vec())
+        .map_or_else(|| "never".to_owned(), |times| format!("{:.2}, {:.2}", times.p50, times.longest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_the_one_in_the_middle_and_the_worst_the_greatest() {
-        assert_eq!(median_and_worst(&[3.0, 1.0, 2.0]), Some((2.0, 3.0)));
-        assert_eq!(median_and_worst(&[4.0, 1.0]), Some((1.0, 4.0)));
-        assert_eq!(median_and_worst(&[5.0]), Some((5.0, 5.0)));
-        assert_eq!(median_and_worst(&[]), None);
-    }
 
     #[test]
     fn lost_connections_and_missing_log_lines_are_failures() {

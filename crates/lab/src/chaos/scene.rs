@@ -13,18 +13,14 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use ipvs::{Ipvs as _, KernelIpvs, ServiceAddress, VirtualServerId};
 use testkit::{
-    control_plane::ControlPlane,
     daemon::{Daemon, eventually_within},
     kube_proxy::KubeProxy,
-    lab::Lab,
 };
 
-use crate::{
-    stage,
-    stage::{
-        kernel_state::KernelState,
-        objects::{self, Condition, Endpoint, Kind, Write},
-    },
+use crate::stage::{
+    Stage,
+    kernel_state::KernelState,
+    objects::{self, Condition, Endpoint, Kind, Write},
 };
 
 /// Short enough for hundreds of faults; 30 s by default.
@@ -38,8 +34,7 @@ const PROBE_ENDPOINTS: std::ops::RangeInclusive<u8> = 101..=200;
 
 /// The node, its daemon, and how its kernel ought to look.
 pub(super) struct Scene<'a> {
-    pub(super) lab: &'a Lab,
-    pub(super) server: &'a mut ControlPlane,
+    pub(super) stage: &'a Stage,
     pub(super) random: fastrand::Rng,
     /// How many daemons were killed in the middle of a sync.
     pub(super) cut_short: usize,
@@ -62,28 +57,26 @@ pub(super) struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// Starts the daemon. What it then programs is how the kernel ought to look from now on.
     pub(super) fn new(
-        lab: &'a Lab,
-        server: &'a mut ControlPlane,
+        stage: &'a Stage,
         random: fastrand::Rng,
         used: Vec<SocketAddr>,
         others: Vec<SocketAddr>,
         arguments: &[&'static str],
     ) -> Result<Self> {
-        let probe = stage::cluster_ip(server, PROBE)?;
+        let probe = stage.cluster_ip(PROBE)?;
         let arguments = [&[PERIOD], arguments].concat();
-        let daemon = stage::start(lab, server, &arguments)?;
-        stage::has_synced(&daemon, lab)?;
+        let daemon = stage.daemon(&arguments)?;
+        stage.has_synced(&daemon)?;
         let victim = *used.first().context("nothing to attack")?;
         let mut scene = Self {
-            healthy: KernelState::read(&lab.node)?,
-            kernel: lab.node.inside(KernelIpvs::open)??,
+            healthy: KernelState::read(&stage.lab.node)?,
+            kernel: stage.lab.node.inside(KernelIpvs::open)??,
             daemon: Some(daemon),
             probe_endpoint: *PROBE_ENDPOINTS.start(),
             cut_short: 0,
             whole: (0, 0),
             ruins: (0, 0),
-            lab,
-            server,
+            stage,
             random,
             arguments,
             used,
@@ -92,7 +85,7 @@ impl<'a> Scene<'a> {
             probe,
         };
         scene.change_probe()?;
-        eventually_within(PATIENCE, "the probe follows", || scene.probe_is_up_to_date())?;
+        scene.probe_follows()?;
         scene.healthy = scene.state()?;
         scene.whole = scene.extent()?;
         Ok(scene)
@@ -130,7 +123,12 @@ impl<'a> Scene<'a> {
 
     /// Everything that is programmed, except for the probe.
     fn state(&self) -> Result<KernelState> {
-        Ok(KernelState::read(&self.lab.node)?.without(&self.probe.to_string()))
+        Ok(KernelState::read(&self.stage.lab.node)?.without(&self.probe.to_string()))
+    }
+
+    /// Waits until the kernel has the last change of the probe.
+    pub(super) fn probe_follows(&mut self) -> Result<()> {
+        eventually_within(PATIENCE, "the probe follows", || self.probe_is_up_to_date())
     }
 
     fn probe_is_up_to_date(&mut self) -> Result<()> {
@@ -147,10 +145,12 @@ impl<'a> Scene<'a> {
         self.probe_endpoint = if PROBE_ENDPOINTS.contains(&next) { next } else { *PROBE_ENDPOINTS.start() };
         let endpoint = Endpoint { number: self.probe_endpoint, condition: Condition::Ready };
         let write = Write::Replace(Kind::Slice, objects::slice(&format!("{PROBE}-v4"), PROBE, &[endpoint]));
-        let client = self.server.admin_client();
-        eventually_within(PATIENCE, "the API server takes a change", || {
-            self.server.block_on(write.send(&client)).map(drop)
-        })
+        eventually_within(PATIENCE, "the API server takes a change", || self.write(&write))
+    }
+
+    /// Writes something to the API server.
+    pub(super) fn write(&self, write: &Write) -> Result<()> {
+        self.stage.server.block_on(write.send(&self.stage.server.admin_client()))
     }
 
     pub(super) fn daemon(&self) -> Result<&Daemon> {
@@ -181,24 +181,24 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn start(&mut self) -> Result<()> {
-        self.daemon = Some(stage::start(self.lab, self.server, &self.arguments)?);
+        self.daemon = Some(self.stage.daemon(&self.arguments)?);
         Ok(())
     }
 
     /// Starts a second daemon, with the same control socket.
     pub(super) fn another(&self) -> Result<Daemon> {
-        let kubeconfig = self.server.proxy_kubeconfig();
+        let kubeconfig = self.stage.server.proxy_kubeconfig();
         let arguments = ["--kubeconfig", &kubeconfig.to_string_lossy()];
-        self.daemon()?.another_with(&self.lab.node, &arguments)
+        self.daemon()?.another(&self.stage.lab.node, &arguments)
     }
 
     /// Starts a kube-proxy that wants another scheduler.
     pub(super) fn kube_proxy(&self) -> Result<KubeProxy> {
-        let kubeconfig = self.server.proxy_kubeconfig();
+        let kubeconfig = self.stage.server.proxy_kubeconfig();
         let ports = ["--metrics-bind-address=127.0.0.1:10349", "--healthz-bind-address=127.0.0.1:10356"];
         let fights = ["--ipvs-scheduler=wlc", "--ipvs-sync-period=1s", "--ipvs-min-sync-period=0s"];
         let kubeconfig = ["--kubeconfig", &kubeconfig.to_string_lossy()];
-        KubeProxy::start(&self.lab.node, &[&kubeconfig[..], &ports, &fights].concat())
+        KubeProxy::start(&self.stage.lab.node, &[&kubeconfig[..], &ports, &fights].concat())
     }
 
     /// Starts a new daemon, which repairs everything.
@@ -210,32 +210,41 @@ impl<'a> Scene<'a> {
 
     pub(super) fn ipvsadm(&self, arguments: &str) -> Result<()> {
         let arguments: Vec<_> = arguments.split_whitespace().collect();
-        self.lab.node.run("ipvsadm", &arguments).map(drop)
+        self.stage.lab.node.run("ipvsadm", &arguments).map(drop)
     }
 
     pub(super) fn ip(&self, commands: &str) -> Result<()> {
-        self.lab.node.ip(commands)
+        self.stage.lab.node.ip(commands)
     }
 
     pub(super) fn nft(&self, command: &str) -> Result<()> {
-        self.lab.node.run("nft", &[command]).map(drop)
+        self.stage.lab.node.run("nft", &[command]).map(drop)
     }
 
     /// Stops a process, and lets it continue after some seconds.
     pub(super) fn stop_for_seconds(&mut self, process: u32) -> Result<()> {
         let seconds = self.seconds(1.0, 4.0);
-        let signal = |name| self.lab.node.run("kill", &[name, &process.to_string()]);
+        let signal = |name| self.stage.lab.node.run("kill", &[name, &process.to_string()]);
         signal("-STOP")?;
         thread::sleep(seconds);
         signal("-CONT").map(drop)
     }
 
+    /// Keeps the node from the API server: connections break, new ones are refused.
     pub(super) fn cut_off(&self) -> Result<()> {
-        stage::cut_off(self.lab, self.server)
+        let server = self.stage.server.address()?;
+        let connection = format!("ip saddr {0} ip daddr {0}", server.ip());
+        self.nft("add table ip outage")?;
+        self.nft("add chain ip outage out { type filter hook output priority -300; }")?;
+        ["sport", "dport"].into_iter().try_for_each(|end| {
+            let rule = format!("{connection} tcp {end} {} reject with tcp reset", server.port());
+            self.nft(&format!("add rule ip outage out {rule}"))
+        })
     }
 
+    /// Ends that.
     pub(super) fn reconnect(&self) -> Result<()> {
-        stage::reconnect(self.lab)
+        self.nft("delete table ip outage")
     }
 }
 

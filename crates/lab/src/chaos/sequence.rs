@@ -74,13 +74,14 @@ fn inject_one(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, r
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     row.injected += 1;
-    let (healed, heard) = thread::scope(|scope| {
-        let heard = fault.logged.map(|words| scope.spawn(|| first_logged(&log, so_far, words, begun, &over)));
+    let (healed, logged) = thread::scope(|scope| {
+        let logged =
+            fault.logged.map(|words| scope.spawn(|| first_logged(&log, so_far, words, begun, &over)));
         let injected = (fault.inject)(scene);
         let ended = Instant::now();
         let healed = injected.and_then(|()| scene.heals()).map(|()| ended.elapsed());
         over.store(true, Ordering::Relaxed);
-        (healed, heard.and_then(|heard| heard.join().ok().flatten()))
+        (healed, logged.and_then(|logged| logged.join().ok().flatten()))
     });
     let settled = traffic.settles();
     let (now_lost, now_unanswered) = traffic.lost();
@@ -90,7 +91,7 @@ fn inject_one(scene: &mut Scene<'_>, fault: &Fault, traffic: &Traffic<'_, '_>, r
     if !fault.costs {
         traffic.causes().iter().for_each(|cause| eprintln!("chaos: {cause}"));
     }
-    row.detected.extend(heard.map(|after| after.as_secs_f64()));
+    row.detected.extend(logged.map(|after| after.as_secs_f64()));
     row.healed.push(healed?.as_secs_f64());
     settled?;
     scene.daemon_lives()

@@ -15,7 +15,10 @@ use super::{
     feed::{Encoding, Feed, Kind, is},
     lists::version,
 };
-use crate::{bench::Percentiles, least_squares::line};
+use crate::{
+    statistics::{Percentiles, line},
+    table::Table,
+};
 
 /// How many nodes watch.
 const NODES: [u32; 4] = [1, 10, 100, 300];
@@ -29,7 +32,6 @@ const AT_ONCE: usize = 30;
 
 /// The results for one number of nodes.
 struct Round {
-    nodes: f64,
     /// Bytes of an event.
     bytes: f64,
     /// Milliseconds of the API server's processor: to open the watches of a node, and for a change.
@@ -42,31 +44,29 @@ struct Round {
 
 pub(super) fn measure(cluster: &Cluster) -> Result<()> {
     for encoding in [Encoding::Json, Encoding::Protobuf] {
-        println!("\nChanges, {}\n", encoding.media_type());
-        println!(
-            "| nodes | bytes of an event | opening, ms a node | ms a change | memory, kB a node | answer p50 / p99, ms | event p50 / p99, ms |"
+        let mut table = Table::new(
+            &format!("Changes, {}", encoding.media_type()),
+            "nodes | bytes of an event | opening, ms a node | ms a change | answer p50 / p99, ms | event p50 / p99, ms",
         );
-        println!("|---|---|---|---|---|---|");
         let mut points = Vec::new();
         for (number, nodes) in (0..).zip(NODES) {
             let round = cluster.control_plane.block_on(follow(cluster, nodes, number, encoding))?;
-            points.push((round.nodes, round.change));
-            let (answered, delivered) =
-                (Percentiles::from_times(round.answered), Percentiles::from_times(round.delivered));
-            let (answered, delivered) = answered.zip(delivered).context("no changes")?;
-            println!(
-                "| {nodes} | {:.0} | {:.2} | {:.2} | {:.1} / {:.1} | {:.1} / {:.1} |",
-                round.bytes,
-                round.opening,
-                round.change,
-                answered.p50,
-                answered.p99,
-                delivered.p50,
-                delivered.p99,
-            );
+            points.push((f64::from(nodes), round.change));
+            let Round { bytes, opening, change, answered, delivered } = round;
+            let percentiles = |times| {
+                let Percentiles { p50, p99, .. } = Percentiles::from_times(times).context("no changes")?;
+                anyhow::Ok(format!("{p50:.1} / {p99:.1}"))
+            };
+            let (answered, delivered) = (percentiles(answered)?, percentiles(delivered)?);
+            table.row(&format!(
+                "{nodes} | {bytes:.0} | {opening:.2} | {change:.2} | {answered} | {delivered}"
+            ));
         }
         let (base, slope) = line(&points).context("no line through one point")?;
-        println!("\nProcessor time of a change: {base:.2} ms + {:.1} µs for each node", slope * 1000.0);
+        println!(
+            "{table}\nProcessor time of a change: {base:.2} ms + {:.1} µs for each node",
+            slope * 1000.0
+        );
     }
     Ok(())
 }
@@ -113,7 +113,6 @@ async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -
     let nodes = f64::from(nodes);
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     Ok(Round {
-        nodes,
         bytes: bytes as f64 / nodes / f64::from(CHANGES),
         opening: (opened - before) * 1000.0 / nodes,
         change: (after - before_changes) * 1000.0 / f64::from(CHANGES),

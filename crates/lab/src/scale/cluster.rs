@@ -2,9 +2,8 @@
 
 use std::{fs, ops::Sub};
 
-use anyhow::{Context as _, Result, bail};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use guest::{go::control_plane, programs::processor_times, workspace};
+use anyhow::{Context as _, Result};
+use guest::{go::control_plane, workspace};
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
 use kube::{
     Api, Client,
@@ -13,18 +12,15 @@ use kube::{
     core::Request,
 };
 use serde_json::Value;
-use testkit::{
-    control_plane::{ControlPlane, Options},
-    kernel_baseline::Size,
-    objects,
+use testkit::{control_plane::ControlPlane, kernel_baseline::Size, objects};
+
+use crate::{
+    stage::objects::{Kind, Write, write_all},
+    used,
 };
 
-const SERVICES: &str = "/api/v1/namespaces/default/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const ACCOUNT: &str = "kube-ipvs";
 const NAMESPACE: &str = "kube-system";
-/// Writes in flight while the cluster is filled.
-const AT_ONCE: usize = 32;
 
 /// A control plane with Services.
 pub(super) struct Cluster {
@@ -46,7 +42,7 @@ pub(super) struct Usage {
 
 impl Cluster {
     pub(super) fn start(size: Size) -> Result<Self> {
-        let control_plane = ControlPlane::start(&Options::new(control_plane::ensure()?))?;
+        let control_plane = ControlPlane::start(&control_plane::ensure()?, &[])?;
         let rbac = fs::read_to_string(workspace::root().join("manifests/base/rbac.yaml"))?;
         let rbac: Vec<Value> = serde_saphyr::from_multiple(&rbac).context("manifests/base/rbac.yaml")?;
         rbac.iter().try_for_each(|object| control_plane.apply(object))?;
@@ -58,34 +54,23 @@ impl Cluster {
 
     /// The first Service is the API server's own.
     fn fill(&self) -> Result<()> {
-        let admin = self.control_plane.admin_client();
-        let services = (1..self.size.services).map(|number| (SERVICES, objects::service(number)));
-        let slices = (1..self.size.services).map(|number| (SLICES, objects::slice(self.size, number)));
-        let writes = stream::iter(services.chain(slices)).map(anyhow::Ok);
-        self.control_plane.block_on(writes.try_for_each_concurrent(AT_ONCE, async |(path, object)| {
-            let request = Request::new(path).create(&PostParams::default(), body(object)?)?;
-            admin.request::<Value>(request).await.map(drop).with_context(|| format!("writing to {path}"))
-        }))
+        let services = (1..self.size.services).map(|number| (Kind::Service, objects::service(number)));
+        let slices = (1..self.size.services).map(|number| (Kind::Slice, objects::slice(self.size, number)));
+        let writes = services.chain(slices).map(|(kind, object)| vec![Write::Create(kind, body(object))]);
+        self.control_plane.block_on(write_all(&self.control_plane.admin_client(), writes))
     }
 
     /// Replaces the EndpointSlice of a Service by one with the endpoints of the `round`.
     pub(super) async fn change(&self, number: u32, round: u32) -> Result<()> {
-        let slice = if round.is_multiple_of(2) {
-            objects::shortened_slice(self.size, number)
-        } else {
-            objects::slice(self.size, number)
-        };
-        let name = slice.pointer("/metadata/name").and_then(Value::as_str).context("a slice has a name")?;
-        let request = Request::new(SLICES).replace(name, &PostParams::default(), body(slice.clone())?)?;
-        self.control_plane.admin_client().request::<Value>(request).await?;
-        Ok(())
+        let of = if round.is_multiple_of(2) { objects::shortened_slice } else { objects::slice };
+        let write = Write::Replace(Kind::Slice, body(of(self.size, number)));
+        write.send(&self.control_plane.admin_client()).await
     }
 
     pub(super) fn usage(&self) -> Result<Usage> {
         let process = self.control_plane.api_server_process()?;
-        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-        usage(&stat, &status).context("what /proc says of the API server")
+        let [memory, peak] = used::memory(process)?.map(|kibibytes| f64::from(kibibytes) * 1024.0 / 1e6);
+        Ok(Usage { processor: used::processor(process)?, memory, peak })
     }
 
     /// Lets the peak of its memory begin anew.
@@ -112,12 +97,11 @@ impl Sub for Usage {
 }
 
 /// The object without the fields that only the server may set.
-fn body(mut object: Value) -> Result<Vec<u8>> {
-    let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) else {
-        bail!("an object without metadata");
-    };
-    metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
-    Ok(serde_json::to_vec(&object)?)
+fn body(mut object: Value) -> Value {
+    if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| ["name", "namespace", "labels"].contains(&field.as_str()));
+    }
+    object
 }
 
 /// A client with a token as a pod gets it.
@@ -139,16 +123,6 @@ fn account_client(control_plane: &ControlPlane) -> Result<Client> {
     control_plane.client_for(&path)
 }
 
-/// From the two files of a process.
-fn usage(stat: &str, status: &str) -> Option<Usage> {
-    let [own, _] = processor_times(stat)?;
-    let megabytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0 / 1e6)
-    };
-    Some(Usage { processor: own.as_secs_f64(), memory: megabytes("VmRSS:")?, peak: megabytes("VmHWM:")? })
-}
-
 fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let values = metrics.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
@@ -162,18 +136,6 @@ fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processor_time_and_memory_are_found_whatever_the_process_is_called() {
-        let stat = "7 (a) 1 2) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0";
-        let status = "Name:\ta\nVmHWM:\t 2000 kB\nVmRSS:\t 1000 kB\n";
-        let usage = usage(stat, status).unwrap();
-        let Usage { processor, memory, peak } = usage;
-        assert_eq!(
-            format!("{processor} s, {memory} MB, at most {peak} MB"),
-            "3 s, 1.024 MB, at most 2.048 MB"
-        );
-    }
 
     #[test]
     fn only_the_series_with_all_labels_are_summed() {

@@ -2,7 +2,6 @@
 //! the new server's cache, so that every node lists again.
 
 use std::{
-    iter::repeat,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -19,54 +18,45 @@ use tokio::{
 };
 
 use super::{
-    cluster::Cluster,
+    cluster::{Cluster, Usage},
     feed::{Encoding, Feed, Kind, is},
-    lists::{Compression, list, version},
+    lists::{GZIP, list, version},
 };
-use crate::bench::Percentiles;
+use crate::{statistics::Percentiles, table::Table};
 
 /// What the storm goes through.
 const FLOW_SCHEMA: &str = "flow_schema=\"kube-system-service-accounts\"";
 /// A storm that lasts longer has no end.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-pub(super) fn measure(cluster: &mut Cluster, nodes: u32) -> Result<()> {
-    println!("\nThe API server is started anew under {nodes} nodes\n");
-    println!(
-        "| pauses | watches that listed again | went on | requests for a list | at once | \
-         a watch works again p50 / p99 / all, s | processor, s | peak, MB | rejected | waited in queues, s |"
+pub(super) fn measure(cluster: &Cluster, nodes: u32) -> Result<()> {
+    let counters = Arc::new(Counters::default());
+    let mut reflectors = cluster.control_plane.block_on(open(cluster, nodes, &counters))?;
+    // As in a cluster, where there is always something newer: a write that these watches do not get.
+    cluster.control_plane.create_node("elsewhere", &[], None, &[])?;
+    cluster.control_plane.restart_api_server()?;
+    let cut = Instant::now();
+    let settled =
+        cluster.control_plane.block_on(async { timeout(PATIENCE, settle(&mut reflectors, cut)).await });
+    let settled = settled.context("the storm does not end")??;
+    let (listed, went_on) = (settled.listed, settled.times.len() - settled.listed);
+    let times = Percentiles::from_times(settled.times).context("no node was served")?;
+    let Percentiles { p50, p99, longest } = times;
+    let Usage { processor, peak, .. } = cluster.usage()?;
+    let metric = |name| cluster.control_plane.block_on(cluster.metric(name, &[FLOW_SCHEMA]));
+    let rejected = metric("apiserver_flowcontrol_rejected_requests_total")?;
+    let waited = metric("apiserver_flowcontrol_request_wait_duration_seconds_sum")?;
+    let [lists, at_once] = [&counters.lists, &counters.most_asked].map(|counter| counter.load(Relaxed));
+    let mut table = Table::new(
+        &format!("The API server is started anew under {nodes} nodes"),
+        "watches that listed again | went on | requests for a list | at once | \
+         a watch works again p50 / p99 / all, s | processor, s | peak, MB | rejected | waited in queues, s",
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
-    for pauses in [Pauses::Fixed, Pauses::KubeIpvs] {
-        let counters = Arc::new(Counters::default());
-        let mut reflectors = cluster.control_plane.block_on(open(cluster, nodes, pauses, &counters))?;
-        // As in a cluster, where there is always something newer: a write that these watches do not hear of.
-        cluster.control_plane.create_node("elsewhere", &[], None, &[])?;
-        cluster.control_plane.restart_api_server()?;
-        let cut = Instant::now();
-        let settled =
-            cluster.control_plane.block_on(async { timeout(PATIENCE, settle(&mut reflectors, cut)).await });
-        let settled = settled.context("the storm does not end")??;
-        let went_on = settled.times.len() - settled.listed;
-        let all = settled.times.iter().copied().fold(0.0, f64::max);
-        let times = Percentiles::from_times(settled.times).context("no node was served")?;
-        let usage = cluster.usage()?;
-        let metric = |name| cluster.control_plane.block_on(cluster.metric(name, &[FLOW_SCHEMA]));
-        let count = |counter: &AtomicUsize| counter.load(Relaxed);
-        println!(
-            "| {pauses:?} | {} | {} | {} | {} | {:.1} / {:.1} / {all:.1} | {:.1} | {:.0} | {} | {:.1} |",
-            settled.listed,
-            went_on,
-            count(&counters.lists),
-            count(&counters.most_asked),
-            times.p50,
-            times.p99,
-            usage.processor,
-            usage.peak,
-            metric("apiserver_flowcontrol_rejected_requests_total")?,
-            metric("apiserver_flowcontrol_request_wait_duration_seconds_sum")?,
-        );
-    }
+    table.row(&format!(
+        "{listed} | {went_on} | {lists} | {at_once} | {p50:.1} / {p99:.1} / {longest:.1} | \
+         {processor:.1} | {peak:.0} | {rejected} | {waited:.1}"
+    ));
+    print!("{table}");
     Ok(())
 }
 
@@ -94,7 +84,6 @@ async fn settle(reflectors: &mut JoinSet<Result<(Feed, bool)>>, cut: Instant) ->
 async fn open(
     cluster: &Cluster,
     nodes: u32,
-    pauses: Pauses,
     counters: &Arc<Counters>,
 ) -> Result<JoinSet<Result<(Feed, bool)>>> {
     let version = version(&cluster.node, &Kind::Services).await?;
@@ -106,7 +95,7 @@ async fn open(
     for (kind, feed) in try_join_all(opened).await? {
         let (client, version) = (cluster.node.clone(), version.clone());
         let reflector = Reflector { client, kind, version, counters: counters.clone() };
-        reflectors.spawn(reflector.survive(feed, pauses));
+        reflectors.spawn(reflector.survive(feed));
     }
     Ok(reflectors)
 }
@@ -115,17 +104,6 @@ async fn open(
 const ANSWER: Duration = Duration::from_secs(60);
 /// A watch that has not been refused by then goes on.
 const REFUSED_WITHIN: Duration = Duration::from_secs(5);
-/// The pause without back-off and jitter.
-const FIXED: Duration = Duration::from_millis(100);
-
-/// How long a node waits after a failure.
-#[derive(Clone, Copy, Debug)]
-enum Pauses {
-    /// Always the same short time.
-    Fixed,
-    /// As kube-ipvs does.
-    KubeIpvs,
-}
 
 /// Counters of all nodes together.
 #[derive(Default)]
@@ -153,15 +131,12 @@ enum Resumed {
 }
 
 impl Reflector {
-    /// Waits for the watch to break, and returns one that works again, and whether that took a list.
-    async fn survive(self, mut feed: Feed, pauses: Pauses) -> Result<(Feed, bool)> {
+    /// Waits for the watch to break, and returns one that works again, and whether that took a list. After a failure it
+    /// waits as kube-ipvs does.
+    async fn survive(self, mut feed: Feed) -> Result<(Feed, bool)> {
         while matches!(feed.next().await, Ok(Some(_))) {}
-        let pauses: Box<dyn Iterator<Item = Duration> + Send> = match pauses {
-            Pauses::Fixed => Box::new(repeat(FIXED)),
-            Pauses::KubeIpvs => Box::new(DefaultBackoff::default()),
-        };
         let mut needs_a_list = false;
-        for pause in pauses {
+        for pause in DefaultBackoff::default() {
             if needs_a_list {
                 if let Ok(feed) = self.list().await {
                     return Ok((feed, true));
@@ -206,7 +181,7 @@ impl Reflector {
         let Counters { lists, asked, most_asked } = &*self.counters;
         let _asked = Counted::new(asked, most_asked);
         lists.fetch_add(1, Relaxed);
-        let listed = list(&self.client, self.kind.clone(), Encoding::Protobuf, Compression::Gzip);
+        let listed = list(&self.client, self.kind.clone(), Encoding::Protobuf, GZIP);
         timeout(ANSWER, listed).await??;
         let version = version(&self.client, &self.kind).await?;
         Feed::open(&self.client, &self.kind, Encoding::Protobuf, &version, false).await
@@ -226,19 +201,5 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_most_at_once_is_kept_when_all_have_ended() {
-        let (now, most) = (AtomicUsize::default(), AtomicUsize::default());
-        let both = (Counted::new(&now, &most), Counted::new(&now, &most));
-        drop(both);
-        drop(Counted::new(&now, &most));
-        assert_eq!((now.into_inner(), most.into_inner()), (0, 2));
     }
 }

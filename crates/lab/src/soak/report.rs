@@ -9,7 +9,7 @@ use super::{
     samples::{Sample, Trend, Trends},
     witness::Turn,
 };
-use crate::stage::traffic::Counts;
+use crate::{stage::traffic::Counts, statistics::Percentiles};
 
 /// All of it; the text is a summary.
 #[derive(Debug, Serialize)]
@@ -91,11 +91,9 @@ impl fmt::Display for Report {
             )?;
         }
         let took = |how_long: fn(Turn) -> Option<f64>| {
-            let mut all: Vec<f64> = self.turns.iter().copied().filter_map(how_long).collect();
-            all.sort_by(f64::total_cmp);
-            let [median, most] =
-                [all.get(all.len() / 2), all.last()].map(|one| one.copied().unwrap_or_default());
-            format!("{median:.2} s (median), {most:.2} s (most)")
+            let all = self.turns.iter().copied().filter_map(how_long).collect();
+            let Percentiles { p50, longest, .. } = Percentiles::from_times(all).unwrap_or_default();
+            format!("{p50:.2} s (median), {longest:.2} s (most)")
         };
         writeln!(f, "its endpoints went or came {} times:", self.turns.len())?;
         writeln!(f, "  the API server's watch delivered it in {}", took(Turn::until_delivered))?;

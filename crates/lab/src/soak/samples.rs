@@ -1,11 +1,9 @@
 //! Samples of the daemon's use of resources, and whether it grows.
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 
-use crate::least_squares::line;
+use crate::{statistics::line, used};
 
 /// The first part of the time does not count: what is used for the first time is allocated then.
 const WARM_UP: f64 = 0.2;
@@ -53,19 +51,8 @@ pub(super) struct Trends {
 
 impl Sample {
     pub(super) fn take(process: u32, at: f64) -> Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).context("the daemon has ended")?;
-        let number = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            number.with_context(|| format!("no {name} in {status}"))
-        };
-        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?.count();
-        Ok(Self {
-            at,
-            memory: number("VmRSS:")?,
-            descriptors: u32::try_from(descriptors)?,
-            threads: number("Threads:")?,
-        })
+        let [memory, _] = used::memory(process)?;
+        Ok(Self { at, memory, descriptors: used::descriptors(process)?, threads: used::threads(process)? })
     }
 }
 

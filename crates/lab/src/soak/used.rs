@@ -1,4 +1,4 @@
-//! The Services that somebody connects to while others change.
+//! The Services with connections while others change.
 
 use std::{sync::atomic::AtomicBool, thread, time::Duration};
 
@@ -7,7 +7,7 @@ use testkit::{daemon::eventually_within, lab::Lab};
 
 use super::{churn::VACANT, report::Account};
 use crate::stage::{
-    self, Stage,
+    Stage,
     objects::{self, Condition, Endpoint, Kind, Write},
     traffic::{Held, Target},
 };
@@ -21,7 +21,7 @@ const SHORT_EVERY: Duration = Duration::from_millis(400);
 /// How long everything may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Those that nobody changes, those that change, and one without endpoints at times.
+/// Those that never change, those that change, and one without endpoints at times.
 pub(super) struct Used<'a> {
     quiet: Vec<Target<'a>>,
     draining: Vec<Target<'a>>,
@@ -66,7 +66,7 @@ impl<'a> Used<'a> {
         let mut target = |name: &String| {
             number += 1;
             let from = pods.last().filter(|_| number % 2 == 0).unwrap_or(client);
-            anyhow::Ok(Target::new(number, name, from, stage::cluster_ip(&stage.server, name)?))
+            anyhow::Ok(Target::new(number, name, from, stage.cluster_ip(name)?))
         };
         Ok(Self {
             quiet: quiet().iter().map(&mut target).collect::<Result<_>>()?,
@@ -112,7 +112,7 @@ impl<'a> Used<'a> {
         };
         let asked = self.quiet.iter().chain(&self.draining);
         vec![
-            held("connections that stayed, to Services that nobody changed", &self.quiet),
+            held("connections that stayed, to Services that never changed", &self.quiet),
             held("connections that stayed a while, to Services whose endpoints changed", &self.draining),
             Account {
                 what: "short connections to both",

@@ -1,11 +1,10 @@
 //! Records when the API server's watch and IPVS knew that the endpoints of a Service had gone or come.
 //!
-//! A connection that is refused before that is not lost: nobody could answer it yet. How long that may take
+//! A connection that is refused before that is not lost: no endpoint could answer it then. How long that may take
 //! is a separate question, so it is measured separately, with the API server's share.
 
 use std::{
-    fs,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -16,6 +15,7 @@ use std::{
 
 use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
+use ipvs::{Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
     Api,
@@ -25,8 +25,8 @@ use serde::Serialize;
 
 use crate::stage::{Stage, objects::NAMESPACE};
 
-/// Between two looks at what IPVS has: how exact the times are.
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
+/// Between two reads of what IPVS has: how exact the times are.
+const READ_EVERY: Duration = Duration::from_millis(20);
 
 /// Sees each turn of [`super::churn::EndpointToggle`].
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Witness {
         self.turns().push(Turn { out, asked, delivered: None, programmed: None });
     }
 
-    /// For how long everybody has known of the last turn; at the beginning, when nothing has turned, since
+    /// For how long both have known of the last turn; at the beginning, when nothing has turned, since
     /// then.
     pub(super) fn settled_since(&self) -> Option<Duration> {
         let last = self.turns().last().copied();
@@ -89,7 +89,7 @@ impl Witness {
         let asked = watcher::Config::default().fields(&format!("metadata.name={slice}"));
         let stopped = async {
             while !stop.load(Relaxed) {
-                tokio::time::sleep(LOOKS_EVERY).await;
+                tokio::time::sleep(READ_EVERY).await;
             }
         };
         let delivered =
@@ -102,19 +102,22 @@ impl Witness {
         }));
     }
 
-    /// Looks what IPVS has at an address, until `stop` is set.
-    pub(super) fn look(&self, stage: &Stage, at: SocketAddr, stop: &Arc<AtomicBool>) -> Result<()> {
+    /// Reads what IPVS has at an address, until `stop` is set.
+    pub(super) fn read(&self, stage: &Stage, at: SocketAddr, stop: &Arc<AtomicBool>) -> Result<()> {
         let (witness, stop) = (self.clone(), Arc::clone(stop));
-        stage.lab.node.spawn(move || {
+        let mut kernel = stage.lab.node.inside(KernelIpvs::open)??;
+        let at = ServiceAddress { protocol: Protocol::Tcp, ip: at.ip(), port: at.port() };
+        thread::spawn(move || {
             while !stop.load(Relaxed) {
                 if witness.turns().last().is_some_and(|turn| turn.programmed.is_none())
-                    && let Ok(text) = fs::read_to_string("/proc/thread-self/net/ip_vs")
+                    && let Ok(real_servers) = kernel.real_servers(at.into())
                 {
-                    witness.note(!takes_connections(&text, at), |turn| &mut turn.programmed);
+                    let is_out = real_servers.iter().all(|real| real.config.weight == 0);
+                    witness.note(is_out, |turn| &mut turn.programmed);
                 }
-                thread::sleep(LOOKS_EVERY);
+                thread::sleep(READ_EVERY);
             }
-        })?;
+        });
         Ok(())
     }
 
@@ -134,36 +137,9 @@ impl Witness {
     }
 }
 
-/// Whether one of the real servers there has a weight, by the text of `/proc/net/ip_vs`.
-fn takes_connections(text: &str, at: SocketAddr) -> bool {
-    let IpAddr::V4(ip) = at.ip() else { return false };
-    let head = format!("TCP  {:08X}:{:04X} ", ip.to_bits(), at.port());
-    let after = text.lines().skip_while(|line| !line.starts_with(&head)).skip(1);
-    let real_servers = after.take_while(|line| line.starts_with("  -> "));
-    real_servers.filter_map(|line| line.split_whitespace().nth(3)).any(|weight| weight != "0")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TEXT: &str = "\
-IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A600001:0050 rr  
-  -> 0AF40102:1F90      Masq    0      0          3         
-  -> 0AF40202:1F90      Masq    1      0          0         
-TCP  0A600002:0050 rr  
-  -> 0AF40102:1F90      Masq    0      1          0         
-TCP  0A600003:0050 rr  
-";
-
-    #[test]
-    fn a_virtual_server_takes_connections_if_one_of_its_own_real_servers_has_a_weight() {
-        let takes = |last: u8| takes_connections(TEXT, SocketAddr::from(([10, 96, 0, last], 80)));
-        assert_eq!([takes(1), takes(2), takes(3), takes(4)], [true, false, false, false]);
-    }
 
     #[test]
     fn what_is_noted_belongs_to_the_last_turn_if_it_says_the_same() {

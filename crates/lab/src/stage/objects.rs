@@ -3,12 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
     Client,
-    api::{DeleteParams, GetParams, PostParams},
+    api::{DeleteParams, PostParams},
     core::Request,
 };
 use serde_json::{Value, json};
+use testkit::objects::with;
 
 /// The namespace of all of them.
 pub(crate) const NAMESPACE: &str = "stage";
@@ -16,6 +18,8 @@ pub(crate) const NAMESPACE: &str = "stage";
 pub(crate) const POD_PORT: u16 = 8080;
 /// The ports that a Service may have. A slice has them all, so that it need not change with the Service.
 pub(crate) const PORTS: [u16; 4] = [80, 443, 8000, 9090];
+/// Services that are written at the same time.
+const AT_ONCE: usize = 32;
 /// Endpoints from here on are no pods of the lab: nothing answers there.
 const IMAGINARY: u8 = 100;
 
@@ -50,37 +54,53 @@ pub(crate) enum Condition {
 }
 
 impl Kind {
-    fn path(self) -> String {
-        match self {
-            Self::Service => format!("/api/v1/namespaces/{NAMESPACE}/services"),
-            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"),
-        }
+    /// A request for objects of this kind in a namespace.
+    fn request(self, namespace: Option<&str>) -> Request {
+        let namespace = namespace.unwrap_or(NAMESPACE);
+        Request::new(match self {
+            Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
+            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
+        })
     }
 }
 
 impl Write {
     /// Asks the API server for it.
-    pub(crate) async fn send(&self, client: &Client) -> Result<Value> {
+    pub(crate) async fn send(&self, client: &Client) -> Result<()> {
         let post = PostParams::default();
         let request = match self {
             Self::Create(kind, object) => {
-                Request::new(kind.path()).create(&post, serde_json::to_vec(object)?)?
+                kind.request(metadata(object, "namespace")).create(&post, serde_json::to_vec(object)?)?
             }
             Self::Replace(kind, object) => {
-                let name = object.pointer("/metadata/name").and_then(Value::as_str);
-                let name = name.context("an object without a name")?;
-                Request::new(kind.path()).replace(name, &post, serde_json::to_vec(object)?)?
+                let name = metadata(object, "name").context("an object without a name")?;
+                kind.request(metadata(object, "namespace")).replace(
+                    name,
+                    &post,
+                    serde_json::to_vec(object)?,
+                )?
             }
-            Self::Delete(kind, name) => Request::new(kind.path()).delete(name, &DeleteParams::default())?,
+            Self::Delete(kind, name) => kind.request(None).delete(name, &DeleteParams::default())?,
         };
-        client.request(request).await.with_context(|| format!("{self:?}"))
+        client.request::<Value>(request).await.map(drop).with_context(|| format!("{self:?}"))
     }
 }
 
-/// A Service as the API server has it, with its addresses.
-pub(crate) async fn read_service(client: &Client, name: &str) -> Result<Value> {
-    let request = Request::new(Kind::Service.path()).get(name, &GetParams::default())?;
-    client.request(request).await.with_context(|| format!("reading Service {name}"))
+fn metadata<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
+    object.get("metadata")?.get(field)?.as_str()
+}
+
+/// Writes what belongs to some Services: some at a time, what belongs to one in its order.
+pub(crate) async fn write_all(client: &Client, services: impl Iterator<Item = Vec<Write>>) -> Result<()> {
+    let services = stream::iter(services).map(anyhow::Ok);
+    services
+        .try_for_each_concurrent(AT_ONCE, async |writes| {
+            for write in writes {
+                write.send(client).await?;
+            }
+            Ok(())
+        })
+        .await
 }
 
 /// The namespace that they are in.
@@ -107,14 +127,6 @@ pub(crate) fn answered_directly(service: Value) -> Value {
     with(service, "/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"]))
 }
 
-/// The same object with this field, in the part of it that a JSON pointer names.
-pub(crate) fn with(mut object: Value, part: &str, field: &str, value: Value) -> Value {
-    if let Some(part) = object.pointer_mut(part).and_then(Value::as_object_mut) {
-        part.insert(field.to_owned(), value);
-    }
-    object
-}
-
 /// A slice of IPv4 of this Service.
 pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv4", endpoints, |number| ipv4(number).into())
@@ -123,6 +135,15 @@ pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
 /// The same of IPv6.
 pub(crate) fn slice_v6(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv6", endpoints, |number| ipv6(number).into())
+}
+
+/// A slice with as many endpoints as the API server takes, at other addresses in each round. Nothing answers there.
+pub(crate) fn large_slice(of: &str, round: u8) -> Value {
+    let endpoint = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        json!({"addresses": [Ipv4Addr::new(10, 128 + round, high, low)]})
+    };
+    with(slice(of, of, &[]), "", "endpoints", (0..1_000).map(endpoint).collect())
 }
 
 fn slice_of_family(

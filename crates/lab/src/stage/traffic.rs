@@ -116,7 +116,7 @@ impl<'a> Target<'a> {
             let is_over = |end: Option<Instant>| last || end.is_some_and(|end| end < Instant::now());
             for ended in open.extract_if(.., |open| is_over(open.end)) {
                 drop(ended.connection.reset());
-                self.held.answered.fetch_add(1, Relaxed);
+                self.held.count(|held| &mut held.answered);
             }
             self.rounds.fetch_add(1, Relaxed);
             if last {
@@ -141,7 +141,7 @@ impl<'a> Target<'a> {
                 connection.with_context(|| format!("from port {}", source.port()))?.reset()
             };
             if self.counted(&self.asked, ask).is_some() {
-                self.asked.answered.fetch_add(1, Relaxed);
+                self.asked.count(|asked| &mut asked.answered);
             }
             self.asks.fetch_add(1, Relaxed);
             thread::sleep(pause);
@@ -157,28 +157,28 @@ impl<'a> Target<'a> {
         let used = use_it(&mut open.connection).with_context(|| {
             format!("from port {}, {:.2} s old", open.source.port(), open.since.elapsed().as_secs_f64())
         });
-        used.map_err(|error| self.lose(&self.held, |held| &held.broken, &error)).is_ok()
+        used.map_err(|error| self.held.lose(|held| &mut held.broken, self.cause(&error))).is_ok()
     }
 
     fn counted<T>(&self, tally: &Tally, connect: impl FnOnce() -> Result<T>) -> Option<T> {
         let vacancy = self.vacancy.now();
-        tally.opened.fetch_add(1, Relaxed);
+        tally.count(|counts| &mut counts.opened);
         match connect() {
             Ok(connected) => Some(connected),
             Err(error) if is_refusal(&error) && !self.vacancy.was_served_since(vacancy) => {
-                tally.refused.fetch_add(1, Relaxed);
+                tally.count(|counts| &mut counts.refused);
                 None
             }
             Err(error) => {
-                self.lose(tally, |tally| &tally.unanswered, &error);
+                tally.lose(|counts| &mut counts.unanswered, self.cause(&error));
                 None
             }
         }
     }
 
-    fn lose(&self, tally: &Tally, how: impl Fn(&Tally) -> &AtomicU64, error: &anyhow::Error) {
-        how(tally).fetch_add(1, Relaxed);
-        tally.note(|| format!("{} after {:.2} s: {error:#}", self.name, self.since.elapsed().as_secs_f64()));
+    /// Why a connection was lost, and when.
+    fn cause(&self, error: &anyhow::Error) -> String {
+        format!("{} after {:.2} s: {error:#}", self.name, self.since.elapsed().as_secs_f64())
     }
 }
 

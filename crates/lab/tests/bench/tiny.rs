@@ -1,10 +1,11 @@
 //! Every measurement in a tiny size: as root, on a kernel with IPVS.
 
 use lab::bench::{
-    case::{Binding, Case, Mode, Program, Subject},
+    case::{Binding, Case, Program, Subject},
     data_plane::Effort,
     plan::{self, TINY, TINY_DOUBLED},
 };
+use testkit::kube_proxy::Mode;
 
 const ADDRESS: Binding = Binding::Address;
 const ROUTE: Binding = Binding::Route;
@@ -40,11 +41,12 @@ measurements! {
     first_vip_with_addresses: Subject::FirstVip(ADDRESS), TINY;
     reconcile_with_addresses: Subject::Reconcile(ADDRESS, 2), TINY;
     restart_with_addresses: Subject::Restart(ADDRESS), TINY;
-    rolling_update: Subject::RollingUpdate(ROUTE), TINY;
+    rolling_update: Subject::RollingUpdate, TINY;
     endpoint_change: Subject::EndpointChange(KUBE_IPVS, 10), TINY;
     memory: Subject::Memory(KUBE_IPVS), TINY;
-    growth: Subject::Growth(ROUTE), TINY;
-    growth_of_twice_as_much: Subject::Growth(ROUTE), TINY_DOUBLED;
+    fairness: Subject::Fairness, TINY;
+    growth: Subject::Growth, TINY;
+    growth_of_twice_as_much: Subject::Growth, TINY_DOUBLED;
     cold_sync_of_kube_proxy_ipvs: Subject::ColdSync(Program::KubeProxy(Mode::Ipvs)), TINY;
     cold_sync_of_kube_proxy_nftables: Subject::ColdSync(Program::KubeProxy(Mode::Nftables)), TINY;
     cold_sync_of_kube_proxy_iptables: Subject::ColdSync(Program::KubeProxy(Mode::Iptables)), TINY;

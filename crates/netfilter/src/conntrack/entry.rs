@@ -1,9 +1,9 @@
-//! One entry of the table: reading it, and asking for its deletion.
+//! One entry of the table: reading it, and the request to delete it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
-use netlink::{Attribute, Batch, Reply, attributes};
+use netlink::{Batch, Reply, attributes, find};
 
 use super::Flow;
 
@@ -48,7 +48,7 @@ pub(super) struct Entry<'a> {
     id: u32,
 }
 
-/// Asks for every entry of both families.
+/// The request for every entry of both families.
 ///
 /// The kernel could leave out what does not match (`CTA_FILTER`, since 5.8). It must not: it would walk the
 /// whole table in one go, with softirqs off, and meanwhile no packet gets through on that processor
@@ -123,15 +123,15 @@ fn udp(tuple: &[u8]) -> Option<Tuple> {
         let attribute = attribute.ok()?;
         match attribute.kind {
             CTA_TUPLE_IP => {
-                let ip = |kinds: [u16; 2]| find(attribute.payload, kinds).and_then(|found| address(&found));
-                ips = Some((ip([CTA_IP_V4_SRC, CTA_IP_V6_SRC])?, ip([CTA_IP_V4_DST, CTA_IP_V6_DST])?));
+                let ip = |v4, v6| address(attribute.payload, v4, v6);
+                ips = Some((ip(CTA_IP_V4_SRC, CTA_IP_V6_SRC)?, ip(CTA_IP_V4_DST, CTA_IP_V6_DST)?));
             }
             CTA_TUPLE_PROTO => {
-                let number = find(attribute.payload, [CTA_PROTO_NUM])?.u8().ok()?;
+                let number = find(attribute.payload, CTA_PROTO_NUM)?.u8().ok()?;
                 if number != UDP {
                     return None;
                 }
-                let port = |kind| find(attribute.payload, [kind])?.u16_be().ok();
+                let port = |kind| find(attribute.payload, kind)?.u16_be().ok();
                 ports = Some((port(CTA_PROTO_SRC_PORT)?, port(CTA_PROTO_DST_PORT)?));
             }
             _ => {}
@@ -144,16 +144,10 @@ fn udp(tuple: &[u8]) -> Option<Tuple> {
     })
 }
 
-/// The first attribute of one of these kinds.
-fn find<const N: usize>(container: &[u8], kinds: [u16; N]) -> Option<Attribute<'_>> {
-    attributes(container).map_while(Result::ok).find(|attribute| kinds.contains(&attribute.kind))
-}
-
-fn address(attribute: &Attribute<'_>) -> Option<IpAddr> {
-    match attribute.kind {
-        CTA_IP_V4_SRC | CTA_IP_V4_DST => attribute.array::<4>().ok().map(IpAddr::from),
-        _ => attribute.array::<16>().ok().map(IpAddr::from),
-    }
+/// The address of either family.
+fn address(container: &[u8], v4: u16, v6: u16) -> Option<IpAddr> {
+    let ipv4 = find(container, v4).and_then(|ip| ip.array::<4>().ok()).map(IpAddr::from);
+    ipv4.or_else(|| find(container, v6)?.array::<16>().ok().map(IpAddr::from))
 }
 
 #[cfg(test)]

@@ -1,19 +1,26 @@
 //! Chains: where rules are, and where packets meet them.
 
 use ipvs::Family;
-use netlink::{Batch, Error, Reply};
+use netlink::{Batch, Error, Reply, find};
 
 use super::{
     TABLE,
-    decode::{self, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY},
-    message::{
-        self, CREATE, Message, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE,
-        NFTA_CHAIN_TYPE,
-    },
+    message::{self, CREATE, Message, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, Nfproto},
     rule::Rule,
 };
 
+/// Of `enum nft_chain_attributes`.
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_TYPE: u16 = 7;
+/// `enum nft_hook_attributes`.
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
+
+/// The policy by which packets go on at the end of a chain.
 const NF_ACCEPT: u32 = 1;
+/// The policy by which packets are dropped at the end of a chain.
+pub const NF_DROP: u32 = 0;
 
 /// A chain with its rules, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +40,7 @@ pub(crate) struct Hook {
     pub(crate) priority: i32,
 }
 
-/// What a base chain is for.
+/// The type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Sees every packet.
@@ -59,13 +66,31 @@ pub(crate) struct ObservedChain {
     pub(crate) hook: Option<ObservedHook>,
 }
 
-/// A hook as the kernel shows it.
+/// A chain of any table as the kernel shows it. A name that is not UTF-8, which the kernel allows and nft does not, is
+/// empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedChain {
+    /// The family of its table.
+    pub family: Nfproto,
+    /// The name of its table.
+    pub table: Box<str>,
+    /// Its own name.
+    pub name: Box<str>,
+    /// Where packets enter it; `None` if they come only by a jump.
+    pub hook: Option<ObservedHook>,
+}
+
+/// A hook of a base chain as the kernel shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ObservedHook {
-    kind: Box<str>,
-    number: u32,
-    priority: i32,
-    policy: u32,
+pub struct ObservedHook {
+    /// `filter`, `nat` or `route`.
+    pub kind: Box<str>,
+    /// `enum nf_inet_hooks`, or those of another family.
+    pub number: u32,
+    /// The order among chains and other functions of the hook, from the lowest to the highest.
+    pub priority: i32,
+    /// What happens to packets that reach the end of the chain: `NF_ACCEPT` or `NF_DROP`.
+    pub policy: u32,
 }
 
 impl Hook {
@@ -91,7 +116,7 @@ impl Chain {
         self.observed() == *observed
     }
 
-    /// What the kernel shows of it.
+    /// The chain as the kernel shows it.
     pub(crate) fn observed(&self) -> ObservedChain {
         ObservedChain { name: self.name.into(), hook: self.hook.map(Hook::observed) }
     }
@@ -129,29 +154,46 @@ pub(crate) fn get(family: Family, name: &str) -> Batch {
     })
 }
 
-/// The request for the chains of all tables of the family: the kernel cannot be asked for those of one.
+/// The request for the chains of all tables of the family: the kernel cannot list those of one.
 pub(crate) fn list(family: Family) -> Batch {
     message::request(Message::GetChain, family, |_| {})
 }
 
 /// Reads one chain; `None` for another table's.
 pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedChain>, Error> {
-    let (mut table, mut name) = ("", "");
-    let (mut kind, mut policy, mut place) = ("", NF_ACCEPT, None);
-    for attribute in message::body(reply)? {
-        let attribute = attribute?;
-        match attribute.kind {
-            // Others' names may be any bytes.
-            NFTA_CHAIN_TABLE => table = attribute.string().unwrap_or_default(),
-            NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
-            NFTA_CHAIN_TYPE => kind = attribute.string()?,
-            NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
-            NFTA_CHAIN_HOOK => place = Some(decode::hook(attribute.payload)?),
-            _ => {}
+    let ListedChain { table, name, hook, .. } = ListedChain::decode(reply)?;
+    Ok((*table == *TABLE).then_some(ObservedChain { name, hook }))
+}
+
+impl ListedChain {
+    /// Reads one chain.
+    pub fn decode(reply: &Reply<'_>) -> Result<Self, Error> {
+        let (mut table, mut name) = ("", "");
+        let (mut kind, mut policy, mut place) = ("", NF_ACCEPT, None);
+        for attribute in message::body(reply)? {
+            let attribute = attribute?;
+            match attribute.kind {
+                NFTA_CHAIN_TABLE => table = attribute.string().unwrap_or_default(),
+                NFTA_CHAIN_NAME => name = attribute.string().unwrap_or_default(),
+                NFTA_CHAIN_TYPE => kind = attribute.string()?,
+                NFTA_CHAIN_POLICY => policy = attribute.u32_be()?,
+                NFTA_CHAIN_HOOK => place = Some(attribute.payload),
+                _ => {}
+            }
         }
+        let number = |place, kind| find(place, kind).map_or(Ok(0), |number| number.u32_be());
+        let hook = place.map(|place| {
+            let (number, priority) = (number(place, NFTA_HOOK_HOOKNUM)?, number(place, NFTA_HOOK_PRIORITY)?);
+            Ok::<_, Error>(ObservedHook {
+                kind: kind.into(),
+                number,
+                priority: priority.cast_signed(),
+                policy,
+            })
+        });
+        let hook = hook.transpose()?;
+        Ok(Self { family: message::family(reply), table: table.into(), name: name.into(), hook })
     }
-    let hook = place.map(|(number, priority)| ObservedHook { kind: kind.into(), number, priority, policy });
-    Ok((table == TABLE).then(|| ObservedChain { name: name.into(), hook }))
 }
 
 #[cfg(test)]
@@ -160,7 +202,7 @@ mod tests {
 
     fn decoded(batch: &Batch) -> ObservedChain {
         let payload = &batch.as_bytes()[16..];
-        decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap()
+        decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap()
     }
 
     const OUTPUT: Hook = Hook { kind: Kind::Nat, point: Point::Output, priority: -100 };

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipvs::{Family, Protocol};
-use netlink::{Batch, Encoder, Error, Reply, attributes};
+use netlink::{Batch, Encoder, Error, Reply, attributes, find};
 use smallvec::SmallVec;
 
 use super::{
@@ -21,7 +21,7 @@ const NFTA_SET_ELEM_KEY: u16 = 1;
 const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_KEY_END: u16 = 10;
 
-/// A field of a key, or of a map's value: what its [`Datatype`] says.
+/// A field of a key, or of a map's value, by its [`Datatype`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Address(IpAddr),
@@ -33,7 +33,7 @@ pub(crate) enum Part {
 /// Fields one after the other.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
-/// A key with what a map has for it.
+/// A key, with the value that a map has for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The key; in an interval set the first one of the interval.
@@ -52,7 +52,7 @@ pub(crate) struct RawElement<'a> {
     pub(crate) start: &'a [u8],
     /// The last key of an interval.
     pub(crate) end: Option<&'a [u8]>,
-    /// What a map has for it.
+    /// The value that a map has for it.
     pub(crate) value: Option<&'a [u8]>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn bytes(parts: &[Part]) -> SmallVec<[u8; 64]> {
 }
 
 impl Key {
-    /// The key of a set without intervals that is no map.
+    /// The key of an element that is not an interval and has no value.
     pub(crate) fn plain(parts: &[Part]) -> Self {
         Self { start: Parts::from_slice(parts), end: None, value: Parts::new() }
     }
@@ -191,10 +191,11 @@ pub(crate) fn decode(reply: &Reply<'_>, mut take: impl FnMut(RawElement<'_>)) ->
             let mut raw = RawElement::default();
             for part in attributes(element?.payload) {
                 let part = part?;
+                let value = find(part.payload, NFTA_DATA_VALUE).map(|value| value.payload);
                 match part.kind {
-                    NFTA_SET_ELEM_KEY => raw.start = value(part.payload)?.unwrap_or_default(),
-                    NFTA_SET_ELEM_KEY_END => raw.end = value(part.payload)?,
-                    NFTA_SET_ELEM_DATA => raw.value = value(part.payload)?,
+                    NFTA_SET_ELEM_KEY => raw.start = value.unwrap_or_default(),
+                    NFTA_SET_ELEM_KEY_END => raw.end = value,
+                    NFTA_SET_ELEM_DATA => raw.value = value,
                     _ => {}
                 }
             }
@@ -202,17 +203,6 @@ pub(crate) fn decode(reply: &Reply<'_>, mut take: impl FnMut(RawElement<'_>)) ->
         }
     }
     Ok(())
-}
-
-/// The bytes in a `struct nft_data` attribute.
-fn value(data: &[u8]) -> Result<Option<&[u8]>, Error> {
-    for data in attributes(data) {
-        let data = data?;
-        if data.kind == NFTA_DATA_VALUE {
-            return Ok(Some(data.payload));
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
@@ -227,7 +217,7 @@ mod tests {
     }
 
     fn reply(batch: &Batch) -> Reply<'_> {
-        Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
+        Reply { payload: &batch.as_bytes()[16..], ..Reply::default() }
     }
 
     #[test]

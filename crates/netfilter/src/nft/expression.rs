@@ -1,11 +1,11 @@
-//! What the kernel executes: expressions over registers.
+//! The expressions over registers that the kernel executes.
 
 use ipvs::Family;
 use netlink::Encoder;
 
 use super::{
-    encode,
     message::{self, NFTA_DATA_VALUE, NFTA_DATA_VERDICT},
+    parts::{Verdict, encode_expression},
 };
 
 /// `enum nft_fib_result` and `enum nft_fib_flags`.
@@ -90,18 +90,6 @@ pub(crate) enum Comparison {
     NotEqual = 1,
 }
 
-/// `NFT_RETURN` and its kin: what becomes of the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Jump(&'static str),
-    Goto(&'static str),
-    Return,
-    /// Accepted in this base chain; others may still drop it.
-    Accept,
-    /// Dropped for good, whatever other chains say.
-    Drop,
-}
-
 /// Appends one instruction to a rule's list. A rule ends where one of them does not match. The attributes of
 /// each are those of `enum nft_payload_attributes` and so on.
 pub(super) struct List<'a, 'b>(pub(super) &'a mut Encoder<'b>);
@@ -109,7 +97,7 @@ pub(super) struct List<'a, 'b>(pub(super) &'a mut Encoder<'b>);
 impl List<'_, '_> {
     /// Loads bytes of the packet.
     pub(super) fn payload(&mut self, base: Base, offset: u8, length: u8, to: Register) {
-        encode::expression(self.0, "payload", |data| {
+        encode_expression(self.0, "payload", |data| {
             data.u32_be(1, to.number());
             data.u32_be(2, base as u32);
             data.u32_be(3, u32::from(offset));
@@ -119,7 +107,7 @@ impl List<'_, '_> {
 
     /// Loads something that the kernel knows about the packet.
     pub(super) fn meta(&mut self, key: MetaKey, to: Register) {
-        encode::expression(self.0, "meta", |data| {
+        encode_expression(self.0, "meta", |data| {
             data.u32_be(1, to.number());
             data.u32_be(2, key as u32);
         });
@@ -127,7 +115,7 @@ impl List<'_, '_> {
 
     /// Sets the same as [`List::meta`] loads.
     pub(super) fn set_meta(&mut self, key: MetaKey, from: Register) {
-        encode::expression(self.0, "meta", |data| {
+        encode_expression(self.0, "meta", |data| {
             data.u32_be(2, key as u32);
             data.u32_be(3, from.number());
         });
@@ -135,8 +123,8 @@ impl List<'_, '_> {
 
     /// Loads the index of the interface by which the packet's source is reached, if that is the one by which
     /// it came in; otherwise 0. Since Linux 4.10.
-    pub(super) fn way_back(&mut self, to: Register) {
-        encode::expression(self.0, "fib", |data| {
+    pub(super) fn reverse_path(&mut self, to: Register) {
+        encode_expression(self.0, "fib", |data| {
             data.u32_be(1, to.number());
             data.u32_be(2, NFT_FIB_RESULT_OIF);
             data.u32_be(3, NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF);
@@ -145,7 +133,7 @@ impl List<'_, '_> {
 
     /// `register = (register & mask) ^ xor`; both have the same length.
     pub(super) fn bitwise(&mut self, register: Register, mask: &[u8], xor: &[u8]) {
-        encode::expression(self.0, "bitwise", |data| {
+        encode_expression(self.0, "bitwise", |data| {
             data.u32_be(1, register.number());
             data.u32_be(2, register.number());
             data.u32_be(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
@@ -156,7 +144,7 @@ impl List<'_, '_> {
 
     /// Loads something that conntrack knows about the packet, or about one direction of its connection.
     pub(super) fn conntrack(&mut self, key: ConntrackKey, direction: Option<Direction>, to: Register) {
-        encode::expression(self.0, "ct", |data| {
+        encode_expression(self.0, "ct", |data| {
             data.u32_be(1, to.number());
             data.u32_be(2, key as u32);
             if let Some(direction) = direction {
@@ -167,7 +155,7 @@ impl List<'_, '_> {
 
     /// Loads these bytes.
     pub(super) fn immediate(&mut self, value: &[u8], to: Register) {
-        encode::expression(self.0, "immediate", |data| {
+        encode_expression(self.0, "immediate", |data| {
             data.u32_be(1, to.number());
             data.nest(2, |encoder| encoder.bytes(NFTA_DATA_VALUE, value));
         });
@@ -184,7 +172,7 @@ impl List<'_, '_> {
     ) {
         const NFT_PAYLOAD_CSUM_INET: u32 = 1;
         const NFT_PAYLOAD_L4CSUM_PSEUDOHDR: u32 = 1;
-        encode::expression(self.0, "payload", |data| {
+        encode_expression(self.0, "payload", |data| {
             data.u32_be(5, from.number());
             data.u32_be(2, Base::Network as u32);
             data.u32_be(3, u32::from(offset));
@@ -202,7 +190,7 @@ impl List<'_, '_> {
     pub(super) fn set_max_segment_size(&mut self, from: Register) {
         const TCPOPT_MAXSEG: u8 = 2;
         const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
-        encode::expression(self.0, "exthdr", |data| {
+        encode_expression(self.0, "exthdr", |data| {
             data.u8(2, TCPOPT_MAXSEG);
             // Behind the option's kind and length.
             data.u32_be(3, 2);
@@ -214,7 +202,7 @@ impl List<'_, '_> {
 
     /// Matches if the register starts with these bytes, or if it does not.
     pub(super) fn compare(&mut self, register: Register, how: Comparison, value: &[u8]) {
-        encode::expression(self.0, "cmp", |data| {
+        encode_expression(self.0, "cmp", |data| {
             data.u32_be(1, register.number());
             data.u32_be(2, how as u32);
             data.nest(3, |encoder| encoder.bytes(NFTA_DATA_VALUE, value));
@@ -223,7 +211,7 @@ impl List<'_, '_> {
 
     /// Matches if the set holds the key that starts in this register. A map's value is loaded.
     pub(super) fn lookup(&mut self, set: &str, key: Register, value: Option<Register>) {
-        encode::expression(self.0, "lookup", |data| {
+        encode_expression(self.0, "lookup", |data| {
             data.string(1, set);
             data.u32_be(2, key.number());
             if let Some(value) = value {
@@ -233,9 +221,9 @@ impl List<'_, '_> {
     }
 
     /// Ends the rule with a verdict.
-    pub(super) fn verdict(&mut self, verdict: Verdict) {
+    pub(super) fn verdict(&mut self, verdict: Verdict<'_>) {
         const NFT_REG_VERDICT: u32 = 0;
-        encode::expression(self.0, "immediate", |data| {
+        encode_expression(self.0, "immediate", |data| {
             data.u32_be(1, NFT_REG_VERDICT);
             data.nest(2, |value| value.nest(NFTA_DATA_VERDICT, |code| verdict.encode(code)));
         });
@@ -245,7 +233,7 @@ impl List<'_, '_> {
     /// for the port that stays.
     pub(super) fn destination_nat(&mut self, family: Family, address: Register, port: Option<Register>) {
         const NFT_NAT_DNAT: u32 = 1;
-        encode::expression(self.0, "nat", |data| {
+        encode_expression(self.0, "nat", |data| {
             data.u32_be(1, NFT_NAT_DNAT);
             data.u32_be(2, u32::from(message::protocol(family)));
             data.u32_be(3, address.number());
@@ -258,7 +246,7 @@ impl List<'_, '_> {
     /// Takes the address of the output interface as source, and ends the rule.
     pub(super) fn masquerade(&mut self, fully_random: bool) {
         const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 1 << 4;
-        encode::expression(self.0, "masq", |data| {
+        encode_expression(self.0, "masq", |data| {
             if fully_random {
                 data.u32_be(1, NF_NAT_RANGE_PROTO_RANDOM_FULLY);
             }
@@ -268,7 +256,7 @@ impl List<'_, '_> {
     /// Drops the packet and answers its sender by ICMP.
     pub(super) fn reject(&mut self, icmp_code: u8) {
         const NFT_REJECT_ICMP_UNREACH: u32 = 0;
-        encode::expression(self.0, "reject", |data| {
+        encode_expression(self.0, "reject", |data| {
             data.u32_be(1, NFT_REJECT_ICMP_UNREACH);
             data.u8(2, icmp_code);
         });
@@ -276,7 +264,7 @@ impl List<'_, '_> {
 
     /// Keeps the packet from conntrack, if it comes before that.
     pub(super) fn notrack(&mut self) {
-        encode::expression(self.0, "notrack", |_| {});
+        encode_expression(self.0, "notrack", |_| {});
     }
 
     /// Matches so many packets in a second, and so many more at once.
@@ -301,27 +289,7 @@ impl List<'_, '_> {
 
     /// Counts the packet, from 0.
     pub(super) fn counter(&mut self) {
-        encode::expression(self.0, "counter", |_| {});
-    }
-}
-
-impl Verdict {
-    fn encode(self, encoder: &mut Encoder<'_>) {
-        const CODE: u16 = 1;
-        const CHAIN: u16 = 2;
-        match self {
-            Self::Jump(chain) => {
-                encoder.u32_be(CODE, (-3i32).cast_unsigned());
-                encoder.string(CHAIN, chain);
-            }
-            Self::Goto(chain) => {
-                encoder.u32_be(CODE, (-4i32).cast_unsigned());
-                encoder.string(CHAIN, chain);
-            }
-            Self::Return => encoder.u32_be(CODE, (-5i32).cast_unsigned()),
-            Self::Accept => encoder.u32_be(CODE, 1),
-            Self::Drop => encoder.u32_be(CODE, 0),
-        }
+        encode_expression(self.0, "counter", |_| {});
     }
 }
 

@@ -1,8 +1,8 @@
-//! Messages about any table, their attributes, and whole exchanges with the kernel
+//! Messages about any table, their attributes, and exchanges with the kernel
 //! (include/uapi/linux/netfilter/nf_tables.h).
 
 use ipvs::Family;
-use netlink::{Attribute, Batch, Encoder, Errno, Error, Reply, Socket, attributes};
+use netlink::{Attribute, Batch, Encoder, Errno, Error, Reply, Socket, attributes, find, if_exists};
 
 /// `NFNL_SUBSYS_NFTABLES` in include/uapi/linux/netfilter/nfnetlink.h.
 pub(crate) const SUBSYSTEM: u16 = 10;
@@ -29,12 +29,6 @@ pub(crate) const NFTA_TABLE_USE: u16 = 3;
 pub const NFTA_CHAIN_TABLE: u16 = 1;
 /// The name of a chain.
 pub const NFTA_CHAIN_NAME: u16 = 3;
-/// The hook of a base chain.
-pub const NFTA_CHAIN_HOOK: u16 = 4;
-/// The policy of a base chain.
-pub const NFTA_CHAIN_POLICY: u16 = 5;
-/// The type of a base chain.
-pub const NFTA_CHAIN_TYPE: u16 = 7;
 
 /// The table of a rule, in `enum nft_rule_attributes`.
 pub const NFTA_RULE_TABLE: u16 = 1;
@@ -144,11 +138,14 @@ pub fn end(batch: &mut Batch) {
     batch.add(BATCH_END, 0, |encoder| encoder.raw(&header(Nfproto::UNSPECIFIED, SUBSYSTEM)));
 }
 
-/// The attributes of a reply, behind its `struct nfgenmsg`.
+/// The attributes of a reply, one after the other.
 pub fn body<'a>(reply: &Reply<'a>) -> Result<impl Iterator<Item = Result<Attribute<'a>, Error>>, Error> {
-    let body =
-        reply.payload.get(4..).ok_or_else(|| Error::Malformed { what: "nfgenmsg cut short".into() })?;
-    Ok(attributes(body))
+    attributes_of(reply).map(attributes)
+}
+
+/// The bytes of a reply's attributes, behind its `struct nfgenmsg`.
+pub fn attributes_of<'a>(reply: &Reply<'a>) -> Result<&'a [u8], Error> {
+    reply.payload.get(4..).ok_or_else(|| Error::Malformed { what: "nfgenmsg cut short".into() })
 }
 
 /// The family of the object that a reply is about.
@@ -176,32 +173,16 @@ const NFTA_GEN_ID: u16 = 1;
 pub fn generation(socket: &mut Socket) -> Result<u32, Error> {
     let mut request = request(Message::GetGeneration, Family::V4, |_| {});
     let found = socket.get(&mut request, |reply| {
-        let id = body(reply)?.find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_GEN_ID));
-        id.ok_or_else(|| Error::Malformed { what: "a generation without a number".into() })??.u32_be()
+        find(attributes_of(reply)?, NFTA_GEN_ID).map(|generation| generation.u32_be()).transpose()
     })?;
-    found
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::Malformed { what: "no answer to the question for the generation".into() })
-}
-
-/// Lists what several tables have. The dump is repeated if anybody changes any of them meanwhile.
-pub fn dump<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    Ok(socket.dump(&mut request, decode)?.into_iter().flatten().collect())
+    found.ok_or_else(|| Error::Malformed { what: "no generation in the answer of nf_tables".into() })
 }
 
 /// Whether a table of that name exists.
 pub fn has_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
     let mut request = request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
-    match socket.get(&mut request, |_| Ok(())) {
-        Ok(_) => Ok(true),
-        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
+    let found = socket.get(&mut request, |_| Ok(None::<()>));
+    Ok(if_exists(found, &[Errno::ENOENT])?.is_some())
 }
 
 /// Deletes a table with everything in it; returns whether it existed.
@@ -210,11 +191,7 @@ pub fn delete_table(socket: &mut Socket, family: Family, name: &str) -> Result<b
     begin(&mut batch, None);
     add(&mut batch, Message::DelTable, 0, family, |encoder| encoder.string(NFTA_TABLE_NAME, name));
     end(&mut batch);
-    match socket.transact(&mut batch) {
-        Ok(()) => Ok(true),
-        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(if_exists(socket.transact(&mut batch), &[Errno::ENOENT])?.is_some())
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! Rules, and how an installed rule is recognised as ours.
 
 use ipvs::Family;
-use netlink::{Attribute, Batch, Encoder, Error, Reply};
+use netlink::{Batch, Encoder, Error, Reply};
 
 use super::{
-    TABLE, decode, encode,
+    TABLE,
     message::{
         self, APPEND, CREATE, Message, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
         NFTA_RULE_USERDATA,
     },
+    parts::{self, decode_comment, encode_comment},
     statement::Statement,
 };
 
-/// A rule: what it does, and why in a few words.
+/// A rule: its statements, and its purpose in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) about: &'static str,
@@ -20,22 +21,16 @@ pub(crate) struct Rule {
 }
 
 /// A rule of our table as the kernel shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObservedRule {
     pub(crate) chain: Box<str>,
     /// Empty if it has none.
     pub(crate) comment: Box<str>,
     /// Whether it fixes the destination of connections, whichever version of ours wrote it.
     pub(crate) keeps_destination: bool,
-}
-
-/// What a rule of our table has counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Counted {
-    pub(crate) chain: Box<str>,
-    pub(crate) packets: u64,
-    /// Whether they were dropped.
-    pub(crate) dropped: bool,
+    /// How many packets it has counted, if it counts.
+    pub(crate) counted: Option<u64>,
+    pub(crate) drops: bool,
 }
 
 impl Rule {
@@ -44,7 +39,7 @@ impl Rule {
     }
 
     /// Whether it depends on a set.
-    pub(crate) fn looks_into(&self, set: &str) -> bool {
+    pub(crate) fn uses_set(&self, set: &str) -> bool {
         self.statements
             .iter()
             .any(|statement| matches!(statement, Statement::InSet { set: s, .. } if *s == set))
@@ -74,7 +69,7 @@ impl Rule {
             encoder.string(NFTA_RULE_TABLE, table);
             encoder.string(NFTA_RULE_CHAIN, chain);
             self.encode_expressions(family, encoder);
-            encoder.bytes(NFTA_RULE_USERDATA, &encode::comment(&self.comment(family)));
+            encoder.bytes(NFTA_RULE_USERDATA, &encode_comment(&self.comment(family)));
         });
     }
 
@@ -102,30 +97,23 @@ pub(crate) fn list(family: Family) -> Batch {
 
 /// Reads one rule; `None` for another table's.
 pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
-    let (mut table, mut chain, mut comment, mut keeps_destination) = ("", "", "", false);
+    let (mut table, mut rule) = ("", ObservedRule::default());
     for attribute in message::body(reply)? {
         let attribute = attribute?;
+        let payload = attribute.payload;
         match attribute.kind {
             NFTA_RULE_TABLE => table = attribute.string()?,
-            NFTA_RULE_CHAIN => chain = attribute.string()?,
-            NFTA_RULE_USERDATA => comment = decode::comment(attribute.payload),
-            NFTA_RULE_EXPRESSIONS => keeps_destination = decode::keeps_destination(attribute.payload),
+            NFTA_RULE_CHAIN => rule.chain = attribute.string()?.into(),
+            NFTA_RULE_USERDATA => rule.comment = decode_comment(payload).into(),
+            NFTA_RULE_EXPRESSIONS => {
+                rule.keeps_destination = parts::keeps_destination(payload);
+                rule.counted = parts::counted_packets(payload);
+                rule.drops = parts::drops(payload);
+            }
             _ => {}
         }
     }
-    let rule = || ObservedRule { chain: chain.into(), comment: comment.into(), keeps_destination };
-    Ok((table == TABLE).then(rule))
-}
-
-/// Reads what a rule has counted; `None` if it does not count, or is another table's.
-pub(crate) fn decode_count(reply: &Reply<'_>) -> Result<Option<Counted>, Error> {
-    let Some(ObservedRule { chain, .. }) = decode(reply)? else { return Ok(None) };
-    for attribute in message::body(reply)? {
-        let Attribute { kind: NFTA_RULE_EXPRESSIONS, payload, .. } = attribute? else { continue };
-        let dropped = decode::drops(payload);
-        return Ok(decode::counted_packets(payload).map(|packets| Counted { chain, packets, dropped }));
-    }
-    Ok(None)
+    Ok((table == TABLE).then_some(rule))
 }
 
 /// FNV-1a, 32 bits: the same on every build, unlike the standard hasher.
@@ -135,7 +123,13 @@ fn fnv1a(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::statement::Field, *};
+    use super::{
+        super::{
+            expression::{List, Register},
+            statement::Field,
+        },
+        *,
+    };
 
     fn rule(bit: u32) -> Rule {
         Rule::new("a reason", [Statement::HasMark(bit), Statement::Return])
@@ -153,6 +147,15 @@ mod tests {
         assert_eq!(fnv1a(b"foobar"), 0xbf9c_f968);
     }
 
+    fn keeps_destination(expressions: impl FnOnce(&mut Encoder<'_>)) -> bool {
+        let rule = message::request(Message::NewRule, Family::V6, |encoder| {
+            encoder.string(NFTA_RULE_TABLE, TABLE);
+            encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
+        });
+        let payload = &rule.as_bytes()[16..];
+        decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap().keeps_destination
+    }
+
     #[test]
     fn a_rule_that_keeps_the_destination_is_recognised_by_its_instructions() {
         let [kept, replaced, left] = [
@@ -160,12 +163,18 @@ mod tests {
             Statement::DnatTo { fields: &[Field::Daddr], map: "m" },
             Statement::Masquerade { fully_random: true },
         ]
-        .map(|statement| {
-            let mut batch = Batch::default();
-            Rule::new("a reason", [statement]).add_to(&mut batch, Family::V6, TABLE, "c");
-            let payload = &batch.as_bytes()[16..];
-            decode(&Reply { kind: 0, flags: 0, sequence: 0, payload }).unwrap().unwrap().keeps_destination
-        });
+        .map(|statement| keeps_destination(|list| statement.encode(Family::V6, list)));
         assert_eq!((kept, replaced, left), (true, false, false));
+    }
+
+    #[test]
+    fn a_foreign_rule_that_replaces_the_destination_does_not_keep_it() {
+        let to_another_address = keeps_destination(|list| {
+            Statement::Daddr("fd00::1".parse().unwrap()).encode(Family::V6, list);
+            let mut list = List(list);
+            list.immediate(&[0xfd; 16], Register(0));
+            list.destination_nat(Family::V6, Register(0), None);
+        });
+        assert!(!to_another_address);
     }
 }

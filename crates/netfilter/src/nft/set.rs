@@ -1,7 +1,7 @@
 //! Sets and maps, most with concatenations for keys, such as `ipv4_addr . inet_proto . inet_service`.
 
 use ipvs::Family;
-use netlink::{Batch, Encoder, Error, Reply, attributes};
+use netlink::{Batch, Encoder, Error, Reply, find};
 
 use super::{
     TABLE,
@@ -47,7 +47,7 @@ pub(crate) enum Datatype {
 pub(crate) struct Set {
     pub(crate) name: &'static str,
     pub(crate) key: &'static [Datatype],
-    /// What a map has for each key; nothing in a set.
+    /// The fields of a map's value for each key; empty in a set.
     pub(crate) value: &'static [Datatype],
     /// Whether an element can be an interval. The key is a concatenation then.
     pub(crate) intervals: bool,
@@ -88,7 +88,7 @@ impl Datatype {
         }
     }
 
-    /// How many bytes it takes among these: registers are filled up to four, but not of what stands alone.
+    /// How many bytes it takes among these: each is padded to four, except a single one.
     pub(super) const fn length_among(self, types: &[Self], family: Family) -> u32 {
         let length = self.unpadded(family);
         if types.len() == 1 { length } else { length.next_multiple_of(4) }
@@ -119,7 +119,7 @@ impl Set {
         self.observed(family) == *observed
     }
 
-    /// What the kernel shows of it.
+    /// The set as the kernel shows it.
     pub(crate) fn observed(&self, family: Family) -> ObservedSet {
         ObservedSet {
             name: self.name.into(),
@@ -211,17 +211,13 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedSet>, Error> {
             NFTA_SET_KEY_LEN => set.key_length = attribute.u32_be()?,
             NFTA_SET_DATA_TYPE => set.value_type = attribute.u32_be()?,
             NFTA_SET_DATA_LEN => set.value_length = attribute.u32_be()?,
-            NFTA_SET_DESC => set.size = decode_size(attribute.payload)?,
+            NFTA_SET_DESC => {
+                set.size = find(attribute.payload, NFTA_SET_DESC_SIZE).map_or(Ok(0), |size| size.u32_be())?;
+            }
             _ => {}
         }
     }
     Ok((table == TABLE).then_some(set))
-}
-
-/// The size in a set's description.
-fn decode_size(description: &[u8]) -> Result<u32, Error> {
-    let size = attributes(description).find(|a| a.as_ref().map_or(true, |a| a.kind == NFTA_SET_DESC_SIZE));
-    size.map_or(Ok(0), |size| size?.u32_be())
 }
 
 #[cfg(test)]
@@ -239,7 +235,7 @@ mod tests {
     const MAP: Set = Set { value: &[Datatype::Address, Datatype::Port], ..SET };
 
     fn reply(batch: &Batch) -> Reply<'_> {
-        Reply { kind: 0, flags: 0, sequence: 0, payload: &batch.as_bytes()[16..] }
+        Reply { payload: &batch.as_bytes()[16..], ..Reply::default() }
     }
 
     #[test]

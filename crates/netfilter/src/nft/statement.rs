@@ -1,4 +1,4 @@
-//! What a rule says, in the terms of nft's language.
+//! The statements of rules, in the terms of nft's language.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,10 @@ use ipnet::IpNet;
 use ipvs::Family;
 use netlink::Encoder;
 
-use super::expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register, Verdict};
+use super::{
+    expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register},
+    parts::Verdict,
+};
 
 /// A part of a packet that a set's key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +19,7 @@ pub(crate) enum Field {
     L4Proto,
     ThSport,
     ThDport,
-    /// What [`Statement::SetPriorityToDaddr`] has put there.
+    /// What [`Statement::SetPriorityToDaddr`] stored there.
     Priority,
     /// Where the first packet of the connection came from and went, as conntrack saw it. An ICMP error has those of
     /// the connection that it is about.
@@ -34,7 +37,7 @@ pub(crate) enum Interface {
     Prefix(Box<str>),
 }
 
-/// What conntrack says about a packet's connection.
+/// The state of a packet's connection in conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CtState {
     /// This is the first packet, or there was no answer so far. Neighbour discovery is not tracked and so not
@@ -64,14 +67,14 @@ pub(crate) enum Statement {
     IifName(Interface),
     /// The packet came in through another interface than those by which its source is reached: a strict
     /// reverse path check.
-    NoWayBack,
+    FailsReversePath,
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
     /// The packet's connection is in this state.
     CtState(CtState),
     /// The packet is an answer.
     IsReply,
-    /// The packet opens a TCP connection, or says that it is open.
+    /// The packet has the TCP flag SYN: it opens a connection, or is the answer to that.
     TcpSyn,
     /// The packet asks for an echo, as ping sends it.
     EchoRequest,
@@ -84,11 +87,11 @@ pub(crate) enum Statement {
     /// Fixes the connection's destination as it is: the first destination NAT of a connection, by any table,
     /// is the only one (`nf_nat_inet_fn` in net/netfilter/nf_nat_core.c).
     DnatToDaddr,
-    /// Makes the connection's destination what the map has for these fields: an address with a port.
+    /// Makes the map's value for these fields, an address with a port, the connection's destination.
     DnatTo { fields: &'static [Field], map: &'static str },
     /// Replaces the destination of this packet alone.
     SetDaddr(IpAddr),
-    /// Notes the last four bytes of the destination where the kernel has the packet's priority. It keeps that
+    /// Stores the last four bytes of the destination as the packet's priority. It keeps that
     /// while it decapsulates the packet, and forgets it when it forwards the content (`ip_forward` in
     /// net/ipv4/ip_forward.c).
     SetPriorityToDaddr,
@@ -96,7 +99,7 @@ pub(crate) enum Statement {
     Notrack,
     /// Counts the packet.
     Counter,
-    /// Lowers the maximum segment size that a TCP SYN announces to what the map has for these fields.
+    /// Lowers the maximum segment size that a TCP SYN announces to the map's value for these fields.
     ClampMaxSegmentSize { fields: &'static [Field], map: &'static str },
     /// Replaces the source by the node's own address.
     Masquerade { fully_random: bool },
@@ -155,7 +158,7 @@ impl Field {
     }
 }
 
-const fn daddr_offset(family: Family) -> u8 {
+pub(super) const fn daddr_offset(family: Family) -> u8 {
     match family {
         Family::V4 => 16,
         Family::V6 => 24,
@@ -202,8 +205,8 @@ impl Statement {
                 list.meta(MetaKey::InputInterfaceName, FIRST);
                 equal(&interface.pattern(), list);
             }
-            Self::NoWayBack => {
-                list.way_back(FIRST);
+            Self::FailsReversePath => {
+                list.reverse_path(FIRST);
                 equal(&[0; 4], list);
             }
             Self::InSet { fields, set } => {

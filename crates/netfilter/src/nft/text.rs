@@ -52,7 +52,7 @@ impl Set {
     }
 }
 
-/// An element: its key, of an interval with both ends of the last field, and what a map has for it.
+/// An element: its key, of an interval with both ends of the last field, and a map's value for it.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         joined(&self.start, f, |part, f| write!(f, "{part}"))?;
@@ -167,7 +167,7 @@ impl Statement {
             }
             Self::IifName(Interface::Name(name)) => write!(f, "iifname \"{name}\""),
             Self::IifName(Interface::Prefix(prefix)) => write!(f, "iifname \"{prefix}*\""),
-            Self::NoWayBack => f.write_str("fib saddr . iif oif 0"),
+            Self::FailsReversePath => f.write_str("fib saddr . iif oif 0"),
             Self::InSet { fields, set } => {
                 write_fields(fields, family, f)?;
                 write!(f, " @{set}")

@@ -7,10 +7,9 @@ use netlink::{Errno, KernelError, OperationError, Socket};
 
 use super::{
     installation::{CurrentTable, Shapes, Task},
-    intervals,
     observed::{ObservedTable, known_elements},
     probe,
-    transaction::Transaction,
+    transaction::{Transaction, settle_intervals},
 };
 use crate::{Element, Error, Feature, Netfilter, Observed, Operation, Policy, Ruleset, nft::message};
 
@@ -55,8 +54,8 @@ impl KernelNetfilter {
         Self { socket, shapes, missing }
     }
 
-    /// What the kernel lacked for the table of a family when this was opened. If it is essential, installing
-    /// the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
+    /// The features for the table of a family that the kernel lacked when this was opened. Without an essential one,
+    /// installing the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
     /// restricted address, and adding an allowed source fails.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
@@ -67,7 +66,7 @@ impl KernelNetfilter {
         self.socket.port()
     }
 
-    /// One attempt at the whole.
+    /// Reads our tables once.
     fn read(&mut self) -> Result<Observed, netlink::Error> {
         let mut observed = Observed::default();
         for (&family, shapes) in &self.shapes {
@@ -112,7 +111,7 @@ impl KernelNetfilter {
             }
             if task.deletes_intervals {
                 let there = current.elements.ours.into_iter().flatten().collect();
-                operations = Cow::Owned(intervals::settle(&operations, task.family, &there));
+                operations = Cow::Owned(settle_intervals(&operations, task.family, &there));
             }
         }
         change_elements(&mut transaction, &operations);
@@ -173,11 +172,10 @@ fn refuse_unsupported(
     operations: &[Operation],
     missing: &BTreeMap<Family, Vec<Feature>>,
 ) -> Result<(), Error> {
-    let unsupported = |operation: &&Operation| match operation {
-        Operation::AddElement(element) if intervals::contain(element) => {
-            missing.get(&element.family()).is_some_and(|features| features.contains(&Feature::IntervalSets))
-        }
-        _ => false,
+    let lacks = |family| missing.get(&family).is_some_and(|lacks| lacks.contains(&Feature::IntervalSets));
+    let unsupported = |operation: &&Operation| {
+        let added = operation.element().filter(|(is_added, _)| *is_added);
+        added.is_some_and(|(_, element)| element.is_interval() && lacks(element.family()))
     };
     let Some(operation) = operations.iter().find(unsupported) else { return Ok(()) };
     let message = format!("the kernel lacks {}", Feature::IntervalSets);
@@ -199,26 +197,16 @@ fn is_stale(error: &Error) -> bool {
 
 /// Combines neighbouring changes of the same kind to the same set into one request.
 fn change_elements(transaction: &mut Transaction<'_>, operations: &[Operation]) {
-    let kind = |operation: &Operation| match operation {
-        Operation::PrepareTable(_)
-        | Operation::InstallTable(_)
-        | Operation::AddDirectReturn(_)
-        | Operation::RemoveDirectReturn(_) => None,
-        Operation::AddElement(element) => Some((true, element.family(), element.set())),
-        Operation::DeleteElement(element) => Some((false, element.family(), element.set())),
+    let kind = |operation: &Operation| {
+        operation.element().map(|(is_added, element)| (is_added, element.family(), element.set()))
     };
     for run in operations.chunk_by(|one, next| kind(one) == kind(next)) {
-        let elements: Vec<Element> = run
-            .iter()
-            .filter_map(|operation| match operation {
-                Operation::AddElement(element) | Operation::DeleteElement(element) => Some(*element),
-                _ => None,
-            })
-            .collect();
-        match run.first() {
-            Some(Operation::AddElement(_)) => transaction.add_elements(&elements),
-            Some(Operation::DeleteElement(_)) => transaction.delete_elements(&elements),
-            _ => {}
+        let elements: Vec<Element> =
+            run.iter().filter_map(Operation::element).map(|(_, element)| *element).collect();
+        match run.first().and_then(Operation::element) {
+            Some((true, _)) => transaction.add_elements(&elements),
+            Some((false, _)) => transaction.delete_elements(&elements),
+            None => {}
         }
     }
 }

@@ -1,14 +1,19 @@
-//! How a table is made, from what the kernel has already.
+//! How a table is made, from what the kernel has already; and how it is removed, or handed over to another program.
 
 use ipvs::Family;
-use netlink::Socket;
+use netlink::{Errno, Socket, if_exists};
 
 use super::{
-    intervals,
-    observed::{Elements, ObservedTable, known_elements},
-    transaction::Transaction,
+    client::commit,
+    observed::{Elements, ObservedTable, known_elements, named_chains},
+    open_socket,
+    ruleset::{OF_NEW_FLOWS, input_of_open_flows},
+    transaction::{self, Request, Transaction},
 };
-use crate::{Element, Operation, Policy, Ruleset};
+use crate::{
+    Element, Error, Operation, Policy, Ruleset,
+    nft::{TABLE, message::delete_table},
+};
 
 /// Our table of one family in each of its shapes.
 #[derive(Debug)]
@@ -64,7 +69,7 @@ impl Stages {
     }
 }
 
-/// What must be done for one family that depends on what its table holds.
+/// The part of the work for one family that depends on the content of its table.
 pub(super) struct Task {
     pub(super) family: Family,
     /// How to make the table, if it is to be made.
@@ -78,7 +83,7 @@ pub(super) struct Task {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Table {
     /// Without the rules that take flows from others, which a new table lacks, and one that was
-    /// [handed over](super::hand_over()). One that has some of them is made whole.
+    /// [handed over](hand_over()). One that has some of them is made whole.
     Prepared,
     Installed,
 }
@@ -98,13 +103,13 @@ impl Task {
             let is_made = contains(Operation::PrepareTable(family)) || direct_return.is_some();
             is_made.then_some(Table::Prepared)
         };
-        let deletes_intervals = intervals::are_deleted(operations, family);
+        let deletes_intervals = transaction::deletes_intervals(operations, family);
         let task = Self { family, table, direct_return, deletes_intervals };
         (table.is_some() || deletes_intervals).then_some(task)
     }
 }
 
-/// What the kernel has of the table of one family, as far as a task depends on it.
+/// The table of one family in the kernel, as far as a task depends on it.
 pub(super) struct CurrentTable {
     pub(super) table: Option<ObservedTable>,
     pub(super) elements: Elements,
@@ -130,4 +135,43 @@ impl CurrentTable {
     pub(super) fn has_direct_return(&self, family: Family) -> bool {
         self.table.as_ref().is_some_and(|table| Ruleset::has_direct_return(family, table))
     }
+}
+
+/// Deletes our table of a family, with everything in it. Returns whether it existed.
+pub fn uninstall(family: Family) -> Result<bool, Error> {
+    delete_table(&mut open_socket()?, family, TABLE)
+        .map_err(|source| Error::new("delete our nf_tables table", source))
+}
+
+/// Removes from our table of a family, in one transaction, the rules that apply to new flows to Services:
+/// these go where another program's destination NAT sends them, and our source ranges and the policy Local,
+/// which no longer follow the Services, are not enforced. What was handed over before stays so.
+///
+/// What open flows need stays: NAT was decided with their first packets. A new flow to a port of a VIP that
+/// no Service has, and that no other program redirects, is still rejected. The daemon makes the table whole
+/// again when it next starts, and once more takes flows from others last of all.
+pub fn hand_over(family: Family) -> Result<(), Error> {
+    let mut socket = open_socket()?;
+    let input = input_of_open_flows();
+    let names = OF_NEW_FLOWS.into_iter().chain([input.name]);
+    // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
+    let there = if_exists(named_chains(&mut socket, family, names), &[Errno::EINVAL])
+        .map_err(|source| Error::new("read our nf_tables table", source))?
+        .unwrap_or_default();
+    let has = |name: &str| there.iter().any(|chain| *chain.name == *name);
+    let mut transaction = Transaction::default();
+    for name in OF_NEW_FLOWS.into_iter().filter(|name| has(name)) {
+        transaction.push(Request::FlushChain(family, name));
+        transaction.push(Request::DeleteChain(family, name.into()));
+    }
+    if transaction.is_empty() {
+        return Ok(());
+    }
+    if has(input.name) {
+        transaction.push(Request::FlushChain(family, input.name));
+        for rule in &input.rules {
+            transaction.push(Request::AddRule(family, input.name, rule));
+        }
+    }
+    commit(&mut socket, &transaction, None)
 }

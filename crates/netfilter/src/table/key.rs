@@ -41,11 +41,11 @@ impl KnownSet {
     }
 }
 
-/// What an element holds, as the kernel stores it.
+/// The content of an element, as the kernel stores it.
 pub(crate) trait Coded: Sized {
     /// The fields of the key.
     const KEY: &'static [Datatype];
-    /// The fields of what a map has for the key.
+    /// The fields of a map's value for the key.
     const VALUE: &'static [Datatype] = &[];
     /// Whether the last field of the key is an interval.
     const INTERVALS: bool = false;

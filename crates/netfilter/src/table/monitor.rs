@@ -1,7 +1,7 @@
 //! Notifications of changes of nf_tables by other programs.
 
 use ipvs::Family;
-use netlink::{Notification, Notifications, Protocol, attributes};
+use netlink::{Notifications, Protocol, Reply, find};
 
 use crate::{
     Error,
@@ -28,7 +28,7 @@ const RULES: [Message; 6] = [
     Message::DelRule,
 ];
 
-/// What other programs have changed.
+/// Changes by other programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Something in one of our tables, or the whole of it.
@@ -47,23 +47,19 @@ impl Changed {
     /// What one datagram of notifications reports, except for changes by the socket with this port.
     pub fn from_datagram(datagram: &[u8], own_port: u32) -> Self {
         let mut changed = Self::default();
-        netlink::each_notification(datagram, |notification| changed.take(&notification, own_port));
+        netlink::each_notification(datagram, |notification| changed.take(notification, own_port));
         changed
     }
 
-    /// Adds what a notification is about. What cannot be parsed is not about us.
-    fn take(&mut self, notification: &Notification<'_>, own_port: u32) {
+    /// Adds the change that a notification reports. An unreadable one does not concern us.
+    fn take(&mut self, notification: &Reply<'_>, own_port: u32) {
         let [family, _version, _, _, body @ ..] = notification.payload else { return };
         if notification.port == own_port {
             return;
         }
         let in_our_family = Family::BOTH.into_iter().any(|ours| message::protocol(ours) == *family);
-        let is_named_as_ours = || {
-            let mut attributes = attributes(body).filter_map(Result::ok);
-            let table = attributes.find(|attribute| attribute.kind == TABLE_NAME);
-            table.is_some_and(|table| table.string().is_ok_and(|name| name == TABLE))
-        };
-        if in_our_family && is_named_as_ours() {
+        let table = || find(body, TABLE_NAME)?.string().ok();
+        if in_our_family && table() == Some(TABLE) {
             self.ours = true;
         } else if RULES.iter().any(|message| SUBSYSTEM << 8 | *message as u16 == notification.kind) {
             self.others = true;
@@ -105,7 +101,7 @@ impl Monitor {
         let mut changed = Changed::default();
         while !changed.anything() {
             let Self { notifications, own_port } = self;
-            match notifications.receive(|notification| changed.take(&notification, *own_port)).await {
+            match notifications.receive(|notification| changed.take(notification, *own_port)).await {
                 Ok(()) => {}
                 Err(netlink::Error::StateUnknown) => changed = Changed::everything(),
                 Err(source) => return Err(Error::new("watch nf_tables", source)),

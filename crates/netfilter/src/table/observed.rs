@@ -3,8 +3,9 @@
 use std::iter;
 
 use ipvs::Family;
-use netlink::{Batch, Errno, Error, Protocol, Reply, Socket};
+use netlink::{Errno, Error, Protocol, Reply, Socket, if_exists};
 
+use super::ruleset::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
 use crate::{
     Element, ElementSet,
     element::KNOWN_SETS,
@@ -35,7 +36,10 @@ impl ObservedTable {
     /// it was deleted meanwhile.
     ///
     /// This takes as long as our table is large, however many chains others have and however often they
-    /// commit. The chains of all tables are listed only if another program has put something into ours.
+    /// commit: our table alone is dumped, once. The kernel calls a dump interrupted whenever any table changes
+    /// meanwhile (`nft_base_seq`), which with large sets can be always; but our table is only changed by our own
+    /// thread, and by others whom the [`Monitor`](crate::Monitor) reports. The chains of all tables are listed
+    /// only if another program has put something into ours.
     pub(crate) fn read(
         socket: &mut Socket,
         family: Family,
@@ -43,17 +47,14 @@ impl ObservedTable {
     ) -> Result<Option<Self>, Error> {
         let mut request =
             message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
-        let Header { flags, objects } = match socket.get(&mut request, Header::decode) {
-            Ok(found) => found.into_iter().next().unwrap_or_default(),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let sets = dump_ours(socket, set::list(family), set::decode)?;
+        let header = if_exists(socket.get(&mut request, Header::decode), &[Errno::ENOENT])?;
+        let Some(Header { flags, objects }) = header.map(Option::unwrap_or_default) else { return Ok(None) };
+        let sets = socket.dump_once(&mut set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
         if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
-            chains = message::dump(socket, chain::list(family), chain::decode)?;
+            chains = socket.dump(&mut chain::list(family), chain::decode)?;
         }
-        let rules = dump_ours(socket, rule::list(family), rule::decode)?;
+        let rules = socket.dump_once(&mut rule::list(family), rule::decode)?;
         Ok(Some(Self { flags, sets, chains, rules }))
     }
 
@@ -63,7 +64,7 @@ impl ObservedTable {
     }
 }
 
-/// What the kernel says of a table itself.
+/// A table itself, as the kernel shows it.
 #[derive(Debug, Default)]
 struct Header {
     flags: u32,
@@ -72,7 +73,7 @@ struct Header {
 }
 
 impl Header {
-    fn decode(reply: &Reply<'_>) -> Result<Self, Error> {
+    fn decode(reply: &Reply<'_>) -> Result<Option<Self>, Error> {
         let mut header = Self::default();
         for attribute in message::body(reply)? {
             let attribute = attribute?;
@@ -82,11 +83,11 @@ impl Header {
                 _ => {}
             }
         }
-        Ok(header)
+        Ok(Some(header))
     }
 }
 
-/// Those of these chains that our table has.
+/// The chains of these names that our table has.
 pub(super) fn named_chains(
     socket: &mut Socket,
     family: Family,
@@ -94,16 +95,13 @@ pub(super) fn named_chains(
 ) -> Result<Vec<ObservedChain>, Error> {
     let mut found = Vec::new();
     for name in names {
-        match socket.get(&mut chain::get(family, name), chain::decode) {
-            Ok(chains) => found.extend(chains.into_iter().flatten()),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => {}
-            Err(error) => return Err(error),
-        }
+        let chain = socket.get(&mut chain::get(family, name), chain::decode);
+        found.extend(if_exists(chain, &[Errno::ENOENT])?.flatten());
     }
     Ok(found)
 }
 
-/// What is in our sets.
+/// The elements of our sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elements {
     /// Set by set.
@@ -113,8 +111,8 @@ pub(crate) struct Elements {
     pub(crate) has_foreign: bool,
 }
 
-/// The elements of interest, set by set, in the sets that have our names and types; read as [`dump_ours`]
-/// does it.
+/// The elements of interest, set by set, in the sets that have our names and types; dumped once, as
+/// [`ObservedTable::read`] says.
 pub(super) fn known_elements(
     socket: &mut Socket,
     family: Family,
@@ -131,25 +129,12 @@ pub(super) fn known_elements(
             element::decode(reply, |raw| match known.read(family, raw) {
                 Some(element) => ours.push(element),
                 None => elements.has_foreign = true,
-            })
+            })?;
+            Ok(None::<()>)
         })?;
         elements.ours.push(ours);
     }
     Ok(elements)
-}
-
-/// Lists what our table alone has, once.
-///
-/// The kernel calls the dump interrupted whenever anybody commits to any table in the meantime
-/// (`nft_base_seq`), which with large sets can be always. Our table is only changed by our own thread, and by
-/// others whom the [`Monitor`](crate::Monitor) reports.
-fn dump_ours<T>(
-    socket: &mut Socket,
-    mut request: Batch,
-    decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
-) -> Result<Vec<T>, Error> {
-    let (found, _interrupted) = socket.dump_once(&mut request, decode)?;
-    Ok(found.into_iter().flatten().collect())
 }
 
 /// Reads the elements of our tables in the calling thread's network namespace, by which virtual servers are
@@ -160,12 +145,11 @@ pub fn elements() -> Result<ElementSet, crate::Error> {
 
 fn read_elements() -> Result<ElementSet, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
-    match message::generation(&mut socket) {
-        // The kernel has no handler for the message (`nfnetlink_rcv_msg`).
-        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(ElementSet::default()),
-        generation => generation?,
-    };
     let mut found = ElementSet::default();
+    // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
+    if if_exists(message::generation(&mut socket), &[Errno::EINVAL])?.is_none() {
+        return Ok(found);
+    }
     for family in Family::BOTH {
         if let Some(table) = ObservedTable::read(&mut socket, family, iter::empty())? {
             let elements = known_elements(&mut socket, family, &table, |_| true)?;
@@ -175,11 +159,53 @@ fn read_elements() -> Result<ElementSet, Error> {
     Ok(found)
 }
 
+/// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of
+/// direct return, and when they are repaired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelCounts {
+    /// Packets that this node has put into others, for endpoints of other nodes.
+    pub sent: u64,
+    /// Packets from other nodes that it has unpacked.
+    pub received: u64,
+    /// Packets that were dropped, because they may not be sent that way, or belong to no connection.
+    pub refused: u64,
+}
+
+impl TunnelCounts {
+    /// Reads them in the calling thread's network namespace.
+    pub fn read(family: Family) -> Result<Self, crate::Error> {
+        let failed = |source| crate::Error::new("read the counters of tunnels", source);
+        let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
+        // Interrupted by another program's commit, it may count a rule twice; the next reading is right.
+        Ok(Self::sum(&socket.dump_once(&mut rule::list(family), rule::decode).map_err(failed)?))
+    }
+
+    /// Only two kinds of rules let pass what they count, each kind in a chain of its own.
+    fn sum(rules: &[ObservedRule]) -> Self {
+        let mut all = Self::default();
+        for rule in rules {
+            let sum = match &*rule.chain {
+                TUNNEL_POSTROUTING if !rule.drops => &mut all.sent,
+                TUNNEL_PREROUTING if !rule.drops => &mut all.received,
+                _ => &mut all.refused,
+            };
+            *sum = sum.saturating_add(rule.counted.unwrap_or_default());
+        }
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use netlink::{Batch, Encoder};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::nft::{
+        message::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
+        parts::encode_expression,
+        statement::Statement,
+    };
 
     proptest! {
         #[test]
@@ -203,11 +229,10 @@ mod tests {
     }
 
     fn decode_everything(payload: &[u8]) {
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        let reply = Reply { payload, ..Reply::default() };
         let _ = Header::decode(&reply);
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
-        let _ = rule::decode_count(&reply);
         let _ = set::decode(&reply);
         let _ = element::decode(&reply, |raw| {
             for known in KNOWN_SETS {
@@ -225,7 +250,39 @@ mod tests {
             encoder.string(3, "services");
         });
         let payload = &batch.as_bytes()[16..];
-        let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+        let reply = Reply { payload, ..Reply::default() };
         assert_eq!(chain::decode(&reply).unwrap(), None);
+    }
+
+    /// A rule as the kernel shows it.
+    fn rule(chain: &str, packets: u64, drops: bool) -> ObservedRule {
+        const NFTA_COUNTER_PACKETS: u16 = 2;
+        let expressions = |list: &mut Encoder<'_>| {
+            encode_expression(list, "counter", |data| {
+                data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
+            });
+            if drops {
+                Statement::Drop.encode(Family::V4, list);
+            }
+        };
+        let shown = message::request(Message::NewRule, Family::V4, |encoder| {
+            encoder.string(NFTA_RULE_TABLE, TABLE);
+            encoder.string(NFTA_RULE_CHAIN, chain);
+            encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
+        });
+        let payload = &shown.as_bytes()[16..];
+        rule::decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap()
+    }
+
+    #[test]
+    fn rules_that_count_are_told_apart_by_chain_and_verdict() {
+        let counts = [
+            rule(TUNNEL_POSTROUTING, 1, false),
+            rule(TUNNEL_PREROUTING, 20, false),
+            rule(TUNNEL_PREROUTING, 300, true),
+            rule("nat-prerouting", 4_000, true),
+        ];
+        let all = TunnelCounts { sent: 1, received: 20, refused: 4_300 };
+        assert_eq!(TunnelCounts::sum(&counts), all);
     }
 }

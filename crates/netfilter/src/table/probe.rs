@@ -3,14 +3,14 @@
 use std::fmt;
 
 use ipvs::Family;
-use netlink::{Errno, Error, FailedRequest, Socket};
+use netlink::{Errno, Error, FailedRequest, Socket, if_exists};
 
 use super::transaction::{Request, Transaction};
 use crate::{
     Element, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
-        message::{self},
+        message,
         rule::Rule,
         statement::{CtState, Statement},
     },
@@ -36,7 +36,7 @@ pub enum Feature {
     DestinationNat,
     /// Replacing a source by the node's own.
     Masquerade,
-    /// Dropping a packet and telling its sender.
+    /// Dropping a packet with an answer to its sender.
     Reject,
 }
 
@@ -47,7 +47,7 @@ impl Feature {
     }
 }
 
-/// What it is, and where it comes from.
+/// The feature, and where it comes from.
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,10 +68,9 @@ impl fmt::Display for Feature {
 /// changed, but available modules are loaded.
 pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
     // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
-    match message::generation(socket) {
-        Err(error) if error.errno() == Some(Errno::EINVAL) => return Ok(vec![Feature::Tables]),
-        generation => generation?,
-    };
+    if if_exists(message::generation(socket), &[Errno::EINVAL])?.is_none() {
+        return Ok(vec![Feature::Tables]);
+    }
     let nat = Hook { kind: Kind::Nat, point: Point::Postrouting, priority: 100 };
     let [plain, nat] =
         [("probe", None), ("probe-nat", Some(nat))].map(|(name, hook)| Chain { name, hook, rules: vec![] });
@@ -92,13 +91,8 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     trials.extend(intervals.map(|set| (Feature::IntervalSets, Request::AddSet(family, set))));
     trials.extend(rules.iter().map(|(feature, rule)| (*feature, Request::AddRule(family, plain.name, rule))));
 
-    let mut transaction = Transaction::default();
-    let mut tried = Vec::with_capacity(trials.len());
-    for (feature, operation) in trials {
-        tried.push(feature);
-        transaction.push(operation);
-    }
-    let failures = socket.pipeline(&mut transaction.encode_rehearsal())?;
+    let (tried, requests): (Vec<_>, Vec<_>) = trials.into_iter().unzip();
+    let failures = socket.pipeline(&mut Transaction::from(requests).encode_rehearsal())?;
     Ok(not_understood(&tried, &failures))
 }
 

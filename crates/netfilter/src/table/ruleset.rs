@@ -34,7 +34,7 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
-    /// The table that does what `policy` says.
+    /// The table for `policy`.
     pub fn new(policy: &Policy, family: Family) -> Self {
         let usual = KNOWN_SETS.iter().filter(|known| !known.is_of_direct_return);
         let sets = usual.map(|known| &known.set).collect();
@@ -53,7 +53,7 @@ impl Ruleset {
     pub(crate) fn without(mut self, set: &str) -> Self {
         self.sets.retain(|known| known.name != set);
         for chain in &mut self.chains {
-            chain.rules.retain(|rule| !rule.looks_into(set));
+            chain.rules.retain(|rule| !rule.uses_set(set));
         }
         self
     }

@@ -62,26 +62,18 @@ pub enum Step {
 }
 
 /// What becomes of a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceVerdict {
     /// It goes on to the next base chain.
     Accept,
     /// It ends here.
     Drop,
-    /// It was taken by the rule, which may answer it or send it on by itself.
+    /// The rule took it, and may answer it or send it on by itself.
     Stolen,
     /// A program in user space decides.
     Queue,
-    /// It goes on to the next rule.
+    /// It goes on in this base chain: to the next rule, to another chain, or back from one.
     Continue,
-    /// It goes through another chain, then on.
-    Jump(Box<str>),
-    /// It goes through another chain.
-    Goto(Box<str>),
-    /// It leaves the chain.
-    Return,
-    /// Another code than those of Linux 7.0.
-    Unknown(i32),
 }
 
 /// The addresses in a packet's headers.
@@ -165,9 +157,7 @@ fn step(body: &[u8]) -> Option<Step> {
     const OF_RETURN: u32 = 2;
     const OF_RULE: u32 = 3;
     match find(body, TYPE)?.u32_be().ok()? {
-        OF_POLICY => {
-            Some(Step::Policy(TraceVerdict::new(find(body, POLICY)?.u32_be().ok()?.cast_signed(), "")))
-        }
+        OF_POLICY => Some(Step::Policy(TraceVerdict::from_code(find(body, POLICY)?.u32_be().ok()?))),
         OF_RETURN => Some(Step::Return),
         OF_RULE => match find(body, RULE_HANDLE) {
             Some(handle) => Some(Step::Rule {
@@ -185,33 +175,23 @@ impl TraceVerdict {
     /// Reads `enum nft_verdict_attributes`.
     fn read(verdict: &[u8]) -> Option<Self> {
         const CODE: u16 = 1;
-        const CHAIN: u16 = 2;
-        let chain = find(verdict, CHAIN).and_then(|chain| chain.string().ok()).unwrap_or_default();
-        Some(Self::new(find(verdict, CODE)?.u32_be().ok()?.cast_signed(), chain))
+        Some(Self::from_code(find(verdict, CODE)?.u32_be().ok()?))
     }
 
-    /// `NF_DROP` and so on, and `enum nft_verdicts`. The upper bits of a queue and of a drop hold its number and its
-    /// errno.
-    fn new(code: i32, chain: &str) -> Self {
-        match code {
-            -1 => Self::Continue,
-            // NFT_BREAK: the rule did not match after all.
-            -2 => Self::Continue,
-            -3 => Self::Jump(chain.into()),
-            -4 => Self::Goto(chain.into()),
-            -5 => Self::Return,
-            _ => match code & 0xff {
-                0 => Self::Drop,
-                1 => Self::Accept,
-                2 => Self::Stolen,
-                3 => Self::Queue,
-                _ => Self::Unknown(code),
-            },
+    /// `NF_DROP` and so on; `enum nft_verdicts` are negative. The upper bits of a queue and of a drop hold its number
+    /// and its errno.
+    const fn from_code(code: u32) -> Self {
+        match (code.cast_signed(), code & 0xff) {
+            (..0, _) => Self::Continue,
+            (_, 0) => Self::Drop,
+            (_, 2) => Self::Stolen,
+            (_, 3) => Self::Queue,
+            _ => Self::Accept,
         }
     }
 
     /// Whether the packet's way ends with it.
-    pub fn is_end(&self) -> bool {
+    pub const fn is_end(self) -> bool {
         matches!(self, Self::Drop | Self::Stolen | Self::Queue)
     }
 }

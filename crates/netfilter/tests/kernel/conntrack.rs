@@ -128,7 +128,7 @@ fn flows_answered_by_no_real_server_go_and_similar_ones_stay() {
         entry("udp", "192.0.2.8:4000", VIP, GONE, "10.244.1.1:61000"),
         // The pod itself.
         entry("udp", "10.244.1.2:4000", VIP, GONE, "10.244.1.1:61001"),
-        // Another port of a real server that serves; and nobody: never translated, the address itself
+        // Another port of a real server that serves; and none: never translated, the address itself
         // answers.
         udp("192.0.2.9:2", VIP, "10.244.2.2:8054"),
         udp("192.0.2.9:3", VIP, VIP),
@@ -171,7 +171,7 @@ fn ipv6_flows_go_as_exactly() {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn of_an_address_that_nobody_serves_all_flows_go() {
+fn all_flows_to_an_address_that_is_not_served_are_deleted() {
     const VIP: &str = "10.96.0.10:53";
     let stale = [udp("192.0.2.7:4000", VIP, VIP), udp("192.0.2.8:4000", VIP, "10.244.1.2:8053")];
     let kept = [udp("192.0.2.9:4000", "10.96.0.11:53", VIP)];

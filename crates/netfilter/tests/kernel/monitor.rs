@@ -25,7 +25,7 @@ fn cluster_ip(ip: &str) -> Element {
     Element::ClusterIp(ServiceAddress { protocol: Protocol::Tcp, ip: ip.parse().unwrap(), port: 80 })
 }
 
-/// Our tables with an element in each, a monitor, and the table of somebody else beside them.
+/// Our tables with an element in each, a monitor, and another program's table beside them.
 fn with_monitor(test: impl AsyncFnOnce(Monitor, KernelNetfilter) + Send + 'static) {
     let node = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -72,7 +72,7 @@ async fn reported(monitor: &mut Monitor) -> Changed {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn every_change_to_our_tables_by_somebody_else_is_reported() {
+fn every_change_of_our_tables_by_another_program_is_reported() {
     with_monitor(async |mut monitor, mut netfilter| {
         for (script, expected) in [
             ("delete element ip kube-ipvs cluster-ips { 10.96.0.1 . tcp . 80 }", OURS),
@@ -125,8 +125,8 @@ fn our_own_changes_are_not_reported() {
             .collect();
         netfilter.apply(&elements.iter().copied().map(Operation::AddElement).collect::<Vec<_>>()).unwrap();
         netfilter.apply(&elements.into_iter().map(Operation::DeleteElement).collect::<Vec<_>>()).unwrap();
-        // The first report comes from somebody else.
-        nft("add table ip somebody-else");
+        // The first report comes from another program.
+        nft("add table ip foreign");
         assert_eq!(reported(&mut monitor).await, OTHERS);
     });
 }

@@ -1,8 +1,8 @@
-//! Exchanges with the kernel: requests, and matching the answers to them.
+//! Exchanges with the kernel: sending requests, and matching the answers to them.
 
-use std::ops::ControlFlow;
+use std::ops::Range;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_packet_generic::{
     GenlMessage,
     ctrl::{GenlCtrl, GenlCtrlCmd, nlas::GenlCtrlAttrs},
@@ -10,7 +10,7 @@ use netlink_packet_generic::{
 use nix::errno::Errno;
 
 use super::Socket;
-use crate::{Batch, Error, FailedRequest, Reply, attributes};
+use crate::{Batch, Error, FailedRequest, Reply, find, if_exists};
 
 /// One datagram of a pipeline stays below this, so that the kernel need not find megabytes of memory
 /// in one piece.
@@ -32,21 +32,7 @@ impl Socket {
         let mut from = 0;
         while from < batch.len() {
             let to = self.datagram_end(batch, from);
-            let first = self.stamp(batch, from, to);
-            let last = self.sequence;
-            batch.stamp(to - 1, last, NLM_F_ACK);
-            self.send(batch.slice(from, to))?;
-            self.receive_until(|reply| {
-                let Some(verdict) = reply.verdict() else { return Ok(ControlFlow::Continue(())) };
-                let offset = reply.sequence.wrapping_sub(first);
-                if offset > last.wrapping_sub(first) {
-                    return Ok(ControlFlow::Continue(())); // an answer to an earlier exchange
-                }
-                if let Err(error) = verdict {
-                    failures.push(FailedRequest { index: from + offset as usize, error });
-                }
-                Ok(if reply.sequence == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
+            failures.extend(self.refused(batch, from..to, to - 1, false)?);
             from = to;
         }
         Ok(failures)
@@ -68,56 +54,58 @@ impl Socket {
     pub fn transact(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let count = batch.len();
         let Some(acknowledged) = count.checked_sub(2).filter(|index| *index > 0) else { return Ok(()) };
-        let begin = self.stamp(batch, 0, count);
-        let last = begin.wrapping_add(u32::try_from(acknowledged).unwrap_or(u32::MAX));
-        batch.stamp(acknowledged, last, NLM_F_ACK);
-        self.send(batch.slice(0, count))?;
-        let mut first_failure = None;
-        self.receive_until(|reply| {
-            let Some(verdict) = reply.verdict() else { return Ok(ControlFlow::Continue(())) };
-            let offset = reply.sequence.wrapping_sub(begin);
-            if offset as usize >= count {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if let Err(error) = verdict {
-                first_failure.get_or_insert(FailedRequest { index: offset as usize, error });
-                if offset == 0 {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            Ok(if reply.sequence == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        match first_failure {
+        match self.refused(batch, 0..count, acknowledged, true)?.into_iter().next() {
             Some(failure) => Err(Error::RolledBack(failure)),
             None => Ok(()),
         }
     }
 
-    /// Executes one request that is answered by data, and decodes each answer.
+    /// Sends requests as one datagram. Returns those that the kernel refused, up to its verdict on the one to be
+    /// acknowledged. In a transaction a refusal of the first request, the begin, is the last answer.
+    fn refused(
+        &mut self,
+        batch: &mut Batch,
+        requests: Range<usize>,
+        acknowledged: usize,
+        is_transaction: bool,
+    ) -> Result<Vec<FailedRequest>, Error> {
+        let first = self.send(batch, requests.clone(), acknowledged, NLM_F_ACK)?;
+        let mut failures = Vec::new();
+        self.receive_until(|reply| {
+            let offset = reply.sequence.wrapping_sub(first) as usize;
+            // Others are answers to an earlier exchange.
+            let Some(verdict) = reply.verdict().filter(|_| offset < requests.len()) else { return Ok(false) };
+            let index = requests.start + offset;
+            let is_refused = verdict.is_err();
+            failures.extend(verdict.err().map(|error| FailedRequest { index, error }));
+            Ok(index == acknowledged || is_transaction && is_refused && index == requests.start)
+        })?;
+        Ok(failures)
+    }
+
+    /// Executes one request that is answered by data. Returns the first answer that is not skipped: `decode` returns
+    /// `None` for those.
     pub fn get<T>(
         &mut self,
         batch: &mut Batch,
-        decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        let sequence = self.stamp(batch, 0, 1);
-        batch.stamp(0, sequence, NLM_F_ACK);
-        self.send(batch.slice(0, 1))?;
-        let mut found = Vec::new();
-        self.collect(sequence, &mut found, decode)?;
-        Ok(found)
+        decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        let (found, _) = self.read(batch, NLM_F_ACK, decode)?;
+        Ok(found.into_iter().next())
     }
 
-    /// Dumps a table: executes the one request in `batch` and decodes every entry.
+    /// Dumps a table: executes the one request in `batch` and decodes every entry, but for those that are skipped:
+    /// `decode` returns `None` for them.
     ///
     /// Starts over, up to five times, when the kernel marks the dump as interrupted. Families that
     /// never set that mark (IPVS) may skip or repeat entries of a table that changes meanwhile.
     pub fn dump<T>(
         &mut self,
         batch: &mut Batch,
-        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
+        mut decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
     ) -> Result<Vec<T>, Error> {
         for _ in 0..DUMP_ATTEMPTS {
-            let (found, interrupted) = self.dump_once(batch, &mut decode)?;
+            let (found, interrupted) = self.read(batch, NLM_F_DUMP, &mut decode)?;
             if !interrupted {
                 return Ok(found);
             }
@@ -125,19 +113,14 @@ impl Socket {
         Err(Error::DumpInterrupted { attempts: DUMP_ATTEMPTS })
     }
 
-    /// Dumps a table once. Returns also whether the kernel marked that as interrupted. For callers that know what
-    /// changes meanwhile, and what does not.
+    /// Dumps a table once, even if the kernel marks the dump as interrupted. For callers that know what changes
+    /// meanwhile, and what does not.
     pub fn dump_once<T>(
         &mut self,
         batch: &mut Batch,
-        decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
-    ) -> Result<(Vec<T>, bool), Error> {
-        let mut found = Vec::new();
-        let sequence = self.stamp(batch, 0, 1);
-        batch.stamp(0, sequence, NLM_F_REQUEST | NLM_F_DUMP);
-        self.send(batch.slice(0, 1))?;
-        let interrupted = self.collect(sequence, &mut found, decode)?;
-        Ok((found, interrupted))
+        decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+    ) -> Result<Vec<T>, Error> {
+        self.read(batch, NLM_F_DUMP, decode).map(|(found, _)| found)
     }
 
     /// Asks the controller for the number of the family `name`.
@@ -145,70 +128,57 @@ impl Socket {
     /// The kernel loads the family's module by itself if it can (`genl_request_module`), so
     /// [`Error::NoSuchFamily`] means that the kernel has no such module.
     pub fn generic_family(&mut self, name: &str) -> Result<u16, Error> {
-        let mut request = GenlMessage::from_payload(GenlCtrl {
-            cmd: GenlCtrlCmd::GetFamily,
-            nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())],
-        });
+        let nlas = vec![GenlCtrlAttrs::FamilyName(name.to_owned())];
+        let mut request = GenlMessage::from_payload(GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas });
         request.finalize();
         let mut batch = Batch::default();
-        batch.packet(NetlinkMessage::new(NetlinkHeader::default(), request.into()));
-        match self.get(&mut batch, number) {
-            Ok(ids) => ids.into_iter().flatten().next().ok_or_else(|| Error::Malformed {
-                what: format!("the controller gave family {name} no number"),
-            }),
-            Err(error) if error.errno() == Some(Errno::ENOENT) => Err(Error::NoSuchFamily(name.to_owned())),
-            Err(error) => Err(error),
-        }
+        batch.packet(&request, 0);
+        let number = if_exists(self.get(&mut batch, number), &[Errno::ENOENT])?;
+        number.ok_or_else(|| Error::NoSuchFamily(name.to_owned()))?.ok_or_else(|| Error::Malformed {
+            what: format!("the controller's answer about family {name} has no number"),
+        })
     }
 
-    /// Decodes the answers to request `sequence` until the kernel's verdict. Returns whether any of them
-    /// marks a dump as interrupted.
+    /// Sends the one request in `batch` with these flags, and decodes the answers until the kernel's verdict. Returns
+    /// also whether any of them marks a dump as interrupted.
     ///
     /// An answer that cannot be decoded fails this after the verdict only: as long as a dump was not received
     /// to its end the kernel refuses the next one with EBUSY (`__netlink_dump_start` in
     /// net/netlink/af_netlink.c).
-    fn collect<T>(
+    fn read<T>(
         &mut self,
-        sequence: u32,
-        found: &mut Vec<T>,
-        mut decode: impl FnMut(&Reply<'_>) -> Result<T, Error>,
-    ) -> Result<bool, Error> {
-        let (mut interrupted, mut decoded) = (false, Ok(()));
+        batch: &mut Batch,
+        flags: u16,
+        mut decode: impl FnMut(&Reply<'_>) -> Result<Option<T>, Error>,
+    ) -> Result<(Vec<T>, bool), Error> {
+        let sequence = self.send(batch, 0..1, 0, flags)?;
+        let (mut found, mut interrupted, mut decoded) = (Vec::new(), false, Ok(()));
         self.receive_until(|reply| {
             if reply.sequence != sequence {
-                return Ok(ControlFlow::Continue(()));
+                return Ok(false);
             }
             interrupted |= reply.interrupted();
-            match reply.verdict() {
-                Some(verdict) => verdict.map(ControlFlow::Break).map_err(Error::from),
-                None => {
-                    if decoded.is_ok() {
-                        decoded = decode(reply).map(|entry| found.push(entry));
-                    }
-                    Ok(ControlFlow::Continue(()))
-                }
+            if let Some(verdict) = reply.verdict() {
+                return verdict.map(|()| true).map_err(Error::from);
             }
+            if decoded.is_ok() {
+                decoded = decode(reply).map(|entry| found.extend(entry));
+            }
+            Ok(false)
         })?;
-        decoded.map(|()| interrupted)
+        decoded.map(|()| (found, interrupted))
     }
 
     /// Where the datagram that starts at request `from` ends: at the size or the answer limit.
     fn datagram_end(&self, batch: &Batch, from: usize) -> usize {
         let most = batch.len().min(from + self.answers_that_fit);
-        (from + 1..=most).rev().find(|to| batch.slice(from, *to).len() <= DATAGRAM).unwrap_or(from + 1)
+        (from + 1..=most).rev().find(|to| batch.slice(from..*to).len() <= DATAGRAM).unwrap_or(from + 1)
     }
 }
 
-/// The number of the family that an answer is about. Its operations and groups, which follow, are not read:
-/// netlink-packet-generic reads them too, and panics where one is shorter than its own header.
+/// The number of the family that an answer is about. Its operations and groups, which follow, are not read.
 fn number(reply: &Reply<'_>) -> Result<Option<u16>, Error> {
-    for attribute in attributes(reply.generic()?.1) {
-        let attribute = attribute?;
-        if attribute.kind == CTRL_ATTR_FAMILY_ID {
-            return attribute.u16().map(Some);
-        }
-    }
-    Ok(None)
+    find(reply.generic()?.1, CTRL_ATTR_FAMILY_ID).map(|number| number.u16()).transpose()
 }
 
 #[cfg(test)]
@@ -228,7 +198,7 @@ mod tests {
             encoder.u16(CTRL_ATTR_FAMILY_ID, 0x1f);
         });
         let payload = batch.as_bytes().get(16..).unwrap();
-        let reply = Reply { kind: GENL_ID_CTRL, flags: 0, sequence: 1, payload };
+        let reply = Reply { kind: GENL_ID_CTRL, payload, ..Reply::default() };
         assert_eq!(number(&reply).unwrap(), Some(0x1f));
     }
 }

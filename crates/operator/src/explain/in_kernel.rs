@@ -19,26 +19,21 @@ pub(super) struct InKernel {
 
 impl InKernel {
     pub(super) fn summary<'a>(servers: impl Iterator<Item = Option<&'a ObservedRealServer>>) -> Self {
-        servers.fold(Self::default(), |mut sum, server| match server {
-            None => Self { missing: sum.missing + 1, ..sum },
-            Some(server) => Self {
-                found: sum.found + 1,
-                missing: sum.missing,
-                weights: {
-                    let weight = server.config.weight;
-                    Some(
-                        sum.weights
-                            .map_or((weight, weight), |(least, most)| (least.min(weight), most.max(weight))),
-                    )
-                },
-                limits: {
-                    sum.limits.insert([server.config.upper_threshold, server.config.lower_threshold]);
-                    sum.limits
-                },
-                active: sum.active.saturating_add(server.active_connections),
-                inactive: sum.inactive.saturating_add(server.inactive_connections),
-            },
-        })
+        let mut sum = Self::default();
+        for server in servers {
+            let Some(ObservedRealServer { config, active_connections, inactive_connections, .. }) = server
+            else {
+                sum.missing += 1;
+                continue;
+            };
+            let (least, most) = sum.weights.unwrap_or((config.weight, config.weight));
+            sum.weights = Some((least.min(config.weight), most.max(config.weight)));
+            sum.found += 1;
+            sum.limits.insert([config.upper_threshold, config.lower_threshold]);
+            sum.active = sum.active.saturating_add(*active_connections);
+            sum.inactive = sum.inactive.saturating_add(*inactive_connections);
+        }
+        sum
     }
 
     /// Describes thresholds in the kernel that differ from the wanted ones, `max-connections` and `resume-below`.

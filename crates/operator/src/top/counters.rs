@@ -37,7 +37,7 @@ pub struct Rates {
 }
 
 impl Counters {
-    /// Those of the kernel.
+    /// The counters that the kernel has.
     pub fn from_stats(stats: &Stats) -> Self {
         let Stats { connections, packets_in, packets_out, bytes_in, bytes_out, .. } = *stats;
         Self { connections, packets_in, packets_out, bytes_in, bytes_out }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Frame, Load, Rates};
+use super::{Frame, Load};
 
-/// What stands above the cells.
+/// The head of the table.
 pub const HEAD: Cells = Cells {
     name: "SERVICE",
     numbers: ["ACTIVE", "SYN", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT"],
@@ -60,19 +60,12 @@ fn line<T: AsRef<str>>(text: &mut String, width: usize, Cells { name, numbers }:
 
 fn cells(name: String, load: &Load) -> Cells<String> {
     let Load { active_connections, syn_recv_connections, inactive_connections, rates, .. } = load;
-    let Rates {
-        connections_per_second,
-        packets_in_per_second,
-        packets_out_per_second,
-        bytes_in_per_second,
-        bytes_out_per_second,
-    } = *rates;
     let [connections, packets_in, packets_out, bytes_in, bytes_out] = [
-        connections_per_second,
-        packets_in_per_second,
-        packets_out_per_second,
-        bytes_in_per_second,
-        bytes_out_per_second,
+        rates.connections_per_second,
+        rates.packets_in_per_second,
+        rates.packets_out_per_second,
+        rates.bytes_in_per_second,
+        rates.bytes_out_per_second,
     ]
     .map(short);
     let [active, inactive] = [active_connections, inactive_connections].map(ToString::to_string);

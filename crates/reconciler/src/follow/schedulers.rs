@@ -1,12 +1,19 @@
-//! Schedulers: probed before they are used, and changed a few at a time.
+//! Schedulers: probed before they are used, changed a few at a time, and given real servers in an order of each node's
+//! own, unless they hash.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write},
+};
 
-use ipvs::{Command, Ipvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
+use ipvs::{
+    Command, Ipvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, ServiceAddress, VirtualServerId,
+    probe_scheduler,
+};
 use netlink::Errno;
 use service::{Absence, Change, one_line};
 use tracing::warn;
-use watcher::{Observed, Plan};
+use watcher::{Batch, Observed, Plan};
 
 /// How many schedulers one sync changes at most, so that other changes wait for less than a second. For each,
 /// the kernel waits until no packet can be using the old one (`synchronize_rcu` in `ip_vs_edit_service`,
@@ -80,7 +87,7 @@ impl SchedulerProbes {
             }
             Ok(SchedulerSupport::NotProbed) => {
                 warn!(
-                    "{scheduler} is not tried before it is used: {PROBE_ADDRESS}, where that is done, is taken"
+                    "{scheduler} is not probed before it is used: the address for that, {PROBE_ADDRESS}, is taken"
                 );
             }
             Ok(SchedulerSupport::Refused(refusal)) if refusal.errno() == Errno::ENOENT as i32 => {
@@ -92,11 +99,11 @@ impl SchedulerProbes {
             }
             // If the cause lasts, the virtual servers themselves fail too.
             Ok(SchedulerSupport::Refused(refusal)) => {
-                warn!("{scheduler} could not be tried: {}", refusal.cause());
+                warn!("cannot probe {scheduler}: {}", refusal.cause());
                 result.doubtful = true;
             }
             Err(error) => {
-                warn!("{scheduler} could not be tried: {}", one_line(&error));
+                warn!("cannot probe {scheduler}: {}", one_line(&error));
                 result.doubtful = true;
             }
         }
@@ -166,66 +173,65 @@ pub(crate) fn used_schedulers(image: &Observed) -> impl Iterator<Item = Schedule
     image.virtual_servers.values().map(|server| server.config().scheduler)
 }
 
-#[cfg(test)]
-mod tests {
-    use ipvs::{Protocol, RealServer, VirtualServer};
-    use proptest::{collection::vec, prelude::*, sample::select};
-    use watcher::{Operation, RealServerImages, VirtualServerImage};
-
-    use super::*;
-
-    fn server(port: u16, scheduler: Scheduler) -> VirtualServer {
-        let at = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
-        VirtualServer::new(at, scheduler)
-    }
-
-    fn any_scheduler() -> impl Strategy<Value = Scheduler> {
-        select(vec![Scheduler::RR, Scheduler::WRR, Scheduler::WLC])
-    }
-
-    /// Virtual servers of these schedulers, by port.
-    fn image(schedulers: &[Scheduler]) -> Observed {
-        let servers = (0..).zip(schedulers).map(|(port, scheduler)| server(port, *scheduler));
-        let image = |config| VirtualServerImage::new(config, RealServerImages::default());
-        let virtual_servers = servers.filter_map(|config| match config.id {
-            ipvs::VirtualServerId::Address(at) => Some((at, image(config))),
-            ipvs::VirtualServerId::Mark { .. } => None,
-        });
-        Observed { virtual_servers: virtual_servers.collect(), ..Observed::default() }
-    }
-
-    /// An edit of each virtual server, followed by a real server.
-    fn edits(schedulers: &[Scheduler]) -> Plan {
-        let commands = (0..).zip(schedulers).flat_map(|(port, scheduler)| {
-            let edited = server(port, *scheduler);
-            let real = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
-            let id = edited.id;
-            [Command::EditVirtualServer(edited), Command::AddRealServer(id, real)]
-        });
-        commands.map(Operation::from).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn changes_of_schedulers_are_limited_per_sync_and_nothing_else_is_deferred(
-            now_and_wanted in vec((any_scheduler(), any_scheduler()), 0..12),
-            most in 0..6usize,
-        ) {
-            let (now, wanted): (Vec<_>, Vec<_>) = now_and_wanted.into_iter().unzip();
-            let (image, whole) = (image(&now), edits(&wanted));
-            let mut plan = whole.clone();
-            let waiting = defer_changes(&mut plan, &image, &mut most.clone());
-
-            let changed: Vec<_> = plan.commands().filter_map(|command| scheduler_change(command, &image)).collect();
-            prop_assert!(changed.len() <= most);
-            for new in changed.iter().map(|(_, to)| *to).filter(|to| !now.contains(to)) {
-                prop_assert_eq!(changed.iter().filter(|(_, to)| *to == new).count(), 1);
-            }
-            let is_held_back = |command: &Command| {
-                scheduler_change(command, &image).is_some_and(|(of, _)| waiting.contains(&of))
-            };
-            let rest: Vec<_> = whole.commands().filter(|command| !is_held_back(command)).collect();
-            prop_assert_eq!(plan.commands().collect::<Vec<_>>(), rest);
+/// Rotates the real servers that a plan adds to each virtual server, by the name of this node and the virtual
+/// server.
+///
+/// Round robin, and whatever has to choose among equals, begins with the first real server in the kernel's
+/// list. With the same order on all nodes, the first connections of all of them would go to one endpoint.
+/// Mostly a Service exists before its endpoints, so whatever is added together is rotated; real servers that
+/// exist stay in their order.
+///
+/// With a scheduler that hashes, the order decides where each client's connections go, and is the same on all
+/// nodes: the plan's, by address.
+pub(crate) fn rotate(plan: &mut Plan, node_name: &str, is_hashing: impl Fn(&ServiceAddress) -> bool) {
+    let commands = plan.batches.iter_mut().filter_map(|batch| match batch {
+        Batch::Ipvs(commands) => Some(commands),
+        Batch::Netfilter(_) | Batch::DummyInterface(_) => None,
+    });
+    for run in commands.flat_map(|commands| commands.chunk_by_mut(same_virtual_server)) {
+        if let [Command::AddRealServer(id, _), _, ..] = run
+            && !matches!(id, VirtualServerId::Address(at) if is_hashing(at))
+        {
+            let turn = turn(node_name, *id).checked_rem(run.len() as u64).unwrap_or_default();
+            run.rotate_left(usize::try_from(turn).unwrap_or_default());
         }
     }
 }
+
+/// Whether both add a real server to one virtual server.
+fn same_virtual_server(before: &Command, command: &Command) -> bool {
+    match (before, command) {
+        (Command::AddRealServer(one, _), Command::AddRealServer(other, _)) => one == other,
+        _ => false,
+    }
+}
+
+/// How far a node rotates the real servers of a virtual server. It is the same in every release, so that a
+/// node that is upgraded goes on as before.
+fn turn(node_name: &str, id: VirtualServerId) -> u64 {
+    let mut hash = Fnv::default();
+    // The hash takes all that is written to it.
+    let _ = write!(hash, "{node_name} {id}");
+    hash.0
+}
+
+/// FNV-1a of 64 bits. What the standard library hashes with may be another function in its next release.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,10 @@
 use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use dummy_interface::Operation::Bind;
-use ipvs::{Command, Family, Protocol, ServiceAddress};
+use ipvs::{
+    Command::{AddVirtualServer, DeleteRealServer, DeleteVirtualServer},
+    Family, Protocol, ServiceAddress,
+};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use watcher::{Observed, Operation, VirtualServerImage};
 
@@ -30,25 +33,12 @@ impl Rerouted {
     /// Records an operation that was carried out, or may have been.
     pub(crate) fn record(&mut self, operation: &Operation) {
         match operation {
-            Operation::Ipvs(command) => self.record_command(command),
-            Operation::DummyInterface(Bind(vip)) => {
-                self.local_again.insert(*vip);
-            }
-            Operation::Netfilter(InstallTable(family)) => {
-                self.installed.insert(*family);
-            }
-            Operation::DummyInterface(_) | Operation::Netfilter(_) => {}
-        }
-    }
-
-    fn record_command(&mut self, command: &Command) {
-        match command {
-            Command::AddVirtualServer(_)
-            | Command::DeleteRealServer(..)
-            | Command::DeleteVirtualServer(_) => {
-                self.addresses.extend(command.address().filter(|to| to.protocol == Protocol::Udp));
-            }
-            Command::EditVirtualServer(_) | Command::AddRealServer(..) | Command::EditRealServer(..) => {}
+            Operation::Ipvs(
+                command @ (AddVirtualServer(_) | DeleteRealServer(..) | DeleteVirtualServer(_)),
+            ) => self.addresses.extend(command.address().filter(|to| to.protocol == Protocol::Udp)),
+            Operation::DummyInterface(Bind(vip)) => _ = self.local_again.insert(*vip),
+            Operation::Netfilter(InstallTable(family)) => _ = self.installed.insert(*family),
+            Operation::Ipvs(_) | Operation::DummyInterface(_) | Operation::Netfilter(_) => {}
         }
     }
 

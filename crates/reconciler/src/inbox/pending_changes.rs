@@ -36,7 +36,7 @@ pub(crate) struct PendingChange {
     distinct: usize,
 }
 
-/// What a change is about, if the next one about the same replaces it.
+/// The subject of a change that the next one about the same subject replaces.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     Object(ObjectKind, ObjectName),
@@ -168,22 +168,13 @@ fn replace_event<T: Named>(earlier: &mut Event<T>, later: Event<T>, distinct: &m
 impl Key {
     /// The key of a change; `None` if it is about all objects of a kind.
     fn from_change(change: &Change) -> Option<Self> {
+        let (kind, _) = ObjectKind::from_change(change);
         match change {
-            Change::Services(event) => Self::from_event(ObjectKind::Services, event),
-            Change::Slices(event) => Self::from_event(ObjectKind::EndpointSlices, event),
-            Change::Peers(event) => Self::from_event(ObjectKind::Peers, event),
+            Change::Services(event) => Self::from_event(kind, event),
+            Change::Slices(event) => Self::from_event(kind, event),
+            Change::Peers(event) => Self::from_event(kind, event),
             Change::ForgetPeers => None,
-            Change::Node(_)
-            | Change::NodeAddresses { .. }
-            | Change::UnpackingPeers(_)
-            | Change::TunnelledBefore(_)
-            | Change::LinkMtu(_)
-            | Change::ApiServer(_)
-            | Change::Gateways(_)
-            | Change::PeersUnavailable
-            | Change::MissingTunnels(_)
-            | Change::TunnelsInUse(_)
-            | Change::MissingSchedulers(_) => Some(Self::OfNode(mem::discriminant(change))),
+            _ => Some(Self::OfNode(mem::discriminant(change))),
         }
     }
 

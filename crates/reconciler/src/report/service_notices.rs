@@ -36,10 +36,13 @@ const MOST_LOGGED: usize = 20;
 
 /// Sends each notice once, as long as its cause lasts.
 pub(crate) struct ServiceNotices {
-    conflicts: Dedup<(ObjectName, Unserved)>,
-    refusals: Dedup<(ObjectName, RefusedAddress)>,
+    /// The revision of the desired state's reports that was sent last.
+    revision: u64,
+    /// The notices that were sent of that revision.
+    conflicts: BTreeSet<(ObjectName, Unserved)>,
+    refusals: BTreeSet<(ObjectName, RefusedAddress)>,
     /// Fields and annotations that are not used as they are written, as text.
-    unused_fields: Dedup<(ObjectName, String)>,
+    unused_fields: BTreeSet<(ObjectName, String)>,
     notices: NoticeCallback,
 }
 
@@ -54,15 +57,18 @@ enum Unserved {
 
 impl ServiceNotices {
     pub(crate) fn new(notices: NoticeCallback) -> Self {
-        let (conflicts, refusals) = (Dedup::default(), Dedup::default());
-        Self { conflicts, refusals, unused_fields: Dedup::default(), notices }
+        let (conflicts, refusals, unused_fields) = Default::default();
+        Self { revision: 0, conflicts, refusals, unused_fields, notices }
     }
 
     /// Logs and sends the notices that were not sent before.
     pub(crate) fn send_new(&mut self, state: &State) {
-        let conflicts = self.conflicts.new_entries(state.reports_revision(), || conflicts(state));
-        let refusals =
-            self.refusals.new_entries(state.reports_revision(), || each(state.reports().refused()));
+        let revision = state.reports_revision();
+        if mem::replace(&mut self.revision, revision) == revision {
+            return;
+        }
+        let conflicts = new_entries(&mut self.conflicts, conflicts(state));
+        let refusals = new_entries(&mut self.refusals, each(state.reports().refused()));
         let refusals = refusals.into_iter().map(|(service, refused)| Notice {
             service,
             reason: Reason::AddressRefused,
@@ -74,8 +80,7 @@ impl ServiceNotices {
             warn!("and {more} more addresses that Services ask for and do not get");
         }
         // What is wrong with a field was logged when the object was decoded.
-        let unused =
-            self.unused_fields.new_entries(state.reports_revision(), || each(state.reports().problems()));
+        let unused = new_entries(&mut self.unused_fields, each(state.reports().problems()));
         let unused = by_namespaces(unused.into_iter().map(|(service, text)| Notice {
             service,
             reason: Reason::FieldNotUsed,
@@ -102,7 +107,7 @@ fn log(Notice { service, text, .. }: &Notice) {
 
 fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {
     let all = state.conflict_losses().flat_map(|(service, lost)| {
-        let named = lost.named.into_iter().map(|(address, holder)| Unserved::Named(address, holder.clone()));
+        let named = lost.named.into_iter().map(|(address, owner)| Unserved::Named(address, owner.clone()));
         let more = (lost.more > 0).then_some(Unserved::More(lost.more));
         named.chain(more).map(move |loss| (service.clone(), loss))
     });
@@ -118,14 +123,14 @@ fn each<'a, T: Ord + Clone + 'a>(
 
 fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     let text = match loss {
-        Unserved::Named(address, holder) => {
+        Unserved::Named(address, owner) => {
             // A reader of the Events of one namespace need not know what others have.
-            let holder = match holder.namespace() == service.namespace() {
-                true => holder.to_string(),
+            let owner = match owner.namespace() == service.namespace() {
+                true => owner.to_string(),
                 false => "a Service of another namespace".to_owned(),
             };
             format!(
-                "{address} belongs to {holder}, whose claim comes first; it is not served for this Service"
+                "{address} belongs to {owner}, whose claim comes first; it is not served for this Service"
             )
         }
         Unserved::More(more) => format!(
@@ -135,30 +140,9 @@ fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
     Notice { service, reason: Reason::AddressTaken, text }
 }
 
-/// Remembers which entries of one kind were reported, as long as they last.
-#[derive(Debug)]
-pub(crate) struct Dedup<K> {
-    reported: BTreeSet<K>,
-    /// The revision of the desired state's list that was reported last.
-    revision: u64,
-}
-
-impl<K> Default for Dedup<K> {
-    fn default() -> Self {
-        Self { reported: BTreeSet::new(), revision: 0 }
-    }
-}
-
-impl<K: Ord + Clone> Dedup<K> {
-    /// Returns the entries that were not reported before, and marks all of them as reported. The same
-    /// `revision` as before means that nothing has changed; then `current` is not called.
-    pub(crate) fn new_entries(&mut self, revision: u64, current: impl FnOnce() -> BTreeSet<K>) -> Vec<K> {
-        if mem::replace(&mut self.revision, revision) == revision {
-            return Vec::new();
-        }
-        let current = current();
-        let new = current.difference(&self.reported).cloned().collect();
-        self.reported = current;
-        new
-    }
+/// Replaces the entries that were sent with the current ones, and returns those that are new.
+fn new_entries<K: Ord + Clone>(sent: &mut BTreeSet<K>, current: BTreeSet<K>) -> Vec<K> {
+    let new = current.difference(sent).cloned().collect();
+    *sent = current;
+    new
 }

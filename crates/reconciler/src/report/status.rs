@@ -80,7 +80,7 @@ impl SyncStatus {
 /// A sync that has ended, and how long ago.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSync {
-    /// What the sync did.
+    /// The result of the sync.
     pub report: SyncReport,
     /// How long ago it ended; in JSON, seconds.
     #[serde(with = "seconds")]
@@ -116,7 +116,7 @@ pub enum SyncState {
     Synced,
 }
 
-/// What the writer thread is busy with, and for how long it has been.
+/// The work that keeps the writer thread busy, and for how long it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusyWith {
     /// The Service that has the most of what is left, if it still exists.
@@ -152,7 +152,7 @@ impl VirtualServerOwner {
 
 const DNS_PORT: u16 = 53;
 
-/// What Services use of the node itself, so that the node must be fit for it.
+/// The use that Services make of the node itself, which must be fit for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
     /// The NodePorts that are served.
@@ -240,10 +240,10 @@ impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(service, refused) => write!(f, "{service}: {refused}"),
-            Self::Conflict(Conflict { address, holder, waiting }) => {
+            Self::Conflict(Conflict { address, owner, waiting }) => {
                 let named: Vec<_> = waiting.iter().take(NAMED_WAITING).map(ToString::to_string).collect();
                 let named = named.join(", ");
-                write!(f, "{address} belongs to {holder}, whose claim comes first; {named}")?;
+                write!(f, "{address} belongs to {owner}, whose claim comes first; {named}")?;
                 match waiting.len().saturating_sub(NAMED_WAITING) {
                     0 => {}
                     more => write!(f, " and {more} more")?,

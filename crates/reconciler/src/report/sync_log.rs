@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use service::ObjectName;
 use tracing::{debug, info, warn};
 
 use crate::{BusyWith, SyncReport, SyncStats, Trigger, sync::PlanOutcome};
@@ -31,7 +30,7 @@ impl SyncLog {
     pub(crate) fn log_sync(&mut self, report: &SyncReport, stats: &SyncStats, outcome: &PlanOutcome) {
         self.log_failures(outcome);
         for (operation, connections) in &outcome.cut_off {
-            info!("the time to drain is over, connections cut off: {connections}: {operation}");
+            info!("drain timeout, {connections} connections cut off: {operation}");
         }
         let SyncReport { trigger, full, done, failed, took, .. } = report;
         let repairs: usize = stats.repairs.values().sum();
@@ -39,7 +38,7 @@ impl SyncLog {
             warn!(?trigger, repairs, done, failed, ?took, "repaired what something else had changed");
             log_repairs(&report.repairs, repairs);
         } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
-            warn!(?trigger, done, failed, ?took, "synced in part");
+            warn!(?trigger, done, failed, ?took, "synced with failures");
         } else if matches!(trigger, Trigger::Start | Trigger::Forced) {
             info!(?trigger, done, failed, ?took, "synced");
         } else {
@@ -51,7 +50,7 @@ impl SyncLog {
     pub(crate) fn log_node_ports(&mut self, nowhere: bool) {
         match (self.no_node_ports, nowhere) {
             (false, true) => warn!("{NO_NODE_PORTS}"),
-            (true, false) => info!("NodePorts are served, or not wanted any more"),
+            (true, false) => info!("NodePorts are served again, or no longer wanted"),
             _ => {}
         }
         self.no_node_ports = nowhere;
@@ -91,19 +90,10 @@ fn log_repairs(named: &[String], all: usize) {
     }
 }
 
-/// Changes that take so long that other Services are served in between.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Busy {
-    /// The Service that has the most of them, if it still exists.
-    pub(crate) service: Option<ObjectName>,
-    /// How many virtual servers, VIPs and elements of our tables are left.
-    pub(crate) left: usize,
-}
-
 /// Remembers what the writer thread is busy with, and logs it once it has been for a while.
 #[derive(Debug, Default)]
 pub(crate) struct BusyLog {
-    now: Option<(Busy, Instant)>,
+    now: Option<(BusyWith, Instant)>,
     logged: bool,
 }
 
@@ -112,7 +102,7 @@ const LONG: Duration = Duration::from_secs(2);
 
 impl BusyLog {
     /// Records what the last sync had no time for.
-    pub(crate) fn update(&mut self, busy: Option<Busy>, now: Instant) {
+    pub(crate) fn update(&mut self, busy: Option<BusyWith>, now: Instant) {
         let since = self.now.as_ref().map_or(now, |(_, since)| *since);
         let age = now.saturating_duration_since(since);
         match &busy {
@@ -133,10 +123,10 @@ impl BusyLog {
         self.now = busy.map(|busy| (busy, since));
     }
 
-    /// What the writer thread is busy with.
+    /// The work that keeps the writer thread busy.
     pub(crate) fn current(&self, now: Instant) -> Option<BusyWith> {
-        let (Busy { service, left }, since) = self.now.clone()?;
-        Some(BusyWith { service, left, age: now.saturating_duration_since(since) })
+        let (busy, since) = self.now.clone()?;
+        Some(BusyWith { age: now.saturating_duration_since(since), ..busy })
     }
 }
 
@@ -144,6 +134,7 @@ impl BusyLog {
 mod tests {
     use std::collections::BTreeMap;
 
+    use service::ObjectName;
     use testkit::log::logged;
 
     use super::*;
@@ -191,7 +182,8 @@ mod tests {
     fn what_takes_long_is_logged_once_and_so_is_its_end() {
         let begin = Instant::now();
         let mut log = BusyLog::default();
-        let busy = |left| Some(Busy { service: Some(ObjectName::new("shop", "web")), left });
+        let service = Some(ObjectName::new("shop", "web"));
+        let busy = |left| Some(BusyWith { service: service.clone(), left, age: Duration::ZERO });
         let lines = logged(|| {
             for seconds in 0..10 {
                 log.update(busy(100), begin + Duration::from_secs(seconds));

@@ -1,12 +1,12 @@
-//! What a sync did and found, as numbers, for metrics and alerts. The log has the details.
+//! The results of a sync as numbers, for metrics and alerts. The log has the details.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipvs::{Command, Family};
-use service::ObjectName;
+use ipvs::Family;
+use service::{Key, ObjectName};
 use watcher::{DrainStats, Observed, Operation, ReadError};
 
-/// What one sync did, and what the kernel has after it, as numbers. Kinds with a count of 0 are left out.
+/// The result of one sync and the kernel's state after it, as numbers. Kinds with a count of 0 are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStats {
     /// Failed readings and operations. A retry that fails counts again.
@@ -15,7 +15,7 @@ pub struct SyncStats {
     pub repairs: BTreeMap<RepairKind, usize>,
     /// Graceful termination.
     pub drains: DrainStats,
-    /// What the kernel has after the sync; `None` if that is in doubt.
+    /// The kernel's state after the sync; `None` if that is in doubt.
     pub programmed: Option<Programmed>,
     /// How many problems of Services and EndpointSlices there are, whether or not the status has room for
     /// them.
@@ -25,7 +25,7 @@ pub struct SyncStats {
     pub left: BTreeSet<ObjectName>,
 }
 
-/// What the kernel has, whichever program made it.
+/// The kernel's state, whichever program made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// How many virtual servers with an address.
@@ -79,7 +79,7 @@ pub enum FailureKind {
     PutOff,
 }
 
-/// What was repaired.
+/// The kind of object that was repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RepairKind {
     /// kube-ipvs0 itself.
@@ -162,21 +162,16 @@ impl RepairKind {
 
     /// The kind of object that an operation repairs.
     pub(crate) fn from_operation(operation: &Operation) -> Self {
-        use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
-        use netfilter::Operation::{AddElement, DeleteElement};
-        match operation {
-            Operation::DummyInterface(EnsureDevice | EnsureTunnel(_) | RemoveTunnel(_)) => Self::Device,
-            Operation::DummyInterface(Bind(_) | Unbind(_)) => Self::Vip,
-            Operation::Netfilter(AddElement(_) | DeleteElement(_)) => Self::Element,
-            Operation::Netfilter(_) => Self::Table,
-            Operation::Ipvs(
-                Command::AddVirtualServer(_)
-                | Command::EditVirtualServer(_)
-                | Command::DeleteVirtualServer(_),
-            ) => Self::VirtualServer,
-            Operation::Ipvs(
-                Command::AddRealServer(..) | Command::EditRealServer(..) | Command::DeleteRealServer(..),
-            ) => Self::RealServer,
+        use ipvs::Command::{AddRealServer, DeleteRealServer, EditRealServer};
+        match (operation, operation.key()) {
+            (Operation::Ipvs(AddRealServer(..) | EditRealServer(..) | DeleteRealServer(..)), _) => {
+                Self::RealServer
+            }
+            (Operation::Ipvs(_), _) => Self::VirtualServer,
+            (_, Some(Key::Element(_))) => Self::Element,
+            (_, Some(Key::Vip(_))) => Self::Vip,
+            (Operation::Netfilter(_), _) => Self::Table,
+            (Operation::DummyInterface(_), _) => Self::Device,
         }
     }
 }

@@ -3,10 +3,7 @@
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Instant};
 
 use ipvs::{Command, FailedRequest};
-use netfilter::{
-    Element,
-    Operation::{AddDirectReturn, AddElement},
-};
+use netfilter::Operation::AddDirectReturn;
 use netlink::Errno;
 use service::one_line;
 use tracing::{Level, debug, enabled, trace_span};
@@ -15,7 +12,7 @@ use watcher::{Batch, Kernel, Operation, Plan, connections_cut_off};
 use super::{
     pace::{Pace, Work},
     pass::Pass,
-    transactions::{Transaction, bisect, next_transaction},
+    transactions::{Transaction, bisect, next_transaction, restricts},
 };
 use crate::{
     FailureKind, PLAN_LOG, Subsystem, SyncReport,
@@ -148,7 +145,8 @@ impl Executor<'_, '_> {
     fn netfilter(&mut self, changes: &[netfilter::Operation]) {
         for part in changes.chunk_by(|one, next| adds_direct_return(one) == adds_direct_return(next)) {
             if part.first().is_some_and(adds_direct_return) {
-                part.chunks(1).for_each(|one| self.add_direct_return(one));
+                // The kernel may lack what direct return needs, and nothing else: so this is tried apart.
+                part.chunks(1).for_each(|one| self.transaction(one));
             } else {
                 self.in_transactions(part);
             }
@@ -164,24 +162,6 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// The kernel may lack what direct return needs, and nothing else: so this is tried apart.
-    fn add_direct_return(&mut self, changes: &[netfilter::Operation]) {
-        let changes = self.permitted(changes);
-        if changes.is_empty() {
-            return;
-        }
-        match self.kernel.netfilter.apply(&changes) {
-            Ok(()) => self.settle(&changes, []),
-            Err(error @ netfilter::Error::RolledBack { .. }) => {
-                for change in changes.iter() {
-                    self.pass.outcome.lacking_tunnels.insert(change.family());
-                    self.fail(&(*change).into(), FailureKind::Refused, one_line(&error).into());
-                }
-            }
-            Err(error) => self.give_up(&changes, &error),
-        }
-    }
-
     /// Carries out one transaction. If it is refused its halves are tried, so that one bad element hardly
     /// affects the others.
     fn transaction(&mut self, changes: &[netfilter::Operation]) {
@@ -191,6 +171,10 @@ impl Executor<'_, '_> {
         }
         match self.kernel.netfilter.apply(&changes) {
             Ok(()) => self.settle(&changes, []),
+            Err(error @ netfilter::Error::RolledBack { .. }) if changes.iter().all(adds_direct_return) => {
+                self.pass.outcome.lacking_tunnels.extend(changes.iter().map(netfilter::Operation::family));
+                self.refuse(changes.to_vec(), &one_line(&error).into());
+            }
             Err(error @ netfilter::Error::RolledBack { .. }) if errno(&error) != Some(Errno::ENOENT) => {
                 if let Some([left, right]) = bisect(&changes) {
                     self.transaction(&left);
@@ -204,9 +188,7 @@ impl Executor<'_, '_> {
                     changes.iter().partition(|change| restricts(change));
                 let (refused, still) =
                     if rest.is_empty() { (restrictions, rest) } else { (rest, restrictions) };
-                for change in refused {
-                    self.fail(&change.into(), FailureKind::Refused, cause.clone());
-                }
+                self.refuse(refused, &cause);
                 // Even if the kernel refuses the clients that an address lets in, the address must be
                 // restricted.
                 self.transaction(&still);
@@ -279,6 +261,13 @@ impl Executor<'_, '_> {
         }
     }
 
+    /// Records changes of a transaction that was rolled back.
+    fn refuse(&mut self, changes: Vec<netfilter::Operation>, cause: &Arc<str>) {
+        for change in changes {
+            self.fail(&change.into(), FailureKind::Refused, cause.clone());
+        }
+    }
+
     /// Records a batch of which nothing is known to have been done.
     fn give_up<T: Clone + Into<Operation>>(
         &mut self,
@@ -298,8 +287,7 @@ impl Executor<'_, '_> {
         // What is there without them is not known.
         self.pass.outcome.doubtful |= operation.is_foundation();
         self.pass.failed.add(operation, &self.pass.image);
-        *self.pass.outcome.failure_counts.entry((Subsystem::from_operation(operation), how)).or_default() +=
-            1;
+        self.pass.outcome.count_failure(Subsystem::from_operation(operation), how);
         self.pass.outcome.failures.push((operation.clone(), cause));
     }
 }
@@ -322,10 +310,6 @@ fn work(command: &Command) -> Work {
 
 fn adds_direct_return(change: &netfilter::Operation) -> bool {
     matches!(change, AddDirectReturn(_))
-}
-
-fn restricts(change: &netfilter::Operation) -> bool {
-    matches!(change, AddElement(Element::Restricted(_)))
 }
 
 fn errno(error: &netfilter::Error) -> Option<Errno> {

@@ -16,7 +16,7 @@ use netfilter::{
 use service::{Dirty, Key, State, in_turn, one_line};
 use watcher::{Observed, Operation, OperationKind, ReadError};
 
-use crate::{FailureKind, RepairKind, Subsystem, SyncReport, follow::stale_flows::Rerouted};
+use crate::{FailureKind, RepairKind, Subsystem, SyncReport, SyncStats, follow::stale_flows::Rerouted};
 
 /// The outcome of the plans of one sync.
 #[derive(Debug, Default)]
@@ -28,17 +28,15 @@ pub(crate) struct PlanOutcome {
     /// The operations that failed or were put off, each with its cause as text. There can be very many, with
     /// few causes.
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
-    /// How many operations and readings failed, by kind.
-    pub(crate) failure_counts: BTreeMap<(Subsystem, FailureKind), usize>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
     /// The keys of the operations that were not reached in time.
     pub(crate) left: Dirty,
-    /// How many operations repaired what another program had changed.
-    pub(crate) repairs: BTreeMap<RepairKind, usize>,
-    /// The first of these operations, as text.
+    /// The first operations that repaired what another program had changed, as text.
     pub(crate) first_repairs: Vec<String>,
-    /// What makes UDP flows stale.
+    /// How many failed, and how many repaired something, by kind; at the end of the sync, everything that is counted.
+    pub(crate) stats: SyncStats,
+    /// The changes that make UDP flows stale.
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.
     pub(crate) lacking: BTreeSet<Scheduler>,
@@ -84,13 +82,17 @@ impl PlanOutcome {
     pub(crate) fn fail_to_read(&mut self, error: &ReadError) {
         self.unread = Some(one_line(error));
         self.doubtful = true;
-        let failure = (Subsystem::from_read_error(error), FailureKind::Unread);
-        *self.failure_counts.entry(failure).or_default() += 1;
+        self.count_failure(Subsystem::from_read_error(error), FailureKind::Unread);
+    }
+
+    /// Counts a failed operation or reading.
+    pub(crate) fn count_failure(&mut self, of: Subsystem, how: FailureKind) {
+        *self.stats.failures.entry((of, how)).or_default() += 1;
     }
 
     /// Counts a repair.
     pub(crate) fn add_repair(&mut self, operation: &Operation) {
-        *self.repairs.entry(RepairKind::from_operation(operation)).or_default() += 1;
+        *self.stats.repairs.entry(RepairKind::from_operation(operation)).or_default() += 1;
         if self.first_repairs.len() < SyncReport::MOST_REPAIRS {
             self.first_repairs.push(operation.to_string());
         }
@@ -111,9 +113,9 @@ pub(crate) struct Failed {
 enum Part {
     /// The table of a family.
     Table(Family),
-    /// What a table needs for direct return.
+    /// The part of a table for direct return.
     DirectReturn(Family),
-    /// All that is to be added to a family.
+    /// All additions to a family.
     Additions(Family),
     /// The elements of a virtual server. With a wrong one it would let in clients that must stay out, or
     /// leave flows without masquerade.

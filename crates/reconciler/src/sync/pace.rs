@@ -28,7 +28,7 @@ impl<'a> Slice<'a> {
         self.begin.set(Instant::now());
     }
 
-    /// One that is over before anything is carried out.
+    /// A slice that is over before anything is carried out.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self { lengths: [Duration::ZERO; 2], ..Self::new(&|| true) }
@@ -69,18 +69,18 @@ pub(crate) struct Pace([usize; 5]);
 impl Default for Pace {
     fn default() -> Self {
         let mut pace = Self([256; 5]);
-        *pace.of_mut(Work::OldRanges) = 8;
+        *pace.operations_mut(Work::OldRanges) = 8;
         pace
     }
 }
 
 impl Pace {
     /// How many operations of a kind an exchange has.
-    pub(crate) fn of(mut self, work: Work) -> usize {
-        *self.of_mut(work)
+    pub(crate) fn operations(mut self, work: Work) -> usize {
+        *self.operations_mut(work)
     }
 
-    fn of_mut(&mut self, work: Work) -> &mut usize {
+    fn operations_mut(&mut self, work: Work) -> &mut usize {
         let Self([real_servers, new_ranges, old_ranges, links, others]) = self;
         match work {
             Work::RealServers => real_servers,
@@ -97,7 +97,7 @@ impl Pace {
         let (mut most, mut counts) = (usize::MAX, Work::Others);
         for (before, operation) in operations.iter().enumerate() {
             let work = work(operation);
-            let pace = self.of(work);
+            let pace = self.operations(work);
             if pace <= before {
                 return (before, counts);
             }
@@ -113,13 +113,13 @@ impl Pace {
 
     /// How many operations a portion has, so that cheap Services do not wait long for each other.
     pub(crate) fn portion(self) -> usize {
-        8 * self.of(Work::RealServers)
+        8 * self.operations(Work::RealServers)
     }
 
     /// Records how long an exchange of so many operations took.
     pub(crate) fn update(&mut self, work: Work, operations: usize, took: Duration) {
         let [least, most] = OPERATIONS;
-        let pace = self.of_mut(work);
+        let pace = self.operations_mut(work);
         if took > EXCHANGE {
             let times = usize::try_from(took.as_millis() / EXCHANGE.as_millis()).unwrap_or(usize::MAX);
             *pace = (operations / times.saturating_add(1)).max(least);

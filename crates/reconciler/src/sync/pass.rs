@@ -1,8 +1,12 @@
-//! What the portions of one sync share, and what is learnt from them at its end.
+//! The state that the portions of one sync share, and the conclusions at its end.
 
-use std::{collections::BTreeSet, mem, time::Instant};
+use std::{
+    collections::BTreeSet,
+    mem,
+    time::{Duration, Instant},
+};
 
-use ipvs::{Command, ServiceAddress, VirtualServerId};
+use ipvs::{Command, ServiceAddress};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
 use service::{Dirty, ObjectName};
 use tracing::warn;
@@ -14,9 +18,8 @@ use super::{
     outcome::{Failed, PlanOutcome, keys},
     pace::Slice,
     portions::{Group, Portion, rechecks},
-    rotation::rotate,
 };
-use crate::{ForeignVirtualServers, SyncStats, Trigger, follow::schedulers, report::sync_log::Busy};
+use crate::{BusyWith, ForeignVirtualServers, Trigger, follow::schedulers};
 
 /// A sync that has ended.
 #[derive(Debug, Default)]
@@ -28,16 +31,15 @@ pub(crate) struct SyncResult {
     pub(crate) stale_flows: StaleFlows,
     /// The foreign virtual servers that were removed.
     pub(crate) removed_foreign: ForeignVirtualServers,
-    pub(crate) stats: SyncStats,
     /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
     pub(crate) unfinished: bool,
     /// Whether earlier failures were not tried again, because there is more to do.
     pub(crate) failures_wait: bool,
-    /// What the next sync goes on with at once, because this one has taken long enough.
-    pub(crate) busy: Option<Busy>,
+    /// The work with which the next sync goes on at once, because this one has taken long enough.
+    pub(crate) busy: Option<BusyWith>,
 }
 
-/// What the portions of one sync share.
+/// The state that the portions of one sync share.
 pub(super) struct Pass<'a> {
     pub(super) image: Observed,
     /// Whether the kernel was read as a whole just before.
@@ -55,7 +57,7 @@ pub(super) struct Pass<'a> {
     pub(super) rechecks: BTreeSet<ServiceAddress>,
     /// Whether these are being compared.
     pub(super) is_recheck: bool,
-    /// What has changed in the desired state meanwhile.
+    /// The keys whose desired state has changed meanwhile.
     pub(super) changed: Dirty,
     /// Whether a probe of a scheduler failed, so that its virtual server may still be there.
     probe_failed: bool,
@@ -200,14 +202,6 @@ impl Reconciler {
         probe.changed
     }
 
-    /// Rotates the real servers that a plan adds, but for those of schedulers that hash.
-    pub(super) fn rotate(&self, plan: &mut Plan) {
-        rotate(plan, &self.state.options().node_name, |id| {
-            let VirtualServerId::Address(address) = id else { return false };
-            self.state.virtual_server(&address).is_some_and(|server| server.scheduler.is_hashing())
-        });
-    }
-
     /// Ends a sync that could not read the kernel.
     pub(super) fn end_unread(&mut self, error: &ReadError, dirty: Dirty) -> SyncResult {
         self.draining.postpone_due(Instant::now());
@@ -223,7 +217,7 @@ impl Reconciler {
     pub(super) fn end(&mut self, pass: Pass<'_>) -> SyncResult {
         let Pass { image, full, mut outcome, removed_foreign, deferred, probe_failed, .. } = pass;
         if full {
-            self.unrepaired.mark_adopted();
+            self.unrepaired.adopted = true;
         }
         self.waiting.update(&pass.put_off, &pass.begun);
         self.rechecks = pass.rechecks;
@@ -246,19 +240,17 @@ impl Reconciler {
         let unfinished = self.can_go_on(&deferred, &outcome)
             || probe_failed && outcome.failures.is_empty()
             || !self.adopted.is_empty();
-        self.deferred = deferred.len();
+        self.scheduler_changes = deferred.len();
         if self.image.is_none() {
             self.draining.postpone_due(Instant::now());
         }
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
         let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
-        let stats = SyncStats { repairs: mem::take(&mut outcome.repairs), ..SyncStats::default() };
         self.with_stats(SyncResult {
             full: full && outcome.unread.is_none(),
             outcome,
             stale_flows,
             removed_foreign,
-            stats,
             unfinished,
             failures_wait,
             busy,
@@ -271,12 +263,11 @@ impl Reconciler {
             let failed: Dirty = keys(&self.failures).collect();
             self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
         }
-        let SyncResult { outcome, stats, .. } = &mut synced;
-        let cut_off = outcome.cut_off.iter().map(|(_, connections)| connections).sum();
-        stats.failures = mem::take(&mut outcome.failure_counts);
+        let PlanOutcome { cut_off, left, stats, .. } = &mut synced.outcome;
+        let cut_off = cut_off.iter().map(|(_, connections)| connections).sum();
         stats.drains = self.draining.take_stats(cut_off);
         stats.programmed = self.image.as_ref().map(Into::into);
-        stats.left = self.owners(&outcome.left);
+        stats.left = self.owners(left);
         synced
     }
 
@@ -322,16 +313,17 @@ impl Reconciler {
         !deferred.is_empty() && !outcome.failures.iter().any(|(operation, _)| refused(operation))
     }
 
-    /// What is left because it takes long. What could not be read, or is in doubt, or where nothing could be
+    /// The work that is left because it takes long. What could not be read, or is in doubt, or where nothing could be
     /// done, is tried again after a pause.
-    fn busy(&self, costliest: Option<&Group>, outcome: &PlanOutcome) -> Option<Busy> {
+    fn busy(&self, costliest: Option<&Group>, outcome: &PlanOutcome) -> Option<BusyWith> {
         let is_stuck = outcome.unread.is_some() || outcome.doubtful || !outcome.has_done_something();
         if is_stuck || outcome.left.is_empty() {
             return None;
         }
         let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == Some(at.ip));
         let at = outcome.left.virtual_servers.iter().find(of_group);
-        Some(Busy { service: at.and_then(|at| self.state.owner(at)).cloned(), left: outcome.left.len() })
+        let service = at.and_then(|at| self.state.owner(at)).cloned();
+        Some(BusyWith { service, left: outcome.left.len(), age: Duration::ZERO })
     }
 }
 

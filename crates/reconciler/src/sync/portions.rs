@@ -11,7 +11,7 @@ use ipvs::ServiceAddress;
 use netfilter::Element;
 use rustc_hash::{FxHashMap, FxHashSet};
 use service::{AddressKind, Dirty, Key, ObjectName, State};
-use watcher::{Observed, PendingChanges, pending_changes};
+use watcher::{Observed, RealServerChanges, VirtualServerImage, real_server_changes};
 
 /// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on
 /// a kernel without anything in its way. On a slower one a portion has fewer
@@ -30,7 +30,7 @@ const FEW: usize = 100;
 /// The number is high because at a start they should come last.
 const MOST_TURNS_OF_OTHERS: u32 = 64;
 
-/// What belongs together: it is carried out in the order of one plan.
+/// Keys that belong together: they are carried out in the order of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
     /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first
@@ -46,6 +46,8 @@ pub(crate) enum Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Portion {
     items: Vec<Item>,
+    /// How many operations its keys have together, about.
+    cost: usize,
     /// The groups whose keys are in it.
     pub(crate) groups: Vec<Group>,
 }
@@ -99,7 +101,7 @@ pub(super) fn portions(
     waiting: &Waiting,
     most: usize,
 ) -> Vec<Portion> {
-    let (mut first, mut last) = (Portion::default(), Portion::of(Group::Others));
+    let (mut first, mut last) = (Portion::default(), Portion::for_group(Group::Others));
     let mut groups: BTreeMap<Group, Portion> = BTreeMap::new();
     let group_of = |at: &ServiceAddress| {
         if is_vip(&at.ip, state, observed) { Group::Vip(at.ip) } else { Group::VirtualServer(*at) }
@@ -112,61 +114,47 @@ pub(super) fn portions(
             Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => None,
         };
         let portion = match group {
-            Some(group) => groups.entry(group).or_insert_with(|| Portion::of(group)),
+            Some(group) => groups.entry(group).or_insert_with(|| Portion::for_group(group)),
             None if is_for_others(&key, state) => &mut first,
             None => &mut last,
         };
-        portion.items.push(Item::new(key, state, observed));
+        portion.push(Item::new(key, state, observed));
     }
-    if groups.values().map(Portion::cost).sum::<usize>() <= most {
-        let mut whole = Portion::from(dirty.clone());
-        whole.groups = groups.into_keys().collect();
-        return vec![whole];
+    if groups.values().map(|portion| portion.cost).sum::<usize>() <= most {
+        let others = [first, Portion { groups: Vec::new(), ..last }];
+        return vec![others.into_iter().chain(groups.into_values()).fold(Portion::default(), Portion::with)];
     }
-    let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
-    for portion in groups.values() {
-        if let Some(service) = portion.service(state) {
-            *of_services.entry(service).or_default() += portion.cost();
+    let mut costs: FxHashMap<&ObjectName, usize> = FxHashMap::default();
+    let mut order = Vec::with_capacity(groups.len());
+    for (group, portion) in groups {
+        let service = portion.service(state);
+        if let Some(service) = service {
+            *costs.entry(service).or_default() += portion.cost;
         }
+        order.push((group, service, portion));
     }
-    let mut order: Vec<_> = groups
-        .into_iter()
-        .map(|(group, portion)| {
-            let of_service = portion.service(state).and_then(|service| of_services.get(service));
-            let cost = waiting.counted_cost(&group, of_service.copied().unwrap_or(portion.cost()));
-            let urgency = group.ip().map(|ip| state.urgency(&ip));
-            let goes_last = !portion.brings() && cost > FEW;
-            ((urgency, goes_last, cost, portion.address_kind(state), group), portion)
-        })
-        .collect();
-    order.sort_unstable_by_key(|(turn, _)| *turn);
-    let mut portions = vec![first];
-    // The operations of the last portion. Nothing is added to those of no address.
-    let mut filled = most;
+    order.sort_by_cached_key(|(group, service, portion)| {
+        let of_service = service.and_then(|service| costs.get(service)).copied();
+        let cost = waiting.counted_cost(group, of_service.unwrap_or(portion.cost));
+        let urgency = group.ip().map(|ip| state.urgency(&ip));
+        (urgency, !portion.brings() && cost > FEW, cost, portion.address_kind(state), *group)
+    });
+    let mut portions: Vec<Portion> = Vec::new();
     let mut has_waited = waiting.turns(&Group::Others) >= MOST_TURNS_OF_OTHERS;
-    for ((.., group), portion) in order {
-        let cost = portion.cost();
-        if has_waited && cost > most {
+    for (group, _, portion) in order {
+        if has_waited && portion.cost > most {
             // What no Service needs any more stays: a part that is left may still need it.
-            let (rules, removals) = last.items.into_iter().partition(Item::is_rules);
-            portions.push(Portion { items: rules, groups: last.groups.clone() });
-            last.items = removals;
-            (filled, has_waited) = (most, false);
+            let rules = last.items.extract_if(.., |item| item.is_rules()).collect();
+            portions.push(Portion { items: rules, cost: 0, groups: last.groups.clone() });
+            has_waited = false;
         }
-        match portions.last_mut() {
-            Some(before) if filled + cost <= most => {
-                filled += cost;
-                before.append(portion);
-            }
-            _ => {
-                portions.extend(portion.split(group, state, most));
-                filled = portions.last().map_or(most, Portion::cost);
-            }
+        match portions.pop_if(|before| before.cost + portion.cost <= most) {
+            Some(before) => portions.push(before.with(portion)),
+            None => portions.extend(portion.split(group, state, most)),
         }
     }
-    portions.push(last);
-    portions.retain(|portion| !portion.is_empty());
-    portions
+    let all = [first].into_iter().chain(portions).chain([last]);
+    all.filter(|portion| !portion.is_empty()).collect()
 }
 
 /// Divides virtual servers that are compared once more into portions of about so many real servers.
@@ -175,25 +163,20 @@ pub(super) fn rechecks(
     observed: &Observed,
     most: usize,
 ) -> Vec<Portion> {
-    let item = |at: ServiceAddress| {
-        let cost = observed.virtual_servers.get(&at).map_or(0, |image| image.real_servers().len());
-        Item { key: Key::VirtualServer(at), cost, brings: false }
+    let portion = |at: ServiceAddress| {
+        let cost = observed.virtual_servers.get(&at).map_or(0, VirtualServerImage::real_server_count);
+        Portion::from_iter([Item { key: Key::VirtualServer(at), cost, brings: false }])
     };
-    packed(virtual_servers.into_iter().map(|at| Portion { items: vec![item(at)], groups: Vec::new() }), most)
+    packed(virtual_servers.into_iter().map(portion), most)
 }
 
 /// Puts neighbouring portions together, up to so many operations.
 fn packed(parts: impl IntoIterator<Item = Portion>, most: usize) -> Vec<Portion> {
     let mut all: Vec<Portion> = Vec::new();
-    let mut cost = 0;
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
-        cost += part.cost();
-        match all.last_mut() {
-            Some(last) if cost <= most => last.items.extend(part.items),
-            _ => {
-                cost = part.cost();
-                all.push(part);
-            }
+        match all.pop_if(|last| last.cost + part.cost <= most) {
+            Some(last) => all.push(last.with(part)),
+            None => all.push(part),
         }
     }
     all
@@ -230,7 +213,7 @@ impl Item {
     fn new(key: Key, state: &State, observed: &Observed) -> Self {
         let (cost, brings) = match &key {
             Key::VirtualServer(at) => {
-                let PendingChanges { coming, going } = pending_changes(state, observed, at);
+                let RealServerChanges { coming, going } = real_server_changes(state, observed, at);
                 (1 + coming + going, coming > 0 || going == 0 && state.virtual_server(at).is_some())
             }
             Key::Element(element @ Element::AllowedSource(_)) => {
@@ -249,8 +232,21 @@ impl Item {
 }
 
 impl Portion {
-    fn of(group: Group) -> Self {
-        Self { items: Vec::new(), groups: vec![group] }
+    fn for_group(group: Group) -> Self {
+        Self { groups: vec![group], ..Self::default() }
+    }
+
+    fn push(&mut self, item: Item) {
+        self.cost += item.cost;
+        self.items.push(item);
+    }
+
+    /// Both together.
+    fn with(mut self, other: Self) -> Self {
+        self.cost += other.cost;
+        self.items.extend(other.items);
+        self.groups.extend(other.groups);
+        self
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -265,10 +261,6 @@ impl Portion {
         self.keys().filter_map(|key| key.virtual_server())
     }
 
-    fn cost(&self) -> usize {
-        self.items.iter().map(|item| item.cost).sum()
-    }
-
     fn brings(&self) -> bool {
         self.items.iter().any(|item| item.brings)
     }
@@ -278,22 +270,16 @@ impl Portion {
         self.virtual_servers().find_map(|at| state.owner(&at))
     }
 
-    /// What the address is to this Service.
+    /// The kind of the address in this Service.
     fn address_kind(&self, state: &State) -> Option<AddressKind> {
         self.virtual_servers().find_map(|at| state.virtual_server(&at)).map(|server| server.kind)
-    }
-
-    /// Adds what belongs to other groups.
-    fn append(&mut self, other: Self) {
-        self.items.extend(other.items);
-        self.groups.extend(other.groups);
     }
 
     /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it,
     /// and those come last from which something only goes. The address is bound after all, and unbound
     /// before.
     fn split(self, group: Group, state: &State, most: usize) -> Vec<Self> {
-        if self.cost() <= most {
+        if self.cost <= most {
             return vec![self];
         }
         let is_wanted = group.ip().is_some_and(|ip| state.wants_vip(&ip));
@@ -311,7 +297,7 @@ impl Portion {
                 },
                 _ => &mut before,
             };
-            part.items.push(item);
+            part.push(item);
         }
         let (bring, go): (Vec<_>, Vec<_>) = by_server.into_values().partition(Self::brings);
         let parts = packed([before].into_iter().chain(bring).chain(go).chain([after]), most);
@@ -319,10 +305,18 @@ impl Portion {
     }
 }
 
-impl From<Dirty> for Portion {
-    fn from(dirty: Dirty) -> Self {
-        let item = |key| Item { key, cost: 1, brings: true };
-        Self { items: dirty.keys().map(item).collect(), groups: Vec::new() }
+/// Keys of no group.
+impl FromIterator<Item> for Portion {
+    fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
+        let mut portion = Self::default();
+        items.into_iter().for_each(|item| portion.push(item));
+        portion
+    }
+}
+
+impl From<&Dirty> for Portion {
+    fn from(dirty: &Dirty) -> Self {
+        dirty.keys().map(|key| Item { key, cost: 1, brings: true }).collect()
     }
 }
 

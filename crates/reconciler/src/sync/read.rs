@@ -16,7 +16,7 @@ pub(super) struct Reading {
     pub(super) image: Observed,
     /// Whether the whole kernel was checked, by reading it or by comparing it with the image.
     pub(super) full: bool,
-    /// What differs from the image, or from the desired state without a known reason.
+    /// The keys that differ from the image, or from the desired state without a known reason.
     pub(super) drift: Dirty,
 }
 
@@ -88,7 +88,7 @@ impl Reconciler {
         Ok(Reading { image, full: false, drift })
     }
 
-    /// What is not as desired, of everything. What is as desired shares the desired state's copy from now on.
+    /// All keys that are not as desired. Virtual servers that are share the desired state's copy from now on.
     fn differing(&self, image: &mut Observed) -> Dirty {
         image.virtual_servers.share(self.state.virtual_servers());
         differing(&self.state, image, &self.ownership)
@@ -97,7 +97,8 @@ impl Reconciler {
     /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the
     /// start has missed does not look like a change of another program.
     fn verify_adopted(&mut self, image: &mut Observed, dirty: &mut Dirty) -> Result<(), ReadError> {
-        for of in self.adopted.take_some() {
+        let left = self.adopted.len().saturating_sub(ADOPTED_PER_SYNC);
+        for of in self.adopted.split_off(left) {
             image.refresh_real_servers(&mut self.kernel, of)?;
             dirty.virtual_servers.insert(of);
         }
@@ -105,7 +106,7 @@ impl Reconciler {
     }
 
     fn read_everything(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
-        self.adopted = Adopted::default();
+        self.adopted.clear();
         let mut image = self.read_anew(trigger == Trigger::Start, dirty)?;
         if !mem::replace(&mut self.has_adopted_tunnels, true) {
             dirty.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));
@@ -129,7 +130,7 @@ impl Reconciler {
                     image.refresh_real_servers(&mut self.kernel, *address)?;
                 }
             }
-            self.adopted = Adopted::new(all);
+            self.adopted = all;
         }
         Ok(image)
     }
@@ -207,28 +208,6 @@ impl DeepVerify {
     /// Whether a virtual server is in this part.
     pub(crate) fn contains(self, address: &ServiceAddress) -> bool {
         FxBuildHasher.hash_one(address) % PARTS == self.part
-    }
-}
-
-/// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
-/// daemon, or an operator meanwhile, may have left in them what a summary does not show.
-#[derive(Debug, Default)]
-pub(crate) struct Adopted(Vec<ServiceAddress>);
-
-impl Adopted {
-    /// Starts with these.
-    pub(crate) fn new(virtual_servers: Vec<ServiceAddress>) -> Self {
-        Self(virtual_servers)
-    }
-
-    /// Takes those that one sync verifies.
-    pub(crate) fn take_some(&mut self) -> Vec<ServiceAddress> {
-        self.0.split_off(self.0.len().saturating_sub(ADOPTED_PER_SYNC))
-    }
-
-    /// Whether all are verified.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

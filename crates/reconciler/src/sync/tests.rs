@@ -13,7 +13,7 @@ use testkit::{FakeKernel, fake_kernel::Fault};
 use watcher::{Draining, Foreign, Kernel, Ownership};
 
 use super::{Reconciler, Slice, pace::Pace};
-use crate::{Timing, Trigger, follow::tunnels::TunnelsInUse};
+use crate::{Timing, Trigger, follow::TunnelsInUse};
 
 #[path = "../../tests/unit/common/objects.rs"]
 mod objects;

@@ -39,14 +39,8 @@ pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transactio
     if sources <= FEW {
         return (Transaction { changes: changes.to_vec(), work: Work::Others }, Vec::new());
     }
-    let (mut others, mut restrictions, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
-    for change in changes {
-        match change {
-            AddElement(Element::Restricted(_)) => restrictions.push(*change),
-            change if source(change).is_some() => ranges.push(*change),
-            change => others.push(*change),
-        }
-    }
+    let (ranges, rest): (Vec<_>, Vec<_>) = changes.iter().partition(|change| source(change).is_some());
+    let (restrictions, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(restricts);
     let (coming, going): (Vec<_>, Vec<_>) =
         overlapping(ranges).into_iter().partition(|ranges| ranges.iter().any(adds));
     let (mixed, coming): (Vec<_>, Vec<_>) = coming.into_iter().partition(|ranges| !ranges.iter().all(adds));
@@ -57,20 +51,19 @@ pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transactio
         (vec![restrictions], Work::Others),
         (going, Work::OldRanges),
     ];
-    let mut parts = parts.into_iter().map(|(part, work)| {
-        let part: Vec<_> = part.into_iter().filter(|ranges| !ranges.is_empty()).collect();
-        (part, work)
+    let units = parts.into_iter().enumerate().flat_map(|(part, (units, work))| {
+        units.into_iter().filter(|unit| !unit.is_empty()).map(move |unit| (part, work, unit))
     });
-    let Some((part, work)) = parts.find(|(part, _)| !part.is_empty()) else {
-        return (Transaction { changes: Vec::new(), work: Work::Others }, Vec::new());
-    };
-    let (mut now, mut later) = (Vec::new(), Vec::new());
-    for ranges in part {
-        let goes = now.is_empty() || work == Work::Others || now.len() + ranges.len() <= pace.of(work);
-        if goes && later.is_empty() { &mut now } else { &mut later }.extend(ranges);
+    let mut units = units.peekable();
+    let (first, work) = units.peek().map_or((0, Work::Others), |(part, work, _)| (*part, *work));
+    let mut now = Vec::new();
+    while let Some((.., unit)) = units.next_if(|(part, _, unit)| {
+        let fits = work == Work::Others || now.len() + unit.len() <= pace.operations(work);
+        *part == first && (now.is_empty() || fits)
+    }) {
+        now.extend(unit);
     }
-    later.extend(parts.flat_map(|(part, _)| part).flatten());
-    (Transaction { changes: now, work }, later)
+    (Transaction { changes: now, work }, units.flat_map(|(.., unit)| unit).collect())
 }
 
 /// Puts ranges together that overlap.
@@ -108,6 +101,11 @@ fn source(change: &Operation) -> Option<&AllowedSource> {
         }
         _ => None,
     }
+}
+
+/// Whether a change restricts a virtual server to allowed clients.
+pub(super) fn restricts(change: &Operation) -> bool {
+    matches!(change, AddElement(Element::Restricted(_)))
 }
 
 fn adds(change: &Operation) -> bool {

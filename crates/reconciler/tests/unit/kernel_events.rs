@@ -51,7 +51,7 @@ fn deleted_table_is_restored_with_its_elements_and_nothing_else_is_read() {
 }
 
 #[test]
-fn an_element_that_somebody_added_goes() {
+fn a_foreign_element_is_removed() {
     let running = web();
     let foreign = Element::ClusterIp(at("10.96.0.99", Tcp));
     running.kernel.state().elements.insert(foreign);

@@ -92,7 +92,7 @@ fn a_removed_tcp_endpoint_without_connections_leaves_at_once_by_way_of_weight_0(
     running.kernel.heal();
     running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
     running.settled();
-    // Between reading the connections and removing the real server nobody can connect to it any more.
+    // Between reading the connections and removing the real server no client can connect to it any more.
     assert_eq!(
         running.kernel.writes(),
         "\

@@ -32,12 +32,12 @@ fn new_table_takes_no_flows_while_something_is_refused_but_not_for_ever() {
         kernel.dummy_interface.bound.contains(&"10.96.0.10".parse().unwrap())
             && !kernel.dummy_interface.bound.contains(&vip)
     );
-    // It has failed before, and nobody else has changed anything.
+    // It has failed before, and no other program has changed anything.
     assert!(syncs.iter().all(|report| report.repairs.is_empty()), "{syncs:#?}");
 }
 
 #[test]
-fn a_table_that_somebody_deletes_later_waits_as_long_as_the_first_one() {
+fn a_table_deleted_later_waits_as_long_as_the_first_one() {
     let kernel = FakeKernel::new();
     kernel.state().refused_elements.insert(Element::Vip("10.96.0.11".parse().unwrap()));
     let running = Running::timed(&kernel, Timing { min_sync_period: LONG, ..AT_ONCE });
@@ -194,7 +194,7 @@ delete real server TCP 203.0.113.7:80 -> 10.244.0.2:8080
 }
 
 #[test]
-fn others_are_kept_away_before_endpoints_elsewhere_stand_in_and_let_in_when_one_is_here() {
+fn outside_clients_are_kept_out_exactly_while_remote_endpoints_stand_in() {
     let mut web = service("web", "10.96.0.10", Tcp);
     web.external_ips = vec!["203.0.113.7".parse().unwrap()];
     web.external_traffic_policy = TrafficPolicy::Local;

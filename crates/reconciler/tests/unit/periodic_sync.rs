@@ -122,7 +122,7 @@ fn another_way_to_a_real_server_is_put_right() {
 }
 
 #[test]
-fn a_real_server_that_the_kernel_calls_local_is_no_difference() {
+fn a_real_server_that_the_kernel_calls_local_is_not_a_difference() {
     let running = served();
     real_servers(&mut running.kernel.state()).get_mut(&real("10.244.0.1")).unwrap().config.forwarding =
         Forwarding::Local;

@@ -201,7 +201,7 @@ fn a_virtual_server_from_before_is_not_opened_without_its_restriction() {
 }
 
 #[test]
-fn served_address_admits_nobody_while_the_kernel_refuses_its_allowed_clients() {
+fn an_address_admits_no_client_while_the_kernel_refuses_its_source_ranges() {
     let kernel = FakeKernel::new();
     let running = Running::on(&kernel);
     running.lists(vec![balanced("web", None)], vec![slice("web", Tcp, &["10.244.0.1"])]);
@@ -217,7 +217,7 @@ fn served_address_admits_nobody_while_the_kernel_refuses_its_allowed_clients() {
 }
 
 #[test]
-fn clients_that_somebody_added_are_found_when_they_are_in_the_way() {
+fn foreign_source_ranges_are_found_when_they_are_in_the_way() {
     let kernel = FakeKernel::new();
     let running = Running::on(&kernel);
     running.lists(vec![balanced("web", Some(&["192.0.2.0/24"]))], vec![]);
@@ -285,7 +285,7 @@ fn changes() -> Vec<(&'static str, Side, Side)> {
 }
 
 #[test]
-fn whatever_call_fails_nobody_is_let_in_who_shall_not_be() {
+fn no_failing_call_admits_a_client_that_must_not_get_in() {
     let fail: [fn(&FakeKernel, usize); 3] = [
         |kernel, call| kernel.fail_call(call, Errno::ENOMEM),
         |kernel, call| kernel.fail_call(call, Errno::EEXIST),
@@ -322,7 +322,7 @@ fn one_call_fails(
         let clients = let_in(&kernel, &CLIENTS);
         let may = |client: &&str| before.clients.contains(client) || after.clients.contains(client);
         assert!(clients.iter().all(may), "{clients:?} are let in; {said}");
-        // A pod that is new there is reached by those that shall reach it, and by nobody else.
+        // A pod that is new there is reached by the clients that may reach it, and by no others.
         let is_new = |pod: &String| !before.pods.contains(&pod.as_str());
         if pods(&kernel).iter().any(is_new) || before.services.is_empty() {
             assert!(clients.iter().all(|client| after.clients.contains(client)), "{clients:?}; {said}");

@@ -1,4 +1,4 @@
-//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/udp.rs` shows what conntrack
+//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/services/udp.rs` shows what conntrack
 //! does then.
 
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -48,7 +48,7 @@ fn served(kernel: &FakeKernel, protocol: Protocol, endpoints: &[&str]) -> Runnin
 }
 
 #[test]
-fn of_an_endpoint_that_goes_the_flows_to_it_are_forgotten_and_no_others() {
+fn only_the_flows_to_a_removed_endpoint_are_forgotten() {
     let running = served(&FakeKernel::new(), Udp, &["10.244.0.1", "10.244.0.2"]);
     running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.2"]))));
     handed_over(&running, &[(DNS, &[SECOND])]);
@@ -118,7 +118,7 @@ fn new_table_drops_flows_that_began_without_masquerade() {
     // It serves now: another endpoint makes no flow stale.
     running.tell(Change::Slices(Event::Apply(slice("dns", Udp, &["10.244.0.1", "10.244.0.2"]))));
     handed_over(&running, &[]);
-    // Somebody takes the table away: what is masqueraded already goes on.
+    // Another program deletes the table: what is masqueraded already goes on.
     kernel.state().tables.clear();
     running.handle.resync().unwrap();
     assert_eq!(running.stale_flows(), [unless_masqueraded(DNS, &[FIRST, SECOND])]);

@@ -79,7 +79,7 @@ fn hundred(number: u16, change: impl FnOnce(&mut EndpointSlice)) -> EndpointSlic
 }
 
 #[test]
-fn of_five_thousand_endpoints_those_of_a_changed_slice_that_changed_are_written() {
+fn only_changed_endpoints_of_a_changed_slice_are_written_out_of_five_thousand() {
     let running = Running::on(&FakeKernel::new());
     let slices = (0..50).map(|number| hundred(number, |_| {})).collect();
     running.lists(vec![service("large", "10.96.0.10", Tcp)], slices);
@@ -173,7 +173,7 @@ fn foreign_virtual_servers_in_excluded_ranges_and_firewall_marks_are_left_alone(
 }
 
 #[test]
-fn foreign_virtual_servers_that_were_removed_are_counted_since_the_start_and_others_are_not() {
+fn removed_virtual_servers_are_counted_since_the_start_only_if_they_are_foreign() {
     let running = Running::serving_web();
     let add = |ip: &str| {
         let foreign = VirtualServer::new(at(ip, Tcp), Scheduler::WLC);
@@ -213,7 +213,7 @@ fn a_changed_port_and_a_changed_vip_take_the_old_ones_away() {
 }
 
 #[test]
-fn a_change_of_a_virtual_server_that_somebody_removed_restores_it() {
+fn a_change_of_a_removed_virtual_server_restores_it() {
     let running = Running::serving_web();
     running.kernel.state().virtual_servers.clear();
     running.tell(Change::Slices(Event::Apply(slice(

@@ -1,4 +1,4 @@
-//! Whose an address is, and what follows from that: every decision about an address is made here.
+//! The owner of an address, and what follows from that: every decision about an address is made here.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{AddressKind, Frontend, SpecialAddress};
 use crate::input::{AddressBook, Options, ServiceInputs, ThisNode};
 
-/// Whose an address is, as far as this node knows. If it is several of these, the first counts.
+/// The owner of an address, as far as this node knows: the first of these that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressOwner {
@@ -21,9 +21,9 @@ pub enum AddressOwner {
     ThisNode,
     /// It is an IP of another node, by its Node.
     OtherNode,
-    /// The API server listens there, or this node asks it there.
+    /// The API server listens there, or this node sends its requests there.
     ApiServer,
-    /// What this node sends elsewhere goes by way of it.
+    /// It is a gateway of this node's routes.
     Gateway,
     /// A Service has it as ClusterIP.
     ClusterIp,
@@ -38,20 +38,15 @@ pub enum AddressOwner {
 }
 
 impl AddressOwner {
-    /// Whose an address is.
-    pub(crate) fn of(ip: IpAddr, ServiceInputs { node, options, addresses, .. }: ServiceInputs<'_>) -> Self {
-        Self::known(ip, node, options, addresses)
-    }
-
-    /// The same, whatever Service asks.
-    pub(crate) fn known(ip: IpAddr, node: &ThisNode, options: &Options, addresses: &AddressBook) -> Self {
+    /// Determines the owner of an address.
+    pub(crate) fn new(ip: IpAddr, node: &ThisNode, options: &Options, addresses: &AddressBook) -> Self {
         let is_cluster_ip = addresses.is_cluster_ip(&ip);
         let facts = node.facts_of(&ip, options);
         if let Some(special) = SpecialAddress::from_ip(ip) {
             Self::Special(special)
         } else if facts.is_node_ip && facts.is_here {
             Self::ThisNode
-        } else if facts.is_peers {
+        } else if facts.is_peer_ip {
             Self::OtherNode
         // A pod is led to the API server by the ClusterIP of `default/kubernetes`.
         } else if facts.has_api_endpoint() || facts.is_asked_for_api() && !is_cluster_ip {
@@ -107,23 +102,23 @@ impl Frontend<'_> {
         }
         let ip = self.address.ip;
         let facts = node.facts_of(&ip, options);
-        let is_elsewhere = facts.is_peers || facts.has_api_endpoint();
+        let is_elsewhere = facts.is_peer_ip || facts.has_api_endpoint();
         let is_bound = match self.kind {
             // Another proxy may have bound it to its own device.
             AddressKind::ClusterIp => !(is_elsewhere || facts.is_here && facts.is_node_ip),
             AddressKind::NodePort => false,
             AddressKind::LoadBalancer | AddressKind::ExternalIp => {
-                let is_pods = facts.is_in_pod_range && addresses.is_endpoint(&ip);
+                let is_pod_ip = facts.is_in_pod_range && addresses.is_endpoint(&ip);
                 let is_asked = facts.is_asked_for_api() && !self.leads_to_api_server(node);
-                let is_anothers = is_elsewhere || facts.is_gateway || is_asked || is_pods;
-                !(facts.is_here || is_anothers) && node.knows_nodes(options)
+                let has_other_owner = is_elsewhere || facts.is_gateway || is_asked || is_pod_ip;
+                !(facts.is_here || has_other_owner) && node.knows_nodes(options)
             }
         };
         is_bound.then_some(ip)
     }
 
-    /// Whether it would take what this node sends to the API server itself. A load balancer's address that is no API
-    /// server's own may be the way to it.
+    /// Whether it would take what this node sends to the API server itself. A load balancer's address that is not an
+    /// API server's own may be the way to it.
     pub(crate) fn hides_api_server(&self, node: &ThisNode) -> bool {
         let at = SocketAddr::new(self.address.ip, self.address.port);
         let is_tcp = self.address.protocol == Protocol::Tcp;

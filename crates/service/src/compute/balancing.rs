@@ -13,7 +13,7 @@ pub(crate) struct EffectiveBalancing {
     pub(crate) upper_threshold: u32,
     /// 0: the kernel's default.
     pub(crate) lower_threshold: u32,
-    /// What is not supported or has no effect.
+    /// Settings that are not supported or have no effect.
     pub(crate) problems: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ fn without(
              {usual} is used there. With the module loaded, kube-ipvs resync tries again"
         ),
         Absence::NotLoaded => format!(
-            "metadata.annotations: the scheduler {scheduler} is not loaded on node {node_name}, and to load it on demand \
+            "metadata.annotations: the scheduler {scheduler} is not loaded on node {node_name}, and loading it on demand \
              can hang IPVS; {usual} is used there. Load the module ip_vs_{scheduler} at boot; where it is loaded, kube-ipvs \
              resync tries again"
         ),
@@ -112,8 +112,8 @@ fn walks_for_long(asked: &Balancing, slices: &[CompactSlice], scheduler: Schedul
     let heaviest = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices).max()?;
     (heaviest.get() > HEAVIEST_IN_WRR).then(|| {
         format!(
-            "metadata.annotations[kube-ipvs.io/max-connections]: not with the scheduler wrr and a weight of {heaviest}, \
-             only up to {HEAVIEST_IN_WRR}: it would search too long for an endpoint that is not full"
+            "metadata.annotations[kube-ipvs.io/max-connections]: ignored: with a weight of {heaviest}, above \
+             {HEAVIEST_IN_WRR}, the scheduler wrr would search too long for an endpoint that is not full"
         )
     })
 }
@@ -126,10 +126,10 @@ fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Schedu
     let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());
     match scheduler {
         Scheduler::RR | Scheduler::LC | Scheduler::DH if of_places => {
-            Some(format!("metadata.annotations: weights mean nothing to the scheduler {scheduler}"))
+            Some(format!("metadata.annotations: the scheduler {scheduler} ignores weights"))
         }
         Scheduler::FO if none => Some(
-            "metadata.annotations: without weights the scheduler fo has no order of endpoints to keep to".to_owned(),
+            "metadata.annotations: without weights the scheduler fo does not know the order of endpoints".to_owned(),
         ),
         Scheduler::OVF if none => Some(
             "metadata.annotations: without weights the scheduler ovf gives an endpoint two connections and then refuses \

@@ -31,7 +31,7 @@ pub(crate) struct Decisions<'a> {
     /// Why there are none although the Service asks for it.
     pub(crate) without_direct_return: Vec<String>,
     pub(crate) sources: SourceRanges,
-    /// What does not fit into the quota of a Service.
+    /// The parts that do not fit into the quota of a Service.
     pub(crate) over_quota: Vec<String>,
     /// Where it is not served because an API server listens there.
     pub(crate) api_servers: Vec<String>,
@@ -151,7 +151,7 @@ impl Urgency {
 }
 
 impl DesiredService {
-    /// What the decisions about a Service ask of the kernel.
+    /// Collects the desired state of the kernel from the decisions about a Service.
     pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
         let mut collected = Collected::default();
         for group in decisions.port_groups() {
@@ -161,7 +161,7 @@ impl DesiredService {
     }
 }
 
-/// What a Service asks for, while it is collected.
+/// The desired state for a Service, while it is collected.
 #[derive(Default)]
 struct Collected {
     virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>,

@@ -18,17 +18,17 @@ use crate::{
 /// else asks for them and which endpoints have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredService {
-    /// Its virtual servers with their real servers, sorted by address, each address once. The image of the kernel shares
-    /// them.
+    /// Its virtual servers with their real servers, sorted by address, each address once. The image of the kernel
+    /// shares them.
     pub virtual_servers: SmallVec<[Arc<DesiredVirtualServer>; 1]>,
     extras: Option<Box<Extras>>,
 }
 
-/// What most Services do not ask for.
+/// The parts that most Services do not ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Addresses at which it is served and that are not bound, sorted: an interface of this node has them, or had them a
-    /// moment ago; or another host has them, or may have them.
+    /// Addresses at which it is served and that are not bound, sorted: an interface of this node has them, or had them
+    /// a moment ago; or another host has them, or may have them.
     pub(crate) unbound: Box<[IpAddr]>,
     pub(crate) shared_elements: Box<[Element]>,
     pub(crate) health_check: Option<HealthCheck>,
@@ -74,7 +74,7 @@ impl DesiredService {
         self.extras.as_ref().map_or(&[], |extras| &extras.refused)
     }
 
-    /// What it asks for and this node does not support.
+    /// The problems of settings that this node does not support.
     pub fn problems(&self) -> &[String] {
         self.extras.as_ref().map_or(&[], |extras| &extras.problems)
     }
@@ -105,7 +105,7 @@ impl DesiredService {
 /// One virtual server and its real servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredVirtualServer {
-    /// What names it.
+    /// Its address, port and protocol, which identify it.
     pub address: ServiceAddress,
     /// How it picks a real server.
     pub scheduler: Scheduler,
@@ -120,11 +120,11 @@ pub struct DesiredVirtualServer {
     pub masquerade: MasqueradeSet,
     /// Whether its policy is Local and its real servers are on other nodes. They stand in for this node and its pods.
     pub stands_in: bool,
-    /// What direct return needs there, if that is possible at such an address.
+    /// The parts that direct return needs there, if that is possible at such an address.
     pub direct_return: Option<Box<DirectReturnParts>>,
     /// The clients that may reach it, sorted, without overlaps; `None`: everybody.
     pub allowed_sources: Option<Box<[AllowedSource]>>,
-    /// What the address is to the Service.
+    /// The kind of the address in the Service.
     pub kind: AddressKind,
 }
 
@@ -207,8 +207,8 @@ impl HealthCheck {
 /// A traffic policy Local for which this node has no endpoint in a family while the cluster has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WithoutLocalEndpoint {
-    /// Whose policy it is. Internal traffic is refused then; external traffic goes to other nodes, if it begins on
-    /// this one.
+    /// The traffic whose policy it is. Internal traffic is refused then; external traffic goes to other nodes, if it
+    /// begins on this one.
     pub traffic: Traffic,
     /// The family.
     pub family: Family,

@@ -125,7 +125,7 @@ impl fmt::Display for EndpointSelection {
         match self {
             Self::Ready(reach) => write!(f, "the ready endpoints {reach}"),
             Self::Draining(reach) => {
-                write!(f, "none is ready {reach}: those that terminate and still serve")
+                write!(f, "the terminating endpoints {reach} that still serve: none is ready")
             }
             Self::Nothing => f.write_str("no endpoint can be used: clients are refused"),
         }
@@ -254,8 +254,8 @@ impl fmt::Display for EndpointReason {
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
             Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
             Self::HintedForOtherZones => "not used: hints.forZones are other zones",
-            Self::BeyondLimit => "not used: as many endpoints as a virtual server can have come before it",
-            Self::ListedAgain => "passed over: another entry has the same address, and that one counts",
+            Self::BeyondLimit => "not used: beyond the limit of endpoints of a virtual server",
+            Self::ListedAgain => "ignored: another entry with the same address is used",
         })
     }
 }

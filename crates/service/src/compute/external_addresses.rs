@@ -24,7 +24,7 @@ pub(crate) struct ExternalAddresses {
 pub struct RefusedAddress {
     /// The address.
     pub ip: IpAddr,
-    /// What it would be in the Service: an external IP or a load balancer's address.
+    /// The kind that it would have: an external IP or a load balancer's address.
     pub kind: AddressKind,
     /// Why it is refused.
     pub why: AddressRefusal,
@@ -72,7 +72,7 @@ pub enum SpecialAddress {
 }
 
 impl ExternalAddresses {
-    /// All that are served.
+    /// All addresses that are served.
     pub(crate) fn served(&self) -> impl Iterator<Item = &IpAddr> {
         self.load_balancer_ips.iter().chain(&self.external_ips)
     }
@@ -110,28 +110,29 @@ impl Service {
     }
 }
 
-/// Whether it is known whose an external IP is. Until the other nodes are listed it is not, and then none is served: the
-/// Service would take what this node sends to the port of another one.
+/// Whether the owner of an external IP can be known. Until the other nodes are listed it cannot, and then none is
+/// served: the Service would take what this node sends to the port of another one.
 fn is_known(ServiceInputs { node, options, .. }: ServiceInputs<'_>) -> bool {
     options.external_ips != ExternalIps::Unowned || node.knows_nodes(options)
 }
 
 /// Why no Service may have an external address, under any option.
 fn refused_everywhere(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<AddressRefusal> {
-    let is_anothers = inputs.addresses.is_cluster_ip(&ip) && !inputs.service.cluster_ips.contains(&ip);
+    let is_of_another_service =
+        inputs.addresses.is_cluster_ip(&ip) && !inputs.service.cluster_ips.contains(&ip);
     SpecialAddress::from_ip(ip)
         .map(AddressRefusal::Special)
-        .or(is_anothers.then_some(AddressRefusal::ClusterIp))
+        .or(is_of_another_service.then_some(AddressRefusal::ClusterIp))
 }
 
 /// Why an address is not served as external IP, though it could be a load balancer's.
 fn refused_as_external_ip(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<AddressRefusal> {
-    let ServiceInputs { service, options, addresses, .. } = inputs;
+    let ServiceInputs { service, node, options, addresses, .. } = inputs;
     match &options.external_ips {
         ExternalIps::In(ranges) => {
             (!ranges.iter().any(|range| range.contains(&ip))).then_some(AddressRefusal::NotAllowed)
         }
-        ExternalIps::Unowned => match AddressOwner::of(ip, inputs) {
+        ExternalIps::Unowned => match AddressOwner::new(ip, node, options, addresses) {
             AddressOwner::ThisNode | AddressOwner::OtherNode => Some(AddressRefusal::NodeIp),
             AddressOwner::ApiServer => Some(AddressRefusal::ApiServer),
             AddressOwner::Gateway => Some(AddressRefusal::Gateway),
@@ -142,8 +143,9 @@ fn refused_as_external_ip(ip: IpAddr, inputs: ServiceInputs<'_>) -> Option<Addre
             // An interface of this node has it besides, as keepalived or kube-vip give it.
             _ => {
                 let first = addresses.namespace_of(&ip);
-                let is_others = first.is_some_and(|namespace| namespace != service.name.namespace());
-                is_others.then_some(AddressRefusal::OtherNamespace)
+                let is_of_another_namespace =
+                    first.is_some_and(|namespace| namespace != service.name.namespace());
+                is_of_another_namespace.then_some(AddressRefusal::OtherNamespace)
             }
         },
         ExternalIps::Off => Some(AddressRefusal::NotAllowed),
@@ -180,23 +182,22 @@ impl fmt::Display for SpecialAddress {
 
 impl fmt::Display for AddressRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Special(special) => special.fmt(f),
-            Self::ClusterIp => f.write_str("another Service's ClusterIP"),
-            Self::NotAllowed => f.write_str("not in --external-ip-policy"),
-            Self::NodeIp => f.write_str("a node's IP, which --external-ip-policy does not allow"),
-            Self::ApiServer => f.write_str("the API server's, which --external-ip-policy does not allow"),
-            Self::Gateway => {
-                f.write_str("a gateway of this node, which --external-ip-policy does not allow")
+        let owner = match self {
+            Self::Special(special) => return special.fmt(f),
+            Self::ClusterIp => return f.write_str("another Service's ClusterIP"),
+            Self::NotAllowed => return f.write_str("not in --external-ip-policy"),
+            Self::NodeIp => "a node's IP",
+            Self::ApiServer => "the API server's",
+            Self::Gateway => "a gateway of this node",
+            Self::Endpoint => "an endpoint's",
+            Self::PodRange => "in the range of a node's pods",
+            Self::OtherNamespace => {
+                return f.write_str(
+                    "an external address of another namespace, and --external-ip-policy does not allow sharing it",
+                );
             }
-            Self::Endpoint => f.write_str("an endpoint's, which --external-ip-policy does not allow"),
-            Self::PodRange => {
-                f.write_str("in the range of a node's pods, which --external-ip-policy does not allow")
-            }
-            Self::OtherNamespace => f.write_str(
-                "an external address of another namespace, and --external-ip-policy does not allow to share it",
-            ),
-        }
+        };
+        write!(f, "{owner}, which --external-ip-policy does not allow")
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     input::{Service, ServiceInputs, ServicePort, ThisNode, Traffic, TrafficPolicy},
 };
 
-/// What an address is to its Service. If an address and port is several of these, in one Service or among several
+/// The kind of an address in its Service. If an address and port has several of these, in one Service or among several
 /// that claim it, the first counts: the API server gives out ClusterIPs and NodePorts, each once; a controller
 /// assigns a load balancer's address; but anybody may write an external IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -104,10 +104,10 @@ pub(super) fn frontends<'a>(
     };
     add(quota, AddressKind::ClusterIp, &service.cluster_ips);
     // What all nodes have in common does not depend on how many addresses this one has besides.
-    quota.set_aside(service);
+    let aside = quota.set_aside(service);
     add(quota, AddressKind::LoadBalancer, &external.load_balancer_ips);
     add(quota, AddressKind::ExternalIp, &external.external_ips);
-    quota.release();
+    quota.release(aside);
     if AddressKind::NodePort.ports(service).next().is_some() {
         add(quota, AddressKind::NodePort, &node_port_ips(node));
     }
@@ -121,18 +121,18 @@ pub(super) fn frontends<'a>(
 
 /// The addresses at which NodePorts are served, those that the Node lists first.
 fn node_port_ips(node: &ThisNode) -> Vec<IpAddr> {
-    let mut ips = node.node_port_ips().to_vec();
+    let mut ips = node.node_port_ips.to_vec();
     ips.sort_by_key(|ip| node.ips().iter().position(|listed| listed == ip).unwrap_or(usize::MAX));
     ips
 }
 
 impl Frontend<'_> {
-    /// What its endpoints depend on. A slice identifies a port by name and protocol.
+    /// The key on which its endpoints depend. A slice identifies a port by name and protocol.
     pub(crate) fn endpoint_key(&self) -> (&str, Protocol, Family) {
         (&self.port.name, self.port.protocol, self.family())
     }
 
-    /// What decides which of the endpoints are used.
+    /// The key that decides which of the endpoints are used.
     pub(crate) fn policy_key(&self) -> (Traffic, bool) {
         (self.traffic(), self.direct_return)
     }

@@ -1,19 +1,19 @@
-//! What one Service may cost each node.
+//! The limits of the cost of one Service on each node.
 //!
 //! A few kilobytes of Service multiply: ports by addresses, and these by endpoints or source ranges. All
 //! Services share one writer and one kernel, and a cluster limits how many Services a tenant has, not how large
 //! they are. So each Service has a quota, well above any known need. What exceeds it is not served, and reported
 //! as a problem.
 
-use std::{collections::BTreeMap, fmt, mem, net::IpAddr};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipvs::{Family, Scheduler};
 
 use super::AddressKind;
 use crate::input::{CompactSlice, Service, ServicePort};
 
-/// How many external IPs one Service has, and how many addresses of load balancers. To bind an address the kernel goes through
-/// all that are there (`__inet_insert_ifa` in net/ipv4/devinet.c): forty thousand take minutes.
+/// How many external IPs one Service has, and how many addresses of load balancers. To bind an address the kernel goes
+/// through all that are there (`__inet_insert_ifa` in net/ipv4/devinet.c): forty thousand take minutes.
 pub const MAX_ADDRESSES: usize = 1_024;
 
 /// How many virtual servers one Service has. A set of kube-proxy's has 65,536 elements, of all Services together
@@ -38,7 +38,7 @@ pub const MAX_REAL_SERVERS_PER_VIRTUAL_SERVER: usize = 10_000;
 /// sixteen thousand seven and thirty.
 pub const MAX_ALLOWED_SOURCES: usize = 6_144;
 
-/// What one Service may still have. The addresses that matter most take theirs first.
+/// The rest of the quota of one Service. The addresses that matter most take theirs first.
 ///
 /// An address with a port counts with all endpoints that slices list for that port, ready or not, here or elsewhere:
 /// what fits does not change when a pod becomes ready, and is the same on every node.
@@ -48,22 +48,20 @@ pub(super) struct Quota<'a> {
     allowed_sources: usize,
     scheduler: Scheduler,
     slices: &'a [CompactSlice],
-    /// The virtual servers and real servers that are set aside.
-    aside: (usize, usize),
     shares: BTreeMap<(AddressKind, Family), Share>,
     ranges: BTreeMap<Family, RangesShare>,
 }
 
-/// What the addresses of one kind and family take.
+/// The share of the addresses of one kind and family.
 #[derive(Default)]
 struct Share {
     asked: usize,
     served: usize,
-    /// What the first one met that did not fit.
+    /// The limit that the first one met that did not fit.
     bound: Option<Bound>,
 }
 
-/// What the source ranges of one family take.
+/// The share of the source ranges of one family.
 #[derive(Default)]
 struct RangesShare {
     /// Load-balancer addresses with a port.
@@ -90,7 +88,6 @@ impl<'a> Quota<'a> {
             allowed_sources: MAX_ALLOWED_SOURCES,
             scheduler,
             slices,
-            aside: (0, 0),
             shares: BTreeMap::new(),
             ranges: BTreeMap::new(),
         }
@@ -131,8 +128,8 @@ impl<'a> Quota<'a> {
     }
 
     /// Sets aside what the NodePorts of a Service take at one address of each of its families, whatever addresses this
-    /// node has.
-    pub(super) fn set_aside(&mut self, service: &Service) {
+    /// node has. Returns how many virtual and real servers.
+    pub(super) fn set_aside(&mut self, service: &Service) -> [usize; 2] {
         let before = (self.virtual_servers, self.real_servers);
         for family in Family::BOTH.into_iter().filter(|family| service.has_cluster_ip_of(*family)) {
             for (port, _) in AddressKind::NodePort.ports(service) {
@@ -140,12 +137,11 @@ impl<'a> Quota<'a> {
                 _ = self.take_one(self.endpoints_of(port, family));
             }
         }
-        self.aside = (before.0 - self.virtual_servers, before.1 - self.real_servers);
+        [before.0 - self.virtual_servers, before.1 - self.real_servers]
     }
 
     /// Gives back what was set aside.
-    pub(super) fn release(&mut self) {
-        let (virtual_servers, real_servers) = mem::take(&mut self.aside);
+    pub(super) fn release(&mut self, [virtual_servers, real_servers]: [usize; 2]) {
         self.virtual_servers += virtual_servers;
         self.real_servers += real_servers;
     }
@@ -178,8 +174,8 @@ impl<'a> Quota<'a> {
             let most = service.ports.iter().map(|port| self.endpoints_of(port, family)).max()?;
             (most > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).then(|| {
                 format!(
-                    "endpoints: of {most} ({family}) the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} by address that can be used \
-                     are: no virtual server has more"
+                    "endpoints: of {most} ({family}) only the first {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} usable ones by address are \
+                     used: the limit of a virtual server"
                 )
             })
         });

@@ -51,9 +51,9 @@ impl DirectReturn {
         !self.families.is_empty()
     }
 
-    /// Whether an address is answered directly. One of this node's IPs is answered by this node alone, as a NodePort is:
-    /// the answer would come from another node with an address of this one, which networks do not let pass. An address
-    /// that only an interface has is moved from node to node (keepalived, kube-vip).
+    /// Whether an address is answered directly. One of this node's IPs is answered by this node alone, as a NodePort
+    /// is: the answer would come from another node with an address of this one, which networks do not let pass. An
+    /// address that only an interface has is moved from node to node (keepalived, kube-vip).
     pub(crate) fn is_for(&self, kind: AddressKind, ip: &IpAddr, node: &ThisNode) -> bool {
         kind.is_external() && self.families.contains(&Family::from(*ip)) && !node.ips().contains(ip)
     }
@@ -94,18 +94,18 @@ fn obstacle(
     }
 }
 
-/// What direct return needs beside a virtual server.
+/// The parts that direct return needs beside a virtual server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DirectReturnParts {
     /// The endpoints of this node to which others may tunnel, sorted. They include endpoints that are not ready, and do
-    /// not depend on what the Service asks for, since nodes learn of changes at different moments. They exist only while
-    /// this node [unpacks](crate::State::unpacks).
+    /// not depend on what the Service asks for, since nodes learn of changes at different moments. They exist only
+    /// while this node [unpacks](crate::State::unpacks).
     pub exits: Arc<[RealServerAddress]>,
-    /// What this node needs to let clients in here itself, if it does.
+    /// The entrance by which this node lets clients in itself, if it does.
     pub entrance: Option<Entrance>,
 }
 
-/// What direct return needs on the nodes by which clients come in.
+/// The parts that direct return needs on the nodes by which clients come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Entrance {
     /// Where this node and its own pods are sent instead.
@@ -115,7 +115,7 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// What it takes to let packets in at an address, if that is answered directly.
+    /// The entrance at an address, if that is answered directly.
     fn new(frontend: &Frontend<'_>, inputs: ServiceInputs<'_>) -> Option<Self> {
         let mut cluster_ips = inputs.service.cluster_ips.iter().copied();
         let ip = cluster_ips.find(|ip| frontend.direct_return && Family::from(*ip) == frontend.family())?;
@@ -128,7 +128,7 @@ impl Entrance {
 }
 
 impl DirectReturnParts {
-    /// What direct return needs at an address, if it is possible there.
+    /// The parts that direct return needs at an address, if it is possible there.
     pub(crate) fn new(
         frontend: &Frontend<'_>,
         exits: &Arc<[RealServerAddress]>,
@@ -186,7 +186,7 @@ pub(crate) fn exits(
     }
     // Two pods of one node with the same end of their addresses cannot be told apart.
     let mut ends = BTreeSet::new();
-    let here = endpoints.iter().filter(|it| is_here(it) && is_a_pods(it, node)).map(|it| it.address);
+    let here = endpoints.iter().filter(|it| is_here(it) && belongs_to_pod(it, node)).map(|it| it.address);
     here.filter(|address| ends.insert(tunnel::address_end(address.ip))).collect()
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn tunnel_elements(
     node: &ThisNode,
 ) -> impl Iterator<Item = Element> {
     let possible = may_be_answered_directly(group);
-    endpoints.iter().filter(move |it| possible && is_a_pods(it, node)).map(|endpoint| {
+    endpoints.iter().filter(move |it| possible && belongs_to_pod(it, node)).map(|endpoint| {
         let ip = endpoint.address.ip;
         if is_here(endpoint) { Element::EndpointHere(ip) } else { Element::EndpointElsewhere(ip) }
     })
@@ -205,7 +205,7 @@ pub(crate) fn tunnel_elements(
 
 /// Whether what is sent to an endpoint's address is for it alone. One on the network of its node shares the node's
 /// address: what comes there in packets of IP in IP may be for others, an overlay of pods for example.
-fn is_a_pods(endpoint: &PortEndpoint, node: &ThisNode) -> bool {
+fn belongs_to_pod(endpoint: &PortEndpoint, node: &ThisNode) -> bool {
     !node.is_node_address(&endpoint.address.ip)
 }
 
@@ -213,8 +213,8 @@ fn is_here(endpoint: &PortEndpoint) -> bool {
     endpoint.traits.contains(Traits::LOCAL)
 }
 
-/// How many bytes of data a TCP segment may have, so that with its headers and those of the tunnel it fits into links of
-/// this MTU. What every host must be able to take fits anyway: larger packets are split (RFC 791, RFC 8200).
+/// How many bytes of data a TCP segment may have, so that with its headers and those of the tunnel it fits into links
+/// of this MTU. What every host must be able to take fits anyway: larger packets are split (RFC 791, RFC 8200).
 fn max_segment_size(inputs: ServiceInputs<'_>, family: Family) -> Option<u16> {
     const TCP: u32 = 20;
     const UDP_AND_GUE: u32 = 8 + 4;

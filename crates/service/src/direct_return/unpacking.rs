@@ -1,4 +1,4 @@
-//! What depends on whether this node unpacks what other nodes send to its pods.
+//! Elements and tunnels that exist only while this node unpacks what other nodes send to its pods.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::{
     state::{Computed, Dirty, State},
 };
 
-/// What Services that are answered directly need of nodes, counted.
+/// The families and nodes that Services need that are answered directly, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
     /// The families in which a Service is answered directly, once for each address and port.
@@ -68,10 +68,10 @@ pub(crate) fn nodes_with_endpoints(desired: &DesiredService, slices: &[CompactSl
 }
 
 impl State {
-    /// Whether this node unpacks what other nodes send to its pods in a family: a Service is answered directly, or one was
-    /// and still has open connections.
+    /// Whether this node unpacks what other nodes send to its pods in a family: a Service is answered directly, or one
+    /// was and still has open connections.
     pub fn unpacks(&self, family: Family) -> bool {
-        self.direct_return.families.contains(&family) || self.inputs().node().tunnels.in_use.contains(&family)
+        self.direct_return.families.contains(&family) || self.inputs.node.tunnels.in_use.contains(&family)
     }
 
     /// The families in which this node unpacks.
@@ -81,11 +81,11 @@ impl State {
 
     /// Whether the other nodes were listed. Until then, admitted peers stay admitted.
     pub fn knows_peers(&self) -> bool {
-        self.inputs().node().peers().are_listed()
+        self.inputs.node.peers.listed
     }
 
-    /// The other nodes with an endpoint of a Service that is answered directly, by name, with their addresses. As long as
-    /// they are the same, so is the `Arc`.
+    /// The other nodes with an endpoint of a Service that is answered directly, by name, with their addresses. As long
+    /// as they are the same, so is the `Arc`.
     pub fn peers_with_endpoints(&self) -> &Arc<BTreeMap<Arc<str>, Vec<IpAddr>>> {
         &self.direct_return.peers
     }
@@ -101,8 +101,8 @@ impl State {
             } else if !unpacks {
                 dirty.elements.retain(|element| !is_for_unpacking(element, family));
             }
-            let peers = self.inputs().node().peers();
-            if unpacks && peers.are_listed() != peers_before.are_listed() {
+            let peers = &self.inputs.node.peers;
+            if unpacks && peers.listed != peers_before.listed {
                 // Who may send is known only now, or not any more.
                 dirty.tunnels.insert(family);
             }
@@ -114,8 +114,8 @@ impl State {
         }
     }
 
-    /// Marks all elements that Services want only where this node unpacks, which it has just begun or ceased to do. Those
-    /// that were marked already have changed in the same moment.
+    /// Marks all elements that Services want only where this node unpacks, which it has just begun or ceased to do.
+    /// Those that were marked already have changed in the same moment.
     fn touch_all_for_unpacking(&self, family: Family, unpacks: bool, dirty: &mut Dirty) {
         let depends = |element: &Element| is_for_unpacking(element, family);
         let now: BTreeSet<_> = self.elements_of_services().filter(depends).collect();

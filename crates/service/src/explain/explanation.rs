@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The least session affinity, in seconds, that a client of TCP has, whatever a Service asks for: `TIME_WAIT` of
-/// `tcp_timeouts` in ip_vs_proto_tcp.c. `ip_vs_conn_expire` keeps the client's template while that controls a connection.
+/// `tcp_timeouts` in ip_vs_proto_tcp.c. `ip_vs_conn_expire` keeps the client's template while that controls a
+/// connection.
 pub const LEAST_AFFINITY: u32 = 120;
 
 /// How one Service is served on this node, and which field of which object decides that.
@@ -80,17 +81,17 @@ pub struct ExplainedPart {
 pub struct ExplainedAddress {
     /// The address and port at which clients connect.
     pub address: ServiceAddress,
-    /// What it is to the Service.
+    /// Its kind in the Service.
     pub kind: AddressKind,
     /// The policy that counts there: `spec.internalTrafficPolicy` or `spec.externalTrafficPolicy`.
     pub policy: TrafficPolicy,
     /// Whether the address is bound to this node as a VIP.
     pub vip: bool,
-    /// Whose the address is besides; `None`: nothing else has it.
+    /// The other owner of the address; `None`: nothing else has it.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub owner: Option<AddressOwner>,
-    /// Another Service, which has it because its claim comes first.
+    /// The other Service that owns it, because its claim comes first.
     pub held_by: Option<ObjectName>,
     /// The ranges of clients that are let in, first and last; `None`: everybody.
     pub allowed_sources: Option<Vec<(IpAddr, IpAddr)>>,
@@ -146,7 +147,7 @@ fn one() -> Weight {
 /// How the connections of a Service are balanced on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedBalancing {
-    /// What picks the real server of a new connection.
+    /// The scheduler, which picks the real server of a new connection.
     pub scheduler: Scheduler,
     /// Its flags, by the names that ipvsadm gives them.
     pub scheduler_flags: Vec<Box<str>>,
@@ -157,12 +158,12 @@ pub struct ExplainedBalancing {
     pub resume_below: Option<u32>,
 }
 
-/// Whose an address is on this node, and what is done with it.
+/// The owner of an address on this node, and what is done with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressExplanation {
     /// The address.
     pub ip: IpAddr,
-    /// Whose it is.
+    /// Its owner.
     pub owner: AddressOwner,
     /// Whether it is bound to this node for Services.
     pub vip: bool,
@@ -177,7 +178,7 @@ pub struct AddressExplanation {
 pub struct AddressUse {
     /// The address and port.
     pub address: ServiceAddress,
-    /// What the address is to the Service.
+    /// The kind of the address in the Service.
     pub kind: AddressKind,
     /// The Service.
     pub service: ObjectName,

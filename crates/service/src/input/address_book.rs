@@ -2,13 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     net::IpAddr,
 };
 
 use rustc_hash::FxHashMap;
 
-use super::{CompactSlice, ObjectName, Service, ServiceKind};
+use super::{CompactSlice, ObjectName, Options, Service, ServiceKind};
 use crate::collections::RefCounts;
 
 /// The ClusterIPs of all known Services, and what else is known of each external address that a Service asks for.
@@ -19,12 +18,12 @@ pub(crate) struct AddressBook {
     cluster_ips: RefCounts<IpAddr>,
     /// The external addresses that Services ask for. Few Services ask for any.
     asked: FxHashMap<IpAddr, AskedAddress>,
-    /// Those among them whose endpoints are still to be counted.
-    uncounted: BTreeSet<IpAddr>,
+    /// Those among them whose endpoints are still to be counted. The reader takes them, like those below.
+    pub(crate) uncounted: BTreeSet<IpAddr>,
     /// The addresses that have become or ceased to be a ClusterIP.
-    changed_cluster_ips: BTreeSet<IpAddr>,
+    pub(crate) changed_cluster_ips: BTreeSet<IpAddr>,
     /// The Services with an external address of which something else is known now.
-    affected: BTreeSet<ObjectName>,
+    pub(crate) affected: BTreeSet<ObjectName>,
 }
 
 /// An external address that at least one Service asks for.
@@ -39,9 +38,9 @@ struct AskedAddress {
 /// A Service with an endpoint, and when it was created.
 pub(crate) type EndpointOwner = (Option<i64>, ObjectName);
 
-/// What a Service has on an external address, whatever the port. They are sorted like claims on a port
-/// ([`AddressKind`](crate::AddressKind)): a load balancer's address comes before an external IP, then the oldest Service
-/// comes first, then the first by name.
+/// The claim of a Service on an external address, whatever the port. Claims are sorted like claims on a port
+/// ([`AddressKind`](crate::AddressKind)): a load balancer's address comes before an external IP, then the oldest
+/// Service comes first, then the first by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct AddressClaim {
     is_external_ip: bool,
@@ -60,8 +59,8 @@ impl AddressBook {
         self.asked.get(ip).is_some_and(|asked| !asked.endpoints.is_empty())
     }
 
-    /// Whether an endpoint of an older Service has this address. Those of younger ones may have been written to take the
-    /// address from this one.
+    /// Whether an endpoint of an older Service has this address. Those of younger ones may have been written to take
+    /// the address from this one.
     pub(crate) fn is_endpoint_of_older(&self, ip: &IpAddr, service: &Service) -> bool {
         let oldest = self.asked.get(ip).and_then(|asked| asked.endpoints.keys().next());
         oldest.is_some_and(|(created, name)| (created, name) < (&service.created, &service.name))
@@ -78,7 +77,7 @@ impl AddressBook {
     }
 
     /// Replaces a Service with its new version.
-    pub(crate) fn replace(&mut self, before: Option<&Service>, now: Option<&Service>) {
+    pub(crate) fn replace(&mut self, before: Option<&Service>, now: Option<&Service>, options: &Options) {
         // Adding comes first, so that what stays does not cease to be in between.
         let mut changed: Vec<IpAddr> =
             given(now).iter().copied().filter(|ip| self.cluster_ips.add(*ip)).collect();
@@ -88,7 +87,7 @@ impl AddressBook {
         }
         self.changed_cluster_ips.extend(changed);
 
-        let (before, now) = (claims(before), claims(now));
+        let (before, now) = (claims(before, options), claims(now, options));
         for (ip, claim) in now.difference(&before) {
             self.change_claims(*ip, |claims| _ = claims.insert(claim.clone()));
         }
@@ -148,12 +147,8 @@ impl AddressBook {
         }
     }
 
-    /// Takes the addresses that Services ask for since the last call.
-    pub(crate) fn uncounted(&mut self) -> BTreeSet<IpAddr> {
-        mem::take(&mut self.uncounted)
-    }
-
-    /// Counts the endpoints at addresses that Services have not asked for before: `all` are the endpoints of the cluster.
+    /// Counts the endpoints at addresses that Services have not asked for before: `all` are the endpoints of the
+    /// cluster.
     pub(crate) fn count_new(
         &mut self,
         uncounted: &BTreeSet<IpAddr>,
@@ -171,19 +166,10 @@ impl AddressBook {
         let asked = self.asked.get(ip).into_iter();
         self.affected.extend(asked.flat_map(|asked| &asked.claims).map(|claim| claim.service.clone()));
     }
-
-    /// Takes the Services with an external address of which something has changed since the last call.
-    pub(crate) fn affected(&mut self) -> BTreeSet<ObjectName> {
-        mem::take(&mut self.affected)
-    }
-
-    /// Takes the addresses that have become or ceased to be a ClusterIP since the last call.
-    pub(crate) fn changed_cluster_ips(&mut self) -> BTreeSet<IpAddr> {
-        mem::take(&mut self.changed_cluster_ips)
-    }
 }
 
-/// The ClusterIPs that the API server gave a Service; an `ExternalName` may have old ones left over, which do not count.
+/// The ClusterIPs that the API server gave a Service; an `ExternalName` may have old ones left over, which do not
+/// count.
 fn given(service: Option<&Service>) -> &[IpAddr] {
     match service {
         Some(service) if service.kind != ServiceKind::ExternalName => &service.cluster_ips,
@@ -192,7 +178,7 @@ fn given(service: Option<&Service>) -> &[IpAddr] {
 }
 
 /// The claims of a Service on external addresses, if it is served.
-fn claims(service: Option<&Service>) -> BTreeSet<(IpAddr, AddressClaim)> {
+fn claims(service: Option<&Service>, options: &Options) -> BTreeSet<(IpAddr, AddressClaim)> {
     let served =
         service.into_iter().filter(|service| !service.other_proxy && !given(Some(service)).is_empty());
     served
@@ -203,7 +189,7 @@ fn claims(service: Option<&Service>) -> BTreeSet<(IpAddr, AddressClaim)> {
                 service: service.name.clone(),
             };
             let balancers = service.in_its_families(&service.load_balancer_ips);
-            let external = service.in_its_families(&service.external_ips);
+            let external = service.in_its_families(service.possible_external_ips(options));
             balancers
                 .map(move |ip| (ip, claim(false)))
                 .chain(external.map(move |ip| (ip, claim(true))))

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use super::{EndpointSlice, Node, ObjectName, Service};
 use crate::direct_return::UnpackingPeers;
 
-/// What happened to the objects of one kind, as kube's `watcher::Event` has it.
+/// An event of the objects of one kind, shaped like kube's `watcher::Event`.
 ///
 /// A list comes as a whole, or in parts while it is read for the first time. It is then complete at its end, and
 /// objects that it has left out are gone.
@@ -108,7 +108,7 @@ pub enum Change {
     LinkMtu(u32),
     /// All families in which this node cannot unpack what comes through a tunnel.
     MissingTunnels(BTreeSet<Family>),
-    /// All families in which packets came out of this node's tunnel of late.
+    /// All families in which packets have recently come out of this node's tunnel.
     TunnelsInUse(BTreeSet<Family>),
     /// All schedulers that Services ask for and this node cannot use.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),

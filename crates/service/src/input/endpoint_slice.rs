@@ -26,7 +26,7 @@ pub struct EndpointSlice {
     /// When that happened for which it was last written, a pod that became ready for example (the annotation
     /// `endpoints.kubernetes.io/last-change-trigger-time`).
     pub triggered_at: Option<SystemTime>,
-    /// What was wrong with it, each problem naming the field; the rest of it is used.
+    /// Its problems, each naming the field; the rest of it is used.
     pub problems: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 }
 
-/// What this node needs of an EndpointSlice. A cluster has more endpoints than anything else, and
+/// The part of an EndpointSlice that this node needs. A cluster has more endpoints than anything else, and
 /// every node keeps them all, so each takes 20 bytes, and those in one place share its description.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CompactSlice {
@@ -110,7 +110,7 @@ pub(crate) struct CompactSlice {
     places: Box<[Arc<Place>]>,
 }
 
-/// What this node needs of an endpoint.
+/// The part of an endpoint that this node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompactEndpoint {
     pub(crate) address: IpAddr,
@@ -137,7 +137,7 @@ pub(crate) struct Interners {
 }
 
 bitflags::bitflags! {
-    /// What decides whether an endpoint is used.
+    /// The traits that decide whether an endpoint is used.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) struct Traits: u8 {
         /// `conditions.ready`.
@@ -161,8 +161,8 @@ bitflags::bitflags! {
 }
 
 impl CompactSlice {
-    /// Keeps the parts of a slice that matter to the node of this name. Endpoints of another family than the slice's are
-    /// left out: no virtual server could use them.
+    /// Keeps the parts of a slice that matter to the node of this name. Endpoints of another family than the slice's
+    /// are left out: no virtual server could use them.
     pub(crate) fn new(slice: EndpointSlice, node_name: &str, interned: &mut Interners) -> Self {
         let EndpointSlice {
             name,
@@ -230,7 +230,7 @@ impl CompactSlice {
     }
 }
 
-/// What identifies the port of the Service.
+/// The name and protocol, which identify the port of the Service.
 fn identity(port: &EndpointPort) -> (&str, Protocol) {
     (&port.name, port.protocol)
 }

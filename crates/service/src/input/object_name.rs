@@ -13,17 +13,12 @@ pub struct ObjectName {
 }
 
 /// Neither a namespace nor a name has it.
-const SEPARATOR: char = '/';
+const SEPARATOR: &str = "/";
 
 impl ObjectName {
     /// Puts the two together.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
-        let (namespace, name) = (namespace.as_ref(), name.as_ref());
-        let mut text = String::with_capacity(namespace.len() + SEPARATOR.len_utf8() + name.len());
-        text.push_str(namespace);
-        text.push(SEPARATOR);
-        text.push_str(name);
-        Self { text: text.into() }
+        Self { text: [namespace.as_ref(), SEPARATOR, name.as_ref()].concat().into() }
     }
 
     /// The namespace; empty if the object is cluster-wide.
@@ -38,13 +33,19 @@ impl ObjectName {
 
     /// Whether it is this name in this namespace.
     pub(crate) fn is(&self, namespace: &str, name: &str) -> bool {
-        self.text.len() == namespace.len() + SEPARATOR.len_utf8() + name.len()
-            && self.parts() == (namespace, name)
+        self.text.len() == namespace.len() + SEPARATOR.len() + name.len() && self.parts() == (namespace, name)
     }
 
     /// The namespace and the name.
     pub fn parts(&self) -> (&str, &str) {
         self.text.split_once(SEPARATOR).unwrap_or_default()
+    }
+}
+
+/// The name of an object without one.
+impl Default for ObjectName {
+    fn default() -> Self {
+        Self::new("", "")
     }
 }
 
@@ -86,7 +87,7 @@ impl<'de> Deserialize<'de> for ObjectName {
 
 /// The text is not NAMESPACE/NAME.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not NAMESPACE/NAME")]
+#[error("invalid name {0:?}: expected NAMESPACE/NAME")]
 pub struct InvalidName(pub String);
 
 impl FromStr for ObjectName {

@@ -31,8 +31,8 @@ pub struct Options {
     pub answers_peers: bool,
     /// The ranges of the pods of all nodes (`clusterCIDR`).
     pub pod_ranges: Vec<IpNet>,
-    /// Whether the other nodes of the cluster are listed where an external address depends on them. Until they are, none
-    /// is bound.
+    /// Whether the other nodes of the cluster are listed where an external address depends on them. Until they are,
+    /// none is bound.
     pub watches_nodes: bool,
 }
 
@@ -63,9 +63,10 @@ impl Options {
 pub enum ExternalIps {
     /// None: the feature gate `AllowServiceExternalIPs` is off.
     Off,
-    /// Those that belong to nothing else: to no node, API server, pod, endpoint, or Service of another namespace.
+    /// External IPs that belong to nothing else: to no node, API server, pod, endpoint, or Service of another
+    /// namespace.
     Unowned,
-    /// Those in these ranges and no others, whatever they belong to: the operator has allowed them.
+    /// External IPs in these ranges and no others, whatever they belong to: the operator has allowed them.
     In(Vec<IpNet>),
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Peers {
     overlay_ips: BTreeSet<IpAddr>,
     /// The ranges of their pods, by the first address; none that another one contains.
     pod_cidrs: BTreeMap<IpAddr, IpNet>,
-    /// Whether all of them were listed.
-    listed: bool,
+    /// Whether all of them were listed. Until then it is not known which nodes may send.
+    pub(crate) listed: bool,
     /// They cannot be listed, and nothing waits for them any more.
     pub(crate) unavailable: bool,
 }
@@ -79,11 +79,6 @@ impl Peers {
     /// The addresses of a node.
     pub(crate) fn ips_of(&self, node: &str) -> Option<&[IpAddr]> {
         self.by_name.get(node).map(|known| &*known.ips)
-    }
-
-    /// Whether all of them were listed. Until then it is not known which nodes may send.
-    pub(crate) fn are_listed(&self) -> bool {
-        self.listed
     }
 
     /// Whether their addresses are known, or nothing waits for them any more.

@@ -10,7 +10,7 @@ use super::{ObjectName, Options};
 use crate::direct_return::ForwardingMethod;
 
 /// A Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Its name.
     pub name: ObjectName,
@@ -45,30 +45,14 @@ pub struct Service {
     pub balancing: Option<Box<Balancing>>,
     /// `metadata.labels` has `service.kubernetes.io/service-proxy-name`: another proxy serves it.
     pub other_proxy: bool,
-    /// What was wrong with it, each problem naming the field; the rest of it is served.
+    /// Its problems, each naming the field; the rest of it is served.
     pub problems: Vec<String>,
 }
 
 impl Service {
     /// A Service of type ClusterIP without addresses, ports and creation time.
     pub fn new(name: ObjectName) -> Self {
-        Self {
-            name,
-            created: None,
-            kind: ServiceKind::default(),
-            cluster_ips: Vec::new(),
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            load_balancer_source_ranges: None,
-            ports: Vec::new(),
-            session_affinity: None,
-            internal_traffic_policy: TrafficPolicy::default(),
-            external_traffic_policy: TrafficPolicy::default(),
-            health_check_node_port: None,
-            balancing: None,
-            other_proxy: false,
-            problems: Vec::new(),
-        }
+        Self { name, ..Self::default() }
     }
 
     /// The `ips` in the families of the Service's ClusterIPs.
@@ -76,8 +60,9 @@ impl Service {
         ips.iter().copied().filter(|ip| self.has_cluster_ip_of(Family::from(*ip)))
     }
 
-    /// The clients that a load balancer's addresses of one family admit; `None`: every client. As upstream, ranges of the
-    /// other family alone do not restrict this one. Without a single range that could be read, no client is admitted.
+    /// The clients that a load balancer's addresses of one family admit; `None`: every client. As upstream, ranges of
+    /// the other family alone do not restrict this one. Without a single range that could be read, no client is
+    /// admitted.
     pub(crate) fn source_ranges_of(&self, family: Family) -> Option<impl Iterator<Item = &IpNet> + Clone> {
         let all = self.load_balancer_source_ranges.as_deref()?;
         let of_family = all.iter().filter(move |range| Family::from(range.addr()) == family);
@@ -85,7 +70,7 @@ impl Service {
         (!only_of_the_other).then_some(of_family)
     }
 
-    /// What it asks for in a valid way and does not get: the path of each field, and the reason.
+    /// Its valid requests that are not fulfilled: the path of each field, and the reason.
     pub fn unserved(&self) -> Vec<(&'static str, String)> {
         let mut unserved = Vec::new();
         // A Service without any ClusterIP is headless, which no proxy serves.
@@ -111,9 +96,10 @@ impl Service {
         unserved
     }
 
-    /// Whether it asks for any external IP, or a load balancer has given it an address.
-    pub fn has_external_addresses(&self) -> bool {
-        !self.external_ips.is_empty() || !self.load_balancer_ips.is_empty()
+    /// Whether it asks for any external IP that these options do not switch off, or a load balancer has given it an
+    /// address.
+    pub fn has_external_addresses(&self, options: &Options) -> bool {
+        !self.possible_external_ips(options).is_empty() || !self.load_balancer_ips.is_empty()
     }
 
     /// The policy for internal or external traffic. The external policy counts only if the type or an external IP,
@@ -194,10 +180,10 @@ pub struct ServicePort {
 /// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
 pub type Weight = NonZero<u16>;
 
-/// What the annotations of a Service ask for, beyond what every Service gets.
+/// The settings of a Service's annotations, beyond what every Service gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
-    /// What picks the real server of a new connection; `None`: the scheduler of every Service.
+    /// The scheduler, which picks the real server of a new connection; `None`: that of every Service.
     pub scheduler: Option<Scheduler>,
     /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
     /// Kubernetes. They mean nothing without a scheduler of its own.

@@ -52,17 +52,16 @@ pub(crate) struct ThisNode {
     pub(crate) gateways: BTreeSet<IpAddr>,
     /// The schedulers that cannot be used on it.
     pub(crate) missing_schedulers: BTreeMap<Scheduler, Absence>,
+    /// The other nodes of the cluster.
     pub(crate) peers: Arc<Peers>,
     pub(crate) tunnels: Arc<Tunnels>,
-    /// The VIPs that another proxy has bound: ClusterIPs that an interface has, or had a moment ago, though they are not
-    /// IPs of the Node. kube-router leaves them on its `kube-dummy-if`.
-    foreign_vips: BTreeSet<IpAddr>,
-    node_port_addresses: Box<[IpAddr]>,
-    /// The same, and the lost addresses that would be among them.
-    node_port_ips: Box<[IpAddr]>,
+    /// The addresses at which NodePorts are served, sorted.
+    pub(crate) node_port_addresses: Box<[IpAddr]>,
+    /// The addresses at which NodePorts have virtual servers, sorted: the same, and those lost a moment ago.
+    pub(crate) node_port_ips: Box<[IpAddr]>,
 }
 
-/// What is known of an address on this node, Services and endpoints aside.
+/// The facts about an address on this node, Services and endpoints aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct AddressFacts {
@@ -71,8 +70,8 @@ pub(crate) struct AddressFacts {
     /// The Node names it.
     pub(crate) is_node_ip: bool,
     /// Another node has it.
-    pub(crate) is_peers: bool,
-    /// What this node sends elsewhere goes by way of it.
+    pub(crate) is_peer_ip: bool,
+    /// It is a gateway of this node's routes.
     pub(crate) is_gateway: bool,
     /// It is in a range of pods, of this node or another one.
     pub(crate) is_in_pod_range: bool,
@@ -108,15 +107,15 @@ impl ThisNode {
     /// Determines again what follows from the facts.
     pub(crate) fn derive(&mut self, is_cluster_ip: impl Fn(&IpAddr) -> bool, options: &Options) {
         let either = &self.addresses | &self.lost;
+        // Another proxy has bound these: ClusterIPs that an interface has, or had a moment ago, though they are not IPs
+        // of the Node. kube-router leaves them on its `kube-dummy-if`.
         let is_foreign = |ip: &&IpAddr| is_cluster_ip(ip) && !self.node.ips.contains(ip);
-        self.foreign_vips = either.iter().filter(is_foreign).copied().collect();
-        let placed = |all: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, all, options);
-        let own = placed(&(&self.addresses - &self.foreign_vips));
-        self.node_port_ips = placed(&(&either - &self.foreign_vips));
-        self.node_port_addresses = own;
+        let foreign: BTreeSet<_> = either.iter().filter(is_foreign).copied().collect();
+        let placed = |all: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, &(all - &foreign), options);
+        (self.node_port_addresses, self.node_port_ips) = (placed(&self.addresses), placed(&either));
     }
 
-    /// What is known of an address.
+    /// The facts about an address.
     pub(crate) fn facts_of(&self, ip: &IpAddr, options: &Options) -> AddressFacts {
         let ports = |all: &BTreeSet<SocketAddr>| {
             all.iter().filter(|at| at.ip() == *ip).map(SocketAddr::port).collect()
@@ -125,7 +124,7 @@ impl ThisNode {
         AddressFacts {
             is_here: self.has(ip),
             is_node_ip: self.node.ips.contains(ip),
-            is_peers: self.peers.has(ip),
+            is_peer_ip: self.peers.has(ip),
             is_gateway: self.gateways.contains(ip),
             is_in_pod_range: self.peers.have_pods_in(ip) || pod_ranges.any(|range| range.contains(ip)),
             api_endpoints: ports(&self.api_endpoints),
@@ -133,13 +132,8 @@ impl ThisNode {
         }
     }
 
-    /// The other nodes of the cluster.
-    pub(crate) fn peers(&self) -> &Arc<Peers> {
-        &self.peers
-    }
-
-    /// Whether Services are answered directly as with the other: the tunnels, and the scheduler by which all nodes choose
-    /// alike.
+    /// Whether Services are answered directly as with the other: the tunnels, and the scheduler by which all nodes
+    /// choose alike.
     pub(crate) fn same_direct_return_inputs(&self, other: &Self) -> bool {
         self.tunnels.serve_like(&other.tunnels) && self.lacks(Scheduler::MH) == other.lacks(Scheduler::MH)
     }
@@ -194,16 +188,6 @@ impl ThisNode {
     /// Whether this node or another one has this address, so that what is sent there is not for a pod alone.
     pub(crate) fn is_node_address(&self, ip: &IpAddr) -> bool {
         self.has(ip) || self.node.ips.contains(ip) || self.peers.has(ip)
-    }
-
-    /// The addresses of this node at which NodePorts are served, sorted.
-    pub(crate) fn node_port_addresses(&self) -> &[IpAddr] {
-        &self.node_port_addresses
-    }
-
-    /// The addresses at which NodePorts have virtual servers, sorted: the same, and those lost a moment ago.
-    pub(crate) fn node_port_ips(&self) -> &[IpAddr] {
-        &self.node_port_ips
     }
 }
 

@@ -20,56 +20,56 @@ pub(crate) struct Claim {
 /// An address and port that more than one Service wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict<'a> {
-    /// What they want.
+    /// The address and port.
     pub address: ServiceAddress,
-    /// The Service that holds it.
-    pub holder: &'a ObjectName,
+    /// The Service that owns it.
+    pub owner: &'a ObjectName,
     /// The Services that wait for it, in the order in which they would get it.
     pub waiting: Vec<&'a ObjectName>,
 }
 
-/// Every claim to every address and port. The holder depends on the claims alone, not on the order in which they
+/// Every claim to every address and port. The owner depends on the claims alone, not on the order in which they
 /// were made.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// The holders' names. Their claims are asked for where there is a conflict.
-    holders: FxHashMap<ServiceAddress, ObjectName>,
+    /// The owners' names. Their claims are asked for where there is a conflict.
+    owners: FxHashMap<ServiceAddress, ObjectName>,
     /// How many of the addresses each family has.
     by_family: RefCounts<Family>,
     /// Conflicts are rare: an address has an entry here only while it has one.
     waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
     /// Changes whenever the conflicts do.
-    revision: u64,
+    pub(super) revision: u64,
 }
 
 impl Claims {
-    /// The Service that holds an address and port.
-    pub(crate) fn holder(&self, address: &ServiceAddress) -> Option<&ObjectName> {
-        self.holders.get(address)
+    /// The Service that owns an address and port.
+    pub(crate) fn owner(&self, address: &ServiceAddress) -> Option<&ObjectName> {
+        self.owners.get(address)
     }
 
-    /// Every address with its holder, in no particular order.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
-        self.holders.iter()
+    /// Every address with its owner, in no particular order.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
+        self.owners.iter()
     }
 
-    /// Makes a claim. `held_by` says what the present holder claims; one that claims nothing loses.
+    /// Makes a claim. `held_by` says what the present owner claims; one that claims nothing loses.
     pub(crate) fn claim(
         &mut self,
         address: ServiceAddress,
         claim: Claim,
         held_by: impl FnOnce(&ObjectName) -> Option<Claim>,
     ) {
-        let loser = match self.holders.entry(address) {
+        let loser = match self.owners.entry(address) {
             Entry::Vacant(vacant) => {
                 vacant.insert(claim.service);
                 self.by_family.add(address.ip.into());
                 return;
             }
-            Entry::Occupied(mut holder) => match held_by(holder.get()) {
+            Entry::Occupied(mut owner) => match held_by(owner.get()) {
                 Some(held) if held < claim => claim,
                 held => {
-                    holder.insert(claim.service);
+                    owner.insert(claim.service);
                     let Some(held) = held else { return };
                     held
                 }
@@ -81,7 +81,7 @@ impl Claims {
 
     /// Removes a claim; the next in line gets what it held.
     pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
-        let holds = self.holders.get(address) == Some(&claim.service);
+        let holds = self.owners.get(address) == Some(&claim.service);
         let next = self.waiting.get_mut(address).and_then(|waiting| {
             self.revision += 1;
             if holds {
@@ -95,9 +95,9 @@ impl Claims {
             self.waiting.remove(address);
         }
         match next {
-            Some(next) => drop(self.holders.insert(*address, next.service)),
+            Some(next) => drop(self.owners.insert(*address, next.service)),
             None if holds => {
-                self.holders.remove(address);
+                self.owners.remove(address);
                 self.by_family.remove(&address.ip.into());
             }
             None => {}
@@ -114,17 +114,12 @@ impl Claims {
         self.waiting.len()
     }
 
-    /// A number that changes whenever the conflicts do.
-    pub(crate) fn revision(&self) -> u64 {
-        self.revision
-    }
-
     /// Every address that more than one Service wants, sorted.
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
         self.waiting.iter().filter_map(|(address, waiting)| {
             Some(Conflict {
                 address: *address,
-                holder: self.holder(address)?,
+                owner: self.owner(address)?,
                 waiting: waiting.iter().map(|claim| &claim.service).collect(),
             })
         })
@@ -134,7 +129,7 @@ impl Claims {
 /// The addresses and ports that a Service wants and others hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConflictLoss<'a> {
-    /// The first of them, sorted, with their holders; at most [`ConflictLoss::MAX_NAMED`].
+    /// The first of them, sorted, with their owners; at most [`ConflictLoss::MAX_NAMED`].
     pub named: Vec<(ServiceAddress, &'a ObjectName)>,
     /// How many more there are.
     pub more: usize,
@@ -146,7 +141,7 @@ impl ConflictLoss<'_> {
 }
 
 /// The Services that have lost any. Two Services can want the same ten thousand addresses, so only the first losses of
-/// each are kept. The holder of an address is not kept: it can change while the losses stay.
+/// each are kept. The owner of an address is not kept: it can change while the losses stay.
 #[derive(Debug, Default)]
 pub(crate) struct ConflictIndex(BTreeMap<ObjectName, LostAddresses>);
 
@@ -160,7 +155,7 @@ impl ConflictIndex {
     /// Replaces the losses of a Service.
     pub(crate) fn update(&mut self, service: &ObjectName, computed: Option<&Computed>, claims: &Claims) {
         let addresses = computed.into_iter().flat_map(Computed::addresses);
-        let mut lost = addresses.filter(|address| claims.holder(address) != Some(service));
+        let mut lost = addresses.filter(|address| claims.owner(address) != Some(service));
         let first: Box<[_]> = lost.by_ref().take(ConflictLoss::MAX_NAMED).collect();
         if first.is_empty() {
             self.0.remove(service);
@@ -175,8 +170,8 @@ impl ConflictIndex {
         claims: &'a Claims,
     ) -> impl Iterator<Item = (&'a ObjectName, ConflictLoss<'a>)> {
         self.0.iter().map(|(service, losses)| {
-            let holders = losses.first.iter().filter_map(|address| Some((*address, claims.holder(address)?)));
-            (service, ConflictLoss { named: holders.collect(), more: losses.more })
+            let owners = losses.first.iter().filter_map(|address| Some((*address, claims.owner(address)?)));
+            (service, ConflictLoss { named: owners.collect(), more: losses.more })
         })
     }
 }

@@ -14,7 +14,7 @@ pub enum Key {
     Table(Family),
     /// The rules of that table for traffic that other programs would take.
     Rules(Family),
-    /// What unpacks packets from other nodes in a family, and who may send them.
+    /// The tunnel that unpacks packets from other nodes in a family, and who may send them.
     Tunnel(Family),
     /// An element of our nf_tables sets.
     Element(Element),
@@ -48,8 +48,8 @@ impl Key {
     }
 }
 
-/// The keys that must be compared: those whose desired value may have changed, whose operations failed, that drain, that
-/// another program may have changed.
+/// The keys that must be compared: those whose desired value may have changed, whose operations failed, that drain,
+/// that another program may have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dirty {
     /// kube-ipvs0 itself.
@@ -81,13 +81,8 @@ impl Dirty {
 
     /// How many keys there are.
     pub fn len(&self) -> usize {
-        usize::from(self.device)
-            + self.tables.len()
-            + self.rules.len()
-            + self.tunnels.len()
-            + self.elements.len()
-            + self.vips.len()
-            + self.virtual_servers.len()
+        let shared = self.tables.len() + self.rules.len() + self.tunnels.len() + usize::from(self.device);
+        shared + self.elements.len() + self.vips.len() + self.virtual_servers.len()
     }
 
     /// Whether a key is among them.
@@ -131,20 +126,14 @@ impl Dirty {
     /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let device = self.device.then_some(Key::Device);
-        let tables = self.tables.iter().copied().map(Key::Table);
-        let rules = self.rules.iter().copied().map(Key::Rules);
-        let tunnels = self.tunnels.iter().copied().map(Key::Tunnel);
-        let elements = self.elements.iter().copied().map(Key::Element);
-        let vips = self.vips.iter().copied().map(Key::Vip);
-        let virtual_servers = self.virtual_servers.iter().copied().map(Key::VirtualServer);
         device
             .into_iter()
-            .chain(tables)
-            .chain(rules)
-            .chain(tunnels)
-            .chain(elements)
-            .chain(vips)
-            .chain(virtual_servers)
+            .chain(self.tables.iter().copied().map(Key::Table))
+            .chain(self.rules.iter().copied().map(Key::Rules))
+            .chain(self.tunnels.iter().copied().map(Key::Tunnel))
+            .chain(self.elements.iter().copied().map(Key::Element))
+            .chain(self.vips.iter().copied().map(Key::Vip))
+            .chain(self.virtual_servers.iter().copied().map(Key::VirtualServer))
     }
 
     /// Marks an address that began or ceased to be wanted. Both within one change cancel out.

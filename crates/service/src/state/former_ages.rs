@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::input::{ObjectName, Service};
+use crate::input::{ObjectName, Options, Service};
 
 /// The most Services that are remembered.
 const MAX: usize = 4_096;
@@ -23,8 +23,8 @@ pub(crate) struct FormerAges {
 
 impl FormerAges {
     /// Remembers a Service that is deleted, or has no external address any more.
-    pub(crate) fn remember(&mut self, service: &Service) {
-        if !service.has_external_addresses() {
+    pub(crate) fn remember(&mut self, service: &Service, options: &Options) {
+        if !service.has_external_addresses(options) {
             return;
         }
         let namespace = service.name.namespace();
@@ -42,16 +42,15 @@ impl FormerAges {
 
     /// Gives a Service with external addresses the creation time of the one it replaces, if that is earlier: of its
     /// version `before`, or of the deleted one. A load balancer's new Service has no address at first.
-    pub(crate) fn apply(&mut self, service: &mut Service, before: Option<&Service>) {
-        let former = match before.filter(|before| before.has_external_addresses()) {
-            Some(before) if service.has_external_addresses() => Some(before.created),
+    pub(crate) fn apply(&mut self, service: &mut Service, before: Option<&Service>, options: &Options) {
+        let is_external = service.has_external_addresses(options);
+        let former = match before.filter(|before| before.has_external_addresses(options)) {
+            Some(before) if is_external => Some(before.created),
             Some(before) => {
-                self.remember(before);
+                self.remember(before, options);
                 None
             }
-            None if service.has_external_addresses() => {
-                self.forget(&service.name).map(|(_, created)| created)
-            }
+            None if is_external => self.forget(&service.name).map(|(_, created)| created),
             None => None,
         };
         if let Some(former) = former {
@@ -79,41 +78,41 @@ mod tests {
 
     #[test]
     fn the_age_is_that_of_the_deleted_service_once_the_new_one_has_an_address() {
-        let mut ages = FormerAges::default();
+        let (mut ages, options) = (FormerAges::default(), Options::new("n1"));
         let old = service("a", "web", 1);
         let without_address = || Service { external_ips: Vec::new(), ..service("a", "web", 9) };
         let mut versions = vec![old.clone()];
-        ages.remember(&old);
+        ages.remember(&old, &options);
         for mut version in
             [without_address(), without_address(), service("a", "web", 9), service("a", "web", 9)]
         {
             let before = versions.last().filter(|_| versions.len() > 1).cloned();
-            ages.apply(&mut version, before.as_ref());
+            ages.apply(&mut version, before.as_ref(), &options);
             versions.push(version);
         }
         let created: Vec<_> = versions.iter().map(|version| version.created).collect();
         assert_eq!(created, [Some(1), Some(9), Some(9), Some(1), Some(1)]);
         let mut unseen = without_address();
-        ages.apply(&mut unseen, Some(&old));
+        ages.apply(&mut unseen, Some(&old), &options);
         assert_eq!(unseen.created, Some(9));
         let mut again = service("a", "web", 9);
-        ages.apply(&mut again, Some(&unseen));
+        ages.apply(&mut again, Some(&unseen), &options);
         assert_eq!(again.created, Some(1));
     }
 
     #[test]
     fn a_namespace_that_deletes_many_services_pushes_out_no_others() {
-        let mut ages = FormerAges::default();
-        ages.remember(&service("a", "web", 1));
+        let (mut ages, options) = (FormerAges::default(), Options::new("n1"));
+        ages.remember(&service("a", "web", 1), &options);
         for index in 0..2 * MAX {
-            ages.remember(&service("b", &format!("web-{index}"), 1));
+            ages.remember(&service("b", &format!("web-{index}"), 1), &options);
         }
         assert_eq!(ages.deleted.len(), 1 + MAX_PER_NAMESPACE);
         let mut again = service("a", "web", 9);
-        ages.apply(&mut again, None);
+        ages.apply(&mut again, None, &options);
         assert_eq!(again.created, Some(1));
         for index in 0..2 * MAX {
-            ages.remember(&service(&format!("namespace-{index}"), "web", 1));
+            ages.remember(&service(&format!("namespace-{index}"), "web", 1), &options);
         }
         assert_eq!(ages.deleted.len(), MAX);
     }

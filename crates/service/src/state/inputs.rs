@@ -20,18 +20,21 @@ const API_SERVER: [&str; 2] = ["default", "kubernetes"];
 /// The options, and the latest Services, slices and node.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    options: Options,
+    /// The configuration that is the same for every Service.
+    pub(crate) options: Options,
     /// Boxed, since a hash table keeps much of its room free.
     services: FxHashMap<ObjectName, Box<ServiceEntry>>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     former_ages: FormerAges,
-    node: ThisNode,
-    addresses: AddressBook,
+    /// This node, as far as it is known.
+    pub(crate) node: ThisNode,
+    /// The addresses of Services and endpoints.
+    pub(crate) addresses: AddressBook,
     services_listed: bool,
     slices_listed: bool,
-    /// Whether everything has been known once.
-    complete: bool,
+    /// Whether both lists have arrived, and once also the other nodes, if an external address depends on them.
+    pub(crate) complete: bool,
     interned: Interners,
 }
 
@@ -57,9 +60,13 @@ impl Inputs {
 impl Inputs {
     pub(crate) fn apply(&mut self, change: Change) -> BTreeSet<ObjectName> {
         let mut changed = match change {
-            Change::Services(event) => self.take(event),
-            Change::Slices(event) => self.take(event),
-            Change::Peers(event) => self.take(event),
+            Change::Services(event) => {
+                self.take(event, Self::put_services, Self::keep_services, Self::remove_service)
+            }
+            Change::Slices(event) => {
+                self.take(event, Self::put_slices, Self::keep_slices, Self::remove_slice)
+            }
+            Change::Peers(event) => self.take(event, Self::put_peers, Self::keep_peers, Self::remove_peer),
             Change::Node(Some(node)) => self.change_node(|this| this.describe(node)),
             Change::Node(None) => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
@@ -81,7 +88,7 @@ impl Inputs {
             Change::TunnelsInUse(in_use) => self.change_tunnels(|tunnels| tunnels.in_use = in_use),
             Change::MissingSchedulers(missing) => self.change_node(|node| node.missing_schedulers = missing),
         };
-        let uncounted = self.addresses.uncounted();
+        let uncounted = mem::take(&mut self.addresses.uncounted);
         if !uncounted.is_empty() {
             let entries = self.services.values().filter_map(|entry| Some((entry, entry.owner()?)));
             let all = entries.flat_map(|(entry, owner)| {
@@ -90,8 +97,8 @@ impl Inputs {
             });
             self.addresses.count_new(&uncounted, all);
         }
-        changed.extend(self.addresses.affected());
-        if self.addresses.changed_cluster_ips().iter().any(|ip| self.node.had(ip)) {
+        changed.append(&mut self.addresses.affected);
+        if mem::take(&mut self.addresses.changed_cluster_ips).iter().any(|ip| self.node.had(ip)) {
             changed.extend(self.derive_node(&self.node.clone()));
         }
         let needs_nodes = self.addresses.has_external_addresses();
@@ -99,20 +106,30 @@ impl Inputs {
         changed
     }
 
-    /// Applies an event of any kind of object.
-    fn take<T: Kept>(&mut self, event: Event<T>) -> BTreeSet<ObjectName> {
+    /// Applies an event of a kind of object: `put` keeps objects that are new or different, `keep` removes all but
+    /// those of these names, which are all that there are, and `remove` removes one.
+    fn take<T: Named>(
+        &mut self,
+        event: Event<T>,
+        put: fn(&mut Self, Vec<T>) -> BTreeSet<ObjectName>,
+        keep: fn(&mut Self, &FxHashSet<ObjectName>) -> BTreeSet<ObjectName>,
+        remove: fn(&mut Self, &ObjectName) -> BTreeSet<ObjectName>,
+    ) -> BTreeSet<ObjectName> {
         match event {
             Event::Replace(objects) => {
-                let names = objects.iter().map(T::object_name).collect();
-                let mut changed = T::keep(self, &names);
-                changed.append(&mut T::put(self, objects));
+                let mut changed = keep(self, &objects.iter().map(T::object_name).collect());
+                changed.append(&mut put(self, objects));
                 changed
             }
-            Event::InitApply(objects) => T::put(self, objects),
-            Event::InitDone(names) => T::keep(self, &names),
-            Event::Apply(object) => T::put(self, [object]),
-            Event::Delete(name) => T::remove(self, &name),
+            Event::InitApply(objects) => put(self, objects),
+            Event::InitDone(names) => keep(self, &names),
+            Event::Apply(object) => put(self, vec![object]),
+            Event::Delete(name) => remove(self, &name),
         }
+    }
+
+    fn put_services(&mut self, services: Vec<Service>) -> BTreeSet<ObjectName> {
+        services.into_iter().filter_map(|service| self.put_service(service)).collect()
     }
 
     fn keep_services(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -120,7 +137,7 @@ impl Inputs {
         let mut gone: Vec<_> = self.services.keys().filter(|name| !names.contains(name)).cloned().collect();
         // Only the last are remembered. Sorted, so that every node remembers the same ones.
         gone.sort_unstable();
-        gone.iter().filter_map(|name| self.remove_service(name)).collect()
+        gone.iter().flat_map(|name| self.remove_service(name)).collect()
     }
 
     fn put_service(&mut self, mut service: Service) -> Option<ObjectName> {
@@ -136,25 +153,29 @@ impl Inputs {
         service.ports.shrink_to_fit();
         service.problems.shrink_to_fit();
         let entry = self.services.entry(name.clone()).or_default();
-        self.former_ages.apply(&mut service, entry.service.as_ref());
+        self.former_ages.apply(&mut service, entry.service.as_ref(), &self.options);
         if entry.service.as_ref() == Some(&service) {
             return None;
         }
-        self.addresses.replace(entry.service.as_ref(), Some(&service));
+        self.addresses.replace(entry.service.as_ref(), Some(&service), &self.options);
         let before = entry.owner();
         entry.service = Some(service);
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         Some(name)
     }
 
-    fn remove_service(&mut self, name: &ObjectName) -> Option<ObjectName> {
-        let entry = self.services.get_mut(name)?;
+    fn remove_service(&mut self, name: &ObjectName) -> BTreeSet<ObjectName> {
+        let Some(entry) = self.services.get_mut(name) else { return BTreeSet::new() };
         let before = entry.owner();
-        let service = entry.service.take()?;
+        let Some(service) = entry.service.take() else { return BTreeSet::new() };
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
-        self.addresses.replace(Some(&service), None);
-        self.former_ages.remember(&service);
-        Some(service.name)
+        self.addresses.replace(Some(&service), None, &self.options);
+        self.former_ages.remember(&service, &self.options);
+        BTreeSet::from([service.name])
+    }
+
+    fn put_slices(&mut self, slices: Vec<EndpointSlice>) -> BTreeSet<ObjectName> {
+        slices.into_iter().flat_map(|slice| self.put_slice(slice)).collect()
     }
 
     fn keep_slices(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
@@ -162,7 +183,7 @@ impl Inputs {
         let mut changed: BTreeSet<_> = gone.iter().flat_map(|name| self.remove_slice(name)).collect();
         if !mem::replace(&mut self.slices_listed, true) {
             // The Services that have waited for slices have none.
-            let bare = self.services.iter().filter(|(_, entry)| entry.has_no_slices());
+            let bare = self.services.iter().filter(|(_, entry)| entry.slices.is_empty());
             changed.extend(bare.map(|(service, _)| service.clone()));
         }
         changed
@@ -213,7 +234,7 @@ impl Inputs {
         if !of.is(namespace, name) {
             return BTreeSet::new();
         }
-        let slices = self.services.get(of).map_or(&[][..], |entry| entry.slices());
+        let slices = self.services.get(of).map_or(&[][..], |entry| &entry.slices);
         let endpoints = slices.iter().flat_map(|slice| {
             let ports = slice.ports.iter().map(|port| port.port);
             ports.flat_map(|port| slice.endpoints.iter().map(move |it| SocketAddr::new(it.address, port)))
@@ -229,7 +250,8 @@ impl Inputs {
         if self.node == before { BTreeSet::new() } else { self.derive_node(&before) }
     }
 
-    /// Derives what follows from the facts of this node and from the ClusterIPs; `before` is the node without the change.
+    /// Derives what follows from the facts of this node and from the ClusterIPs; `before` is the node without the
+    /// change.
     fn derive_node(&mut self, before: &ThisNode) -> BTreeSet<ObjectName> {
         self.node.derive(|ip| self.addresses.is_cluster_ip(ip), &self.options);
         if self.node == *before {
@@ -238,6 +260,22 @@ impl Inputs {
         let dependent =
             self.services.iter().filter(|(_, entry)| entry.depends_on(before, &self.node, &self.options));
         dependent.map(|(service, _)| service.clone()).collect()
+    }
+
+    /// Adds other nodes. Each node reports to its Node every few minutes, which changes nothing here.
+    fn put_peers(&mut self, nodes: Vec<Node>) -> BTreeSet<ObjectName> {
+        if nodes.iter().all(|node| self.node.peers.has_exactly(node)) {
+            return BTreeSet::new();
+        }
+        self.change_peers(|peers| peers.add(nodes))
+    }
+
+    fn keep_peers(&mut self, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
+        self.change_peers(|peers| peers.end_list(|name| names.contains(&ObjectName::new("", name))))
+    }
+
+    fn remove_peer(&mut self, name: &ObjectName) -> BTreeSet<ObjectName> {
+        self.change_peers(|peers| peers.retain(|other| *other != *name.name()))
     }
 
     fn change_peers(&mut self, change: impl FnOnce(&mut Peers)) -> BTreeSet<ObjectName> {
@@ -254,84 +292,13 @@ impl Inputs {
     }
 }
 
-/// A kind of object of which the latest is kept, by name. Each method returns the Services whose inputs have changed.
-trait Kept: Named + Sized {
-    /// Keeps objects that are new or different.
-    fn put(inputs: &mut Inputs, objects: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName>;
-
-    /// Removes all objects but those of these names, which are all that there are.
-    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName>;
-
-    /// Removes an object.
-    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName>;
-}
-
-impl Kept for Service {
-    fn put(inputs: &mut Inputs, services: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
-        services.into_iter().filter_map(|service| inputs.put_service(service)).collect()
-    }
-
-    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
-        inputs.keep_services(names)
-    }
-
-    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
-        inputs.remove_service(name).into_iter().collect()
-    }
-}
-
-impl Kept for EndpointSlice {
-    fn put(inputs: &mut Inputs, slices: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
-        slices.into_iter().flat_map(|slice| inputs.put_slice(slice)).collect()
-    }
-
-    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
-        inputs.keep_slices(names)
-    }
-
-    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
-        inputs.remove_slice(name)
-    }
-}
-
-/// The other nodes.
-impl Kept for Node {
-    fn put(inputs: &mut Inputs, nodes: impl IntoIterator<Item = Self>) -> BTreeSet<ObjectName> {
-        // Each node reports to its Node every few minutes, which changes nothing here.
-        let peers = inputs.node.peers();
-        let nodes: Vec<_> = nodes.into_iter().collect();
-        if nodes.iter().all(|node| peers.has_exactly(node)) {
-            return BTreeSet::new();
-        }
-        inputs.change_peers(|peers| peers.add(nodes))
-    }
-
-    fn keep(inputs: &mut Inputs, names: &FxHashSet<ObjectName>) -> BTreeSet<ObjectName> {
-        inputs.change_peers(|peers| peers.end_list(|name| names.contains(&ObjectName::new("", name))))
-    }
-
-    fn remove(inputs: &mut Inputs, name: &ObjectName) -> BTreeSet<ObjectName> {
-        inputs.change_peers(|peers| peers.retain(|other| *other != *name.name()))
-    }
-}
-
 impl Inputs {
     /// Whether both lists have arrived.
     pub(crate) fn listed(&self) -> bool {
         self.services_listed && self.slices_listed
     }
 
-    /// Whether both have, and once also the other nodes, if an external address depends on them.
-    pub(crate) fn complete(&self) -> bool {
-        self.complete
-    }
-
-    /// What is known of the addresses of Services and endpoints.
-    pub(crate) fn addresses(&self) -> &AddressBook {
-        &self.addresses
-    }
-
-    /// What a Service asks for, as computed last.
+    /// The desired state for a Service, as computed last.
     pub(crate) fn computed(&self, service: &ObjectName) -> Option<&Computed> {
         self.services.get(service)?.computed.as_ref()
     }
@@ -339,11 +306,6 @@ impl Inputs {
     /// The names of all Services, in no particular order.
     pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
-    }
-
-    /// What a Service asks for now.
-    pub(crate) fn compute(&self, service: &ObjectName) -> Option<Computed> {
-        self.decide(service).ok().map(Computed::from_decisions)
     }
 
     /// The decisions about a Service, or why it is not served. `Err(None)`: a Service without slices waits for the
@@ -354,26 +316,16 @@ impl Inputs {
         if let Some(why) = NotServed::for_service(service) {
             return Err(Some(why));
         }
-        if entry.has_no_slices() && !self.slices_listed {
+        if entry.slices.is_empty() && !self.slices_listed {
             return Err(None);
         }
         Ok(Decisions::new(ServiceInputs {
             service,
-            slices: entry.slices(),
+            slices: &entry.slices,
             node: &self.node,
             options: &self.options,
             addresses: &self.addresses,
         }))
-    }
-
-    /// The configuration that is the same for every Service.
-    pub(crate) fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// This node, as far as it is known.
-    pub(crate) fn node(&self) -> &ThisNode {
-        &self.node
     }
 
     /// Stores what a Service asks for now, and returns what it asked for before. A Service without any inputs is
@@ -398,11 +350,6 @@ impl Inputs {
     pub(crate) fn has_node_ports(&self) -> bool {
         let mut served = self.services.values().filter(|entry| entry.computed.is_some());
         served.any(|entry| entry.has_node_ports())
-    }
-
-    /// The problems of a Service and its slices, as an Event of the Service words them.
-    pub(crate) fn event_texts(&self, service: &ObjectName) -> Vec<String> {
-        self.problems_of(service).map(Problem::event_text).collect()
     }
 
     /// The problems of a Service and its slices.

@@ -20,13 +20,13 @@ use crate::{
 pub(crate) struct ServiceEntry {
     /// The Service; `None` while only slices of it are known.
     pub(crate) service: Option<Service>,
-    /// What it asks for, as last computed; `None` when it is not ours to serve.
+    /// The desired state for it, as last computed; `None` when it is not ours to serve.
     pub(crate) computed: Option<Computed>,
     /// Its slices, sorted by name. Most Services have one, and one more for each thousand endpoints.
-    slices: SmallVec<[CompactSlice; 1]>,
+    pub(super) slices: SmallVec<[CompactSlice; 1]>,
 }
 
-/// What a Service asks for, and what decides between it and others that ask for the same.
+/// The desired state for a Service, and what decides between it and others that ask for the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Computed {
     pub(crate) desired: DesiredService,
@@ -38,11 +38,6 @@ pub(crate) struct Computed {
 }
 
 impl ServiceEntry {
-    /// Its slices, sorted by name.
-    pub(crate) fn slices(&self) -> &[CompactSlice] {
-        &self.slices
-    }
-
     /// The slice of this name.
     pub(crate) fn slice(&self, name: &ObjectName) -> Option<&CompactSlice> {
         let at = self.slices.binary_search_by(|known| known.name.cmp(name));
@@ -92,7 +87,7 @@ impl ServiceEntry {
     pub(crate) fn depends_on(&self, before: &ThisNode, now: &ThisNode, options: &Options) -> bool {
         let Some(service) = &self.service else { return false };
         let zone = before.zone() != now.zone();
-        let node_ports = before.node_port_ips() != now.node_port_ips();
+        let node_ports = before.node_port_ips != now.node_port_ips;
         let node_ips = before.ips() != now.ips();
         let direct_return =
             !before.same_direct_return_inputs(now) && options.external_forwarding.tunnels(service);
@@ -101,13 +96,14 @@ impl ServiceEntry {
         let addresses = service.external_ips.iter().chain(&service.load_balancer_ips);
         let mut addresses = addresses.chain(&service.cluster_ips);
         let owners = !before.same_owners(now);
+        let is_external = service.has_external_addresses(options);
         let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
         let api_endpoints = before.api_endpoints != now.api_endpoints;
         zone && self.slices.iter().any(CompactSlice::has_zone_hints)
             || (node_ports || api_endpoints) && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
-            || (node_ips || knows_nodes) && self.has_external_addresses()
-            || nodes && self.has_external_addresses() && self.endpoint_ips().any(passes_to_or_from_node)
+            || (node_ips || knows_nodes) && is_external
+            || nodes && is_external && self.endpoint_ips().any(passes_to_or_from_node)
             || owners && addresses.any(|ip| before.facts_of(ip, options) != now.facts_of(ip, options))
             || direct_return
             || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
@@ -119,18 +115,9 @@ impl ServiceEntry {
         ports.any(|port| port.node_port.is_some())
     }
 
-    fn has_external_addresses(&self) -> bool {
-        self.service.as_ref().is_some_and(Service::has_external_addresses)
-    }
-
     /// The addresses of all endpoints.
     pub(crate) fn endpoint_ips(&self) -> impl Iterator<Item = &IpAddr> {
         self.slices.iter().flat_map(|slice| &slice.endpoints).map(|endpoint| &endpoint.address)
-    }
-
-    /// Whether no slice of the Service is known.
-    pub(crate) fn has_no_slices(&self) -> bool {
-        self.slices.is_empty()
     }
 
     /// Whether neither the Service nor a slice of it exists any more.
@@ -153,7 +140,7 @@ impl ServiceEntry {
 }
 
 impl Computed {
-    /// What the decisions about a Service ask for.
+    /// Collects the desired state from the decisions about a Service.
     pub(crate) fn from_decisions(decisions: Decisions<'_>) -> Self {
         let ServiceInputs { service, slices, .. } = decisions.inputs;
         let desired = DesiredService::from_decisions(decisions);

@@ -49,11 +49,7 @@ pub struct Reports {
     health_checks: BTreeMap<ObjectName, HealthCheck>,
     without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
     refused: BTreeMap<ObjectName, Box<[RefusedAddress]>>,
-    /// How many refused addresses there are together.
-    refused_count: usize,
     problems: BTreeMap<ObjectName, Vec<String>>,
-    /// How many problems there are together.
-    problem_count: usize,
     /// Changes whenever the refusals or the problems do.
     pub(super) revision: u64,
 }
@@ -78,7 +74,7 @@ impl Reports {
 
     /// How many refused addresses there are.
     pub fn refused_count(&self) -> usize {
-        self.refused_count
+        self.refused.values().map(|refused| refused.len()).sum()
     }
 
     /// The Services that have problems, or whose slices have, sorted by name, each with its problems. Some exist on
@@ -89,7 +85,7 @@ impl Reports {
 
     /// How many problems there are.
     pub fn problem_count(&self) -> usize {
-        self.problem_count
+        self.problems.values().map(Vec::len).sum()
     }
 
     /// Replaces the reports on a Service. Returns whether they differ.
@@ -115,7 +111,6 @@ impl Reports {
             [before, now].map(|it| it.map_or(&[][..], DesiredService::refused));
         if refused_before != refused_now {
             self.revision += 1;
-            self.refused_count = self.refused_count + refused_now.len() - refused_before.len();
             match refused_now {
                 [] => drop(self.refused.remove(service)),
                 refused => drop(self.refused.insert(service.clone(), refused.into())),
@@ -126,12 +121,10 @@ impl Reports {
 
     /// Replaces the problems of a Service.
     pub(super) fn set_problems(&mut self, service: &ObjectName, problems: Vec<String>) {
-        self.problem_count += problems.len();
         let before = match problems.is_empty() {
             true => self.problems.remove(service),
             false => self.problems.insert(service.clone(), problems),
         };
-        self.problem_count -= before.as_ref().map_or(0, Vec::len);
         if before.as_ref() != self.problems.get(service) {
             self.revision += 1;
         }

@@ -58,7 +58,7 @@ fn flags_that_are_named_take_the_place_of_those_that_suit() {
     };
     assert_eq!(flags(ServiceFlags::SCHEDULER_2), ServiceFlags::SCHEDULER_2);
     assert_eq!(flags(ServiceFlags::empty()), ServiceFlags::empty());
-    assert_eq!(flags(ServiceFlags::ONE_PACKET), ServiceFlags::empty(), "that is no scheduler's");
+    assert_eq!(flags(ServiceFlags::ONE_PACKET), ServiceFlags::empty(), "not a flag of a scheduler");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_scheduler_that_the_kernel_lacks_is_replaced_by_the_default_and_reported() {
     let problems = [
         "metadata.annotations: the kernel of node node-a lacks the scheduler mh (module ip_vs_mh); rr is used there. \
          With the module loaded, kube-ipvs resync tries again",
-        "metadata.annotations: weights mean nothing to the scheduler rr",
+        "metadata.annotations: the scheduler rr ignores weights",
     ];
     let reported: Vec<_> =
         state.reports().problems().map(|(service, reported)| (service.clone(), reported.to_vec())).collect();
@@ -185,7 +185,7 @@ fn wrr_has_no_limit_with_weights_that_make_its_search_too_long() {
         let (scheduler, thresholds, problems) = asked(Scheduler::WRR, weight, of_slice);
         assert_eq!((scheduler, thresholds), (Scheduler::WRR, vec![(0, 0)]));
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("not with the scheduler wrr and a weight of 257, only up to 256"));
+        assert!(problems[0].contains("ignored: with a weight of 257, above 256, the scheduler wrr"));
     }
 }
 
@@ -198,7 +198,7 @@ fn weights_that_the_scheduler_never_looks_at_are_named() {
     for scheduler in Scheduler::ALL {
         let ignored = [Scheduler::RR, Scheduler::LC, Scheduler::DH].contains(&scheduler);
         let expected =
-            format!("default/web: metadata.annotations: weights mean nothing to the scheduler {scheduler}");
+            format!("default/web: metadata.annotations: the scheduler {scheduler} ignores weights");
         let expected: Vec<_> = ignored.then_some(expected).into_iter().collect();
         assert_eq!(reported(Some(scheduler), weights(&[("n1", 5)])), expected);
         assert_eq!(reported(Some(scheduler), Weights::default()), [""; 0]);

@@ -71,7 +71,7 @@ fn an_endpoint_touches_its_virtual_server_only() {
 }
 
 #[test]
-fn a_new_zone_touches_nothing_when_nobody_has_hints() {
+fn a_new_zone_touches_nothing_without_hints() {
     let (services, _) = inputs();
     let mut state = state_of(&services, &[slice("db-1", "db", &[ready("10.1.0.2")])]);
     assert!(state.apply(in_zone("b")).is_empty());
@@ -105,7 +105,7 @@ fn a_vip_that_passes_to_another_service_within_one_list_is_not_touched() {
 }
 
 #[test]
-fn a_new_address_of_the_node_touches_nothing_when_nobody_is_served_there() {
+fn a_new_address_of_the_node_touches_nothing_without_node_ports() {
     let (mut services, slices) = inputs();
     services[1].external_ips = ips(&["198.51.100.1"]);
     services[1].load_balancer_ips = ips(&["203.0.113.1"]);

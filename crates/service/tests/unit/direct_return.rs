@@ -122,7 +122,7 @@ fn what_an_earlier_daemon_tunnelled_is_tunnelled_until_its_node_answers() {
 }
 
 #[test]
-fn a_node_is_reached_through_a_tunnel_as_soon_as_it_unpacks_and_no_longer_when_it_does_not() {
+fn a_node_is_reached_through_a_tunnel_only_while_it_unpacks() {
     let mut state = among_peers(knowing_pods(), web());
     let touched = state.apply(unpacking(&["node-b", "node-c"]));
     assert_eq!(touched.virtual_servers, [tcp(AT)].into());
@@ -220,13 +220,13 @@ fn a_scheduler_of_its_own_counts_here_too() {
 }
 
 #[test]
-fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_told() {
+fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_reported() {
     let mut state = among_peers(knowing_pods(), web());
     state.apply(Change::MissingSchedulers(BTreeMap::from([(Scheduler::MH, Absence::Lacking)])));
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
     assert_eq!(methods(&state, AT), [Masquerade, Tunnelled, Masquerade]);
-    let told = problems(&state);
-    assert!(told.len() == 1 && told[0].ends_with("; nodes do not choose alike"), "{told:?}");
+    let problems = problems(&state);
+    assert!(problems.len() == 1 && problems[0].ends_with("; nodes do not choose alike"), "{problems:?}");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn the_policy_local_stays_what_it_is() {
 }
 
 #[test]
-fn where_it_cannot_be_done_the_service_is_masqueraded_and_that_is_told() {
+fn where_direct_return_is_impossible_the_service_is_masqueraded_with_a_reason() {
     let internal_local = Service { internal_traffic_policy: TrafficPolicy::Local, ..web() };
     let cases = [
         (
@@ -272,14 +272,14 @@ fn where_it_cannot_be_done_the_service_is_masqueraded_and_that_is_told() {
 }
 
 #[test]
-fn before_the_links_are_known_the_service_is_masqueraded_and_nothing_is_told() {
+fn before_the_links_are_known_the_service_is_masqueraded_without_a_reason() {
     let state = state_with(knowing_pods(), &[web()], &endpoints());
     assert_eq!((methods(&state, AT), problems(&state)), (vec![Masquerade; 3], Vec::new()));
 }
 
 /// Nodes do not learn at the same moment what a Service asks for.
 #[test]
-fn what_comes_through_the_tunnel_for_a_masqueraded_service_gets_out_as_long_as_the_tunnel_is_in_use() {
+fn a_tunnel_in_use_is_unpacked_even_for_a_service_that_is_masqueraded_here() {
     let mut state = among_peers(knowing_pods(), web());
     let for_unpacking = |state: &State| {
         let mut all: Vec<_> = state.elements().filter(Element::is_for_unpacking).collect();
@@ -433,7 +433,7 @@ fn who_may_send_is_known_once_all_nodes_were_listed() {
 }
 
 #[test]
-fn the_nodes_to_ask_are_those_with_endpoints_and_the_same_as_long_as_nothing_of_them_changes() {
+fn nodes_with_endpoints_are_asked_and_their_list_is_kept_until_it_changes() {
     let mut state = among_peers(knowing_pods(), web());
     let asked = state.peers_with_endpoints().clone();
     let names: Vec<_> = asked.keys().map(|name| &**name).collect();

@@ -104,7 +104,7 @@ fn hints_for_other_zones_and_nodes_pass_over_an_endpoint_unless_ignored() {
 }
 
 #[test]
-fn of_two_slices_with_one_address_it_is_said_which_counts() {
+fn the_explanation_says_which_of_two_slices_with_one_address_counts() {
     let slices = [
         slice("web-1", "web", &[draining("10.1.0.1")]),
         slice("web-2", "web", &[ready("10.1.0.1")]),

@@ -50,7 +50,7 @@ fn endpoints_that_terminate_are_used_and_do_not_count() {
     assert_eq!(health_checks(&state), web(32_000, 1, 0));
     let touched =
         state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[draining("10.1.0.1").here()]))));
-    // It is still the real server; but the load balancer must hear of it now.
+    // It is still the real server; but the load balancer must know now.
     assert_eq!(touched, Dirty { reports: true, ..Dirty::default() });
     assert_eq!(real_servers(&state, "203.0.113.1:80"), ["10.1.0.1:8080"]);
     assert_eq!(health_checks(&state), web(32_000, 0, 0));

@@ -1,4 +1,4 @@
-//! Services that ask for what is not theirs: they get the rest, and nobody else loses anything.
+//! Services that ask for what is not theirs: they get the rest, and no other Service loses anything.
 
 use std::{collections::BTreeSet, net::IpAddr, num::NonZero, sync::Arc};
 
@@ -36,7 +36,7 @@ fn dual(text: &str, number: u8) -> Service {
     }
 }
 
-/// One that asks for these external IPs, in both families and at a port that nobody has.
+/// One that asks for these external IPs, in both families and at a port of their own.
 fn asking_for(external_ips: &[&str]) -> Service {
     Service {
         external_ips: ips(external_ips),
@@ -69,7 +69,7 @@ fn with(service: Service) -> State {
     state_after(options(), [Change::Services(Event::Apply(service))])
 }
 
-/// What is refused, in words.
+/// What is refused, as text.
 fn refused(state: &State) -> Vec<String> {
     let of_service = |(service, all): (_, &[service::RefusedAddress])| {
         all.iter().map(|refused| format!("{service}: {refused}")).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! What one Service may cost every node: what fits is served, and its owner hears what does not.
+//! What one Service may cost every node: what fits is served, and its owner learns what does not.
 
 use std::{collections::BTreeSet, net::IpAddr, num::NonZero};
 
@@ -261,7 +261,7 @@ fn a_virtual_server_has_ten_thousand_endpoints_and_explain_names_the_others() {
     assert_eq!(
         problems(&state),
         [
-            "endpoints: of 10002 (IPv4) the first 10000 by address that can be used are: no virtual server has more"
+            "endpoints: of 10002 (IPv4) only the first 10000 usable ones by address are used: the limit of a virtual server"
         ]
     );
     let explanation = state.explain(&name("web"));

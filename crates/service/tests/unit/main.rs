@@ -8,23 +8,17 @@
     reason = "a test that cannot go on must stop"
 )]
 
-mod address_owners;
+mod addresses;
 mod any_order_of_events;
 mod balancing;
 mod changes;
 mod common;
-mod conflicts;
 mod direct_return;
+mod endpoints;
 mod explanations;
-mod external_addresses;
-mod external_traffic_policy;
 mod health_checks;
 mod hostile_services;
 mod limits;
-mod node_ports;
-mod slices_are_merged;
-mod source_ranges;
 mod type_changes;
 mod virtual_servers;
-mod which_endpoints_are_used;
 mod which_services_are_served;

@@ -19,54 +19,41 @@ pub(super) const TOKENS: &str = "tokens.csv";
 
 /// Someone the API server knows.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Identity {
-    /// May do everything: `system:masters` passes by RBAC.
-    Admin,
-    /// The user whom the API server's own bootstrap policy binds to `system:node-proxier`.
-    KubeProxy,
+pub(super) struct Identity {
+    user: &'static str,
+    group: &'static str,
+    /// Not secret: the server listens on loopback, during a test.
+    token: &'static str,
+    /// The name of its kubeconfig.
+    kubeconfig: &'static str,
 }
+
+/// May do everything: `system:masters` passes by RBAC.
+pub(super) const ADMIN: Identity =
+    Identity { user: "admin", group: "system:masters", token: "admin-token", kubeconfig: "admin.kubeconfig" };
+
+/// The user whom the API server's own bootstrap policy binds to `system:node-proxier`.
+pub(super) const KUBE_PROXY: Identity = Identity {
+    user: "system:kube-proxy",
+    group: "system:authenticated",
+    token: "kube-proxy-token",
+    kubeconfig: "proxy.kubeconfig",
+};
 
 impl Identity {
-    const ALL: [Self; 2] = [Self::Admin, Self::KubeProxy];
-
-    const fn user(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::KubeProxy => "system:kube-proxy",
-        }
-    }
-
-    const fn group(self) -> &'static str {
-        match self {
-            Self::Admin => "system:masters",
-            Self::KubeProxy => "system:authenticated",
-        }
-    }
-
-    /// Not secret: the server listens on loopback, during a test.
-    const fn token(self) -> &'static str {
-        match self {
-            Self::Admin => "admin-token",
-            Self::KubeProxy => "kube-proxy-token",
-        }
-    }
-
     /// Its kubeconfig in a control plane's directory.
     pub(super) fn kubeconfig(self, directory: &Path) -> PathBuf {
-        directory.join(match self {
-            Self::Admin => "admin.kubeconfig",
-            Self::KubeProxy => "proxy.kubeconfig",
-        })
+        directory.join(self.kubeconfig)
     }
 }
 
-/// Writes the token file and everybody's kubeconfig into `directory`.
+/// Writes the token file and each identity's kubeconfig into `directory`.
 ///
 /// `authority` is the certificate to trust, in PEM. The kubeconfigs are JSON, which is YAML too.
 pub(super) fn write(directory: &Path, server: SocketAddr, authority: &str) -> anyhow::Result<()> {
     let mut tokens = String::new();
-    for identity in Identity::ALL {
-        let (user, group, token) = (identity.user(), identity.group(), identity.token());
+    for identity in [ADMIN, KUBE_PROXY] {
+        let Identity { user, group, token, .. } = identity;
         writeln!(tokens, "{token},{user},{user},{group}")?;
         let kubeconfig = json!({
             "apiVersion": "v1",
@@ -96,7 +83,7 @@ pub(super) const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "service-account.pub";
 
 /// Writes the files of these names into `directory`, the serving certificate good for
 /// `subject_names`. Returns the authority's certificate in PEM; its key is forgotten.
-pub(super) fn write_certificates(directory: &Path, subject_names: &[String]) -> anyhow::Result<String> {
+pub(super) fn write_certificates(directory: &Path, subject_names: Vec<String>) -> anyhow::Result<String> {
     let authority = authority().context("making a certificate authority")?;
     let serving_key = KeyPair::generate()?;
     let serving_certificate = serving_params(subject_names)?
@@ -122,9 +109,10 @@ fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
     CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-fn serving_params(subject_names: &[String]) -> anyhow::Result<CertificateParams> {
-    let mut params = CertificateParams::new(subject_names)
-        .with_context(|| format!("names for a certificate: {}", subject_names.join(", ")))?;
+fn serving_params(subject_names: Vec<String>) -> anyhow::Result<CertificateParams> {
+    let names = subject_names.join(", ");
+    let mut params =
+        CertificateParams::new(subject_names).with_context(|| format!("names for a certificate: {names}"))?;
     params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -1,4 +1,4 @@
-//! A port for a server that somebody else starts.
+//! A port for a server that is another process.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::api;
 
-/// A TCP port of this network namespace, which nobody is given by chance as long as this lives: many servers are started
+/// A TCP port of this network namespace, which no other socket is given by chance as long as this lives: many servers are started
 /// at once here. Only who sets `SO_REUSEPORT` can listen at it.
 #[derive(Debug)]
 pub(super) struct Port {

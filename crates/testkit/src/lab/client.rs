@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
     time::Duration,
 };
@@ -149,7 +149,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn open(protocol: SockProtocol, manner: Manner, service: SocketAddr) -> Result<Self> {
+    /// Opens it in this thread's namespace.
+    pub(super) fn open(protocol: SockProtocol, manner: Manner, service: SocketAddr) -> Result<Self> {
         let socket = socket(protocol, service)?;
         // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
         let patience = TimeVal::milliseconds(manner.patience.as_millis().try_into()?);
@@ -202,6 +203,13 @@ impl Connection {
         Ok(self.answer)
     }
 
+    /// Closes the connection, and waits until the server has closed its end.
+    pub fn close(mut self) -> Result<()> {
+        self.stream.get_mut().shutdown(Shutdown::Write).context("closing")?;
+        self.stream.read_to_end(&mut Vec::new()).context("waiting for the other end to close")?;
+        Ok(())
+    }
+
     /// Lets the server close the connection; this end stays open. When it is dropped it is the server
     /// that waits in TIME_WAIT, and the client's port can be used again at once.
     pub fn server_closes(&mut self) -> Result<()> {
@@ -223,16 +231,12 @@ pub struct Flow {
 impl Flow {
     /// Sends one datagram and waits for the answer.
     pub fn ask(&self) -> Result<Answer> {
-        self.exchange().with_context(|| self.what.clone())
+        self.send(WHO.as_bytes()).with_context(|| self.what.clone())
     }
 
     /// The same with a datagram of this length.
     pub fn ask_with(&self, bytes: usize) -> Result<Answer> {
         self.send(&vec![b'x'; bytes]).with_context(|| self.what.clone())
-    }
-
-    fn exchange(&self) -> Result<Answer> {
-        self.send(WHO.as_bytes())
     }
 
     fn send(&self, datagram: &[u8]) -> Result<Answer> {
@@ -248,7 +252,7 @@ impl Flow {
 }
 
 /// Any address and port of the family of this one.
-fn any(like: SocketAddr) -> SocketAddr {
+pub(super) fn any(like: SocketAddr) -> SocketAddr {
     let unspecified: IpAddr = match like {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -21,7 +21,7 @@ const BY_PORTS_V6: &str = "net.ipv6.fib_multipath_hash_policy=1";
 pub struct Fabric {
     /// The client.
     pub client: Host,
-    /// The router, by which everybody reaches everybody.
+    /// The router between all of them.
     pub router: Host,
     /// The nodes.
     pub nodes: Vec<Host>,
@@ -94,7 +94,7 @@ impl Fabric {
         self.router.ip(&format!("route replace {address} {}", hops.join(" ")))
     }
 
-    /// Cuts a node off from everybody.
+    /// Cuts a node off from all others.
     pub fn cut_off(&self, node: usize) -> Result<()> {
         self.router.ip(&format!("link set node-{} down", node + 1))
     }

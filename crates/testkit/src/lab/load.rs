@@ -5,9 +5,8 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
+    fmt, io,
+    net::{IpAddr, SocketAddr, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,14 +17,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::socket::SockProtocol;
 
-use super::{Host, client, server::WHO};
+use super::{Answer, Connection, Host, Manner, client, server::WHO};
 use crate::{daemon::eventually_within, patience::patience};
 
 /// How many connections to each target stay open.
 const LONG_LIVED: usize = 2;
 
-/// How often a byte goes forth and back over each of them, and a datagram to each target.
+/// How often a line goes forth and back over each of them, and a datagram to each target.
 const EXCHANGE_EVERY: Duration = Duration::from_millis(100);
 const DATAGRAM_EVERY: Duration = Duration::from_millis(50);
 
@@ -101,7 +101,7 @@ pub struct Tally {
 pub struct Count {
     /// How many there were.
     pub tried: usize,
-    /// How many failed: refused, reset, timed out, seen as somebody else, lost.
+    /// How many failed: refused, reset, timed out, seen as another client, lost.
     pub failed: usize,
     /// The causes of the first failures, each with the time since the load began.
     pub causes: Vec<String>,
@@ -123,11 +123,11 @@ impl Load {
         let begun = Instant::now();
         let start = |target: &Target<'_>| -> Result<Running> {
             let aim = Aim { to: target.to, seen_as: target.seen_as.clone(), begun };
-            let connect = || target.from.inside(connect(aim.to))?.context("a long-lived connection");
+            let connect = || target.from.connect_in(manner(), aim.to).context("a long-lived connection");
             let connections = (0..LONG_LIVED).map(|_| connect()).collect::<Result<Vec<_>>>()?;
-            let long_lived = connections.into_iter().map(|stream| {
+            let long_lived = connections.into_iter().map(|connection| {
                 let stop = Arc::clone(&stop);
-                thread::spawn(move || Ok(converse(stream, begun, &stop)))
+                thread::spawn(move || Ok(converse(connection, begun, &stop)))
             });
             let (short_stop, short_aim) = (Arc::clone(&stop), aim.clone());
             let datagrams_stop = Arc::clone(&stop);
@@ -177,8 +177,7 @@ struct Aim {
 }
 
 impl Aim {
-    fn check(&self, line: &str) -> Result<()> {
-        let answer = client::parse(line)?;
+    fn check(&self, answer: &Answer) -> Result<()> {
         ensure!(
             self.seen_as.contains(&answer.seen_as),
             "{} saw the client as {}",
@@ -203,25 +202,15 @@ fn calm_second(aim: &Aim) -> Result<u32> {
     })
 }
 
-fn connect(to: SocketAddr) -> impl FnOnce() -> Result<TcpStream> + Send + 'static {
-    move || {
-        let stream = TcpStream::connect_timeout(&to, patience(PATIENCE)).context("connecting")?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience(PATIENCE)))?;
-        Ok(stream)
-    }
+fn manner() -> Manner {
+    Manner { source: None, patience: patience(PATIENCE) }
 }
 
 /// A connection from its beginning to its end.
 fn ask(aim: &Aim) -> Result<()> {
-    let mut stream = BufReader::new(connect(aim.to)()?);
-    stream.get_mut().write_all(WHO.as_bytes()).context("asking")?;
-    let mut line = String::new();
-    stream.read_line(&mut line).context("waiting for the answer")?;
-    aim.check(&line)?;
-    stream.get_mut().shutdown(Shutdown::Write).context("closing")?;
-    stream.read_to_string(&mut line).context("waiting for the other end to close")?;
-    Ok(())
+    let connection = Connection::open(SockProtocol::Tcp, manner(), aim.to)?;
+    aim.check(&connection.answer)?;
+    connection.close()
 }
 
 /// Short connections at a steady pace: one that hangs does not delay the others.
@@ -257,19 +246,13 @@ fn connect_over_and_over(aim: &Aim, pause: Duration, stop: &AtomicBool) -> Count
     count
 }
 
-/// A byte forth and back, until the load ends or the connection breaks.
-fn converse(mut stream: TcpStream, begun: Instant, stop: &AtomicBool) -> Count {
+/// A line forth and back, until the load ends or the connection breaks.
+fn converse(mut connection: Connection, begun: Instant, stop: &AtomicBool) -> Count {
     let mut count = Count { tried: 1, ..Count::default() };
-    let mut exchange = || -> Result<()> {
-        // The server echoes lines.
-        stream.write_all(b"\n")?;
-        stream.read_exact(&mut [0])?;
-        Ok(())
-    };
     loop {
         let last = stop.load(Ordering::Relaxed);
         let started = Instant::now();
-        if let Err(error) = exchange() {
+        if let Err(error) = connection.still_works() {
             count.fail(begun.elapsed(), &error);
             return count;
         }
@@ -283,23 +266,21 @@ fn converse(mut stream: TcpStream, begun: Instant, stop: &AtomicBool) -> Count {
 
 /// Datagrams at a steady pace from one socket. Those without an answer at the end are lost.
 fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
-    let any: IpAddr =
-        if aim.to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0))?;
+    let socket = UdpSocket::bind(client::any(aim.to))?;
     socket.connect(aim.to)?;
     let mut count = Count::default();
-    let (mut answers, mut heard) = (0, Instant::now());
+    let (mut answers, mut last) = (0, Instant::now());
     let mut listen = |until: Instant, count: &mut Count, enough: Option<usize>| -> Result<()> {
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             if enough == Some(answers) {
                 return Ok(());
             }
             socket.set_read_timeout(Some(left))?;
-            match hear(&socket, aim) {
+            match receive(&socket, aim) {
                 Ok(true) => {
                     answers += 1;
-                    count.slowest = count.slowest.max(heard.elapsed());
-                    heard = Instant::now();
+                    count.slowest = count.slowest.max(last.elapsed());
+                    last = Instant::now();
                 }
                 Ok(false) => break,
                 // A refusal by ICMP is received here too.
@@ -328,12 +309,12 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
 }
 
 /// Receives one answer; `false` if there is none in time.
-fn hear(socket: &UdpSocket, aim: &Aim) -> Result<bool> {
+fn receive(socket: &UdpSocket, aim: &Aim) -> Result<bool> {
     let mut buffer = [0; 128];
     match socket.recv(&mut buffer) {
         Ok(length) => {
             let line = std::str::from_utf8(buffer.get(..length).unwrap_or_default())?;
-            aim.check(line)?;
+            aim.check(&client::parse(line)?)?;
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

@@ -66,7 +66,7 @@ impl Host {
 /// The socket is one for echo requests alone: the kernel adds identifier and checksum, and hands over the
 /// reply to this very request (`net/ipv4/ping.c`).
 fn exchange(ip: IpAddr) -> Result<()> {
-    // Whose group may have such sockets, in this network namespace: by default nobody's.
+    // Whose group may have such sockets, in this network namespace: by default no group's.
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0")?;
     let (family, protocol, (request, reply)) = match ip {
         IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, ECHO_V4),

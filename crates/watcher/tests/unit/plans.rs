@@ -127,7 +127,7 @@ fn in_order(first: Option<usize>, then: Option<usize>) -> bool {
     first.zip(then).is_none_or(|(first, then)| first < then)
 }
 
-/// Whether an operation takes something away from somebody.
+/// Whether an operation takes something away from a client.
 fn removes(operation: &Operation, state: &State) -> bool {
     match operation {
         // Clients of a restricted address make way for others.
@@ -261,8 +261,8 @@ proptest! {
         dirty.merge(differing_in(drift, &state, &observed, &ours));
         let repair = diff(&state, &observed, &dirty, &ours, &Draining::default());
         let mut whole: Plan = full(&state, &observed, &ours);
-        // An element that somebody else adds for a virtual server of theirs makes it ours only where all is compared.
-        // So is theirs at an address that somebody else binds while our table is gone.
+        // An element that another program adds for its virtual server makes that ours only where all is compared.
+        // So is its virtual server at an address that another program binds while our table is gone.
         let was_kept = |operation: &Operation| match operation {
             Operation::Ipvs(Command::DeleteVirtualServer(VirtualServerId::Address(at))) => {
                 ours.foreign == Foreign::Keep
@@ -538,7 +538,7 @@ fn balanced(name: &str, cluster_ip: &str, load_balancer_ip: &str, clients: &[&st
     }
 }
 
-/// A plan from one state to the next in both families, over a kernel that somebody has tampered with.
+/// A plan from one state to the next in both families, over a kernel that another program has changed.
 fn mixed() -> Plan {
     let mut now = state(&[
         Change::Services(Event::Apply(service("web", &["10.96.0.10", "fd00:96::10"]))),
@@ -645,7 +645,7 @@ delete element hairpin TCP [fd00:244::3]:8080
     );
 }
 
-/// A kernel with a virtual server of a Service that is gone, and two of somebody else.
+/// A kernel with a virtual server of a Service that is gone, and two of another program.
 fn beside_others() -> FakeKernel {
     let fake = FakeKernel::new();
     let gone = state(&[Change::Services(Event::Apply(service("gone", &["10.96.0.11"])))]);
@@ -658,7 +658,7 @@ fn beside_others() -> FakeKernel {
 }
 
 #[test]
-fn plan_marks_virtual_servers_that_no_service_made_and_none_that_a_deleted_service_had() {
+fn plan_marks_virtual_servers_that_never_belonged_to_a_service() {
     let plan = full(&state(&[]), &read(&beside_others()), &both_families());
     let deletions: Vec<_> =
         plan.to_string().lines().filter(|line| line.contains("virtual server")).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What a look at the whole kernel finds, whatever somebody has changed.
+//! What reading the whole kernel finds, whatever another program has changed.
 
 use std::collections::BTreeSet;
 

@@ -50,7 +50,7 @@ fn tests(kernel: &KernelArgs) -> Result<Report> {
     let of_crates = ["test", "--no-run", "--all-features", "--lib", "--test", "kernel"];
     let crates = Platform::Arm64.executables(&[&of_crates[..], &packages].concat())?;
     let of_program = ["test", "--no-run", "--package", "kube-ipvs", "--test", "kernel"];
-    let program = Platform::Arm64.executables(&[&of_program[..]].concat())?;
+    let program = Platform::Arm64.executables(&of_program)?;
     let daemon = platform::build_program(Platform::Arm64)?;
 
     let mut lines = Vec::new();
@@ -90,12 +90,12 @@ fn tests(kernel: &KernelArgs) -> Result<Report> {
 
 /// A line of the script that runs one test program.
 fn line(program: &Path, options: &[&str]) -> String {
-    let program = quoted(program.as_os_str()).to_string_lossy().into_owned();
+    let program = quoted(program);
     format!("{program} --test-threads=1 --show-output {} || code=$?\n", options.join(" "))
 }
 
-/// What `programs` test programs have printed: libtest's line for each test, its sums for each program, and what the tests
-/// say of what they cannot do.
+/// What `programs` test programs have printed: libtest's line for each test, its sums for each program, and what the
+/// tests say of what they cannot do.
 fn results(said: &str, programs: usize) -> Report {
     let mut report = Report::default();
     for line in said.lines() {

@@ -55,126 +55,105 @@ impl Equipment {
     }
 }
 
-/// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor and none without a test; in one if
-/// the guest is the host.
-pub(super) fn run(
-    kernel: &Kernel,
-    built: &Built,
-    selection: &Selection,
-    equipment: &Equipment,
-) -> Result<Report> {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let most = if *kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };
-    let lanes = most.min(built.count(selection)?);
-    Ok(thread::scope(|scope| {
-        let guests: Vec<_> = (0..lanes)
-            .map(|lane| {
-                scope.spawn(move || share_to_its_end(kernel, built, selection, equipment, (lane, lanes)))
-            })
-            .collect();
-        let mut report = Report::default();
-        for guest in guests {
-            let results = guest.join().map(Report::from_result);
-            report.extend(results.unwrap_or_else(|_| Report::failure("a thread that ran a guest panicked")));
-        }
-        report
-    }))
+/// Tests that run in guests.
+pub(super) struct Run<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) built: &'a Built,
+    pub(super) selection: &'a Selection,
+    pub(super) equipment: &'a Equipment,
 }
 
-/// Runs one guest's share of the tests. A guest that ends by itself, as one User Mode Linux of hundreds has done,
-/// says nothing about the tests: they are begun anew, once, and the summary says so.
-fn share_to_its_end(
-    kernel: &Kernel,
-    built: &Built,
-    selection: &Selection,
-    equipment: &Equipment,
-    part: (usize, usize),
-) -> Result<Report> {
-    match share(kernel, built, selection, equipment, part) {
-        Err(error) if error.is::<EndedEarly>() => {
-            let mut report = share(kernel, built, selection, equipment, part)?;
-            report.begun_anew.push(error.to_string());
-            Ok(report)
-        }
-        done => done,
-    }
-}
-
-/// Runs it once.
-fn share(
-    kernel: &Kernel,
-    built: &Built,
-    selection: &Selection,
-    equipment: &Equipment,
-    (lane, lanes): (usize, usize),
-) -> Result<Report> {
-    let nextest = nextest::program()?;
-    let job = tempfile::Builder::new().prefix("kube-ipvs-tests-").tempdir().context("making a directory")?;
-
-    let root = workspace::root();
-    let share = Some(job.path().to_owned());
-    let mut guest = Guest { timeout: TIMEOUT, memory: MEMORY, lane, share, ..Guest::new(kernel.clone()) };
-    guest.env.clone_from(&equipment.env);
-    guest.files = files(&root, built, nextest.clone());
-    guest.files.extend(equipment.files.iter().cloned());
-
-    let mut command: Vec<OsString> = Vec::new();
-    let api_server = match &equipment.api_servers {
-        ApiServers::None => None,
-        ApiServers::Own(lab) => api_server::equip(&mut guest, lab)?,
-        ApiServers::Shared(lab) => {
-            let outside = api_server::equip(&mut guest, lab)?;
-            if outside.is_none() {
-                guest.files.push(lab.clone());
-                command.extend([lab.into(), "control-plane".into(), "--".into()]);
+impl Run<'_> {
+    /// Runs the selected tests in several guests, [`PER_PROCESSOR`] for each processor and none without a test; in one
+    /// if the guest is the host.
+    pub(super) fn in_guests(&self) -> Result<Report> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let most = if *self.kernel == Kernel::Host { 1 } else { PER_PROCESSOR * processors };
+        let lanes = most.min(self.built.count(self.selection)?);
+        Ok(thread::scope(|scope| {
+            let share = |lane| scope.spawn(move || self.share_to_its_end(lane, lanes));
+            let guests: Vec<_> = (0..lanes).map(share).collect();
+            let mut report = Report::default();
+            for guest in guests {
+                let results = guest.join().map(Report::from_result);
+                report.extend(
+                    results.unwrap_or_else(|_| Report::failure("a thread that ran a guest panicked")),
+                );
             }
-            outside
-        }
-    };
-    command.extend([nextest.into(), "nextest".into(), "run".into(), "--profile=guest".into()]);
-    command.extend(built.written(job.path())?);
-    command.extend(["--test-threads=1".into(), "--partition".into()]);
-    command.push(format!("slice:{}/{lanes}", lane + 1).into());
-    command.extend(selection.arguments());
-
-    let code = guest.run(&["sh".into(), "-c".into(), script(&root, &command, job.path())])?;
-    drop(api_server);
-    if code == TIMED_OUT {
-        return Ok(Report::failure(format!("the tests took more than {} s", TIMEOUT.as_secs())));
+            report
+        }))
     }
-    let report = job.path().join("junit.xml");
-    nextest::conclude(&report, code)
+
+    /// Runs one guest's share of the tests. A guest that ends by itself, as one User Mode Linux of hundreds has done,
+    /// says nothing about the tests: they are begun anew, once, and the summary says so.
+    fn share_to_its_end(&self, lane: usize, lanes: usize) -> Result<Report> {
+        match self.share(lane, lanes) {
+            Err(error) if error.is::<EndedEarly>() => {
+                let mut report = self.share(lane, lanes)?;
+                report.begun_anew.push(error.to_string());
+                Ok(report)
+            }
+            done => done,
+        }
+    }
+
+    /// Runs it once.
+    fn share(&self, lane: usize, lanes: usize) -> Result<Report> {
+        let Self { kernel, built, selection, equipment } = *self;
+        let nextest = nextest::program()?;
+        let job =
+            tempfile::Builder::new().prefix("kube-ipvs-tests-").tempdir().context("making a directory")?;
+        let root = workspace::root();
+        let share = Some(job.path().to_owned());
+        let mut guest = Guest { timeout: TIMEOUT, memory: MEMORY, lane, share, ..Guest::new(kernel.clone()) };
+        guest.env.clone_from(&equipment.env);
+        // The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
+        // whose commands are tried. Tests of a crate run in its directory.
+        let read = [".config", "Cargo.toml", "README.md", "crates", "docs", "manifests", "tests"];
+        guest.files = built.executables();
+        guest.files.extend(read.map(|path| root.join(path)));
+        guest.files.push(nextest.clone());
+        guest.files.extend(equipment.files.iter().cloned());
+
+        let mut command: Vec<OsString> = Vec::new();
+        let api_server = match &equipment.api_servers {
+            ApiServers::None => None,
+            ApiServers::Own(lab) => api_server::equip(&mut guest, lab)?,
+            ApiServers::Shared(lab) => {
+                let outside = api_server::equip(&mut guest, lab)?;
+                if outside.is_none() {
+                    guest.files.push(lab.clone());
+                    command.extend([lab.into(), "control-plane".into(), "--".into()]);
+                }
+                outside
+            }
+        };
+        command.extend([nextest.into(), "nextest".into(), "run".into(), "--profile=guest".into()]);
+        command.extend(built.written(job.path())?);
+        command.extend(["--test-threads=1".into(), "--partition".into()]);
+        command.push(format!("slice:{}/{lanes}", lane + 1).into());
+        command.extend(selection.arguments());
+
+        let code = guest.run(&["sh".into(), "-c".into(), script(&root, &command, job.path()).into()])?;
+        drop(api_server);
+        if code == TIMED_OUT {
+            return Ok(Report::failure(format!("the tests took more than {} s", TIMEOUT.as_secs())));
+        }
+        let report = job.path().join("junit.xml");
+        nextest::conclude(&report, code)
+    }
 }
 
 /// Runs the command at the workspace's root, and brings its report to where it outlives the guest.
-fn script(root: &Path, command: &[OsString], job: &Path) -> OsString {
-    let mut script = OsString::from("cd ");
-    script.push(quoted(root.as_os_str()));
-    script.push(" || exit\nrm -f ");
-    let report = quoted(nextest::report_path(root, "guest").as_os_str());
-    script.push(&report);
-    script.push("\n");
-    for word in command {
-        script.push(quoted(word));
-        script.push(" ");
-    }
-    script.push("\ncode=$?\n[ -e ");
-    script.push(&report);
-    script.push(" ] && cp ");
-    script.push(&report);
-    script.push(" ");
-    script.push(quoted(job.join("junit.xml").as_os_str()));
-    script.push("\nexit $code\n");
-    script
-}
-
-/// The test programs, the runner, and what they may read: its configuration, test data, manifests, and the documents
-/// whose commands are tried. Tests of a crate run in its directory.
-fn files(root: &Path, built: &Built, nextest: PathBuf) -> Vec<PathBuf> {
-    let read = [".config", "Cargo.toml", "README.md", "crates", "docs", "manifests", "tests"]
-        .map(|path| root.join(path));
-    let mut files = built.executables();
-    files.extend(read);
-    files.push(nextest);
-    files
+fn script(root: &Path, command: &[OsString], job: &Path) -> String {
+    let (report, kept) = (quoted(nextest::report_path(root, "guest")), quoted(job.join("junit.xml")));
+    let (root, command) = (quoted(root), command.iter().map(quoted).collect::<Vec<_>>().join(" "));
+    format!(
+        "cd {root} || exit\n\
+         rm -f {report}\n\
+         {command}\n\
+         code=$?\n\
+         [ -e {report} ] && cp {report} {kept}\n\
+         exit $code\n"
+    )
 }

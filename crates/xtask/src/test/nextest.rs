@@ -1,17 +1,25 @@
-//! cargo-nextest: what it is asked to run, and what it needs to run test programs where there is no cargo.
+//! cargo-nextest: what it is asked to run, what it needs to run test programs where there is no cargo, and the results,
+//! out of the JUnit report that it writes. What a passing test has printed is in the report, too: that is where `SKIP:
+//! ` and
+//! `ABSENT: ` lines are found.
 
 use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::workspace::{self, CargoTool, cargo};
+use guest::{
+    files,
+    programs::printed,
+    workspace::{self, CargoTool, cargo},
+};
+use roxmltree::{Document, Node};
 use serde_json::Value;
 
-use super::{junit, summary::Report};
+use super::summary::Report;
 
 const NEXTEST: CargoTool = CargoTool {
     name: "cargo-nextest",
@@ -88,7 +96,7 @@ pub(super) fn conclude(report: &Path, code: u8) -> Result<Report> {
     }
     // Without a report it ended before the first test, and has said why.
     ensure!(report.exists(), "cargo-nextest ended with code {code}");
-    let mut results = junit::read(report)?;
+    let mut results = read_report(report)?;
     if code != 0 && (code != TEST_FAILED || results.failed.is_empty()) {
         results.failed.push(format!("cargo-nextest ended with code {code}"));
     }
@@ -119,11 +127,9 @@ impl Build {
 #[derive(Debug)]
 pub(super) struct Built {
     /// What `cargo nextest list` says of them.
-    binaries: String,
+    listed: Value,
     /// What `cargo metadata` says of the workspace.
     metadata: String,
-    /// The same as `binaries`, read.
-    listed: Value,
 }
 
 impl Built {
@@ -163,8 +169,8 @@ impl Built {
     /// Writes down what was built, and returns the arguments with which cargo-nextest uses it and asks no cargo.
     pub(super) fn written(&self, directory: &Path) -> Result<[OsString; 4]> {
         let (binaries, metadata) = (directory.join("binaries.json"), directory.join("metadata.json"));
-        fs::write(&binaries, &self.binaries).context("writing the list of test programs")?;
-        fs::write(&metadata, &self.metadata).context("writing the workspace's metadata")?;
+        files::write(&binaries, self.listed.to_string())?;
+        files::write(&metadata, &self.metadata)?;
         Ok(["--binaries-metadata".into(), binaries.into(), "--cargo-metadata".into(), metadata.into()])
     }
 }
@@ -174,16 +180,99 @@ pub(super) fn build(build: Build) -> Result<Built> {
     let mut list = workspace::at_root(program()?);
     list.args(["nextest", "list"]).args(build.arguments());
     list.args(["--message-format", "json", "--list-type", "binaries-only"]);
-    let binaries = printed(&mut list)?;
+    let listed = serde_json::from_str(&printed(&mut list)?).context("what cargo nextest list says")?;
     let metadata = printed(cargo().args(["metadata", "--format-version=1", "--all-features"]))?;
-    let listed = serde_json::from_str(&binaries).context("what cargo nextest list says")?;
-    Ok(Built { binaries, metadata, listed })
+    Ok(Built { listed, metadata })
 }
 
-/// What a command prints, which must succeed.
-fn printed(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
-    ensure!(output.status.success(), "{name} ended with {}", output.status);
-    String::from_utf8(output.stdout).context("what it prints")
+/// The results in the report at `path`.
+fn read_report(path: &Path) -> Result<Report> {
+    results(&files::read(path)?).with_context(|| path.display().to_string())
+}
+
+fn results(text: &str) -> Result<Report> {
+    let document = Document::parse(text)?;
+    let mut report = Report::default();
+    for case in document.descendants().filter(|node| node.has_tag_name("testcase")) {
+        let attribute = |name| case.attribute(name).unwrap_or_default();
+        let name = format!("{} {}", attribute("classname"), attribute("name"));
+        if has(case, "failure") || has(case, "error") {
+            report.failed.push(name);
+            continue;
+        }
+        let printed =
+            case.children().filter(|node| node.has_tag_name("system-out")).filter_map(|node| node.text());
+        let lines: Vec<&str> = printed.flat_map(str::lines).collect();
+        report.absent.extend(after("ABSENT: ", &lines).map(str::to_owned));
+        match after("SKIP: ", &lines).next() {
+            Some(reason) => report.skipped.push(format!("{name}: {reason}")),
+            None => report.passed += 1,
+        }
+    }
+    Ok(report)
+}
+
+fn has(case: Node<'_, '_>, tag: &str) -> bool {
+    case.children().any(|node| node.has_tag_name(tag))
+}
+
+/// What follows this mark on the lines that have it. libtest writes `test NAME ... ` before the first line that a test
+/// prints.
+fn after<'a>(mark: &str, lines: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    lines.iter().filter_map(move |line| {
+        let line = line
+            .strip_prefix("test ")
+            .and_then(|line| line.split_once(" ... "))
+            .map_or(*line, |(_, rest)| rest);
+        line.strip_prefix(mark)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const REPORT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="nextest-run" tests="4" failures="1" errors="0">
+    <testsuite name="kube-ipvs::kernel" tests="4" disabled="0" errors="0" failures="1">
+        <testcase name="repair::passes" classname="kube-ipvs::kernel" time="0.1">
+            <system-out>
+running 1 test
+ABSENT: no scheduler twos
+test repair::passes ... ok
+</system-out>
+        </testcase>
+        <testcase name="udp::needs_sctp" classname="kube-ipvs::kernel" time="0.1">
+            <system-out>
+running 1 test
+test udp::needs_sctp ... SKIP: the kernel has no sctp
+ok
+</system-out>
+        </testcase>
+        <testcase name="udp::quiet" classname="kube-ipvs::kernel" time="0.1"/>
+        <testcase name="udp::broken" classname="kube-ipvs::kernel" time="0.1">
+            <failure message="thread panicked" type="test failure">at src/lib.rs:1:1</failure>
+            <system-out>SKIP: said before it failed</system-out>
+        </testcase>
+    </testsuite>
+</testsuites>"#;
+
+    #[test]
+    fn a_report_says_what_passed_failed_was_skipped_and_was_absent() {
+        let expected = Report {
+            passed: 2,
+            failed: vec!["kube-ipvs::kernel udp::broken".to_owned()],
+            skipped: vec!["kube-ipvs::kernel udp::needs_sctp: the kernel has no sctp".to_owned()],
+            absent: BTreeSet::from(["no scheduler twos".to_owned()]),
+            begun_anew: Vec::new(),
+        };
+        assert_eq!(results(REPORT).unwrap(), expected);
+    }
+
+    #[test]
+    fn half_a_report_is_an_error() {
+        assert!(results(&REPORT[..300]).is_err());
+    }
 }

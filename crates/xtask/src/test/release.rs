@@ -5,13 +5,9 @@
 mod clones;
 mod files;
 mod keys;
-mod listing;
 mod registry;
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use guest::{programs::run as run_program, source::Source, workspace};
@@ -30,7 +26,7 @@ fn try_steps(report: &mut Report) -> Result<()> {
     let source = Source::here().context("git does not know these sources")?;
     ensure!(source.is_clean, "there are changes that are not committed: what is tried is a commit");
     let place = workspace::root().join("target/try-release");
-    crate::files::make_anew(&place)?;
+    guest::files::make_anew(&place)?;
 
     let mut step = |name: &str, try_out: &dyn Fn() -> Result<()>| {
         println!("--- {name}");
@@ -44,7 +40,7 @@ fn try_steps(report: &mut Report) -> Result<()> {
         clones::is_refused(&clone, "99.0.0", "no section")
     })?;
     let commit = clones::name_the_version(&clone)?;
-    fs::write(clone.join("new"), "").context("writing a file")?;
+    guest::files::write(&clone.join("new"), "")?;
     step("changed sources are refused", &|| clones::is_refused(&clone, VERSION, "not committed"))?;
     fs::remove_file(clone.join("new")).context("removing a file")?;
     clones::note_gate(&clone, &commit)?;
@@ -56,9 +52,9 @@ fn try_steps(report: &mut Report) -> Result<()> {
         release.args(["release", VERSION]);
         run_program(&mut keys.with_keys(release)?)
     })?;
-    step("every file is there and has its checksum, and no other", &|| listing::is_whole(&release))?;
+    step("every file is there and has its checksum, and no other", &|| files::is_whole(&release))?;
     step("archives and packages have the program of their platform", &|| {
-        listing::programs_are_of_their_platforms(&release)
+        files::programs_are_of_their_platforms(&release)
     })?;
     step("minisign verifies the checksums", &|| keys.minisign_verifies(&release))?;
     step("cosign verifies the checksums", &|| keys.cosign_verifies(&release))?;
@@ -79,17 +75,4 @@ fn try_steps(report: &mut Report) -> Result<()> {
     })?;
     step("another release is the same, bit for bit", &|| clones::is_equal(&clone, &commit, &place))?;
     fs::remove_dir_all(&place).with_context(|| format!("removing {}", place.display()))
-}
-
-/// The text that a program prints.
-fn printed(command: &mut Command) -> Result<String> {
-    Ok(String::from_utf8(bytes(command)?)?)
-}
-
-/// What a program prints.
-fn bytes(command: &mut Command) -> Result<Vec<u8>> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
-    ensure!(output.status.success(), "{name} failed ({})", output.status);
-    Ok(output.stdout)
 }

@@ -10,7 +10,7 @@ use guest::{
 };
 
 use super::{
-    guests::{self, ApiServers, Equipment},
+    guests::{ApiServers, Equipment, Run},
     nextest::{self, Build, Built, Selection},
     summary::Report,
 };
@@ -133,7 +133,7 @@ fn in_guests(
             return Ok(Report::skip(format!("{error:#}")));
         }
         let selection = Selection { filter: tests.filter, ignored: true, names: tests.names.to_vec() };
-        guests::run(kernel, &built, &selection, &equipment)
+        Run { kernel, built: &built, selection: &selection, equipment: &equipment }.in_guests()
     };
     Report::from_result(run())
 }

@@ -1,9 +1,9 @@
 //! The tier **cluster**: a whole cluster is started, used and stopped, by the commands that a developer has.
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::workspace;
+use guest::{files, programs::printed, workspace};
 use serde_json::{Value, json};
 
 use super::summary::Report;
@@ -44,8 +44,8 @@ fn try_steps(report: &mut Report) -> Result<()> {
 
 /// A test that has another name in a new release of Kubernetes would not be missed otherwise.
 fn every_test_passed() -> Result<()> {
-    let text = fs::read_to_string(workspace::root().join(RESULTS)).context(RESULTS)?;
-    let results: Value = serde_json::from_str(&text).context(RESULTS)?;
+    let results: Value =
+        serde_json::from_str(&files::read(&workspace::root().join(RESULTS))?).context(RESULTS)?;
     let tests = results.pointer("/tests").and_then(Value::as_object).context("results without tests")?;
     for part in TESTS {
         let mut there = tests.iter().filter(|(name, _)| name.contains(part));
@@ -59,8 +59,7 @@ fn nothing_remains() -> Result<()> {
     let disks = workspace::root().join("target/cluster");
     let nodes = Command::new("pgrep").arg("--full").arg(format!("ubd0={}", disks.display())).status();
     ensure!(!nodes.context("starting pgrep")?.success(), "cargo xtask cluster down left a node running");
-    let namespaces = Command::new("ip").args(["netns", "list"]).output().context("starting ip")?;
-    let namespaces = String::from_utf8_lossy(&namespaces.stdout).into_owned();
+    let namespaces = printed(Command::new("ip").args(["netns", "list"]))?;
     ensure!(!namespaces.contains("kube-ipvs-cluster"), "cargo xtask cluster down left its namespace");
     ensure!(!disks.exists(), "cargo xtask cluster down left its files");
     Ok(())

@@ -10,7 +10,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "kube-ipvs.image" -}}
-{{- $repository := required "image.repository: set it to where your nodes find the image" .Values.image.repository }}
+{{- $repository := required "image.repository: set it to the image in your registry" .Values.image.repository }}
 {{- if .Values.image.digest }}
 {{- $repository }}@{{ .Values.image.digest }}
 {{- else }}
@@ -35,13 +35,13 @@ resources:
 {{- end }}
 
 {{- /*
-Where the probes ask: the port, and the host unless that is every address of the node. The kubelet is on the node's
-network as the pod is, so it reaches a loopback address too.
+The probes' target: the port, and the host unless that is every address of the node. Like the pod, the kubelet is on the
+node's network, so it reaches a loopback address too.
 */}}
 {{- define "kube-ipvs.probed" -}}
 {{- $address := .Values.config.healthzBindAddress | default "0.0.0.0:10256" | toString }}
 {{- if not (regexMatch `^([0-9.]+|\[.+\]):[0-9]+$` $address) }}
-{{- fail "config.healthzBindAddress: set an address with its port, such as 127.0.0.1:10256; the probes ask there" }}
+{{- fail "config.healthzBindAddress: set an address with its port, such as 127.0.0.1:10256; the probes use it" }}
 {{- end }}
 {{- $host := regexReplaceAll ":[0-9]+$" $address "" | trimAll "[]" }}
 {{- if not (has $host (list "0.0.0.0" "::")) }}

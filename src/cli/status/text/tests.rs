@@ -7,14 +7,14 @@ fn the_status_begins_with_whether_all_is_well_and_ends_with_problems_and_remedie
     let mut status = sample::status();
     let expected = "\
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
-synced:          no, something fails for 42 s
+synced:          no, syncs have been failing for 42 s
 virtual servers: 12
 real servers:    40
 VIPs:            6
 not bound:       1 external address that another host has: 192.0.2.11
 draining:        2, the first for 61 s
                  10.244.1.7:8080 for 61 s, of TCP 10.96.0.10:80, default/web
-                 10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service any more
+                 10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service
 foreign:         2 virtual servers kept: TCP 192.0.2.7:6443, TCP 192.0.2.7:6444
 foreign:         1 virtual server removed since the start: TCP 192.0.2.7:80
 last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed
@@ -22,7 +22,7 @@ last change:     12 min 5 s ago, after a change: add virtual server (1), add rea
                  add virtual server TCP 10.96.0.10:80 rr
                  add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1
                  and 2 more
-last repair:     3.2 s ago, for the period; since the start 9 operations on what something else had changed
+last repair:     3.2 s ago, for the period; since the start 9 operations repaired what another program had changed
                  bind 10.96.0.1
                  bind 10.96.0.2
                  bind 10.96.0.3
@@ -71,7 +71,7 @@ fn synced_has_the_answer_as_its_first_word() {
         )
     };
     assert_eq!(said(SyncState::Synced), "yes, for 2 h 5 min as of the last full read");
-    assert_eq!(said(SyncState::Behind), "no, a change waits for 2 h 5 min");
+    assert_eq!(said(SyncState::Behind), "no, a change has been waiting for 2 h 5 min");
     let step = reconciler::SyncStatus {
         sync_state: SyncState::Behind,
         sync_state_age: Duration::from_secs(3),
@@ -101,11 +101,9 @@ fn a_kernel_that_lacks_nothing_is_said_to() {
     kernel.lacks.clear();
     let mut lines = Lines::default();
     lines.kernel(&kernel);
-    assert!(
-        lines.0.ends_with(
-            "nf_tables:       all that is used of it is there, source ranges (nft_set_pipapo) too\n"
-        )
-    );
+    assert!(lines.0.ends_with(
+        "nf_tables:       has every feature that is used, source ranges (nft_set_pipapo) included\n"
+    ));
 }
 
 #[test]

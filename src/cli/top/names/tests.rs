@@ -43,7 +43,7 @@ fn a_daemon_that_hangs_holds_up_nobody_and_is_asked_again_only_after_a_while() {
 
     names.wait();
     let doubt = names.doubt(Instant::now()).unwrap();
-    assert!(doubt.starts_with("addresses stand in place of Services: "), "{doubt}");
+    assert!(doubt.starts_with("showing addresses instead of Services: "), "{doubt}");
     assert!(doubt.ends_with(" does not answer within 2 s"), "{doubt}");
     hangs.set_nonblocking(true).unwrap();
     assert!(hangs.accept().is_ok() && hangs.accept().is_err(), "it was asked once");

@@ -1,4 +1,4 @@
-//! A view, drawn.
+//! A view, drawn: its columns as far as the terminal has room for them.
 
 use operator::top::{Cells, Column, HEAD, WIDTHS};
 use ratatui::{
@@ -8,11 +8,9 @@ use ratatui::{
     text::Line,
     widgets::{Cell, Paragraph, Row, Table},
 };
+use service::printable_line;
 
-use super::{
-    columns::{Columns, shortened},
-    view::View,
-};
+use super::view::View;
 
 const HELP: &str = "\
 The traffic of each Service since the last refresh.
@@ -69,6 +67,74 @@ fn cells<T: AsRef<str>>(
         (column, Cell::from(Line::from(number.as_ref().to_owned()).right_aligned()))
     };
     [(Column::Name, name)].into_iter().chain(columns.select(numbers).map(number))
+}
+
+/// What each column of numbers is sorted by.
+const NUMBERS: [Column; 8] = [
+    Column::Active,
+    Column::SynRecv,
+    Column::Inactive,
+    Column::Connections,
+    Column::Packets,
+    Column::Packets,
+    Column::Bytes,
+    Column::Bytes,
+];
+
+/// The columns of numbers that make room for the names, in this order.
+const GOING: [Column; 6] =
+    [Column::Inactive, Column::Packets, Column::SynRecv, Column::Connections, Column::Active, Column::Bytes];
+
+/// The longest address of a real server, indented: `  -> [` and 39 characters and `]:65535`. What is longer than that
+/// takes no numbers' place.
+const LONGEST_ADDRESS: usize = 52;
+
+/// The columns that there is room for.
+#[derive(Debug, PartialEq, Eq)]
+struct Columns {
+    /// How wide the column of names is.
+    name: usize,
+    shown: Vec<Column>,
+}
+
+impl Columns {
+    /// The columns that fit into this width beside names of at most `longest_name` characters. The one that
+    /// is sorted by is there in any case.
+    fn fitting(width: usize, longest_name: usize, sort: Column) -> Self {
+        let wanted = longest_name.min(LONGEST_ADDRESS);
+        let mut shown = Vec::from(GOING);
+        let room = |shown: &[Column]| {
+            let numbers = NUMBERS.iter().zip(WIDTHS).filter(|(number, _)| shown.contains(number));
+            width.saturating_sub(numbers.map(|(_, width)| 1 + usize::from(width)).sum())
+        };
+        for going in GOING {
+            if room(&shown) >= wanted {
+                break;
+            }
+            shown.retain(|column| *column != going || going == sort);
+        }
+        Self { name: room(&shown), shown }
+    }
+
+    /// The numbers among these that are shown, one of each column.
+    fn select<T>(&self, numbers: [T; 8]) -> impl Iterator<Item = (Column, T)> {
+        NUMBERS.into_iter().zip(numbers).filter(|(number, _)| self.shown.contains(number))
+    }
+}
+
+/// A text that may have so many characters, for the screen: what acts on a terminal is escaped. One with more loses its
+/// middle: addresses and names mostly differ at their ends, and where the cut is there is `…`.
+fn shortened(text: &str, width: usize) -> String {
+    let text = &*printable_line(text);
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let (begin, end) = (kept - kept / 2, kept / 2);
+    let cut = if width == 0 { "" } else { "…" };
+    let text = text.chars();
+    text.clone().take(begin).chain(cut.chars()).chain(text.skip(count - end)).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) struct View {
     longest: (usize, usize),
     delay: Duration,
     sort: Column,
-    /// Whether they are shown below their Services.
+    /// Whether real servers are shown below their Services.
     real_servers: bool,
     /// Only Services with this in their names.
     filter: String,
@@ -49,7 +49,7 @@ impl View {
         }
     }
 
-    /// A new frame, and what is to be said of the names of Services if they may be out of date.
+    /// Shows a new frame, and why the names of Services may be out of date.
     pub(super) fn see(&mut self, mut frame: Frame, doubt: Option<String>) {
         frame.sort(self.sort);
         let longest = |real_servers| {
@@ -60,7 +60,7 @@ impl View {
         self.doubt = doubt;
     }
 
-    /// A key.
+    /// Takes a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Next {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Next::Quit } else { Next::Show };
@@ -133,7 +133,7 @@ impl View {
     /// What stands above the table.
     pub(super) fn title(&self) -> String {
         let Some(frame) = &self.frame else {
-            return format!("kube-ipvs top: looking for {:.1} s", self.delay.as_secs_f64());
+            return format!("kube-ipvs top: measuring for {:.1} s", self.delay.as_secs_f64());
         };
         let services = frame.services.iter().filter(|row| row.service.is_some()).count();
         let active: u64 = frame.services.iter().map(|row| row.load.active_connections).sum();
@@ -173,7 +173,7 @@ impl View {
         self.delay
     }
 
-    /// Which column is sorted by.
+    /// The column that the rows are sorted by.
     pub(super) fn sort(&self) -> Column {
         self.sort
     }

@@ -3,7 +3,7 @@
 use ipvs::Protocol;
 use reconciler::{SyncReport, SyncStats, Trigger};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Options, Service, ServicePort, State,
     TrafficPolicy,
 };
 

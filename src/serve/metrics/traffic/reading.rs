@@ -27,7 +27,7 @@ pub(super) struct TrafficReading {
 /// The counters of a virtual server that a Service owns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServiceCounters {
-    pub(super) holder: VirtualServerOwner,
+    pub(super) owner: VirtualServerOwner,
     pub(super) stats: Stats,
     /// Its real servers, if wanted and if there is room.
     pub(super) real_servers: Vec<ObservedRealServer>,
@@ -35,31 +35,31 @@ pub(super) struct ServiceCounters {
 
 impl ServiceCounters {
     fn namespace(&self) -> &str {
-        self.holder.service.namespace()
+        self.owner.service.namespace()
     }
 
     /// The place in the order of Services.
     fn place(&self) -> impl Ord {
-        (&self.holder.service, self.holder.address)
+        (&self.owner.service, self.owner.address)
     }
 }
 
 impl TrafficReading {
-    /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of others,
-    /// and those that balance a mark, belong to no Service.
+    /// Reads the virtual servers that have an owner, and with `endpoints` their real servers. Virtual servers of
+    /// others, and those that balance a mark, belong to no Service.
     pub(super) fn take(
         kernel: &mut impl Ipvs,
-        holders: Vec<VirtualServerOwner>,
+        owners: Vec<VirtualServerOwner>,
         endpoints: bool,
     ) -> Result<Self, ipvs::Error> {
-        let mut holders: HashMap<_, _> = holders.into_iter().map(|holder| (holder.address, holder)).collect();
+        let mut owners: HashMap<_, _> = owners.into_iter().map(|owner| (owner.address, owner)).collect();
         let mut virtual_servers: Vec<_> = kernel
             .virtual_servers()?
             .into_iter()
             .filter_map(|server| {
                 let VirtualServerId::Address(address) = server.config.id else { return None };
-                let holder = holders.remove(&address)?;
-                Some(ServiceCounters { holder, stats: server.stats, real_servers: Vec::new() })
+                let owner = owners.remove(&address)?;
+                Some(ServiceCounters { owner, stats: server.stats, real_servers: Vec::new() })
             })
             .collect();
         virtual_servers.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
@@ -78,21 +78,21 @@ impl TrafficReading {
         Ok(reading)
     }
 
-    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no room
-    /// for those that are wanted, the kernel is not asked for them either.
+    /// All real servers of a virtual server or none: half of them would look as if they were all. Where there is no
+    /// room for those that are wanted, the kernel is not asked for them either.
     fn take_real_servers(&mut self, kernel: &mut impl Ipvs) -> Result<(), ipvs::Error> {
         let room = MOST_SERIES - self.virtual_servers.len() * series::OF_VIRTUAL_SERVER;
         let mut asked = BTreeMap::<_, usize>::new();
         for server in &self.virtual_servers {
             *asked.entry(server.namespace().to_owned()).or_default() +=
-                server.holder.real_servers * series::OF_REAL_SERVER;
+                server.owner.real_servers * series::OF_REAL_SERVER;
         }
         let mut rooms = fair_shares(asked, room);
         for server in &mut self.virtual_servers {
             let Some(room) = rooms.get_mut(server.namespace()) else { continue };
-            let mut series = server.holder.real_servers * series::OF_REAL_SERVER;
+            let mut series = server.owner.real_servers * series::OF_REAL_SERVER;
             if series <= *room {
-                server.real_servers = kernel.real_servers(server.holder.address.into())?;
+                server.real_servers = kernel.real_servers(server.owner.address.into())?;
                 series = server.real_servers.len() * series::OF_REAL_SERVER;
             }
             match room.checked_sub(series) {

@@ -8,7 +8,10 @@ use ipvs::{ObservedRealServer, Stats};
 use reconciler::VirtualServerOwner;
 
 use super::{
-    super::text::{Kind, Page, labels},
+    super::text::{
+        Kind::{self, Counter, Gauge},
+        Page, labels,
+    },
     reading::{ServiceCounters, TrafficReading},
 };
 
@@ -22,51 +25,38 @@ type Series<T> = (&'static str, Kind, &'static str, fn(&T) -> u64);
 
 /// As kube-router has them (pkg/metrics), names that are not what Prometheus would call them included.
 const VIRTUAL_SERVER: [Series<Stats>; OF_VIRTUAL_SERVER] = [
-    ("kube_router_service_total_connections", Kind::Counter, "Connections scheduled.", |stats| {
-        stats.connections
-    }),
-    ("kube_router_service_packets_in", Kind::Counter, "Packets from clients.", |stats| stats.packets_in),
-    ("kube_router_service_packets_out", Kind::Counter, "Packets to clients.", |stats| stats.packets_out),
-    ("kube_router_service_bytes_in", Kind::Counter, "Bytes from clients.", |stats| stats.bytes_in),
-    ("kube_router_service_bytes_out", Kind::Counter, "Bytes to clients.", |stats| stats.bytes_out),
-    ("kube_router_service_cps", Kind::Gauge, "New connections per second.", |stats| {
-        stats.connections_per_second
-    }),
-    ("kube_router_service_pps_in", Kind::Gauge, "Packets from clients per second.", |stats| {
+    ("kube_router_service_total_connections", Counter, "Connections scheduled", |stats| stats.connections),
+    ("kube_router_service_packets_in", Counter, "Packets from clients", |stats| stats.packets_in),
+    ("kube_router_service_packets_out", Counter, "Packets to clients", |stats| stats.packets_out),
+    ("kube_router_service_bytes_in", Counter, "Bytes from clients", |stats| stats.bytes_in),
+    ("kube_router_service_bytes_out", Counter, "Bytes to clients", |stats| stats.bytes_out),
+    ("kube_router_service_cps", Gauge, "New connections per second", |stats| stats.connections_per_second),
+    ("kube_router_service_pps_in", Gauge, "Packets from clients per second", |stats| {
         stats.packets_in_per_second
     }),
-    ("kube_router_service_pps_out", Kind::Gauge, "Packets to clients per second.", |stats| {
+    ("kube_router_service_pps_out", Gauge, "Packets to clients per second", |stats| {
         stats.packets_out_per_second
     }),
-    ("kube_router_service_bps_in", Kind::Gauge, "Bytes from clients per second.", |stats| {
-        stats.bytes_in_per_second
-    }),
-    ("kube_router_service_bps_out", Kind::Gauge, "Bytes to clients per second.", |stats| {
-        stats.bytes_out_per_second
-    }),
+    ("kube_router_service_bps_in", Gauge, "Bytes from clients per second", |stats| stats.bytes_in_per_second),
+    ("kube_router_service_bps_out", Gauge, "Bytes to clients per second", |stats| stats.bytes_out_per_second),
 ];
 
 /// kube-router has none of these.
 const REAL_SERVER: [Series<ObservedRealServer>; OF_REAL_SERVER] = [
-    (
-        "kube_ipvs_endpoint_connections_total",
-        Kind::Counter,
-        "Connections scheduled to the endpoint.",
-        |server| server.stats.connections,
-    ),
-    ("kube_ipvs_endpoint_packets_in_total", Kind::Counter, "Packets to the endpoint.", |server| {
+    ("kube_ipvs_endpoint_connections_total", Counter, "Connections scheduled to the endpoint", |server| {
+        server.stats.connections
+    }),
+    ("kube_ipvs_endpoint_packets_in_total", Counter, "Packets to the endpoint", |server| {
         server.stats.packets_in
     }),
-    ("kube_ipvs_endpoint_packets_out_total", Kind::Counter, "Packets from the endpoint.", |server| {
+    ("kube_ipvs_endpoint_packets_out_total", Counter, "Packets from the endpoint", |server| {
         server.stats.packets_out
     }),
-    ("kube_ipvs_endpoint_bytes_in_total", Kind::Counter, "Bytes to the endpoint.", |server| {
-        server.stats.bytes_in
-    }),
-    ("kube_ipvs_endpoint_bytes_out_total", Kind::Counter, "Bytes from the endpoint.", |server| {
+    ("kube_ipvs_endpoint_bytes_in_total", Counter, "Bytes to the endpoint", |server| server.stats.bytes_in),
+    ("kube_ipvs_endpoint_bytes_out_total", Counter, "Bytes from the endpoint", |server| {
         server.stats.bytes_out
     }),
-    ("kube_ipvs_endpoint_active_connections", Kind::Gauge, "Connections that the endpoint has.", |server| {
+    ("kube_ipvs_endpoint_active_connections", Gauge, "Active connections of the endpoint", |server| {
         server.active_connections.into()
     }),
 ];
@@ -95,17 +85,17 @@ pub(super) fn text(reading: &TrafficReading, took: Duration) -> String {
             }
         }
     }
-    let help = "Series of Services and endpoints that are left out because there are too many.";
-    page.single("kube_ipvs_service_metrics_dropped_series", Kind::Gauge, help, reading.dropped);
-    let help = "Namespaces of which series are left out.";
-    page.single("kube_ipvs_service_metrics_cut_namespaces", Kind::Gauge, help, reading.cut.len());
-    let help = "How long it took to read them.";
-    page.single("kube_ipvs_service_metrics_read_seconds", Kind::Gauge, help, took.as_secs_f64());
+    let help = "Series of Services and endpoints that are left out because there are too many";
+    page.single("kube_ipvs_service_metrics_dropped_series", Gauge, help, reading.dropped);
+    let help = "Namespaces with series that are left out";
+    page.single("kube_ipvs_service_metrics_cut_namespaces", Gauge, help, reading.cut.len());
+    let help = "Time that reading the counters took";
+    page.single("kube_ipvs_service_metrics_read_seconds", Gauge, help, took.as_secs_f64());
     page.into()
 }
 
 fn service_labels(
-    ServiceCounters { holder: VirtualServerOwner { service, address, .. }, .. }: &ServiceCounters,
+    ServiceCounters { owner: VirtualServerOwner { service, address, .. }, .. }: &ServiceCounters,
 ) -> String {
     labels([
         ("svc_namespace", service.namespace()),

@@ -30,12 +30,12 @@ fn table(count: u16) -> (FakeKernel, Vec<VirtualServerOwner>) {
         })
         .collect();
     kernel.clone().apply(&commands).unwrap();
-    let holders = addresses.iter().take(usize::from(count) - 1).enumerate();
-    let holders = holders.map(|(number, &address)| {
+    let owners = addresses.iter().take(usize::from(count) - 1).enumerate();
+    let owners = owners.map(|(number, &address)| {
         let service = ObjectName::new("shop", format!("web-{number:05}"));
         VirtualServerOwner { address, service, real_servers: 1 }
     });
-    (kernel, holders.collect())
+    (kernel, owners.collect())
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
     let real_server = RealServer::masquerade([10, 244, 0, 1].into(), 8080);
     let real_server = ObservedRealServer::new(real_server).connections(11, 12).stats(stats);
     let counted = ServiceCounters {
-        holder: VirtualServerOwner {
+        owner: VirtualServerOwner {
             address: address(1, 80),
             service: ObjectName::new("shop", "web"),
             real_servers: 1,
@@ -93,19 +93,19 @@ fn a_virtual_server_has_the_series_of_kube_router_and_a_real_server_more() {
     ];
     assert_eq!(rendered, [&of_service[..], &of_endpoint, &about].concat());
     assert!(
-        text.starts_with("# HELP kube_router_service_total_connections Connections scheduled.\n"),
+        text.starts_with("# HELP kube_router_service_total_connections Connections scheduled\n"),
         "{text}"
     );
 }
 
 #[test]
 fn a_service_may_have_any_name_that_a_file_gives_it() {
-    let holder = VirtualServerOwner {
+    let owner = VirtualServerOwner {
         address: address(1, 80),
         service: ObjectName::new("a\nb", r#"c"d\e"#),
         real_servers: 0,
     };
-    let counted = ServiceCounters { holder, stats: Stats::default(), real_servers: Vec::new() };
+    let counted = ServiceCounters { owner, stats: Stats::default(), real_servers: Vec::new() };
     let text = series::text(
         &TrafficReading { virtual_servers: vec![counted], ..TrafficReading::default() },
         Duration::ZERO,
@@ -116,58 +116,58 @@ fn a_service_may_have_any_name_that_a_file_gives_it() {
 
 #[test]
 fn what_is_nobodys_service_is_not_shown_and_real_servers_only_when_asked_for() {
-    let (mut kernel, holders) = table(3);
-    let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
+    let (mut kernel, owners) = table(3);
+    let reading = TrafficReading::take(&mut kernel, owners.clone(), false).unwrap();
     let rendered: Vec<_> =
-        reading.virtual_servers.iter().map(|it| (it.holder.service.name(), it.holder.address)).collect();
+        reading.virtual_servers.iter().map(|it| (it.owner.service.name(), it.owner.address)).collect();
     assert_eq!(rendered, [("web-00000", address(0, 80)), ("web-00001", address(1, 80))]);
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()), "{reading:?}");
     assert_eq!(kernel.state().real_server_reads, 0, "they cost a request for each virtual server");
-    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
+    let reading = TrafficReading::take(&mut kernel, owners, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.len() == 1), "{reading:?}");
 }
 
 #[test]
 fn what_is_more_than_the_most_is_dropped_and_counted_the_last_services_first() {
     let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
-    let (mut kernel, holders) = table(most + 4);
-    let reading = TrafficReading::take(&mut kernel, holders.clone(), false).unwrap();
+    let (mut kernel, owners) = table(most + 4);
+    let reading = TrafficReading::take(&mut kernel, owners.clone(), false).unwrap();
     assert_eq!((reading.virtual_servers.len(), reading.dropped), (most.into(), 3 * 10));
-    assert_eq!(reading.virtual_servers.last().unwrap().holder.service.name(), "web-09999");
+    assert_eq!(reading.virtual_servers.last().unwrap().owner.service.name(), "web-09999");
     // No room for any endpoint.
-    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
+    let reading = TrafficReading::take(&mut kernel, owners, true).unwrap();
     assert!(reading.virtual_servers.iter().all(|it| it.real_servers.is_empty()));
     assert_eq!(reading.dropped, 3 * 10 + usize::from(most) * 6);
     assert_eq!(kernel.state().real_server_reads, 0, "what is not shown is not read");
 }
 
 /// Moves Services to other namespaces: so many of the last ones to each.
-fn in_namespaces(holders: &mut [VirtualServerOwner], namespaces: &[(&str, usize)]) {
+fn in_namespaces(owners: &mut [VirtualServerOwner], namespaces: &[(&str, usize)]) {
     let names = namespaces.iter().flat_map(|(namespace, count)| std::iter::repeat_n(namespace, *count));
-    for (holder, namespace) in holders.iter_mut().rev().zip(names) {
-        holder.service = ObjectName::new(namespace, holder.service.name());
+    for (owner, namespace) in owners.iter_mut().rev().zip(names) {
+        owner.service = ObjectName::new(namespace, owner.service.name());
     }
 }
 
 #[test]
 fn one_namespace_does_not_hide_the_others() {
     let most = u16::try_from(MOST_SERIES / series::OF_VIRTUAL_SERVER).unwrap();
-    let (mut kernel, mut holders) = table(most + 101);
-    let all = holders.len();
-    in_namespaces(&mut holders, &[("kube-system", 4), ("zoo", 30), ("aaa", all - 34)]);
-    let reading = TrafficReading::take(&mut kernel, holders, false).unwrap();
+    let (mut kernel, mut owners) = table(most + 101);
+    let all = owners.len();
+    in_namespaces(&mut owners, &[("kube-system", 4), ("zoo", 30), ("aaa", all - 34)]);
+    let reading = TrafficReading::take(&mut kernel, owners, false).unwrap();
     let shown = |reading: &TrafficReading, namespace| {
-        reading.virtual_servers.iter().filter(|it| it.holder.service.namespace() == namespace).count()
+        reading.virtual_servers.iter().filter(|it| it.owner.service.namespace() == namespace).count()
     };
     assert_eq!(["kube-system", "zoo", "aaa"].map(|it| shown(&reading, it)), [4, 30, usize::from(most) - 34]);
     assert_eq!((reading.dropped, &reading.cut), (100 * 10, &["aaa".to_owned()].into()));
 
     // There is room for 5,001 endpoints.
-    let (mut kernel, mut holders) = table(7_000);
-    in_namespaces(&mut holders, &[("kube-system", 4), ("zoo", 995), ("aaa", 6_000)]);
-    let reading = TrafficReading::take(&mut kernel, holders, true).unwrap();
+    let (mut kernel, mut owners) = table(7_000);
+    in_namespaces(&mut owners, &[("kube-system", 4), ("zoo", 995), ("aaa", 6_000)]);
+    let reading = TrafficReading::take(&mut kernel, owners, true).unwrap();
     let with_endpoints = |namespace| {
-        let all = reading.virtual_servers.iter().filter(|it| it.holder.service.namespace() == namespace);
+        let all = reading.virtual_servers.iter().filter(|it| it.owner.service.namespace() == namespace);
         all.filter(|it| !it.real_servers.is_empty()).count()
     };
     assert_eq!(["kube-system", "zoo", "aaa"].map(with_endpoints), [4, 995, 4_002]);

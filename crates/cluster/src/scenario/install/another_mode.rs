@@ -1,12 +1,12 @@
 //! On to kube-proxy in nftables or iptables mode, by the commands of docs/migration.md.
 //!
-//! The kube-proxy of the cluster has code for ipvs mode, and in nftables mode deletes all virtual servers when it starts.
-//! So nodes are drained then, and what is proved is that nobody elsewhere notices; tests/peer/way_out.rs has the rest.
+//! The kube-proxy of the cluster has code for ipvs mode, and in nftables mode deletes all virtual servers when it
+//! starts. So nodes are drained then, and what is proved is that clients of other nodes lose nothing;
+//! tests/peer/way_out.rs has the rest.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use guest::workspace;
 
 use super::{TAG, UnderLoad, check_all, edit_configuration, kube_proxy_rules, prepare};
 use crate::{
@@ -19,30 +19,30 @@ use crate::{
 };
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
-pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad<'_>, to: Proxy, old_image: &str) -> Result<()> {
+pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad, to: Proxy, old_image: &str) -> Result<()> {
     let steps = Steps::read(to, old_image)?;
-    run_all(&steps.before)?;
+    documents::run_all(&steps.before)?;
     let moved = Cluster { proxy: to, ..cluster.clone() };
     if to == Proxy::KubeProxyIptables {
         under_load.during(cluster, || {
-            cluster.nodes.iter().try_for_each(|node| steps.hand_over(cluster, node, Drained::No))
+            cluster.nodes.iter().try_for_each(|node| steps.hand_over(node, Drained::No))
         })?;
     } else {
         // The clients meet the other nodes.
         let last = cluster.workers().last().context("a cluster without workers")?;
         let clients = Clients::start(cluster, &under_load.web, 0)?;
         nodes::leave_out(last)?;
-        steps.hand_over(cluster, last, Drained::Yes)?;
+        steps.hand_over(last, Drained::Yes)?;
         nodes::answers(&moved, &under_load.web, last)?;
         nodes::lead_to(last)?;
         clients.end()?.expect_all_answered()?;
         for node in cluster.nodes.iter().filter(|node| node.name != last.name) {
-            steps.hand_over(cluster, node, Drained::Yes)?;
+            steps.hand_over(node, Drained::Yes)?;
         }
     }
-    run_all(&steps.after)?;
+    documents::run_all(&steps.after)?;
     moved.save()?;
-    cluster.nodes.iter().try_for_each(|node| cut_what_is_left(cluster, node))
+    cluster.nodes.iter().try_for_each(cut_what_is_left)
 }
 
 /// The commands of the section.
@@ -76,39 +76,35 @@ impl Steps {
         Ok(Self { before, of_a_node, after })
     }
 
-    fn hand_over(&self, cluster: &Cluster, node: &Node, drained: Drained) -> Result<()> {
+    fn hand_over(&self, node: &Node, drained: Drained) -> Result<()> {
         let is_for_drained = |command: &&String| {
             command.starts_with("kubectl drain") || command.starts_with("kubectl uncordon")
         };
         let commands =
             self.of_a_node.iter().filter(|command| drained == Drained::Yes || !is_for_drained(command));
         let commands: Vec<_> = commands.map(|command| command.replace("worker-1", &node.name)).collect();
-        run_all(&commands)?;
-        let left = node.run(cluster, "ip -brief link show kube-ipvs0 2>/dev/null || true")?;
+        documents::run_all(&commands)?;
+        let left = node.run("ip -brief link show kube-ipvs0 2>/dev/null || true")?;
         ensure!(left.is_empty(), "{}: {left}", node.name);
         Ok(())
     }
 }
 
-fn run_all(commands: &[String]) -> Result<()> {
-    commands.iter().try_for_each(|command| documents::run(&workspace::root(), command).map(drop))
-}
-
 /// Ends the wait for connections that never end, such as those to the API server; nothing of ours is left then.
-fn cut_what_is_left(cluster: &Cluster, node: &Node) -> Result<()> {
+fn cut_what_is_left(node: &Node) -> Result<()> {
     let commands = documents::commands("migration.md", "While the Job waits", &[("worker-1", &node.name)])?;
     let cut = commands.first().context("no command")?;
-    documents::run(&workspace::root(), cut)?;
+    documents::run(cut)?;
     let job = format!("job/ipvs-cleanup-{}", node.name);
     let complete = format!("kubectl -n kube-system wait --for=condition=Complete {job} --timeout=120s");
-    documents::run(&workspace::root(), &complete)?;
+    documents::run(&complete)?;
     let look = "nft list tables | grep kube-ipvs; ip route show table local proto 73; ipvsadm -Sn 2>/dev/null || true";
     patiently(Duration::from_secs(10), || {
-        let left = node.run(cluster, look)?;
+        let left = node.run(look)?;
         ensure!(left.is_empty(), "{}: {left}", node.name);
         Ok(())
     })?;
-    documents::run(&workspace::root(), &format!("kubectl -n kube-system delete {job}")).map(drop)
+    documents::run(&format!("kubectl -n kube-system delete {job}")).map(drop)
 }
 
 /// From kube-proxy in another mode, and on to it again, in the order of docs/migration.md.
@@ -116,7 +112,7 @@ fn cut_what_is_left(cluster: &Cluster, node: &Node) -> Result<()> {
 /// From nftables or iptables mode, without a restart of kube-proxy in between, and then node by node to the same mode.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     for node in &cluster.nodes {
-        ensure!(!kube_proxy_rules(cluster, node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
+        ensure!(!kube_proxy_rules(node)?.is_empty(), "{} has no rules of kube-proxy", node.name);
     }
     let old_image = proxy::image()?;
     let under_load = prepare(cluster)?;

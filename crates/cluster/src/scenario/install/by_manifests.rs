@@ -1,9 +1,9 @@
 //! As a DaemonSet of its own, by `kubectl apply -k`.
 
-use std::{fs, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use guest::workspace;
+use guest::{files, programs::run, workspace};
 use tempfile::TempDir;
 
 use super::{
@@ -20,18 +20,18 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     commands.retain(|command| !command.starts_with("helm"));
     under_load.during(cluster, || {
         for command in &commands {
-            documents::run(copy.path(), command)?;
+            documents::run_in(copy.path(), command)?;
         }
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)?;
         upgrade(cluster, &copy)?;
-        documents::run(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs")?;
+        documents::run_in(copy.path(), "kubectl -n kube-system rollout undo daemonset/kube-ipvs")?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || change_the_configuration(cluster, &copy))?;
     under_load.during(cluster, || {
-        documents::run(copy.path(), "kubectl delete -k manifests")?;
+        documents::run_in(copy.path(), "kubectl delete -k manifests")?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }
@@ -46,23 +46,23 @@ pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
     let (of_a_node, others): (Vec<_>, Vec<_>) = commands.iter().partition(is_for_a_node);
     let [orphan, apply_with_label, apply] = others[..] else { bail!("Node by node has other commands") };
     under_load.during(cluster, || {
-        documents::run(copy.path(), orphan)?;
-        documents::run(copy.path(), apply_with_label)?;
+        documents::run_in(copy.path(), orphan)?;
+        documents::run_in(copy.path(), apply_with_label)?;
         for node in &cluster.nodes {
             for command in &of_a_node {
-                documents::run(copy.path(), &command.replace("NODE", &node.name))?;
+                documents::run_in(copy.path(), &command.replace("NODE", &node.name))?;
             }
-            check(cluster, node, "kube-ipvs", TAG)?;
+            check(node, "kube-ipvs", TAG)?;
         }
-        documents::run(copy.path(), apply)?;
+        documents::run_in(copy.path(), apply)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(copy.path(), "kubectl delete -k manifests")?;
+        documents::run_in(copy.path(), "kubectl delete -k manifests")?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })?;
-    documents::run(copy.path(), "kubectl label node --all node-proxy-").map(drop)
+    documents::run_in(copy.path(), "kubectl label node --all node-proxy-").map(drop)
 }
 
 /// Another configuration, on one node first, then on all.
@@ -74,9 +74,9 @@ fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
     let first = cluster.first_worker()?;
     let words = [("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
     for command in documents::commands("install.md", "Change the configuration", &words)? {
-        documents::run(copy.path(), &command)?;
+        documents::run_in(copy.path(), &command)?;
         if command.contains("delete pod") {
-            check(cluster, first, "kube-ipvs", TAG)?;
+            check(first, "kube-ipvs", TAG)?;
         }
     }
     wait_for_configuration(cluster, "29s")?;
@@ -96,9 +96,9 @@ fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
             let path = copy.path().join("manifests/base/kustomization.yaml");
             replace_in(&path, &format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}"))?;
         }
-        documents::run(copy.path(), &command)?;
+        documents::run_in(copy.path(), &command)?;
         if command.contains("delete pod") {
-            check(cluster, first, "kube-ipvs", NEXT_TAG)?;
+            check(first, "kube-ipvs", NEXT_TAG)?;
         }
     }
     check_all(cluster, "kube-ipvs", NEXT_TAG)
@@ -107,24 +107,18 @@ fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
 /// A copy of manifests/ in which the two values are set that install.md names.
 fn manifests_for(cluster: &Cluster) -> Result<TempDir> {
     let copy = tempfile::tempdir().context("making a directory for manifests")?;
-    let mut cp = Command::new("cp");
-    ensure!(
-        cp.arg("-r").arg(workspace::root().join("manifests")).arg(copy.path()).status()?.success(),
-        "copying manifests"
-    );
-    let replace = |file: &str, from: &str, to: &str| -> Result<()> {
-        let path = copy.path().join("manifests/base").join(file);
-        replace_in(&path, from, to)
-    };
-    replace("config.conf", "clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.244.0.0/16,fd00:10:244::/56")?;
-    replace("kubeconfig.conf", "https://control-plane.example:6443", &server(cluster)?)?;
+    run(Command::new("cp").arg("-r").arg(workspace::root().join("manifests")).arg(copy.path()))?;
+    let base = copy.path().join("manifests/base");
+    let (subnet, subnets) = ("clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.244.0.0/16,fd00:10:244::/56");
+    replace_in(&base.join("config.conf"), subnet, subnets)?;
+    replace_in(&base.join("kubeconfig.conf"), "https://control-plane.example:6443", &server(cluster)?)?;
     Ok(copy)
 }
 
 fn replace_in(path: &Path, from: &str, to: &str) -> Result<()> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = files::read(path)?;
     ensure!(text.contains(from), "{} has no {from}", path.display());
-    fs::write(path, text.replace(from, to)).with_context(|| path.display().to_string())
+    files::write(path, text.replace(from, to))
 }
 
 /// As a DaemonSet of its own, by the Helm chart.
@@ -140,7 +134,6 @@ pub(crate) fn by_helm_there_and_back(cluster: &Cluster) -> Result<()> {
         // Both families, and Helm's way to write a comma in a value.
         ("10.244.0.0/16", r"'10.244.0.0/16\,fd00:10:244::/56'"),
     ];
-    let root = workspace::root();
     let install = documents::commands("install.md", "Another cluster, or with Helm", &words)?;
     let next = [REGISTRY, (&*format!("tag={TAG}"), &*format!("tag={NEXT_TAG}"))];
     let upgrade = documents::commands("install.md", "Upgrade", &next)?;
@@ -154,19 +147,19 @@ pub(crate) fn by_helm_there_and_back(cluster: &Cluster) -> Result<()> {
     let (install_chart, upgrade_chart) = (helm(&install, "install")?, helm(&upgrade, "upgrade")?);
     let (roll_back, uninstall) = (helm(&upgrade, "rollback")?, helm(&go_back, "uninstall")?);
     under_load.during(cluster, || {
-        documents::run(&root, no_kube_proxy)?;
-        documents::run(&root, &install_chart)?;
+        documents::run(no_kube_proxy)?;
+        documents::run(&install_chart)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)?;
-        documents::run(&root, &upgrade_chart)?;
+        documents::run(&upgrade_chart)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", NEXT_TAG)?;
-        documents::run(&root, &roll_back)?;
+        documents::run(&roll_back)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(&root, &uninstall)?;
+        documents::run(&uninstall)?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }

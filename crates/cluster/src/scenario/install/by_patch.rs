@@ -1,7 +1,6 @@
 //! Into kubeadm's DaemonSet, as docs/install.md has it for kubeadm, and back to kube-proxy as docs/migration.md has it.
 
 use anyhow::{Context as _, Result, ensure};
-use guest::workspace;
 
 use super::{REGISTRY, TAG, back, check, check_all, edit_configuration, prepare, wait_for_configuration};
 use crate::{documents, state::Cluster};
@@ -28,16 +27,16 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
         if command.starts_with("kube-ipvs") {
             // The Job does the same.
         } else if command.contains("logs") {
-            let report = documents::run(&workspace::root(), &command)?;
+            let report = documents::run(&command)?;
             let good = report.lines().filter(|line| line.contains("problems: 0,")).count();
             ensure!(good == cluster.nodes.len(), "{report}");
         } else if command.starts_with("curl") {
             for node in &cluster.nodes {
-                let mode = node.run(cluster, &command)?;
+                let mode = node.run(&command)?;
                 ensure!(mode == "ipvs", "{}: {command}: {mode}", node.name);
             }
         } else {
-            documents::run(&workspace::root(), &command)?;
+            documents::run(&command)?;
         }
     }
     Ok(())
@@ -50,14 +49,14 @@ fn install(cluster: &Cluster) -> Result<String> {
     let commands = documents::commands("install.md", "kubeadm", &words)?;
     let image_now =
         commands.iter().find(|command| command.contains("{..image}")).context("no command for the image")?;
-    let old_image = documents::run(&workspace::root(), image_now)?;
+    let old_image = documents::run(image_now)?;
     for command in &commands {
-        documents::run(&workspace::root(), command)?;
+        documents::run(command)?;
         if command.contains("OnDelete") {
             external_ips()?;
         }
         if command.contains("delete pod") {
-            check(cluster, first, "kube-proxy", TAG)?;
+            check(first, "kube-proxy", TAG)?;
         }
     }
     check_all(cluster, "kube-proxy", TAG)?;
@@ -66,8 +65,7 @@ fn install(cluster: &Cluster) -> Result<String> {
 
 /// What docs/migration.md has for external IPs: two commands that list them, and the flag.
 fn external_ips() -> Result<()> {
-    let commands = documents::commands("migration.md", "What to expect", &[])?;
-    commands.iter().try_for_each(|command| documents::run(&workspace::root(), command).map(drop))
+    documents::run_all(&documents::commands("migration.md", "What to expect", &[])?)
 }
 
 /// kubeadm's ConfigMap keeps its name: the daemons end by themselves when the kubelets have its new text.

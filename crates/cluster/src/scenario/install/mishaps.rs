@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{TAG, back, check_all, only_pod, prepare};
+use super::{TAG, back, check_all, only_pod, pods_on, prepare};
 use crate::{
     kubectl::{self, patiently},
     node::Node,
@@ -17,7 +17,7 @@ use crate::{
 /// How long a kubelet may take to notice that a ConfigMap has gone, and longer.
 const NOTICED: Duration = Duration::from_secs(150);
 
-/// How long a pod must not have started for nobody to believe that it will.
+/// How long a pod must be pending to count as one that will not start.
 const DOES_NOT_START: Duration = Duration::from_secs(20);
 
 /// The ConfigMap is deleted, and made again; the DaemonSet's change is undone, and made again.
@@ -25,10 +25,10 @@ pub(crate) fn happen(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     under_load.during(cluster, || {
         let config_map = back::to_make_again("configmap")?;
-        kubectl::output(&["--namespace=kube-system", "delete", "configmap", "kube-proxy"])?;
+        kubectl::run("--namespace=kube-system delete configmap kube-proxy")?;
         let seen = without_config_map(cluster);
         // Whatever was seen.
-        kubectl::apply(&[config_map])?;
+        kubectl::apply(&config_map.to_string())?;
         seen
     })?;
     proxy::wait()?;
@@ -48,8 +48,7 @@ fn without_config_map(cluster: &Cluster) -> Result<()> {
     thread::sleep(NOTICED);
     check_all(cluster, "kube-proxy", TAG)?;
     let node = cluster.first_worker()?;
-    let field = format!("--field-selector=spec.nodeName={}", node.name);
-    kubectl::output(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=kube-proxy", &field])?;
+    kubectl::run(&format!("delete {}", pods_on(node, "kube-proxy")))?;
     patiently(Duration::from_secs(60), || expect_pending(node))?;
     thread::sleep(DOES_NOT_START);
     expect_pending(node)
@@ -64,7 +63,7 @@ fn expect_pending(node: &Node) -> Result<()> {
 
 /// The revision before is kube-proxy's, in ipvs mode: our tables must go.
 fn undone(cluster: &Cluster) -> Result<()> {
-    kubectl::output(&["--namespace=kube-system", "rollout", "undo", "daemonset/kube-proxy"])?;
+    kubectl::run("--namespace=kube-system rollout undo daemonset/kube-proxy")?;
     let kube_proxy = Cluster { proxy: Proxy::KubeProxyIpvs, ..cluster.clone() };
     kube_proxy.save()?;
     // That revision has no probe: its pods count as ready before they answer.

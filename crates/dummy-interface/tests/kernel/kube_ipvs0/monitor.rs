@@ -78,7 +78,7 @@ fn an_address_on_the_device_that_may_be_a_source_makes_everything_looked_at() {
 
 #[test]
 #[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
-fn a_renewed_lifetime_of_a_nodes_address_is_no_news() {
+fn a_renewed_lifetime_of_a_nodes_address_is_not_reported() {
     with_monitor(VipBinding::Address, async |mut monitor| {
         settle(&mut monitor).await;
         let renew = |address: &str| {
@@ -121,7 +121,7 @@ fn the_monitor_tells_of_a_deleted_address() {
 
 #[test]
 #[ignore = "needs root and the dummy module: cargo xtask test --tier kernel"]
-fn of_an_address_with_a_peer_the_monitor_tells_ours() {
+fn the_monitor_reports_our_side_of_an_address_with_a_peer() {
     with_monitor(VipBinding::Address, async |mut monitor| {
         settle(&mut monitor).await;
         for (address, peer) in [("10.96.0.77", "10.96.0.78"), ("fd00:10:96::77", "fd00:10:96::78")] {

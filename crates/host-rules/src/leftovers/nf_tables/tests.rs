@@ -31,7 +31,7 @@ fn rule(family: Family, table: &str, expressions: &[(&str, Option<(i32, &str)>)]
 }
 
 fn decoded(payload: &[u8]) -> Option<Rule<u64>> {
-    let reply = Reply { kind: 0, flags: 0, sequence: 0, payload };
+    let reply = Reply { payload, ..Reply::default() };
     decode_rule(&reply, Family::V6, "nat").unwrap()
 }
 

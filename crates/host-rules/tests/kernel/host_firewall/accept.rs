@@ -237,7 +237,7 @@ fn where_our_mark_is_not_to_be_seen_no_rule_is_put() {
     }
 }
 
-/// Makes a closed chain in a table that this socket owns: as long as it is open nobody else may change it.
+/// Makes a closed chain in a table that this socket owns: as long as it is open no other program may change it.
 fn owned_table() -> Option<Socket> {
     const NFT_TABLE_F_OWNER: u32 = 2;
     let mut batch = Batch::default();

@@ -2,7 +2,7 @@
 #![cfg(target_endian = "little")]
 
 use super::*;
-use crate::{Protocol, Scheduler, ServiceAddress, ServiceFlags};
+use crate::{Protocol, Scheduler, ServiceAddress, ServiceFlags, TunnelKind};
 
 const REQUESTS: Requests = Requests { family: 0x20 };
 
@@ -158,7 +158,7 @@ fn a_request_about_everything_has_no_attributes() {
 
 #[test]
 fn masks_go_from_nothing_to_all() {
-    assert_eq!([0, 1, 24, 32, 255].map(mask), [0, 0x8000_0000, 0xffff_ff00, u32::MAX, u32::MAX]);
+    assert_eq!([0, 1, 24, 32, 255].map(ipv4_mask), [0, 0x8000_0000, 0xffff_ff00, u32::MAX, u32::MAX]);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 //! A list is read while it comes in: no more of it is kept than one object. What is between the objects is read here.
 //! Each object, and the metadata, is cut out by its brackets and quotation marks; serde_json says whether it is JSON.
 
-use std::marker::PhantomData;
+use std::{collections::BTreeMap, marker::PhantomData};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use kube::core::{self, ListMeta, Status};
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Value, value::RawValue};
 use tokio_util::codec::Decoder;
 
 use super::{LONGEST, Unreadable};
@@ -18,7 +19,7 @@ use crate::{
 
 /// Reads an event of a watch. A line that is not an event may be the status of an error.
 pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<WatchEvent<T>, Unreadable> {
-    match serde_json::from_str(line) {
+    match read(line.as_bytes()) {
         Ok(event) => Ok(match event {
             core::WatchEvent::Added(view) | core::WatchEvent::Modified(view) => WatchEvent::Applied(view),
             core::WatchEvent::Deleted(view) => WatchEvent::Deleted(view),
@@ -26,6 +27,31 @@ pub(in crate::api) fn event<T: Kind>(line: &str) -> Result<WatchEvent<T>, Unread
             core::WatchEvent::Error(status) => WatchEvent::Error(status),
         }),
         Err(error) => serde_json::from_str(line).map(WatchEvent::Error).map_err(|_| error.into()),
+    }
+}
+
+/// Reads a value from its text. Where serde_json refuses what is JSON all the same, the innermost value is lost and no
+/// other: a number out of range, half a surrogate pair, a member that is there twice, brackets within too many others.
+fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(text).or_else(|refusal| {
+        let value = readable(serde_json::from_slice(text)?, DEEPEST);
+        T::deserialize(value).map_err(|_| refusal)
+    })
+}
+
+/// How many brackets are opened. No object that is read here has as many within each other.
+const DEEPEST: usize = 32;
+
+/// The value of a text, in which a list of one text takes the place of what cannot be read.
+fn readable(text: &RawValue, depth: usize) -> Value {
+    let (text, unreadable) = (text.get(), || Value::from(vec![text.get()]));
+    let Some(within) = depth.checked_sub(1) else { return unreadable() };
+    if let Ok(members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+        members.into_iter().map(|(name, member)| (name, readable(member, within))).collect()
+    } else if let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(text) {
+        elements.into_iter().map(|element| readable(element, within)).collect()
+    } else {
+        serde_json::from_str(text).unwrap_or_else(|_| unreadable())
     }
 }
 
@@ -96,7 +122,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                 (Within::Item | Within::AfterItem, b']') => Within::AfterMember,
                 (Within::Name, b'"') => {
                     let Some(name) = self.scan.take_value(text)? else { return Ok(None) };
-                    let member = Member::of(&name);
+                    let member = Member::from_name(&name);
                     self.has_items |= member == Member::Items;
                     self.within = Within::Colon(member);
                     continue;
@@ -118,7 +144,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                 (Within::Item, _) => {
                     let Some(object) = self.scan.take_value(text)? else { return Ok(None) };
                     self.within = Within::AfterItem;
-                    return Ok(Some(Part::Object(serde_json::from_slice(&object)?)));
+                    return Ok(Some(Part::Object(read(&object)?)));
                 }
                 _ => return Err(Unreadable::NoList),
             };
@@ -136,7 +162,7 @@ impl<T: Kind> Decoder for ListDecoder<T> {
 }
 
 impl Member {
-    fn of(name: &[u8]) -> Self {
+    fn from_name(name: &[u8]) -> Self {
         match name {
             b"\"metadata\"" => Self::Metadata,
             b"\"items\"" => Self::Items,
@@ -202,13 +228,14 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};
-    use serde_json::{Value, json};
+    use serde_json::json;
     use service::Service;
 
     use super::*;
+    use crate::objects::Decoded;
 
     /// The names and versions in a text that comes in pieces of this size.
-    fn read(text: &[u8], piece: usize) -> Result<Vec<String>, Unreadable> {
+    fn read_list(text: &[u8], piece: usize) -> Result<Vec<String>, Unreadable> {
         let (mut decoder, mut buffer, mut parts) =
             (ListDecoder::<Service>::default(), BytesMut::new(), Vec::new());
         let mut note = |part| {
@@ -236,10 +263,35 @@ mod tests {
             {"metadata":{"name":"b{[\"","namespace":"x"}}, 17, "text"],"end":true}
             "#;
         for piece in [1, 7, usize::MAX] {
-            assert_eq!(read(text.as_bytes(), piece).unwrap(), ["version 7", "a\\", "b{[\"", "", ""]);
+            assert_eq!(read_list(text.as_bytes(), piece).unwrap(), ["version 7", "a\\", "b{[\"", "", ""]);
         }
-        assert_eq!(read(br#"{"items":null,"metadata":{}}"#, 3).unwrap(), ["version "]);
-        assert_eq!(read(br#"{"items":[]}"#, 3).unwrap(), [""; 0]);
+        assert_eq!(read_list(br#"{"items":null,"metadata":{}}"#, 3).unwrap(), ["version "]);
+        assert_eq!(read_list(br#"{"items":[]}"#, 3).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_costs_only_itself() {
+        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for wrong in ["7", "1e999", "-1e999", r#""\ud800""#, "{\"a\":1e999}", "[1e999]", &nested] {
+            let service = format!(
+                r#"{{"metadata":{{"name":"web","name":"web","namespace":"shop","labels":{{"unused":{wrong}}},
+                "annotations":{{"kube-ipvs.io/scheduler":{wrong}}}}},"spec":{{"clusterIP":"10.96.0.1",
+                "unused":{wrong},"ports":[{{"port":80}},{{"name":"b","port":{wrong}}},{{"name":"c","port":81}}]}}}}"#
+            );
+            let (list, line) = (
+                format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{service},{{}}]}}"#),
+                format!(r#"{{"type":"ADDED","object":{service}}}"#),
+            );
+            assert_eq!(read_list(list.as_bytes(), 7).unwrap(), ["version 7", "web", ""], "{wrong}");
+            let Ok(WatchEvent::Applied(view)) = event::<Service>(&line) else { panic!("{wrong}") };
+            let Decoded::Object(read) = view.decoded else { panic!("{wrong}: {view:?}") };
+            let ports: Vec<_> = read.ports.iter().map(|port| port.port).filter(|port| *port != 7).collect();
+            assert_eq!(ports, [80, 81], "{wrong}");
+            let is_reported =
+                |problem: &String| problem.starts_with("metadata.annotations[kube-ipvs.io/scheduler]");
+            assert!(read.problems.iter().any(is_reported), "{read:?}");
+        }
+        assert!(event::<Service>(r#"{"type":"ADDED","object":{"metadata":}}"#).is_err());
     }
 
     #[test]
@@ -264,7 +316,7 @@ mod tests {
             "{\"items\":[:]}",
         ] {
             for piece in [1, usize::MAX] {
-                assert!(read(text.as_bytes(), piece).is_err(), "{text}");
+                assert!(read_list(text.as_bytes(), piece).is_err(), "{text}");
             }
         }
     }
@@ -273,7 +325,7 @@ mod tests {
     fn an_object_without_an_end_is_given_up() {
         let mut text = br#"{"items":[{""#.to_vec();
         text.resize(LONGEST + 100, b'x');
-        assert!(matches!(read(&text, 1 << 20), Err(Unreadable::TooLong)));
+        assert!(matches!(read_list(&text, 1 << 20), Err(Unreadable::TooLong)));
     }
 
     /// Any value whose text needs care.
@@ -298,7 +350,7 @@ mod tests {
         ) {
             let list = json!({"a": other, "items": items, "metadata": {"resourceVersion": "7"}});
             let text = if pretty { format!("{list:#}") } else { list.to_string() };
-            prop_assert_eq!(read(text.as_bytes(), piece).unwrap().len(), items.len() + 1);
+            prop_assert_eq!(read_list(text.as_bytes(), piece).unwrap().len(), items.len() + 1);
         }
     }
 }

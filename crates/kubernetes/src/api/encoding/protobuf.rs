@@ -44,11 +44,6 @@ fn read_status(object: Message<'_>) -> Result<Status, Unreadable> {
     Ok(Status::failure(&text(status, 3)?, &text(status, 4)?).with_code(code))
 }
 
-/// The version in the `ListMeta` of a list.
-fn version_of_list(metadata: &Bytes) -> Result<String, Unreadable> {
-    Ok(text(Message::new(metadata), 2)?)
-}
-
 /// The text in the field of this number.
 fn text(message: Message<'_>, number: u64) -> Result<String, Malformed> {
     Ok(String::from_utf8_lossy(message.field(number)?.as_slice()).into_owned())
@@ -123,7 +118,8 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                     let taken = header.size.saturating_add(header.length);
                     self.within = Within::List(left.checked_sub(taken).ok_or(Malformed::Truncated)?);
                     match header.field {
-                        METADATA => return version_of_list(&field).map(Part::Version).map(Some),
+                        // A `ListMeta`, whose field 2 is the version.
+                        METADATA => return Ok(Some(Part::Version(text(Message::new(&field), 2)?))),
                         ITEMS => return Ok(Some(Part::Object(View::from_protobuf(Message::new(&field))?))),
                         _ => {}
                     }

@@ -1,14 +1,17 @@
-//! The addresses at which a Service is served, apart from the node's own.
+//! The addresses at which a Service is served, apart from the node's own, and the clients that may reach those of a load
+//! balancer.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use ipvs::Family;
 use serde::Deserialize;
 use service::MAX_ADDRESSES;
 
 use crate::objects::{
-    Problems, address,
+    Problems,
     field::{Field, List, Quoted, Text, object},
+    values::{self, ip, range},
 };
 
 /// `status` as it is sent.
@@ -83,13 +86,13 @@ pub(super) fn cluster_ips(
 }
 
 fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
-    if text == NONE { None } else { address::cluster_ip(text, at, problems) }
+    if text == NONE { None } else { values::cluster_ip(text, at, problems) }
 }
 
 /// The addresses in `spec.externalIPs`.
 pub(super) fn external_ips(list: List<Text>, problems: &mut Problems) -> Vec<IpAddr> {
     let field = "spec.externalIPs";
-    let ips = list.read_each(field, problems, |text, at, problems| address::read(&text, at, problems));
+    let ips = list.read_each(field, problems, |text, at, problems| ip(&text, at, problems));
     first_of(ips, field, problems)
 }
 
@@ -118,7 +121,7 @@ fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Prob
             }
         }
     }
-    address::read(&text, format_args!("{at}.ip"), problems)
+    ip(&text, format_args!("{at}.ip"), problems)
 }
 
 /// Sorts the addresses, keeps each once, and no more than a Service may have. Their order means nothing, so another order
@@ -134,13 +137,35 @@ fn first_of(ips: Vec<IpAddr>, field: &str, problems: &mut Problems) -> Vec<IpAdd
     ips.into_iter().take(MAX_ADDRESSES).collect()
 }
 
+/// The ranges in `spec.loadBalancerSourceRanges`; `None` lets every client in. Where something is given and
+/// nothing of it can be used, no client is let in: its author wanted to keep some clients out. (Upstream
+/// lets all of them in then.)
+///
+/// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
+/// something to cloud controllers only.
+pub(super) fn source_ranges(list: List<Text>, problems: &mut Problems) -> Option<Vec<IpNet>> {
+    const AT: &str = "spec.loadBalancerSourceRanges";
+    match &list {
+        Field::Absent => return None,
+        Field::Is(texts) if texts.is_empty() => return None,
+        Field::Is(_) | Field::Wrong(_) => {}
+    }
+    let ranges = list.read_each(AT, problems, |text, at, problems| range(text.trim(), at, problems));
+    if ranges.is_empty() {
+        problems.add(AT, "none can be used; no client is let in");
+    }
+    // Sorted, and each range once: their order means nothing, so another order is not a change.
+    Some(BTreeSet::from_iter(ranges).into_iter().collect())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
     use service::Service;
 
-    use super::super::tests::{with, with_spec};
+    use super::super::tests::{decoded, with, with_spec};
     use super::*;
+    use crate::objects::Decoded;
 
     fn texts(ips: &[IpAddr]) -> Vec<String> {
         ips.iter().map(ToString::to_string).collect()
@@ -305,5 +330,76 @@ mod tests {
         assert_eq!(texts(&service.external_ips), ["127.0.0.1"]);
         assert_eq!(texts(&service.load_balancer_ips), ["fe80::1"]);
         assert_eq!(service.problems, [""; 0]);
+    }
+
+    /// The ranges as text, and the problems.
+    fn read_ranges(ranges: &Value) -> (String, Vec<String>) {
+        let service = with_spec(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ranges}));
+        let words = match service.load_balancer_source_ranges.as_deref() {
+            None => "every client".to_owned(),
+            Some([]) => "no client".to_owned(),
+            Some(ranges) => ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        (words, service.problems)
+    }
+
+    fn without_problem(words: &str) -> (String, Vec<String>) {
+        (words.to_owned(), Vec::new())
+    }
+
+    #[test]
+    fn without_ranges_everybody_is_let_in() {
+        for none in [json!(null), json!([])] {
+            assert_eq!(read_ranges(&none), without_problem("every client"));
+        }
+    }
+
+    #[test]
+    fn ranges_are_trimmed_and_may_have_host_bits() {
+        let ranges = json!([" 10.1.2.3/8\n", "\t2001:db8::1/32", "192.0.2.1/32"]);
+        assert_eq!(read_ranges(&ranges), without_problem("10.0.0.0/8, 192.0.2.1/32, 2001:db8::/32"));
+    }
+
+    #[test]
+    fn a_range_counts_once_however_it_is_written_and_their_order_means_nothing() {
+        for ranges in [
+            json!(["10.1.0.0/16", "10.0.0.0/8", "10.9.9.9/8"]),
+            json!(["10.0.0.0/8", "010.1.0.0/16", "::ffff:10.1.0.0/112"]),
+        ] {
+            assert_eq!(read_ranges(&ranges), without_problem("10.0.0.0/8, 10.1.0.0/16"));
+        }
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_read_is_named_and_left_out_alone() {
+        let (ranges, problems) = read_ranges(&json!(["10.0.0.0", "10.0.0.0/8", 7, "", null, "office"]));
+        assert_eq!(ranges, "10.0.0.0/8");
+        assert_eq!(
+            problems,
+            [
+                "spec.loadBalancerSourceRanges[0]: \"10.0.0.0\" is not a CIDR",
+                "spec.loadBalancerSourceRanges[2]: 7 is not a string",
+                "spec.loadBalancerSourceRanges[3]: \"\" is not a CIDR",
+                "spec.loadBalancerSourceRanges[5]: \"office\" is not a CIDR",
+            ]
+        );
+    }
+
+    #[test]
+    fn ranges_of_which_none_can_be_read_let_nobody_in() {
+        const NO_CLIENT: &str = "spec.loadBalancerSourceRanges: none can be used; no client is let in";
+        for unreadable in [json!(["office"]), json!([null]), json!("10.0.0.0/8"), json!({})] {
+            let (ranges, problems) = read_ranges(&unreadable);
+            assert_eq!(ranges, "no client", "{unreadable}");
+            assert_eq!(problems.last().map(String::as_str), Some(NO_CLIENT), "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn the_annotation_of_old_restricts_nobody() {
+        let annotations = json!({"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"});
+        let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let Decoded::Object(service) = decoded(json!({"metadata": metadata})) else { panic!("not decoded") };
+        assert_eq!(service.load_balancer_source_ranges, None);
     }
 }

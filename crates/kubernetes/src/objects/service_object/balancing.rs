@@ -71,7 +71,7 @@ fn scheduler_flags(
     problems: &mut Problems,
 ) -> Option<ServiceFlags> {
     let Some(of) = of else {
-        problems.add(at, "means nothing without an annotation for the scheduler");
+        problems.add(at, "ignored without an annotation for the scheduler");
         return None;
     };
     let mut flags = ServiceFlags::empty();
@@ -127,7 +127,7 @@ fn resume_below(
     let below = connections(annotation, problems)?;
     let mut unusable = |why: &dyn Display| problems.add(annotation.at, why);
     match max_connections {
-        None => unusable(&"means nothing without kube-ipvs.io/max-connections"),
+        None => unusable(&"ignored without kube-ipvs.io/max-connections"),
         Some(most) if below > most => unusable(&format_args!("{below} is more than max-connections, {most}")),
         Some(_) => return Some(below),
     }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(service.balancing.unwrap().scheduler_flags, None, "neither is the other");
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),
-            [format!("{at}: means nothing without an annotation for the scheduler")]
+            [format!("{at}: ignored without an annotation for the scheduler")]
         );
     }
 
@@ -331,7 +331,7 @@ mod tests {
         let at = "metadata.annotations[kube-ipvs.io/resume-below]";
         assert_eq!(
             problems(&json!({"kube-ipvs.io/resume-below": "5"})),
-            [format!("{at}: means nothing without kube-ipvs.io/max-connections")]
+            [format!("{at}: ignored without kube-ipvs.io/max-connections")]
         );
         let service = with(&json!({"kube-ipvs.io/max-connections": "5", "kube-ipvs.io/resume-below": "6"}));
         assert_eq!(service.problems, [format!("{at}: 6 is more than max-connections, 5")]);

@@ -40,18 +40,15 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
         let twin = |other: &&ServicePort| {
             other.protocol == port.protocol && (other.port == port.port || other.name == port.name)
         };
+        let ServicePort { name, protocol, port: number, .. } = &port;
         match ports.iter().find(twin) {
-            Some(other) if other.port == port.port => {
-                problems.add(at, format_args!("{} {} is taken by an earlier port", port.protocol, port.port));
+            Some(other) if other.port == *number => {
+                problems.add(at, format_args!("{protocol} {number} is taken by an earlier port"));
             }
-            Some(_) => problems.add(
-                at,
-                format_args!(
-                    "the {} port name {} is taken by an earlier port",
-                    port.protocol,
-                    Quoted(&port.name)
-                ),
-            ),
+            Some(_) => {
+                let name = Quoted(name);
+                problems.add(at, format_args!("the {protocol} port name {name} is taken by an earlier port"));
+            }
             None => ports.push(port),
         }
     }

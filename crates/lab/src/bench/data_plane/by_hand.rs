@@ -1,4 +1,4 @@
-//! IPVS as somebody would set it up with ipvsadm: the least that does the work, and the floor of the comparison.
+//! IPVS as an administrator would set it up with ipvsadm: the least that does the work, and the floor of the comparison.
 
 use std::fmt::Write as _;
 

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipvs::Family;
 use serde_json::{Value, json};
+use testkit::objects::{self, with};
 
 use super::traffic;
 use crate::bench::api::Objects;
@@ -13,7 +14,6 @@ pub(super) const PORT: u16 = 80;
 pub(super) const NODE_PORT: u16 = 30_080;
 /// Who may ask the load balancer: the lab's client is among them.
 const SOURCES: [&str; 2] = ["192.168.50.0/24", "fd00:50::/64"];
-const UID: &str = "0e2f3a52-7f0b-4b7e-9f77-4a5d5f1f6a10";
 
 /// Everything that all variants serve.
 pub(super) struct Cluster {
@@ -45,7 +45,8 @@ impl Cluster {
         let slices = (0..self.services).flat_map(|number| {
             Family::BOTH.into_iter().zip(pod).map(move |(family, pod)| slice(number, family, pod))
         });
-        Objects { node: self::node(node), services, slices: slices.collect() }
+        let node = objects::node(&node, &["10.244.0.0/17", "fd00:10:244::/56"]);
+        Objects { node, services, slices: slices.collect() }
     }
 
     /// The same for what is set up by hand.
@@ -82,7 +83,7 @@ pub(super) fn load_balancer(family: Family) -> IpAddr {
     plus(family, Ipv4Addr::new(198, 51, 100, 1), v6, 0)
 }
 
-/// The endpoint of a Service that nobody asks.
+/// The endpoint of a Service without traffic.
 fn elsewhere(number: u32, family: Family) -> IpAddr {
     let v6 = Ipv6Addr::new(0xfd00, 0x10, 0x244, 0x80, 0, 0, 0, 1);
     plus(family, Ipv4Addr::new(10, 244, 128, 1), v6, number)
@@ -95,22 +96,7 @@ fn plus(family: Family, v4: Ipv4Addr, v6: Ipv6Addr, number: u32) -> IpAddr {
     }
 }
 
-fn node(addresses: [IpAddr; 2]) -> Value {
-    let addresses = addresses.map(|address| json!({"type": "InternalIP", "address": address}));
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": metadata("node", &json!({"kubernetes.io/hostname": "node"})),
-        "spec": {
-            "podCIDR": "10.244.0.0/17",
-            "podCIDRs": ["10.244.0.0/17", "fd00:10:244::/56"],
-        },
-        "status": {"addresses": addresses},
-    })
-}
-
 fn service(number: u32) -> Value {
-    let cluster_ips = Family::BOTH.map(|family| cluster_ip(number, family));
     let port = |protocol: &str, node_port: Option<u16>| {
         json!({
             "name": protocol.to_lowercase(),
@@ -120,70 +106,36 @@ fn service(number: u32) -> Value {
             "nodePort": node_port,
         })
     };
-    let mut spec = json!({
-        "clusterIP": cluster_ips.first(),
-        "clusterIPs": cluster_ips,
-        "internalTrafficPolicy": "Cluster",
-        "ipFamilies": ["IPv4", "IPv6"],
-        "ipFamilyPolicy": "RequireDualStack",
-        "ports": [port("TCP", None)],
-        "sessionAffinity": "None",
-        "type": "ClusterIP",
-    });
-    let mut ingress = Vec::new();
-    if let (0, Some(spec)) = (number, spec.as_object_mut()) {
-        let ports = ["TCP", "UDP"].map(|protocol| port(protocol, Some(NODE_PORT)));
-        spec.insert("ports".to_owned(), json!(ports));
-        spec.insert("type".to_owned(), json!("LoadBalancer"));
-        spec.insert("externalTrafficPolicy".to_owned(), json!("Cluster"));
-        spec.insert("loadBalancerSourceRanges".to_owned(), json!(SOURCES));
-        ingress = Family::BOTH.map(|family| json!({"ip": load_balancer(family), "ipMode": "VIP"})).to_vec();
+    let ips = Family::BOTH.map(|family| cluster_ip(number, family));
+    if number != 0 {
+        return objects::service_of("default", &name(number), &ips, &json!([port("TCP", None)]));
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(&name(number), &json!({})),
-        "spec": spec,
-        "status": {"loadBalancer": {"ingress": ingress}},
-    })
+    let ports = json!(["TCP", "UDP"].map(|protocol| port(protocol, Some(NODE_PORT))));
+    let service = objects::service_of("default", &name(number), &ips, &ports);
+    let service = with(service, "/spec", "type", json!("LoadBalancer"));
+    let service = with(service, "/spec", "externalTrafficPolicy", json!("Cluster"));
+    let service = with(service, "/spec", "loadBalancerSourceRanges", json!(SOURCES));
+    let ingress = Family::BOTH.map(|family| json!({"ip": load_balancer(family), "ipMode": "VIP"}));
+    with(service, "/status", "loadBalancer", json!({"ingress": ingress}))
 }
 
 fn slice(number: u32, family: Family, pod: IpAddr) -> Value {
-    let (service, address_type) = match family {
-        Family::V4 => (name(number), "IPv4"),
-        Family::V6 => (name(number), "IPv6"),
+    let address_type = family.to_string();
+    let (endpoint, protocols, node): (_, &[&str], _) = match number {
+        0 => (pod, &["TCP", "UDP"], "node"),
+        _ => (elsewhere(number, family), &["TCP"], "elsewhere"),
     };
-    let endpoint = if number == 0 { pod } else { elsewhere(number, family) };
-    let protocols: &[&str] = if number == 0 { &["TCP", "UDP"] } else { &["TCP"] };
     let port = |protocol: &&str| json!({"name": protocol.to_lowercase(), "port": traffic::PORT, "protocol": protocol});
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": metadata(
-            &format!("{service}-{}", address_type.to_lowercase()),
-            &json!({"kubernetes.io/service-name": service}),
-        ),
-        "addressType": address_type,
-        "endpoints": [{
-            "addresses": [endpoint],
-            "conditions": {"ready": true, "serving": true, "terminating": false},
-            "nodeName": if number == 0 { "node" } else { "elsewhere" },
-        }],
-        "ports": protocols.iter().map(port).collect::<Value>(),
-    })
+    let endpoints = json!([{
+        "addresses": [endpoint],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "nodeName": node,
+    }]);
+    let ports = protocols.iter().map(port).collect::<Value>();
+    let suffix = address_type.to_lowercase();
+    objects::slice_of(("default", &name(number)), &suffix, &address_type, &endpoints, &ports)
 }
 
 fn name(number: u32) -> String {
     format!("service-{number}")
-}
-
-fn metadata(name: &str, labels: &Value) -> Value {
-    json!({
-        "name": name,
-        "namespace": "default",
-        "uid": UID,
-        "resourceVersion": "1",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": labels,
-    })
 }

@@ -2,16 +2,21 @@
 
 use std::fmt;
 
+use ipvs::Family;
 use serde::{Deserialize, Serialize};
+use testkit::kube_proxy::Mode;
 
 use super::way::{Traffic, Way};
-use crate::bench::case::{Binding, Mode, Program};
+use crate::{
+    bench::case::{Binding, Program},
+    statistics::median,
+};
 
 /// Who set the node up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
-    /// Nobody: the client asks the pod itself.
+    /// Not set up: the client asks the pod itself.
     Straight,
     /// IPVS by hand, without conntrack.
     ByHandWithoutConntrack,
@@ -71,8 +76,8 @@ pub struct Row {
     pub traffic: Traffic,
     /// From where to where.
     pub way: Way,
-    /// Whether by IPv6.
-    pub is_v6: bool,
+    /// By IPv4 or IPv6.
+    pub family: Family,
     /// What it cost with each variant.
     pub costs: Vec<Cost>,
 }
@@ -119,14 +124,6 @@ impl Rounds {
     }
 }
 
-/// Between the two in the middle, if there are two.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().saturating_sub(1) / 2)?;
-    Some(f64::midpoint(*lower, *upper))
-}
-
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -141,13 +138,6 @@ impl fmt::Display for Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle_or_between_the_two_that_are() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), Some(3.0));
-        assert_eq!(median(Vec::new()), None);
-    }
 
     #[test]
     fn a_round_is_compared_with_what_the_floor_took_in_the_same_round() {

@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
 
 /// Names the directory.
 pub(crate) const DIRECTORY: &str = "KUBE_IPVS_PROCESSOR_CLOCK";
@@ -27,40 +28,37 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A tick in /proc/stat, in seconds.
 const TICK: f64 = 0.01;
 
-/// The guest's half.
+/// The guest's half: where the host answers, if this kernel cannot.
 #[derive(Clone, Debug)]
-pub struct ProcessorClock(Option<Host>);
-
-#[derive(Clone, Debug)]
-struct Host {
-    directory: PathBuf,
+pub struct ProcessorClock {
+    directory: Option<PathBuf>,
     asked: Arc<AtomicU64>,
 }
 
 impl ProcessorClock {
     /// The clock that this process can read.
     pub(super) fn here() -> Result<Self> {
-        let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return Ok(Self(None)) };
-        ensure!(directory.is_dir(), "{} is no directory", directory.display());
-        Ok(Self(Some(Host { directory, asked: Arc::default() })))
+        let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
+        if let Some(directory) = &directory {
+            ensure!(directory.is_dir(), "{} is not a directory", directory.display());
+        }
+        Ok(Self { directory, asked: Arc::default() })
     }
 
     /// The seconds that the processor has worked.
     pub(super) fn now(&self) -> Result<f64> {
-        match &self.0 {
-            Some(host) => host.ask(),
+        match &self.directory {
+            Some(directory) => self.ask(directory),
             None => {
                 busy(&fs::read_to_string("/proc/stat")?).context("/proc/stat has no line for all processors")
             }
         }
     }
-}
 
-impl Host {
-    fn ask(&self) -> Result<f64> {
+    fn ask(&self, directory: &Path) -> Result<f64> {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
-        File::create(question(&self.directory, number))?;
-        let (answer, deadline) = (answer(&self.directory, number), Instant::now() + PATIENCE);
+        File::create(question(directory, number))?;
+        let (answer, deadline) = (answer(directory, number), Instant::now() + PATIENCE);
         loop {
             thread::sleep(PAUSE);
             if let Ok(text) = fs::read_to_string(&answer) {
@@ -90,30 +88,36 @@ fn busy(stat: &str) -> Option<f64> {
     Some((busy + next()? + next()?) * TICK)
 }
 
-/// The host's half: answers until it is dropped.
+/// The host's half: answers in a directory, which both see, until it is dropped.
 pub(crate) struct Answering {
+    directory: TempDir,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Answering {
-    /// Answers in a directory, for what this process has started.
-    pub(crate) fn start(directory: &Path) -> Self {
+    /// Answers for what this process has started.
+    pub(crate) fn start() -> Result<Self> {
+        let directory = tempfile::tempdir().context("a directory for the processor's time")?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, directory) = (Arc::clone(&stop), directory.to_owned());
+        let (stopped, shared) = (Arc::clone(&stop), directory.path().to_owned());
         let thread = thread::spawn(move || {
             let mut number = 0;
             while !stopped.load(Ordering::Relaxed) {
-                if question(&directory, number).exists() {
+                if question(&shared, number).exists() {
                     // The guest says that it got none.
-                    drop(reply(&directory, number));
+                    drop(reply(&shared, number));
                     number += 1;
                 } else {
                     thread::sleep(PAUSE);
                 }
             }
         });
-        Self { stop, thread: Some(thread) }
+        Ok(Self { directory, stop, thread: Some(thread) })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 }
 
@@ -183,10 +187,10 @@ mod tests {
 
     #[test]
     fn the_host_answers_each_question_and_no_time_is_lost() {
-        let directory = tempfile::tempdir().unwrap();
-        let _answering = Answering::start(directory.path());
-        let host = Host { directory: directory.path().to_owned(), asked: Arc::default() };
-        let first = host.ask().unwrap();
-        assert!(host.ask().unwrap() >= first);
+        let answering = Answering::start().unwrap();
+        let directory = Some(answering.directory().to_owned());
+        let clock = ProcessorClock { directory, asked: Arc::default() };
+        let first = clock.now().unwrap();
+        assert!(clock.now().unwrap() >= first);
     }
 }

@@ -1,10 +1,9 @@
 //! A node that one variant has set up, with two pods and a client.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,11 +23,11 @@ use super::{
     way::{Traffic, Way},
 };
 use crate::bench::{
-    case::{Mode, Program},
-    node::{Node, Process},
+    case::Program,
+    node::{Node, Process, between, programmed},
 };
 
-/// Where the pods of every lab listen; nobody asks there.
+/// Where the pods of every lab listen; no traffic goes there.
 const UNUSED: u16 = 8080;
 /// How long a program may take until everything is in the kernel.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -76,7 +75,7 @@ impl Scene {
             for family in ["IPv4", "IPv6"] {
                 let ended = node.syncs_of(family)?.last_ended;
                 ensure!(
-                    ended > seconds(complete)?,
+                    ended > between(UNIX_EPOCH, complete)?,
                     "no sync of {family} has ended since the lists are complete"
                 );
             }
@@ -98,8 +97,8 @@ impl Scene {
 
     /// Waits until each way leads to the server.
     fn is_ready(&self) -> Result<()> {
-        for (way, is_v6) in Way::ALL.into_iter().flat_map(|way| [(way, false), (way, true)]) {
-            let to = self.destination(way, is_v6)?;
+        for (way, family) in Way::in_both_families() {
+            let to = self.destination(way, family)?;
             eventually(&format!("{way}: {to} answers"), || {
                 self.origin(way)?.inside(move || traffic::try_out(to))?
             })?;
@@ -109,21 +108,8 @@ impl Scene {
 
     /// Fails unless the kernel has every Service in both families.
     fn is_complete(&self, program: Program, services: usize) -> Result<()> {
-        let node = &self.lab.node;
-        let found = match program {
-            Program::KubeIpvs(_) | Program::KubeProxy(Mode::Ipvs) => {
-                let table = node.inside(|| fs::read_to_string("/proc/thread-self/net/ip_vs"))??;
-                table.lines().filter(|line| line.starts_with("TCP ")).count()
-            }
-            Program::KubeProxy(Mode::Nftables) => {
-                let list = |family| node.run("nft", &["list", "map", family, "kube-proxy", "service-ips"]);
-                [list("ip")?, list("ip6")?].concat().matches("service-").count()
-            }
-            Program::KubeProxy(Mode::Iptables) => {
-                let rules = [node.run("iptables-save", &[])?, node.run("ip6tables-save", &[])?].concat();
-                rules.matches("-j DNAT").count()
-            }
-        };
+        let [ports, endpoints] = programmed(&self.lab.node, program)?;
+        let found = ports.or(endpoints).unwrap_or_default();
         ensure!(found >= services * 2, "{found} for {services} Services in both families");
         Ok(())
     }
@@ -132,12 +118,11 @@ impl Scene {
     pub(super) fn measure(
         &self,
         traffic: Traffic,
-        way: Way,
-        is_v6: bool,
+        (way, family): (Way, Family),
         operations: u32,
         clock: &ProcessorClock,
     ) -> Result<f64> {
-        let (to, clock) = (self.destination(way, is_v6)?, clock.clone());
+        let (to, clock) = (self.destination(way, family)?, clock.clone());
         self.origin(way)?.inside(move || traffic::run(traffic, to, operations, &clock))?
     }
 
@@ -166,18 +151,14 @@ impl Scene {
         self.lab.pods.last().context("no pod that answers")
     }
 
-    fn destination(&self, way: Way, is_v6: bool) -> Result<SocketAddr> {
-        let family = if is_v6 { Family::V6 } else { Family::V4 };
+    fn destination(&self, way: Way, family: Family) -> Result<SocketAddr> {
+        let vip = cluster::cluster_ip(0, family);
         if self.variant == Variant::Straight {
-            let [v4, v6] = addresses(self.server()?);
-            return Ok(SocketAddr::new(if is_v6 { v6 } else { v4 }, traffic::PORT));
+            return Ok(SocketAddr::new(self.server()?.address(vip), traffic::PORT));
         }
-        let [v4, v6] = addresses(&self.lab.node);
         Ok(match way {
-            Way::PodToClusterIp | Way::NodeToClusterIp => {
-                SocketAddr::new(cluster::cluster_ip(0, family), cluster::PORT)
-            }
-            Way::OutsideToNodePort => SocketAddr::new(if is_v6 { v6 } else { v4 }, cluster::NODE_PORT),
+            Way::PodToClusterIp | Way::NodeToClusterIp => SocketAddr::new(vip, cluster::PORT),
+            Way::OutsideToNodePort => SocketAddr::new(self.lab.node.address(vip), cluster::NODE_PORT),
             Way::OutsideToLoadBalancer => SocketAddr::new(cluster::load_balancer(family), cluster::PORT),
         })
     }
@@ -185,8 +166,4 @@ impl Scene {
 
 fn addresses(host: &Host) -> [IpAddr; 2] {
     [host.ipv4.into(), host.ipv6.into()]
-}
-
-fn seconds(time: std::time::SystemTime) -> Result<f64> {
-    Ok(time.duration_since(std::time::UNIX_EPOCH)?.as_secs_f64())
 }

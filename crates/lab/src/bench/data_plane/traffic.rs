@@ -96,7 +96,7 @@ fn connect(to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Makes the end of a connection an RST, after which nobody waits for late packets: IPVS and conntrack forget the
+/// Makes the end of a connection an RST, after which no end waits for late packets: IPVS and conntrack forget the
 /// connection in ten seconds.
 fn to_be_broken_off(stream: &TcpStream) {
     // Otherwise it ends by FIN, which costs a little more.

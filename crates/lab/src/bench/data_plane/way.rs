@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ipvs::Family;
 use serde::{Deserialize, Serialize};
 
 /// What is sent.
@@ -47,8 +48,12 @@ impl Traffic {
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 4] =
+    const ALL: [Self; 4] =
         [Self::PodToClusterIp, Self::NodeToClusterIp, Self::OutsideToNodePort, Self::OutsideToLoadBalancer];
+
+    pub(super) fn in_both_families() -> impl Iterator<Item = (Self, Family)> {
+        Self::ALL.into_iter().flat_map(|way| Family::BOTH.map(|family| (way, family)))
+    }
 }
 
 impl fmt::Display for Traffic {

@@ -1,130 +1,103 @@
 //! What packets cost, each variant beside IPVS by hand.
 
-use super::{
-    Report, cases,
+use testkit::kube_proxy::Mode;
+
+use super::Report;
+use crate::{
+    bench::{
+        case::{Binding, Program},
+        data_plane::{
+            Traffic, Variant,
+            figures::{Cost, DataPlane, Estimation, Row},
+        },
+        figures::Figures,
+    },
+    statistics::median,
     table::{NONE, Table},
 };
-use crate::bench::{
-    case::{Binding, Mode, Program, Subject},
-    data_plane::{
-        Traffic, Variant,
-        figures::{Cost, DataPlane, Row, median},
-    },
-    figures::Figures,
-};
 
-const OURS: [Variant; 2] = [
-    Variant::Program(Program::KubeIpvs(Binding::Address)),
-    Variant::Program(Program::KubeIpvs(Binding::Route)),
-];
-const IPTABLES: Variant = Variant::Program(Program::KubeProxy(Mode::Iptables));
-const KUBE_PROXY: [Variant; 3] = [
-    Variant::Program(Program::KubeProxy(Mode::Ipvs)),
-    Variant::Program(Program::KubeProxy(Mode::Nftables)),
-    IPTABLES,
-];
 /// What kube-ipvs may cost more than IPVS by hand, on open connections and for new ones.
 const OPEN: f64 = 0.03;
 const NEW: f64 = 0.08;
 
+/// Of one number of Services.
+type Measured<'a> = (u32, &'a DataPlane);
+
 pub(super) fn tables(report: &Report) -> String {
-    let measured: Vec<(u32, DataPlane)> = cases(report)
-        .filter(|case| matches!(case.subject, Subject::DataPlane(_)))
-        .filter_map(|case| match report.figures(case)? {
-            Figures::DataPlane(figures) => Some((case.size.services, figures)),
-            _ => None,
-        })
-        .collect();
-    let mut text = goals(&measured) + &medians(&measured) + &growth(&measured) + &estimation(&measured);
-    for (services, figures) in &measured {
-        text += &rows(*services, figures);
-    }
-    text
+    let measured = report.worked().filter_map(|(case, figures)| match figures {
+        Figures::DataPlane(figures) => Some((case.size.services, figures)),
+        _ => None,
+    });
+    let measured: Vec<Measured<'_>> = measured.collect();
+    let each = measured.iter().map(|(services, figures)| rows(*services, figures));
+    let text = [goals(&measured), medians(&measured), growth(&measured), estimation(&measured)];
+    text.into_iter().chain(each).collect()
 }
 
 /// How many rows meet each goal, and how far the worst is off.
-fn goals(measured: &[(u32, DataPlane)]) -> String {
-    let columns = ["goal", "Services", "VIPs as", "rows that meet it", "median", "worst"];
-    let mut table = Table::new("Goals", &columns);
-    let open = |row: &Row| row.traffic != Traffic::Connections;
+fn goals(measured: &[Measured<'_>]) -> String {
+    let mut table = Table::new("Goals", "goal | Services | VIPs as | rows that meet it | median | worst");
     for (services, figures) in measured {
-        for (ours, binding) in OURS.into_iter().zip(["addresses", "routes"]) {
-            let by_hand = |row: &Row| Some(row.cost(ours)?.to_by_hand - 1.0);
-            let beside = |row: &Row, others: &[Variant]| {
-                let cost = |variant: &Variant| Some(row.cost(*variant)?.to_by_hand);
-                let least = others.iter().filter_map(cost).min_by(f64::total_cmp)?;
-                Some(row.cost(ours)?.to_by_hand / least - 1.0)
+        for binding in [Binding::Address, Binding::Route] {
+            let ours = |row: &Row| Some(row.cost(Variant::Program(Program::KubeIpvs(binding)))?.to_by_hand);
+            let by_hand = |row: &Row| Some(ours(row)? - 1.0);
+            let beside = |row: &Row, modes: &[Mode]| {
+                let cost =
+                    |mode: &Mode| Some(row.cost(Variant::Program(Program::KubeProxy(*mode)))?.to_by_hand);
+                Some(ours(row)? / modes.iter().filter_map(cost).min_by(f64::total_cmp)? - 1.0)
             };
-            let all = || figures.rows.iter();
-            for (goal, limit, values) in [
-                (
-                    "open: at most 3 % more than IPVS by hand",
-                    OPEN,
-                    all().filter(|row| open(row)).filter_map(by_hand).collect(),
-                ),
-                ("new: at most 8 % more", NEW, all().filter(|row| !open(row)).filter_map(by_hand).collect()),
-                (
-                    "ahead of kube-proxy iptables",
-                    0.0,
-                    all().filter_map(|row| beside(row, &[IPTABLES])).collect(),
-                ),
-                (
-                    "not behind the best mode of kube-proxy",
-                    0.0,
-                    all().filter_map(|row| beside(row, &KUBE_PROXY)).collect::<Vec<f64>>(),
-                ),
-            ] {
+            let is_new = |row: &Row| row.traffic == Traffic::Connections;
+            let mut goal = |goal: &str, limit: f64, value: &dyn Fn(&Row) -> Option<f64>| {
+                let values: Vec<f64> = figures.rows.iter().filter_map(value).collect();
                 let met = values.iter().filter(|value| **value <= limit).count();
-                let worst = values.iter().copied().max_by(f64::total_cmp);
-                table.row([
-                    goal.to_owned(),
-                    services.to_string(),
-                    binding.to_owned(),
-                    format!("{met} of {}", values.len()),
-                    percent(median(values)),
-                    percent(worst),
-                ]);
-            }
+                let worst = percent(values.iter().copied().max_by(f64::total_cmp));
+                let (all, median) = (values.len(), percent(median(values)));
+                table.row(&format!("{goal} | {services} | {binding} | {met} of {all} | {median} | {worst}"));
+            };
+            goal("open: at most 3 % more than IPVS by hand", OPEN, &|row| {
+                by_hand(row).filter(|_| !is_new(row))
+            });
+            goal("new: at most 8 % more", NEW, &|row| by_hand(row).filter(|_| is_new(row)));
+            goal("ahead of kube-proxy iptables", 0.0, &|row| beside(row, &[Mode::Iptables]));
+            goal("not behind the best mode of kube-proxy", 0.0, &|row| beside(row, &Mode::ALL));
         }
     }
-    table.text
+    table.to_string()
 }
 
 /// Each kind of traffic, the median of all ways and both families.
-fn medians(measured: &[(u32, DataPlane)]) -> String {
-    let columns = heading(["what", "Services", "IPVS by hand"]);
-    let mut table = Table::new("Median of all ways: how much more than IPVS by hand", &columns);
+fn medians(measured: &[Measured<'_>]) -> String {
+    let mut table = Table::new(
+        "Median of all ways: how much more than IPVS by hand",
+        &format!("what | Services | IPVS by hand | {}", of_others(short)),
+    );
     for traffic in Traffic::ALL {
         for (services, figures) in measured {
             let of = |variant, value: &dyn Fn(Cost) -> f64| {
                 let rows = figures.rows.iter().filter(|row| row.traffic == traffic);
                 median(rows.filter_map(|row| row.cost(variant)).map(value).collect())
             };
-            let more = |variant| percent(of(variant, &|cost| cost.to_by_hand - 1.0));
+            let more = of_others(|variant| percent(of(variant, &|cost| cost.to_by_hand - 1.0)));
             let by_hand = microseconds(of(Variant::ByHand, &|cost| cost.seconds));
-            table.row(
-                [traffic.to_string(), services.to_string(), by_hand].into_iter().chain(others().map(more)),
-            );
+            table.row(&format!("{traffic} | {services} | {by_hand} | {more}"));
         }
     }
-    table.text
+    table.to_string()
 }
 
 /// The largest number of Services beside the smallest. The machine may have been busier in one boot than in the other,
 /// which what went straight to the pod shows.
-fn growth(measured: &[(u32, DataPlane)]) -> String {
-    let columns: Vec<&str> =
-        ["what", short(Variant::ByHand)].into_iter().chain(others().map(short)).collect();
-    let mut table = Table::new(
-        "How much more with the most Services than with the fewest, beside straight to the pod: median of all ways",
-        &columns,
-    );
+fn growth(measured: &[Measured<'_>]) -> String {
     let (Some((fewest, few)), Some((most, many))) = (measured.first(), measured.last()) else {
         return String::new();
     };
     if fewest == most {
         return String::new();
     }
+    let mut table = Table::new(
+        "How much more with the most Services than with the fewest, beside straight to the pod: median of all ways",
+        &format!("what | {} | {}", short(Variant::ByHand), of_others(short)),
+    );
     for traffic in Traffic::ALL {
         let more = |variant| {
             let grown = |(few, many): (&Row, &Row), variant| {
@@ -135,59 +108,51 @@ fn growth(measured: &[(u32, DataPlane)]) -> String {
                 rows.filter_map(|rows| Some(grown(rows, variant)? / grown(rows, Variant::Straight)? - 1.0));
             percent(median(more.collect()))
         };
-        let variants = std::iter::once(Variant::ByHand).chain(others());
-        table.row(std::iter::once(traffic.to_string()).chain(variants.map(more)));
+        table.row(&format!("{traffic} | {} | {}", more(Variant::ByHand), of_others(more)));
     }
-    table.text
+    table.to_string()
 }
 
-fn estimation(measured: &[(u32, DataPlane)]) -> String {
-    let columns = ["Services", "without", "with `run_estimation`"];
-    let mut table = Table::new("Of a processor while nothing happens, IPVS by hand", &columns);
+fn estimation(measured: &[Measured<'_>]) -> String {
+    let mut table = Table::new(
+        "Of a processor while nothing happens, IPVS by hand",
+        "Services | without | with `run_estimation`",
+    );
     for (services, figures) in measured {
-        let Some(estimation) = figures.estimation else { continue };
-        let share = |share: f64| format!("{:.2}%", share * 100.0);
-        table.row([services.to_string(), share(estimation.without), share(estimation.with)]);
+        let Some(Estimation { without, with }) = figures.estimation else { continue };
+        table.row(&format!("{services} | {:.2}% | {:.2}%", without * 100.0, with * 100.0));
     }
-    table.text
+    table.to_string()
 }
 
 fn rows(services: u32, figures: &DataPlane) -> String {
-    let columns = heading(["what", "way", "IPVS by hand"]);
-    let title = format!("Each way with {services} Services: how much more than IPVS by hand");
-    let mut table = Table::new(&title, &columns);
+    let mut table = Table::new(
+        &format!("Each way with {services} Services: how much more than IPVS by hand"),
+        &format!("what | way | IPVS by hand | {}", of_others(short)),
+    );
     for row in &figures.rows {
-        let family = if row.is_v6 { "IPv6" } else { "IPv4" };
-        let more = |variant| percent(row.cost(variant).map(|cost| cost.to_by_hand - 1.0));
+        let Row { traffic, way, family, .. } = row;
+        let more = of_others(|variant| percent(row.cost(variant).map(|cost| cost.to_by_hand - 1.0)));
         let by_hand = microseconds(row.cost(Variant::ByHand).map(|cost| cost.seconds));
-        let cells = [row.traffic.to_string(), format!("{}, {family}", row.way), by_hand];
-        table.row(cells.into_iter().chain(others().map(more)));
+        table.row(&format!("{traffic} | {way}, {family} | {by_hand} | {more}"));
     }
     let missing = figures.missing.iter().map(|missing| {
         format!("\n- {}: {}\n", missing.variant, missing.reason.lines().next().unwrap_or_default())
     });
-    table.text + &missing.collect::<String>()
+    table.to_string() + &missing.collect::<String>()
 }
 
-/// All but IPVS by hand.
-fn others() -> impl Iterator<Item = Variant> {
-    Variant::ALL.into_iter().filter(|variant| *variant != Variant::ByHand)
+/// The cells of all variants but IPVS by hand.
+fn of_others(cell: impl Fn(Variant) -> String) -> String {
+    let others = Variant::ALL.into_iter().filter(|variant| *variant != Variant::ByHand);
+    others.map(cell).collect::<Vec<_>>().join(" | ")
 }
 
-fn heading(first: [&'static str; 3]) -> Vec<&'static str> {
-    first.into_iter().chain(others().map(short)).collect()
-}
-
-fn short(variant: Variant) -> &'static str {
+fn short(variant: Variant) -> String {
     match variant {
-        Variant::Straight => "straight to the pod",
-        Variant::ByHandWithoutConntrack => "without conntrack",
-        Variant::ByHand => "IPVS by hand",
-        Variant::Program(Program::KubeIpvs(Binding::Address)) => "kube-ipvs, addresses",
-        Variant::Program(Program::KubeIpvs(Binding::Route)) => "kube-ipvs, routes",
-        Variant::Program(Program::KubeProxy(Mode::Ipvs)) => "kube-proxy ipvs",
-        Variant::Program(Program::KubeProxy(Mode::Nftables)) => "kube-proxy nftables",
-        Variant::Program(Program::KubeProxy(Mode::Iptables)) => "kube-proxy iptables",
+        Variant::ByHandWithoutConntrack => "without conntrack".to_owned(),
+        Variant::Program(Program::KubeIpvs(binding)) => format!("kube-ipvs, {binding}"),
+        other => other.to_string(),
     }
 }
 
@@ -201,51 +166,28 @@ fn microseconds(seconds: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use testkit::kernel_baseline::Size;
+    use ipvs::Family;
 
     use super::*;
-    use crate::bench::{
-        case::Case,
-        data_plane::{Effort, Way},
-        figures::Measured,
-        report::Machine,
-    };
+    use crate::bench::data_plane::Way;
 
     fn row(traffic: Traffic, ours: f64, iptables: f64) -> Row {
         let cost = |variant, to_by_hand| Cost { variant, seconds: 1e-4 * to_by_hand, to_by_hand };
-        let costs = vec![cost(Variant::ByHand, 1.0), cost(OURS[0], ours), cost(IPTABLES, iptables)];
-        Row { traffic, way: Way::PodToClusterIp, is_v6: false, costs }
+        let ours = cost(Variant::Program(Program::KubeIpvs(Binding::Address)), ours);
+        let iptables = cost(Variant::Program(Program::KubeProxy(Mode::Iptables)), iptables);
+        let costs = vec![cost(Variant::ByHand, 1.0), ours, iptables];
+        Row { traffic, way: Way::PodToClusterIp, family: Family::V4, costs }
     }
 
     #[test]
     fn a_goal_that_is_missed_in_one_row_says_by_how_much() {
         let rows = vec![row(Traffic::Requests, 1.02, 1.1), row(Traffic::Datagrams, 1.05, 1.01)];
-        let text = goals(&[(7, DataPlane { rows, missing: Vec::new(), estimation: None })]);
+        let text = goals(&[(7, &DataPlane { rows, missing: Vec::new(), estimation: None })]);
         let line = |begin: &str| text.lines().find(|line| line.contains(begin)).unwrap();
         assert_eq!(
             line("| open"),
             "| open: at most 3 % more than IPVS by hand | 7 | addresses | 1 of 2 | +3.5% | +5.0% |"
         );
         assert!(line("ahead of").contains("| 1 of 2 |"), "{text}");
-    }
-
-    #[test]
-    fn there_is_a_table_for_each_number_of_services() {
-        let case =
-            Case { subject: Subject::DataPlane(Effort::Whole), size: Size { services: 1_000, endpoints: 1 } };
-        let figures = DataPlane {
-            rows: vec![row(Traffic::Connections, 1.04, 1.2)],
-            missing: Vec::new(),
-            estimation: None,
-        };
-        let measured = vec![Measured { case, outcome: Ok(Figures::DataPlane(figures)) }];
-        let machine = Machine { processor: String::new(), processors: 1, guest: "none", loads: Vec::new() };
-        let report = Report { machine, measured };
-        let text = tables(&report);
-        assert!(text.contains("### Each way with 1000 Services"), "{text}");
-        assert!(
-            text.contains("| new connection | pod → ClusterIP, IPv4 | 100.0 µs | – | – | +4.0% |"),
-            "{text}"
-        );
     }
 }

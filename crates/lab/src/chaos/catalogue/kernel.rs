@@ -1,4 +1,4 @@
-//! Somebody changes what is in the kernel, for Services with traffic or without.
+//! Other programs change what is in the kernel, for Services with traffic or without.
 
 use std::{
     process::Stdio,
@@ -59,7 +59,7 @@ pub(super) const ROUTES: &[Fault] = &[
     fault("VIPs as routes: the routes deleted", Some(REPAIRED), |scene| {
         ["-4", "-6"].into_iter().try_for_each(|family| {
             let flush = [family, "route", "flush", "table", "local", "proto", "73"];
-            scene.lab.node.run("ip", &flush).map(drop)
+            scene.stage.lab.node.run("ip", &flush).map(drop)
         })
     }),
     fault("VIPs as routes: kube-ipvs0 deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs0")),
@@ -81,9 +81,9 @@ pub(super) const NF_TABLES: &[Fault] = &[
 pub(super) const DIRECT_RETURN: &[Fault] = &[
     fault("tunnel device deleted", Some(REPAIRED), |scene| scene.ip("link delete kube-ipvs-tun4")),
     fault("tunnel device set down", Some(REPAIRED), |scene| scene.ip("link set kube-ipvs-tun6 down")),
-    // That of IPv6 is the kernel's own, which nobody needs and nobody restores.
+    // That of IPv6 is the kernel's own, which is not needed and not restored.
     fault("tunnel device stripped of its address", Some(REPAIRED), |scene| {
-        scene.lab.node.run("ip", &["-4", "addr", "flush", "dev", "kube-ipvs-tun4"]).map(drop)
+        scene.stage.lab.node.run("ip", &["-4", "addr", "flush", "dev", "kube-ipvs-tun4"]).map(drop)
     }),
     fault("chain of direct return emptied", Some(REPAIRED), |scene| {
         scene.nft("flush chain ip kube-ipvs tunnel-prerouting")
@@ -106,11 +106,11 @@ fn edited_while_read(scene: &mut Scene<'_>) -> Result<()> {
     const ADD_AND_DELETE: &str = "while :; do for n in $(seq 1 120); do \
          printf -- '-A -t 192.0.2.%s:80 -s rr\\n' $n; done | ipvsadm -R; ipvsadm -Sn | \
          grep ' 192.0.2.' | sed 's/^-A/-D/; s/ -s.*//' | ipvsadm -R; done";
-    let mut command = scene.lab.node.command("sh");
+    let mut command = scene.stage.lab.node.command("sh");
     let command = command.args(["-c", ADD_AND_DELETE]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut others = command.spawn().context("starting a program that edits")?;
     for _ in 0..5 {
-        scene.daemon()?.ask(&scene.lab.node, "resync")?;
+        scene.daemon()?.ask(&scene.stage.lab.node, "resync")?;
     }
     others.kill()?;
     others.wait()?;

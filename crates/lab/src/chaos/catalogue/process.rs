@@ -89,7 +89,7 @@ fn out_of_memory(scene: &mut Scene<'_>) -> Result<()> {
     fs::write(group.join("cgroup.procs"), daemon.to_string())?;
     // Memory that it already has counts elsewhere; any new memory is too much.
     fs::write(group.join("memory.max"), "4096")?;
-    let asked = scene.daemon()?.ask(&scene.lab.node, "resync");
+    let asked = scene.daemon()?.ask(&scene.stage.lab.node, "resync");
     let gone = eventually("the kernel kills the daemon", || {
         let state = fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap_or_default();
         ensure!(state.is_empty() || state.contains(") Z "), "it lives: {asked:?}");

@@ -30,7 +30,7 @@ impl Scene<'_> {
         }
         let mut file = tempfile::NamedTempFile::new()?;
         std::io::Write::write_all(&mut file, servers.as_bytes())?;
-        self.lab.node.run("sh", &["-c", &format!("ipvsadm -R < {}", file.path().display())])?;
+        self.stage.lab.node.run("sh", &["-c", &format!("ipvsadm -R < {}", file.path().display())])?;
         self.ip(&addresses)?;
         self.ruins = self.extent()?;
         Ok(())
@@ -57,7 +57,7 @@ impl Scene<'_> {
 
     /// How many virtual servers and addresses there are.
     pub(super) fn extent(&mut self) -> Result<(usize, usize)> {
-        let addresses = self.lab.node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
+        let addresses = self.stage.lab.node.run("ip", &["-o", "addr", "show", "dev", "kube-ipvs0"])?;
         Ok((self.kernel.virtual_servers()?.len(), addresses.lines().count()))
     }
 
@@ -65,7 +65,7 @@ impl Scene<'_> {
     /// that is one sync, or two. Then waits until one of the last Services has lost its pod.
     pub(in crate::chaos) fn wait_for_a_change(&mut self) -> Result<()> {
         let daemon = self.daemon()?.id().to_string();
-        let signal = |name| self.lab.node.run("kill", &[name, &daemon]);
+        let signal = |name| self.stage.lab.node.run("kill", &[name, &daemon]);
         signal("-STOP")?;
         let written = self.write_endpoints(&[1]);
         signal("-CONT")?;
@@ -81,7 +81,7 @@ impl Scene<'_> {
     }
 
     /// Counts the daemon if only some of the last Services have lost their second pod, or some have it still with the
-    /// weight 0, which it gets first. Nobody is connected to it there.
+    /// weight 0, which it gets first. No client is connected to it there.
     pub(in crate::chaos) fn count_if_changed_in_part(&mut self) -> Result<()> {
         let vips = self.last_written().to_vec();
         let found = vips.into_iter().map(|vip| self.second_pod(vip)).collect::<Result<BTreeSet<_>>>()?;
@@ -94,7 +94,6 @@ impl Scene<'_> {
     pub(in crate::chaos) fn write_endpoints(&self, pods: &[u8]) -> Result<()> {
         let endpoints: Vec<_> =
             pods.iter().map(|&number| Endpoint { number, condition: Condition::Ready }).collect();
-        let client = self.server.admin_client();
         let names = |kind, numbers: Range<usize>| numbers.map(move |number| format!("{kind}-{number}"));
         // A daemon that has nothing to do syncs for the first one at once, and a second later for the others: those
         // with traffic are to be among these.
@@ -103,8 +102,7 @@ impl Scene<'_> {
             .chain(names("other", self.written_first()..self.others.len()));
         for name in all {
             let slice = objects::slice(&format!("{name}-v4"), &name, &endpoints);
-            let write = Write::Replace(Kind::Slice, slice);
-            self.server.block_on(write.send(&client))?;
+            self.write(&Write::Replace(Kind::Slice, slice))?;
         }
         Ok(())
     }

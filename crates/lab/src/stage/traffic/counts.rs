@@ -1,11 +1,10 @@
 //! What has become of connections.
 
 use std::{
+    iter::Sum,
     mem,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    ops::Add,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Serialize;
@@ -13,16 +12,9 @@ use serde::Serialize;
 /// How many losses are reported, each with its cause.
 const REPORTED: usize = 10;
 
-/// Counters of the outcomes of connections.
+/// The outcomes of connections so far.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(super) opened: AtomicU64,
-    pub(super) answered: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) unanswered: AtomicU64,
-    pub(super) broken: AtomicU64,
-    causes: Mutex<Vec<String>>,
-}
+pub(crate) struct Tally(Mutex<(Counts, Vec<String>)>);
 
 /// The same at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -40,25 +32,30 @@ pub(crate) struct Counts {
 
 impl Tally {
     pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            opened: self.opened.load(Relaxed),
-            answered: self.answered.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            unanswered: self.unanswered.load(Relaxed),
-            broken: self.broken.load(Relaxed),
-        }
+        self.lock().0
     }
 
     /// Why the first ones were lost, each reported once.
     pub(crate) fn take_causes(&self) -> Vec<String> {
-        mem::take(&mut self.causes.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut self.lock().1)
     }
 
-    pub(super) fn note(&self, cause: impl FnOnce() -> String) {
-        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Counts one more.
+    pub(super) fn count(&self, outcome: impl FnOnce(&mut Counts) -> &mut u64) {
+        *outcome(&mut self.lock().0) += 1;
+    }
+
+    /// Counts one more that is lost.
+    pub(super) fn lose(&self, how: impl FnOnce(&mut Counts) -> &mut u64, cause: String) {
+        let (counts, causes) = &mut *self.lock();
+        *how(counts) += 1;
         if causes.len() < REPORTED {
-            causes.push(cause());
+            causes.push(cause);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Counts, Vec<String>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,7 +71,7 @@ impl Counts {
     }
 }
 
-impl std::ops::Add for Counts {
+impl Add for Counts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -88,9 +85,9 @@ impl std::ops::Add for Counts {
     }
 }
 
-impl std::iter::Sum for Counts {
+impl Sum for Counts {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, one| sum + one)
+        all.fold(Self::default(), Self::add)
     }
 }
 

@@ -37,7 +37,7 @@ fn payload(family: u8, attributes: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
 }
 
 fn reply(payload: &[u8]) -> Reply<'_> {
-    Reply { kind: 0, flags: 0, sequence: 0, payload }
+    Reply { payload, ..Reply::default() }
 }
 
 /// A masqueraded flow of this protocol.

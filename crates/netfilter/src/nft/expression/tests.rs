@@ -1,7 +1,7 @@
 use netlink::Batch;
 
 use super::{
-    super::{decode, message::NFTA_LIST_ELEM},
+    super::{message::NFTA_LIST_ELEM, parts::decode_expression},
     *,
 };
 
@@ -10,7 +10,7 @@ fn data(add: impl FnOnce(&mut List<'_, '_>)) -> Vec<u8> {
     let mut batch = Batch::default();
     batch.add(0, 0, |encoder| add(&mut List(encoder)));
     let entry = netlink::find(&batch.as_bytes()[16..], NFTA_LIST_ELEM).unwrap();
-    decode::expression(entry.payload).unwrap().1.to_vec()
+    decode_expression(entry.payload).unwrap().1.to_vec()
 }
 
 fn attribute(kind: u16, payload: &[u8]) -> Vec<u8> {

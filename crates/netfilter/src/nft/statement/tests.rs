@@ -1,6 +1,6 @@
 use netlink::{Batch, attributes, find};
 
-use super::{super::decode, *};
+use super::{super::parts::decode_expression, *};
 
 /// An expression: its name, and its attributes.
 type Expression = (String, Vec<u8>);
@@ -10,7 +10,7 @@ fn expressions(statement: &Statement, family: Family) -> Vec<Expression> {
     batch.add(0, 0, |list| statement.encode(family, list));
     attributes(&batch.as_bytes()[16..])
         .map(|entry| {
-            let (name, data) = decode::expression(entry.unwrap().payload).unwrap();
+            let (name, data) = decode_expression(entry.unwrap().payload).unwrap();
             (name.to_owned(), data.to_vec())
         })
         .collect()

@@ -295,7 +295,7 @@ fn marked(point: Point, [set, clear]: [&'static str; 2], mark: u32, accepted: &[
 /// Traffic that the host's firewall is to accept: the comment of its rules, and all statements that match it.
 pub(super) type Accepted = (&'static str, Vec<Statement>);
 
-/// What the host is to accept in input.
+/// The traffic that the host is to accept in input.
 fn served() -> [Accepted; 4] {
     [
         ("to a VIP", vec![to_vip()]),
@@ -309,7 +309,7 @@ fn health_checks() -> Accepted {
     ("load balancers ask after health", vec![to_health_check()])
 }
 
-/// What the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
+/// The traffic that the host is to accept in forward. IPVS sends requests through output; only answers are forwarded.
 fn answers() -> Accepted {
     ("what comes back", vec![Statement::CtState(CtState::EstablishedOrRelated)])
 }

@@ -29,8 +29,8 @@ use crate::{
             CtState, Field, Interface,
             Statement::{
                 self, ClampMaxSegmentSize, Counter, CtState as Connection, Daddr, DnatTo, Drop, Encapsulates,
-                EncapsulatesByGue, IifName, InSet, IsReply, Jump, Masquerade, NoWayBack, Notrack, Return,
-                SaddrNot, SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
+                EncapsulatesByGue, FailsReversePath, IifName, InSet, IsReply, Jump, Masquerade, Notrack,
+                Return, SaddrNot, SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
             },
         },
     },
@@ -159,7 +159,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     // A pod may also send with the address of another node.
     let local = local_traffic(&policy.local_traffic, family);
     let from_pods = local.map(|local| ("pods send nothing into it", local));
-    for (about, from) in from_pods.into_iter().chain([("nor with another's address", NoWayBack)]) {
+    for (about, from) in from_pods.into_iter().chain([("nor with another's address", FailsReversePath)]) {
         rules.extend(
             encapsulations(policy).map(|tunnelled| {
                 Rule::new(about, [tunnelled, from.clone(), elsewhere.clone(), Counter, Drop])
@@ -173,7 +173,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
 fn senders() -> Vec<Rule> {
     let node = InSet { fields: &[Field::Saddr], set: Element::TUNNEL_SENDERS };
     vec![
-        Rule::new("not by the way to its source", [NoWayBack, Counter, Drop]),
+        Rule::new("not by the way to its source", [FailsReversePath, Counter, Drop]),
         Rule::new("another node of the cluster", [node, Return]),
         Rule::new("nobody else", [Counter, Drop]),
     ]

@@ -28,7 +28,7 @@ fn hooks(family: &str) -> Vec<String> {
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn a_table_that_was_handed_over_looks_at_no_new_flow_to_a_service_until_it_is_whole_again() {
+fn a_handed_over_table_ignores_new_flows_to_services_until_it_is_whole_again() {
     Host::new().inside(|| {
         let mut tables = KernelNetfilter::open(&policy(cluster_cidr())).unwrap();
         for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {

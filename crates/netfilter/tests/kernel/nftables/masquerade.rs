@@ -129,7 +129,7 @@ fn a_pod_reaches_itself_through_its_service_by_the_hairpin_element() {
 fn the_mark_is_cleared_before_packets_leave_and_other_bits_stay() {
     let cluster = Cluster::balancing_to(|a| a.pod2);
     cluster.install(&Policy { masquerade_all: true, ..policy(cluster_cidr()) }, |a| vec![a.pod2]);
-    // A second pair of eyes: somebody else's bit 0 on everything, and counters on both sides of ours.
+    // A second pair of eyes: another program's bit 0 on everything, and counters on both sides of ours.
     cluster.node.inside(|| {
         nft("table inet witness {
             chain before { type filter hook prerouting priority mangle; meta mark set 0x1; }

@@ -38,9 +38,9 @@ pub(crate) fn in_fresh_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T 
 pub(crate) enum Outcome {
     /// The server said this.
     Heard(String),
-    /// Refused: an answer that the port is unreachable, or that nobody listens.
+    /// Refused: an answer that the port is unreachable, or a reset.
     Refused,
-    /// Nobody answered.
+    /// There was no answer.
     Silence,
 }
 
@@ -187,7 +187,7 @@ impl Host {
 
     /// Asks for an echo; the first byte of the answer, its type, is 0 (ICMP) or 129 (ICMPv6).
     pub(crate) fn ping(&self, ip: IpAddr) -> Outcome {
-        // Whose group may have such sockets (`net/ipv4/ping.c`): by default nobody's.
+        // Whose group may have such sockets (`net/ipv4/ping.c`): by default no group's.
         self.write("/proc/sys/net/ipv4/ping_group_range", "0 0");
         self.inside(move || {
             let (family, protocol, echo_request) = match ip {

@@ -15,7 +15,7 @@ use watcher::{Draining, Foreign, Kernel, Ownership};
 use super::*;
 use crate::{
     FailureKind, Timing,
-    follow::{lost_addresses::LostAddresses, tunnels::TunnelsInUse},
+    follow::{LostAddresses, TunnelsInUse},
 };
 
 const VIP: ServiceAddress =
@@ -135,11 +135,11 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
         fake.writes().lines().last(),
         Some("edit real server TCP 10.96.0.10:80 -> 10.244.0.2:8080 weight 0")
     );
-    assert_eq!(reconciler.draining().virtual_servers().collect::<Vec<_>>(), [VIP]);
+    assert_eq!(reconciler.draining.virtual_servers().collect::<Vec<_>>(), [VIP]);
     // The timeout is over at once, so the next check of what drains removes it.
     reconciler.sync_whole(Trigger::Period);
     assert_eq!(real_servers(3), 1);
-    assert_eq!(reconciler.draining().count(), 0);
+    assert_eq!(reconciler.draining.count(), 0);
 }
 
 #[test]
@@ -157,7 +157,8 @@ fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
     reconciler.apply_change(Change::Slices(Event::Replace(slices)));
     fake.state().refused_vips.insert(VIP.ip);
     let refused = |synced: &SyncResult| {
-        let of_kind = synced.stats.failures.iter().filter(|((_, kind), _)| *kind == FailureKind::Refused);
+        let of_kind =
+            synced.outcome.stats.failures.iter().filter(|((_, kind), _)| *kind == FailureKind::Refused);
         of_kind.map(|(_, count)| count).sum::<usize>()
     };
 

@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use guest::{
-    programs::run,
+    files,
+    platform::cargo_home,
+    programs::{printed, run},
     source,
     workspace::{self, CargoTool},
 };
@@ -23,16 +25,16 @@ pub(super) fn make(from: &Path, to: &Path) -> Result<()> {
 /// Commits a changelog with a section for the version, if it has none yet; the commit.
 pub(super) fn name_the_version(clone: &Path) -> Result<String> {
     let path = clone.join("CHANGELOG.md");
-    let changelog = fs::read_to_string(&path).context("reading CHANGELOG.md")?;
+    let changelog = files::read(&path)?;
     if !changelog.contains(&format!("\n## [{VERSION}] - ")) {
         let named = changelog.replacen("## [Unreleased]", &format!("## [{VERSION}] - 2000-01-01"), 1);
-        fs::write(&path, named).context("writing CHANGELOG.md")?;
+        files::write(&path, named)?;
         let author = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
         let mut commit = Command::new("git");
         run(commit.arg("-C").arg(clone).args(author).args(["commit", "--quiet", "--all", "--message=Try"]))?;
     }
-    let output = Command::new("git").arg("-C").arg(clone).args(["rev-parse", "HEAD"]).output();
-    Ok(String::from_utf8(output.context("starting git")?.stdout)?.trim().to_owned())
+    let commit = printed(Command::new("git").arg("-C").arg(clone).args(["rev-parse", "HEAD"]))?;
+    Ok(commit.trim().to_owned())
 }
 
 /// cargo, in a clone.
@@ -52,9 +54,7 @@ pub(super) fn is_refused(clone: &Path, version: &str, reason: &str) -> Result<()
 
 /// Notes that the gate has passed at a commit.
 pub(super) fn note_gate(clone: &Path, commit: &str) -> Result<()> {
-    let notes = clone.join("target/gate");
-    fs::create_dir_all(&notes).context("making a directory for the note")?;
-    fs::write(notes.join(commit), "").context("noting that the gate has passed")
+    files::write(&clone.join("target/gate").join(commit), "")
 }
 
 const PACKAGES: [&str; 4] = ["--package", "kube-ipvs-netlink", "--package", "linux-ipvs"];
@@ -81,10 +81,10 @@ pub(super) fn keep_what_they_promise(clone: &Path) -> Result<()> {
 /// With another umask, and another name of the machine.
 const ELSEWHERE: &str = r#"umask 0077; hostname elsewhere; exec "$@""#;
 
-/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at another
-/// place. Fails unless every file has the same checksum.
+/// Makes the release again: in another directory, later, with one process at a time, and with cargo's sources at
+/// another place. Fails unless every file has the same checksum.
 pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
-    let other = place.join("somewhere/else");
+    let other = place.join("another/directory");
     make(clone, &other)?;
     note_gate(&other, commit)?;
     let release = xtask(&other);
@@ -94,10 +94,7 @@ pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
     again.env("CARGO_BUILD_JOBS", "1").env("CARGO_HOME", linked_cargo_home(place)?);
     run(&mut again)?;
 
-    let checksums = |root: &Path| {
-        let file = root.join(format!("target/release-{VERSION}/SHA256SUMS"));
-        fs::read_to_string(&file).with_context(|| file.display().to_string())
-    };
+    let checksums = |root: &Path| files::read(&root.join(format!("target/release-{VERSION}/SHA256SUMS")));
     let (one, another) = (checksums(clone)?, checksums(&other)?);
     let different: Vec<&str> =
         one.lines().filter(|line| !another.lines().any(|other| other == *line)).collect();
@@ -107,13 +104,10 @@ pub(super) fn is_equal(clone: &Path, commit: &str, place: &Path) -> Result<()> {
 
 /// Cargo's home, at another place.
 fn linked_cargo_home(place: &Path) -> Result<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).context("cargo has no home")?;
     let other = place.join("cargo-home");
     fs::create_dir_all(&other).context("making another home for cargo")?;
-    for entry in fs::read_dir(&home).with_context(|| home.display().to_string())? {
-        let entry = entry?;
-        symlink(entry.path(), other.join(entry.file_name())).context("linking cargo's home")?;
+    for entry in files::list(&cargo_home()?)? {
+        symlink(&entry, other.join(files::name(&entry))).context("linking cargo's home")?;
     }
     Ok(other)
 }

@@ -1,11 +1,17 @@
-//! What is in the files that an operator downloads.
+//! Which files a release has, that they are about each other, and what is in those that an operator downloads.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{go::CLIENTS, platform::Platform, programs::run};
+use guest::{
+    files,
+    go::CLIENTS,
+    platform::Platform,
+    programs::{feed, printed, run},
+};
+use serde_json::Value;
 
-use super::{VERSION, printed};
+use super::VERSION;
 
 pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
     let name = format!("kube-ipvs-{VERSION}-linux-{}", Platform::HERE.architecture());
@@ -25,8 +31,8 @@ pub(super) fn archive_is_whole(release: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless both packages of each platform have the same files, upgrades ask for none of them, and nobody else may look
-/// into the directory for the key.
+/// Fails unless both packages of each platform have the same files, upgrades ask for none of them, and only root may
+/// read the directory for the key.
 pub(super) fn packages_are_alike(release: &Path) -> Result<()> {
     for (deb, rpm) in [("amd64", "x86_64"), ("arm64", "aarch64")] {
         let deb = release.join(format!("kube-ipvs_{VERSION}-1_{deb}.deb"));
@@ -98,4 +104,76 @@ pub(super) fn helm_renders(release: &Path) -> Result<()> {
         "{rendered}"
     );
     Ok(())
+}
+
+/// The files of docs/verify.md, with `VERSION` in place of the version.
+const FILES: [&str; 18] = [
+    "kube-ipvs-VERSION-1.aarch64.rpm",
+    "kube-ipvs-VERSION-1.x86_64.rpm",
+    "kube-ipvs-VERSION-amd64.cdx.json",
+    "kube-ipvs-VERSION-any-cluster.yaml",
+    "kube-ipvs-VERSION-arm64.cdx.json",
+    "kube-ipvs-VERSION-cleanup.yaml",
+    "kube-ipvs-VERSION-k3s.yaml",
+    "kube-ipvs-VERSION-kubespray.yaml",
+    "kube-ipvs-VERSION-linux-amd64.tar.gz",
+    "kube-ipvs-VERSION-linux-arm64.tar.gz",
+    "kube-ipvs-VERSION-preflight.yaml",
+    "kube-ipvs-VERSION-rke2.yaml",
+    "kube-ipvs-VERSION-talos.yaml",
+    "kube-ipvs-VERSION.oci.tar",
+    "kube-ipvs-VERSION.tgz",
+    "kube-ipvs_VERSION-1_amd64.deb",
+    "kube-ipvs_VERSION-1_arm64.deb",
+    PROVENANCE,
+];
+const PROVENANCE: &str = "kube-ipvs-VERSION.provenance.json";
+
+/// What is about all of them.
+const CHECKSUMS: [&str; 3] = ["SHA256SUMS", "SHA256SUMS.cosign.bundle", "SHA256SUMS.minisig"];
+
+/// Fails unless the directory has these files and no others, each is what `SHA256SUMS` says, and the provenance names
+/// all but itself.
+pub(super) fn is_whole(release: &Path) -> Result<()> {
+    let all: BTreeSet<String> = FILES.map(named).into();
+    let there: BTreeSet<String> = files::list(release)?.iter().map(|file| files::name(file)).collect();
+    ensure!(there == &all | &CHECKSUMS.map(str::to_owned).into(), "the release has {there:?}");
+
+    run(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(release))?;
+    let sums = files::read(&release.join("SHA256SUMS"))?;
+    let summed = sums.lines().filter_map(|line| Some(line.split_once("  ")?.1.to_owned()));
+    ensure!(summed.eq(all.iter().cloned()), "not all have a checksum: {sums}");
+
+    let text = files::read(&release.join(named(PROVENANCE)))?;
+    let statement: Value = serde_json::from_str(&text).context("the provenance")?;
+    let subjects = statement.pointer("/subject").and_then(Value::as_array).context("no subject")?;
+    let about: BTreeSet<_> =
+        subjects.iter().filter_map(|subject| subject.pointer("/name")?.as_str()).collect();
+    let built = all.iter().filter(|name| **name != named(PROVENANCE));
+    ensure!(about.into_iter().eq(built), "the provenance is about others: {subjects:?}");
+    Ok(())
+}
+
+/// Fails unless the archive and the package of each platform have the same program, which is for its processor.
+pub(super) fn programs_are_of_their_platforms(release: &Path) -> Result<()> {
+    // `e_machine` of elf(5), which is little-endian on both.
+    for (platform, machine) in [(Platform::Amd64, 62_u16), (Platform::Arm64, 183)] {
+        let architecture = platform.architecture();
+        let name = format!("kube-ipvs-{VERSION}-linux-{architecture}");
+        let archive = release.join(format!("{name}.tar.gz"));
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xOzf").arg(archive).arg(format!("{name}/bin/kube-ipvs"));
+        let in_archive = feed(&mut unpack, &[])?;
+        let package = release.join(format!("kube-ipvs_{VERSION}-1_{architecture}.deb"));
+        let mut unpack = Command::new("sh");
+        unpack.args(["-c", "dpkg-deb --fsys-tarfile \"$0\" | tar -xO ./usr/bin/kube-ipvs"]).arg(package);
+        ensure!(feed(&mut unpack, &[])? == in_archive, "{architecture}: the package has another program");
+        let is_for = in_archive.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_le_bytes);
+        ensure!(is_for == Some(machine), "{architecture}: the program is for processor {is_for:?}");
+    }
+    Ok(())
+}
+
+fn named(file: &str) -> String {
+    file.replace("VERSION", VERSION)
 }

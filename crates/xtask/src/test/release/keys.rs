@@ -1,13 +1,13 @@
 //! Keys to throw away, and what they have signed.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{go::COSIGN, programs::run};
+use guest::{files, go::COSIGN, programs::run};
 
 /// A pair for each program, without passwords.
 pub(super) struct Keys {
@@ -22,7 +22,7 @@ impl Keys {
     pub(super) fn make(directory: &Path) -> Result<Self> {
         let (secret, public) = (directory.join("minisign.key"), directory.join("minisign.pub"));
         run(Command::new("minisign").args(["-G", "-W", "-s"]).arg(&secret).arg("-p").arg(&public))?;
-        let text = fs::read_to_string(&public).context("reading minisign's public key")?;
+        let text = files::read(&public)?;
         let mut generate = cosign()?;
         run(generate.args(["generate-key-pair", "--output-key-prefix=cosign"]).current_dir(directory))?;
         Ok(Self {
@@ -67,7 +67,7 @@ impl Keys {
 fn only_what_was_signed(release: &Path, verify: impl Fn(&Path) -> Result<Command>) -> Result<()> {
     run(verify(Path::new("SHA256SUMS"))?.current_dir(release))?;
     let other = release.with_file_name("other");
-    fs::write(&other, "0  other\n").context("writing another text")?;
+    files::write(&other, "0  other\n")?;
     let output = verify(&other)?.current_dir(release).output().context("verifying another text")?;
     ensure!(!output.status.success(), "another text is taken for the signed one");
     Ok(())

@@ -9,10 +9,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{archive::sha256, go::CRANE, platform::Platform, programs::run};
+use guest::{
+    files::sha256,
+    go::CRANE,
+    platform::Platform,
+    programs::{printed, run},
+};
 use serde_json::Value;
 
-use super::{VERSION, printed};
+use super::VERSION;
 
 /// A registry in memory, which ends with this.
 struct Registry(Child);
@@ -24,7 +29,7 @@ impl Drop for Registry {
     }
 }
 
-/// Where it listens: a port that nobody else has on a machine for tests.
+/// Where it listens: a port that is free on a machine for tests.
 const REGISTRY: &str = "127.0.0.1:5913";
 
 /// Fails unless it has both documents about the image of each platform, and the index as it is in the archive.

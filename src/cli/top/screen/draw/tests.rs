@@ -1,12 +1,12 @@
 use std::time::Duration;
 
+use ipvs::{Protocol, RealServer, ServiceAddress};
+use proptest::prelude::*;
 use ratatui::{
     Terminal,
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
 };
-
-use ipvs::{Protocol, RealServer, ServiceAddress};
 
 use super::{
     super::{
@@ -122,7 +122,7 @@ q quit  h help  / filter  r real servers  sort n a s i c p b
 #[test]
 fn before_the_second_look_there_is_nothing_to_show_but_that_it_is_looked() {
     let mut view = View::new(Column::Bytes, Duration::from_secs(2));
-    assert!(drawn(&mut view, 5).starts_with("kube-ipvs top: looking for 2.0 s\n"));
+    assert!(drawn(&mut view, 5).starts_with("kube-ipvs top: measuring for 2.0 s\n"));
 }
 
 #[test]
@@ -197,4 +197,45 @@ fn of_names_that_may_be_out_of_date_the_last_line_says_so() {
     let mut view = view();
     view.see(traffic(), Some("names as of 62 s ago: no daemon answers".to_owned()));
     assert!(drawn(&mut view, 6).ends_with("\nnames as of 62 s ago: no daemon answers\n"));
+}
+
+#[test]
+fn long_names_take_the_place_of_the_least_important_columns() {
+    let shown = |longest, sort| Columns::fitting(80, longest, sort).shown;
+    assert_eq!(shown(15, Column::Bytes), GOING);
+    assert_eq!(shown(23, Column::Bytes), GOING[1..]);
+    assert_eq!(shown(40, Column::Bytes), GOING[2..]);
+    assert_eq!(shown(47, Column::Inactive), [Column::Inactive, Column::Active, Column::Bytes]);
+    assert_eq!(shown(52, Column::Bytes), [Column::Active, Column::Bytes]);
+    assert_eq!(shown(200, Column::Bytes), [Column::Active, Column::Bytes], "it is cut all the same");
+}
+
+#[test]
+fn the_longest_address_is_whole_on_eighty_characters() {
+    let address = "  -> [fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535";
+    assert_eq!(address.len(), LONGEST_ADDRESS);
+    assert!(Columns::fitting(80, address.len(), Column::Bytes).name >= LONGEST_ADDRESS);
+}
+
+#[test]
+fn what_is_cut_keeps_both_ends() {
+    assert_eq!(shortened("  -> [fd00::a]:80", 17), "  -> [fd00::a]:80");
+    assert_eq!(shortened("  -> [fd00:1234::a]:80", 17), "  -> [fd…4::a]:80");
+    assert_eq!(["", "…", "a…", "a…e"], [0, 1, 2, 3].map(|width| shortened("abcde", width))[..]);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_longer_than_it_may_be_nor_cut_without_a_sign(text in "\\PC*", width in 0_usize..90) {
+        let short = shortened(&text, width);
+        prop_assert!(short.chars().count() <= width);
+        prop_assert!(width == 0 || short == printable_line(&text) || short.contains('…'));
+    }
+
+    #[test]
+    fn columns_take_no_more_than_there_is(width in 0_usize..300, longest in 0_usize..300) {
+        let columns = Columns::fitting(width, longest, Column::Name);
+        let numbers: usize = columns.select(WIDTHS).map(|(_, width)| 1 + usize::from(width)).sum();
+        prop_assert!(columns.name + numbers == width || (columns.name == 0 && numbers > width));
+    }
 }

@@ -131,7 +131,7 @@ fn prepared_table_leaves_destinations_to_others_and_an_installed_one_does_not() 
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn this_kernel_lacks_nothing_and_finding_that_out_changes_nothing() {
     in_fresh_namespace(|| {
-        nft("table ip somebody-else { chain output { type nat hook output priority 0; }; }");
+        nft("table ip foreign { chain output { type nat hook output priority 0; }; }");
         let list = || run("nft -a list ruleset");
         let before = list();
         let netfilter = KernelNetfilter::open(&by_source()).unwrap();

@@ -1,4 +1,4 @@
-//! A table that somebody has changed, or an earlier version has made, is put right.
+//! A table that another program has changed, or an earlier version has made, is repaired.
 
 use std::collections::BTreeSet;
 
@@ -117,7 +117,7 @@ fn set_with_another_definition_is_replaced_and_other_sets_keep_their_elements() 
 
 #[test]
 #[ignore = "needs root: cargo xtask test --tier kernel"]
-fn what_somebody_put_into_our_sets_goes_even_if_it_cannot_be_ours() {
+fn foreign_elements_of_our_sets_go_even_if_they_cannot_be_ours() {
     for strange in [
         "allowed-sources { 192.0.2.0/24 . tcp . 80 . 0.0.0.0-10.5.5.0 }",
         "allowed-sources { 192.0.2.7 . tcp . 1-79 . 0.0.0.0/0 }",

@@ -55,7 +55,7 @@ fn a_hundred_thousand_elements_fit_into_one_transaction() {
 fn one_set_takes_more_than_sixty_thousand_elements() {
     in_fresh_namespace(|| {
         let mut netfilter = KernelNetfilter::open(&by_source()).unwrap();
-        // ipset's limit is 65,536, if nobody has set another.
+        // ipset's limit is 65,536, unless the set has another.
         let elements: Vec<Element> = (0..66_000u32)
             .map(|n| cluster_ip(&Ipv4Addr::from_bits(0x0a60_0000 + n).to_string(), 80))
             .collect();
