@@ -110,7 +110,7 @@ impl Tracer {
         let received = self
             .notifications
             .receive(|notification| {
-                if let Some(event) = TraceEvent::from_notification(&notification) {
+                if let Some(event) = TraceEvent::from_notification(notification) {
                     take(event);
                 }
             })

@@ -47,7 +47,7 @@ impl<'a> Flow<'a> {
                 (Some(flow), Direction::Request) => flow.later.push(way),
                 (Some(flow), Direction::Answer) => flow.answers.push(way),
                 (None, Direction::Request) => {
-                    flows.push(Self { request: way, later: vec![], answers: vec![] })
+                    flows.push(Self { request: way, later: vec![], answers: vec![] });
                 }
                 (None, Direction::Answer) => {}
             }
@@ -68,27 +68,28 @@ impl<'a> Flow<'a> {
     }
 
     pub(super) fn outcome(&self) -> Outcome<'a> {
+        let Some(request) = self.requests().filter(|way| way.reached_a_real_server()).last() else {
+            return self.outcome_without_real_server();
+        };
         let arrived = |way: &&&Way| matches!(way.end(), End::Sent | End::Delivered);
-        if let Some(answer) = self.answers.iter().rev().find(arrived) {
-            let by = answer.first().source;
-            let is_icmp = matches!(answer.first().transport, Transport::Icmp { .. });
-            if is_icmp && by == self.request.first().destination {
-                return Outcome::Rejected;
-            }
-            return if refuses(answer.first()) { Outcome::Refused { by } } else { Outcome::Answered };
-        }
-        if let Some(answer) = self.answers.last() {
-            return died(answer);
-        }
-        let sent = self.requests().filter(|way| way.end() == End::Sent).last();
-        let request = sent.or_else(|| self.later.last().copied()).unwrap_or(self.request);
-        match request.end() {
-            End::Sent if request.passed(Hook::Forward) && !request.passed(Hook::Input) => {
+        match (self.answers.iter().rev().find(arrived), self.answers.last()) {
+            (Some(answer), _) if refuses(answer.first()) => Outcome::Refused { by: answer.first().source },
+            (Some(_), _) => Outcome::Answered,
+            (None, Some(answer)) => died(answer),
+            (None, None) if request.passed(Hook::Forward) && !request.passed(Hook::Input) => {
                 Outcome::Forwarded { to: request.last_passage() }
             }
-            End::Sent => Outcome::NotAnswered { real_server: request.last() },
+            (None, None) => Outcome::NotAnswered { real_server: request.last() },
+        }
+    }
+
+    /// The same if IPVS has not sent any request on. Whatever answers then is this node.
+    fn outcome_without_real_server(&self) -> Outcome<'a> {
+        let request = self.later.last().copied().unwrap_or(self.request);
+        match request.end() {
             End::Delivered => Outcome::Delivered,
-            End::Dropped | End::Lost => died(request),
+            _ if !self.answers.is_empty() => Outcome::Rejected,
+            _ => died(request),
         }
     }
 }

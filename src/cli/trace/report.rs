@@ -179,7 +179,7 @@ impl<'a> Reporter<'a> {
                 )
             }
             Outcome::Dropped { what, at } => {
-                let packet = self.packet_name(flow, *what);
+                let packet = packet_name(flow, *what);
                 format!("{packet} was dropped by {}", self.place(at))
             }
             Outcome::Lost { what: Direction::Request, behind } if behind.hook == Hook::Input => {
@@ -189,7 +189,7 @@ impl<'a> Reporter<'a> {
                 )
             }
             Outcome::Lost { what, behind } => {
-                let packet = self.packet_name(flow, *what);
+                let packet = packet_name(flow, *what);
                 let input = behind.input.map(interface);
                 format!("{packet} was lost behind {}: {}", behind.hook, evidence.of_routing(input.as_deref()))
             }
@@ -205,12 +205,12 @@ impl<'a> Reporter<'a> {
             }
         }
     }
+}
 
-    fn packet_name(&self, flow: &Flow<'_>, direction: Direction) -> String {
-        match (direction, flow.answers.last()) {
-            (Direction::Answer, Some(answer)) => format!("the answer of {}", answer.first().source),
-            _ => format!("the request of {}", flow.request.first().source),
-        }
+fn packet_name(flow: &Flow<'_>, direction: Direction) -> String {
+    match (direction, flow.answers.last()) {
+        (Direction::Answer, Some(answer)) => format!("the answer of {}", answer.first().source),
+        _ => format!("the request of {}", flow.request.first().source),
     }
 }
 

@@ -104,6 +104,19 @@ fn tcp(source: &str, destination: &str, flags: u8) -> Headers {
     Headers { source: source.ip(), destination: destination.ip(), protocol: 6, transport }
 }
 
+/// What is printed of an answered flow.
+const ANSWERED: &str = "\
+request  192.0.2.9:40000 > 10.96.0.10:80 TCP SYN, from this node
+  output       IPVS: to 10.244.1.2:8080
+  postrouting  ip kube-ipvs nat-postrouting, rule 2 \"marked flows\" (nft -a list chain ip kube-ipvs nat-postrouting): accept
+  postrouting  from 10.244.1.1:40000
+answer   10.244.1.2:8080 > 10.244.1.1:40000 TCP SYN+ACK, from this node
+  forward      NAT: to 192.0.2.9:40000
+  postrouting  from 10.96.0.10:80
+=> 192.0.2.9:40000 > 10.96.0.10:80: answered
+
+";
+
 #[test]
 fn an_answered_flow_shows_what_ipvs_and_masquerading_have_done() {
     let mut kernel = Kernel::default();
@@ -114,16 +127,7 @@ fn an_answered_flow_shows_what_ipvs_and_masquerading_have_done() {
         .passes(2, [TRACE_TABLE, "sent"], tcp(FRONTEND, CLIENT, SYN | ACK));
     let report = kernel.report();
     assert!(report.flows[0].answered);
-    insta::assert_snapshot!(report.text(), @r#"
-    request  192.0.2.9:40000 > 10.96.0.10:80 TCP SYN, from this node
-      output       IPVS: to 10.244.1.2:8080
-      postrouting  ip kube-ipvs nat-postrouting, rule 2 "marked flows" (nft -a list chain ip kube-ipvs nat-postrouting): accept
-      postrouting  from 10.244.1.1:40000
-    answer   10.244.1.2:8080 > 10.244.1.1:40000 TCP SYN+ACK, from this node
-      forward      NAT: to 192.0.2.9:40000
-      postrouting  from 10.96.0.10:80
-    => 192.0.2.9:40000 > 10.96.0.10:80: answered
-    "#);
+    assert_eq!(report.text(), ANSWERED);
 }
 
 #[test]

@@ -127,6 +127,15 @@ impl Way {
         }
     }
 
+    /// Whether IPVS, or destination NAT, has sent it to another destination: that may be a program of this node.
+    pub(super) fn reached_a_real_server(&self) -> bool {
+        match self.end() {
+            End::Sent => true,
+            End::Delivered => ends(self.first()).1 != ends(self.last()).1,
+            End::Dropped | End::Lost => false,
+        }
+    }
+
     /// Whether it has passed a chain of this hook.
     pub(super) fn passed(&self, hook: Hook) -> bool {
         self.passages().any(|passage| passage.hook == hook)
@@ -172,8 +181,9 @@ impl Ways {
         }
         if *table == *TRACE_TABLE && matches!(step, Step::Rule { .. }) {
             // This marks the packet: another one had the number before.
-            let begun = self.way(packet).and_then(|way| way.rest.pop());
-            begun.into_iter().for_each(|passage| self.begin(packet, passage));
+            if let Some(passage) = self.way(packet).and_then(|way| way.rest.pop()) {
+                self.begin(packet, passage);
+            }
         }
         let Some(way) = self.way(packet) else { return };
         let passage = way.rest.last_mut().unwrap_or(&mut way.first);

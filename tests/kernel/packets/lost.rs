@@ -86,6 +86,14 @@ fn served(cluster: &Cluster, service: &Service) {
     }
 }
 
+/// A pod rejects or drops what comes to its port.
+fn answers_by(cluster: &Cluster, pod: usize, verdict: &str) {
+    let rule = format!("add rule inet f i tcp dport {POD_PORT} {verdict}");
+    for command in ["add table inet f", "add chain inet f i { type filter hook input priority 0; }", &rule] {
+        cluster.lab.pods[pod - 1].run("nft", &[command]).unwrap();
+    }
+}
+
 fn nft(cluster: &Cluster, rules: &str) {
     let mut nft = node(cluster).command("nft");
     assert!(nft.arg(rules).status().unwrap().success(), "{rules}");
@@ -143,9 +151,13 @@ fn a_chain_of_another_program_that_drops_is_named_with_its_rule() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn an_endpoint_that_refuses_and_one_that_is_silent_are_told_apart() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
-    let closed = json!({ "spec": { "ports": [{ "port": 80, "targetPort": 9 }] } });
-    served(&cluster, &service().patch(&closed).endpoints([1]));
+    served(&cluster, &service().endpoints([1]));
+    answers_by(&cluster, 1, "reject with tcp reset");
     concludes(&cluster, &cluster.lab.client, ["refuses: nothing listens there"; 2]);
+    cluster.write(&service().endpoints([2]));
+    cluster.serves_all(&[(tcp(V4, 80), &[2]), (tcp(V6, 80), &[2])]);
+    answers_by(&cluster, 2, "drop");
+    concludes(&cluster, &cluster.lab.client, ["and no answer came back: the endpoint is silent"; 2]);
 }
 
 #[test]
@@ -154,6 +166,8 @@ fn a_request_that_routing_drops_leads_to_rp_filter() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));
     let node = node(&cluster);
+    // The client learns the node's link-layer address, which it would not be told afterwards.
+    cluster.lab.client.ask(at(V4, 80)).unwrap();
     node.run("sysctl", &["-w", "net.ipv4.conf.all.rp_filter=1"]).unwrap();
     // The way back to the client's second address is another interface.
     let client = &cluster.lab.client;
@@ -257,15 +271,8 @@ fn a_trace_may_send_the_packets_itself() {
 fn a_probe_tells_endpoints_that_answer_from_those_that_refuse_and_are_silent() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1, 2, 3]));
-    let rules = ["add table inet f", "add chain inet f i { type filter hook input priority 0; }"];
-    let verdicts = [(2, "reject with tcp reset"), (3, "drop")];
-    for (pod, verdict) in verdicts {
-        for rule in rules {
-            cluster.lab.pods[pod - 1].run("nft", &[rule]).unwrap();
-        }
-        let rule = format!("add rule inet f i tcp dport {POD_PORT} {verdict}");
-        cluster.lab.pods[pod - 1].run("nft", &[&rule]).unwrap();
-    }
+    answers_by(&cluster, 2, "reject with tcp reset");
+    answers_by(&cluster, 3, "drop");
     let output = command(&cluster, &["probe", "default/web"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |pod: usize| {

@@ -269,7 +269,7 @@ impl List<'_, '_> {
 
     /// Matches so many packets in a second, and so many more at once.
     pub(super) fn limit(&mut self, per_second: u32, burst: u32) {
-        encode::expression(self.0, "limit", |data| {
+        encode_expression(self.0, "limit", |data| {
             data.u64_be(1, u64::from(per_second));
             // The unit, in seconds.
             data.u64_be(2, 1);
@@ -280,7 +280,7 @@ impl List<'_, '_> {
     /// Adds the key that starts in this register to a set. The rule ends if the set is full.
     pub(super) fn add_to_set(&mut self, set: &str, key: Register) {
         const NFT_DYNSET_OP_ADD: u32 = 0;
-        encode::expression(self.0, "dynset", |data| {
+        encode_expression(self.0, "dynset", |data| {
             data.string(1, set);
             data.u32_be(3, NFT_DYNSET_OP_ADD);
             data.u32_be(4, key.number());

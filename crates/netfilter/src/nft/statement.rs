@@ -229,15 +229,7 @@ impl Statement {
                 list.bitwise(FIRST, &[SYN], &[0]);
                 list.compare(FIRST, Comparison::NotEqual, &[0]);
             }
-            Self::EchoRequest => {
-                let (protocol, echo_request) = match family {
-                    Family::V4 => (1, 8),
-                    Family::V6 => (58, 128),
-                };
-                is_protocol(protocol, family, list);
-                list.payload(Base::Transport, 0, 1, FIRST);
-                equal(&[echo_request], list);
-            }
+            Self::EchoRequest => echo_request(family, list),
             Self::HasMark(bit) => {
                 list.meta(MetaKey::Mark, FIRST);
                 mask(*bit, 0, list);
@@ -333,6 +325,16 @@ fn octets(ip: IpAddr) -> Vec<u8> {
         IpAddr::V4(ip) => ip.octets().into(),
         IpAddr::V6(ip) => ip.octets().into(),
     }
+}
+
+fn echo_request(family: Family, list: &mut List<'_, '_>) {
+    let (protocol, echo_request) = match family {
+        Family::V4 => (1, 8),
+        Family::V6 => (58, 128),
+    };
+    is_protocol(protocol, family, list);
+    list.payload(Base::Transport, 0, 1, FIRST);
+    equal(&[echo_request], list);
 }
 
 fn is_protocol(number: u8, family: Family, list: &mut List<'_, '_>) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{Notification, attributes, find};
+use netlink::{Reply, attributes, find};
 
 use crate::nft::message::SUBSYSTEM;
 
@@ -121,7 +121,7 @@ pub enum Transport {
 
 impl TraceEvent {
     /// Reads a notification; `None` if it is another one, or cannot be read.
-    pub fn from_notification(notification: &Notification<'_>) -> Option<Self> {
+    pub fn from_notification(notification: &Reply<'_>) -> Option<Self> {
         if notification.kind != SUBSYSTEM << 8 | TRACE {
             return None;
         }
