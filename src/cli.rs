@@ -9,10 +9,12 @@ mod documented_tests;
 mod explain;
 mod list;
 mod preflight;
+mod probe;
 mod question;
 mod requests;
 mod status;
 mod top;
+mod trace;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -72,6 +74,10 @@ enum Command {
     Resync(Ask),
     /// Print the status of the daemon, or check it
     Status(status::Status),
+    /// Connect to each endpoint and frontend of a Service from this node, and print which answer
+    Probe(probe::Probe),
+    /// Follow real packets to a Service through the kernel, and print where they end
+    Trace(trace::Trace),
     /// Show the traffic of each Service and real server, as top does
     Top(top::Top),
     /// Print a script that completes this program's command lines in a shell
@@ -126,6 +132,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
         Some(Command::Resync(ask)) => requests::resync(&ask),
         Some(Command::Status(asked)) => status::status(&asked),
+        Some(Command::Probe(asked)) => probe::probe(&asked),
+        Some(Command::Trace(asked)) => trace::trace(&asked),
         Some(Command::Top(asked)) => top::top(asked),
         Some(Command::Completion { shell }) => completion(shell),
         Some(Command::LogLevel { set, ask }) => requests::log_level(set, &ask),

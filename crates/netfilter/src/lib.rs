@@ -75,6 +75,8 @@ pub mod nft;
 mod policy;
 #[cfg(feature = "client")]
 mod table;
+#[cfg(feature = "client")]
+pub mod trace;
 pub mod tunnel;
 
 pub use element::{

@@ -15,7 +15,7 @@ pub mod parts;
 pub(crate) mod rule;
 pub(crate) mod set;
 pub(crate) mod statement;
-mod text;
+pub(crate) mod text;
 
 use ipvs::Family;
 

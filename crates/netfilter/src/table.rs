@@ -63,7 +63,7 @@ impl Error {
     }
 }
 
-fn open_socket() -> Result<Socket, Error> {
+pub(crate) fn open_socket() -> Result<Socket, Error> {
     Socket::open(Protocol::Netfilter).map_err(|source| Error::new("open a socket to nf_tables", source))
 }
 

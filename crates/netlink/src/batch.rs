@@ -139,6 +139,11 @@ impl Encoder<'_> {
         self.bytes(kind, &value.to_be_bytes());
     }
 
+    /// Appends 64 bits in network order.
+    pub fn u64_be(&mut self, kind: u16, value: u64) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
     /// Appends a NUL-terminated string.
     pub fn string(&mut self, kind: u16, value: &str) {
         self.attribute(kind, |encoder| {

@@ -122,9 +122,9 @@ impl Chain {
     }
 
     /// Appends the request that creates it without rules.
-    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family) {
+    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, table: &str) {
         message::add(batch, Message::NewChain, CREATE, family, |encoder| {
-            encoder.string(NFTA_CHAIN_TABLE, TABLE);
+            encoder.string(NFTA_CHAIN_TABLE, table);
             encoder.string(NFTA_CHAIN_NAME, self.name);
             if let Some(hook) = self.hook {
                 encoder.nest(NFTA_CHAIN_HOOK, |attributes| {
@@ -219,7 +219,7 @@ mod tests {
         let chains = variants.map(|hook| Chain { name: "c", hook, rules: vec![] });
         for written in &chains {
             let mut batch = Batch::default();
-            written.add_to(&mut batch, Family::V4);
+            written.add_to(&mut batch, Family::V4, TABLE);
             for chain in &chains {
                 assert_eq!(chain.is(&decoded(&batch)), chain == written, "{chain:?} {written:?}");
             }
@@ -230,7 +230,7 @@ mod tests {
     fn a_base_chain_carries_hook_priority_policy_and_type() {
         let chain = Chain { name: "out", hook: Some(OUTPUT), rules: vec![] };
         let mut batch = Batch::default();
-        chain.add_to(&mut batch, Family::V6);
+        chain.add_to(&mut batch, Family::V6, TABLE);
         let short = |kind: u16, text: &[u8; 4]| [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), text].concat();
         let expected = [
             &[10, 0, 0, 0][..],

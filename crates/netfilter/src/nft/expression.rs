@@ -48,6 +48,8 @@ pub(crate) enum MetaKey {
     Mark = 3,
     /// 16 bytes, padded with NUL.
     InputInterfaceName = 6,
+    /// One byte; it can only be set (`nft_meta_set_init` in net/netfilter/nft_meta.c).
+    Trace = 12,
     /// One byte.
     L4Protocol = 16,
 }
@@ -60,10 +62,15 @@ pub(crate) enum ConntrackKey {
     State = 0,
     /// One byte: [`Direction`].
     Direction = 1,
+    /// One byte, of one direction.
+    Protocol = 10,
     /// Two bytes, of one direction.
+    SourcePort = 11,
     DestinationPort = 12,
     /// Of one direction, since Linux 4.17. (The older number for both families makes nft 1.0.6 abort.)
+    SourceV4 = 19,
     DestinationV4 = 20,
+    SourceV6 = 21,
     DestinationV6 = 22,
 }
 
@@ -258,6 +265,26 @@ impl List<'_, '_> {
     /// Keeps the packet from conntrack, if it comes before that.
     pub(super) fn notrack(&mut self) {
         encode_expression(self.0, "notrack", |_| {});
+    }
+
+    /// Matches so many packets in a second, and so many more at once.
+    pub(super) fn limit(&mut self, per_second: u32, burst: u32) {
+        encode_expression(self.0, "limit", |data| {
+            data.u64_be(1, u64::from(per_second));
+            // The unit, in seconds.
+            data.u64_be(2, 1);
+            data.u32_be(3, burst);
+        });
+    }
+
+    /// Adds the key that starts in this register to a set. The rule ends if the set is full.
+    pub(super) fn add_to_set(&mut self, set: &str, key: Register) {
+        const NFT_DYNSET_OP_ADD: u32 = 0;
+        encode_expression(self.0, "dynset", |data| {
+            data.string(1, set);
+            data.u32_be(3, NFT_DYNSET_OP_ADD);
+            data.u32_be(4, key.number());
+        });
     }
 
     /// Counts the packet, from 0.

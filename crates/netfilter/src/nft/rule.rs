@@ -64,9 +64,9 @@ impl Rule {
     }
 
     /// Appends the request that adds it to the end of its chain.
-    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, chain: &str) {
+    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, table: &str, chain: &str) {
         message::add(batch, Message::NewRule, CREATE | APPEND, family, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, TABLE);
+            encoder.string(NFTA_RULE_TABLE, table);
             encoder.string(NFTA_RULE_CHAIN, chain);
             self.encode_expressions(family, encoder);
             encoder.bytes(NFTA_RULE_USERDATA, &encode_comment(&self.comment(family)));

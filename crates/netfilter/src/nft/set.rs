@@ -18,6 +18,7 @@ const NFTA_SET_DATA_TYPE: u16 = 6;
 const NFTA_SET_DATA_LEN: u16 = 7;
 const NFTA_SET_DESC: u16 = 9;
 const NFTA_SET_ID: u16 = 10;
+const NFTA_SET_TIMEOUT: u16 = 11;
 /// `enum nft_set_desc_attributes` and `enum nft_set_field_attributes`.
 const NFTA_SET_DESC_SIZE: u16 = 1;
 const NFTA_SET_DESC_CONCAT: u16 = 2;
@@ -25,6 +26,9 @@ const NFTA_SET_FIELD_LEN: u16 = 1;
 
 const NFT_SET_INTERVAL: u32 = 0x4;
 const NFT_SET_MAP: u32 = 0x8;
+const NFT_SET_TIMEOUT: u32 = 0x10;
+/// Rules may add elements.
+const NFT_SET_EVAL: u32 = 0x20;
 /// Exists since Linux 5.6, like the interval sets that need it (`nft_set_pipapo.c`).
 const NFT_SET_CONCAT: u32 = 0x80;
 
@@ -38,7 +42,7 @@ pub(crate) enum Datatype {
     Port,
 }
 
-/// A set without timeouts or size limit, or a map.
+/// A set, or a map.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) name: &'static str,
@@ -47,6 +51,15 @@ pub(crate) struct Set {
     pub(crate) value: &'static [Datatype],
     /// Whether an element can be an interval. The key is a concatenation then.
     pub(crate) intervals: bool,
+    /// Set if rules add the elements.
+    pub(crate) recent: Option<Recent>,
+}
+
+/// How long elements stay that rules add, and how many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recent {
+    pub(crate) seconds: u32,
+    pub(crate) size: u32,
 }
 
 /// A set of our table as the kernel shows it.
@@ -115,14 +128,14 @@ impl Set {
             key_length: length(self.key, family),
             value_type: type_number(self.value, family),
             value_length: length(self.value, family),
-            size: 0,
+            size: self.recent.map_or(0, |recent| recent.size),
         }
     }
 
     /// Appends the request that creates it. `id` distinguishes the sets of one transaction.
-    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, id: u32) {
+    pub(crate) fn add_to(&self, batch: &mut Batch, family: Family, table: &str, id: u32) {
         message::add(batch, Message::NewSet, CREATE, family, |encoder| {
-            encoder.string(NFTA_SET_TABLE, TABLE);
+            encoder.string(NFTA_SET_TABLE, table);
             encoder.string(NFTA_SET_NAME, self.name);
             encoder.u32_be(NFTA_SET_FLAGS, self.flags());
             encoder.u32_be(NFTA_SET_KEY_TYPE, type_number(self.key, family));
@@ -134,6 +147,10 @@ impl Set {
             encoder.u32_be(NFTA_SET_ID, id);
             if self.intervals {
                 encoder.nest(NFTA_SET_DESC, |description| self.describe_fields(family, description));
+            }
+            if let Some(Recent { seconds, size }) = self.recent {
+                encoder.nest(NFTA_SET_DESC, |description| description.u32_be(NFTA_SET_DESC_SIZE, size));
+                encoder.u64_be(NFTA_SET_TIMEOUT, u64::from(seconds) * 1000);
             }
         });
     }
@@ -152,7 +169,8 @@ impl Set {
     const fn flags(&self) -> u32 {
         let intervals = if self.intervals { NFT_SET_INTERVAL | NFT_SET_CONCAT } else { 0 };
         let map = if self.is_map() { NFT_SET_MAP } else { 0 };
-        intervals | map
+        let recent = if self.recent.is_some() { NFT_SET_TIMEOUT | NFT_SET_EVAL } else { 0 };
+        intervals | map | recent
     }
 }
 
@@ -211,6 +229,7 @@ mod tests {
         key: &[Datatype::Address, Datatype::Protocol, Datatype::Port],
         value: &[],
         intervals: false,
+        recent: None,
     };
     const INTERVALS: Set = Set { intervals: true, ..SET };
     const MAP: Set = Set { value: &[Datatype::Address, Datatype::Port], ..SET };
@@ -224,7 +243,7 @@ mod tests {
         for family in Family::BOTH {
             for (set, other) in [(SET, INTERVALS), (INTERVALS, SET), (MAP, SET)] {
                 let mut batch = Batch::default();
-                set.add_to(&mut batch, family, 1);
+                set.add_to(&mut batch, family, TABLE, 1);
                 let observed = decode(&reply(&batch)).unwrap().unwrap();
                 assert!(set.is(family, &observed) && !other.is(family, &observed), "{observed:?}");
             }

@@ -17,10 +17,15 @@ pub(crate) enum Field {
     Saddr,
     Daddr,
     L4Proto,
+    ThSport,
     ThDport,
     /// What [`Statement::SetPriorityToDaddr`] stored there.
     Priority,
-    /// Where the first packet of the connection went, as conntrack saw it.
+    /// Where the first packet of the connection came from and went, as conntrack saw it. An ICMP error has those of
+    /// the connection that it is about.
+    OriginalSaddr,
+    OriginalProtocol,
+    OriginalSport,
     OriginalDaddr,
     OriginalDport,
 }
@@ -108,6 +113,12 @@ pub(crate) enum Statement {
     Drop,
     /// Drops the packet and answers that the port is unreachable.
     Reject,
+    /// Matches so many packets in a second, and so many more at once.
+    LimitRate { per_second: u32, burst: u32 },
+    /// Adds these fields of the packet to the set, if it has room.
+    AddToSet { fields: &'static [Field], set: &'static str },
+    /// Has the kernel report the packet's way from here on. It changes nothing else about the packet.
+    Trace,
 }
 
 impl Field {
@@ -115,9 +126,11 @@ impl Field {
     /// the next multiple of four.
     pub(crate) const fn length(self, family: Family) -> u8 {
         match self {
-            Self::Saddr | Self::Daddr | Self::OriginalDaddr => family.address_bits() / 8,
-            Self::L4Proto => 1,
-            Self::ThDport | Self::OriginalDport => 2,
+            Self::Saddr | Self::Daddr | Self::OriginalSaddr | Self::OriginalDaddr => {
+                family.address_bits() / 8
+            }
+            Self::L4Proto | Self::OriginalProtocol => 1,
+            Self::ThSport | Self::ThDport | Self::OriginalSport | Self::OriginalDport => 2,
             Self::Priority => 4,
         }
     }
@@ -130,9 +143,14 @@ impl Field {
             (Self::Saddr, Family::V6) => list.payload(Base::Network, 8, length, to),
             (Self::Daddr, _) => list.payload(Base::Network, daddr_offset(family), length, to),
             (Self::L4Proto, _) => list.meta(MetaKey::L4Protocol, to),
-            // The same place in TCP, UDP and SCTP.
+            // The same places in TCP, UDP and SCTP.
+            (Self::ThSport, _) => list.payload(Base::Transport, 0, length, to),
             (Self::ThDport, _) => list.payload(Base::Transport, 2, length, to),
             (Self::Priority, _) => list.meta(MetaKey::Priority, to),
+            (Self::OriginalSaddr, Family::V4) => list.conntrack(ConntrackKey::SourceV4, original, to),
+            (Self::OriginalSaddr, Family::V6) => list.conntrack(ConntrackKey::SourceV6, original, to),
+            (Self::OriginalProtocol, _) => list.conntrack(ConntrackKey::Protocol, original, to),
+            (Self::OriginalSport, _) => list.conntrack(ConntrackKey::SourcePort, original, to),
             (Self::OriginalDaddr, Family::V4) => list.conntrack(ConntrackKey::DestinationV4, original, to),
             (Self::OriginalDaddr, Family::V6) => list.conntrack(ConntrackKey::DestinationV6, original, to),
             (Self::OriginalDport, _) => list.conntrack(ConntrackKey::DestinationPort, original, to),
@@ -211,15 +229,7 @@ impl Statement {
                 list.bitwise(FIRST, &[SYN], &[0]);
                 list.compare(FIRST, Comparison::NotEqual, &[0]);
             }
-            Self::EchoRequest => {
-                let (protocol, echo_request) = match family {
-                    Family::V4 => (1, 8),
-                    Family::V6 => (58, 128),
-                };
-                is_protocol(protocol, family, list);
-                list.payload(Base::Transport, 0, 1, FIRST);
-                equal(&[echo_request], list);
-            }
+            Self::EchoRequest => echo_request(family, list),
             Self::HasMark(bit) => {
                 list.meta(MetaKey::Mark, FIRST);
                 mask(*bit, 0, list);
@@ -262,6 +272,15 @@ impl Statement {
             Self::Drop => list.verdict(Verdict::Drop),
             // ICMP_PORT_UNREACH, ICMPV6_PORT_UNREACH.
             Self::Reject => list.reject(if family == Family::V4 { 3 } else { 4 }),
+            Self::LimitRate { per_second, burst } => list.limit(*per_second, *burst),
+            Self::AddToSet { fields, set } => {
+                load(fields, family, list);
+                list.add_to_set(set, FIRST);
+            }
+            Self::Trace => {
+                list.immediate(&[1], FIRST);
+                list.set_meta(MetaKey::Trace, FIRST);
+            }
         }
     }
 }
@@ -306,6 +325,16 @@ fn octets(ip: IpAddr) -> Vec<u8> {
         IpAddr::V4(ip) => ip.octets().into(),
         IpAddr::V6(ip) => ip.octets().into(),
     }
+}
+
+fn echo_request(family: Family, list: &mut List<'_, '_>) {
+    let (protocol, echo_request) = match family {
+        Family::V4 => (1, 8),
+        Family::V6 => (58, 128),
+    };
+    is_protocol(protocol, family, list);
+    list.payload(Base::Transport, 0, 1, FIRST);
+    equal(&[echo_request], list);
 }
 
 fn is_protocol(number: u8, family: Family, list: &mut List<'_, '_>) {

@@ -7,11 +7,11 @@ use ipnet::IpNet;
 use ipvs::{Family, Protocol};
 
 use super::{
-    chain::{Hook, Point},
+    chain::{Chain, Hook, Point},
     element::{Key, Part},
     family_name,
     rule::Rule,
-    set::{Datatype, Set},
+    set::{Datatype, Recent, Set},
     statement::{CtState, Field, GUE_PLAIN, Interface, Statement, encapsulation},
 };
 
@@ -44,7 +44,11 @@ impl Set {
             f.write_str(" : ")?;
             joined(self.value, f, |datatype, f| f.write_str(datatype.name(family)))?;
         }
-        if self.intervals { write!(f, "{between}flags interval") } else { Ok(()) }
+        if self.intervals {
+            write!(f, "{between}flags interval")?;
+        }
+        let Some(Recent { seconds, size }) = self.recent else { return Ok(()) };
+        write!(f, "{between}size {size}{between}flags dynamic,timeout{between}timeout {seconds}s")
     }
 }
 
@@ -84,6 +88,36 @@ impl Datatype {
             (Self::Port, _) => "inet_service",
         }
     }
+}
+
+/// Writes a table as `nft --numeric-priority list ruleset` does, without elements.
+pub(crate) fn write_table<'a>(
+    f: &mut fmt::Formatter<'_>,
+    family: Family,
+    name: &str,
+    sets: impl Iterator<Item = &'a Set>,
+    chains: &[Chain],
+) -> fmt::Result {
+    writeln!(f, "table {} {name} {{", family_name(family))?;
+    for set in sets {
+        write!(f, "\t{} {} {{\n\t\t", set.kind(), set.name)?;
+        set.write(family, "\n\t\t", f)?;
+        f.write_str("\n\t}\n\n")?;
+    }
+    for (position, chain) in chains.iter().enumerate() {
+        let separator = if position == 0 { "" } else { "\n" };
+        writeln!(f, "{separator}\tchain {} {{", chain.name)?;
+        if let Some(hook) = chain.hook {
+            writeln!(f, "\t\t{hook}")?;
+        }
+        for rule in &chain.rules {
+            f.write_str("\t\t")?;
+            rule.write(family, f)?;
+            f.write_str("\n")?;
+        }
+        f.write_str("\t}\n")?;
+    }
+    f.write_str("}\n")
 }
 
 /// Writes the parts of a concatenation.
@@ -171,6 +205,15 @@ impl Statement {
             Self::Return => f.write_str("return"),
             Self::Drop => f.write_str("drop"),
             Self::Reject => f.write_str("reject"),
+            Self::LimitRate { per_second, burst } => {
+                write!(f, "limit rate {per_second}/second burst {burst} packets")
+            }
+            Self::AddToSet { fields, set } => {
+                write!(f, "add @{set} {{ ")?;
+                write_fields(fields, family, f)?;
+                f.write_str(" }")
+            }
+            Self::Trace => f.write_str("meta nftrace set 1"),
         }
     }
 }
@@ -183,8 +226,13 @@ impl Field {
             (Self::Daddr, Family::V4) => "ip daddr",
             (Self::Daddr, Family::V6) => "ip6 daddr",
             (Self::L4Proto, _) => "meta l4proto",
+            (Self::ThSport, _) => "th sport",
             (Self::ThDport, _) => "th dport",
             (Self::Priority, _) => "meta priority",
+            (Self::OriginalSaddr, Family::V4) => "ct original ip saddr",
+            (Self::OriginalSaddr, Family::V6) => "ct original ip6 saddr",
+            (Self::OriginalProtocol, _) => "ct original protocol",
+            (Self::OriginalSport, _) => "ct original proto-src",
             (Self::OriginalDaddr, Family::V4) => "ct original ip daddr",
             (Self::OriginalDaddr, Family::V6) => "ct original ip6 daddr",
             (Self::OriginalDport, _) => "ct original proto-dst",

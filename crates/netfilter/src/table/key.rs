@@ -31,7 +31,7 @@ impl KnownSet {
         is_of_direct_return: bool,
         element: fn(Family, &Key) -> Option<Element>,
     ) -> Self {
-        let set = Set { name, key: C::KEY, value: C::VALUE, intervals: C::INTERVALS };
+        let set = Set { name, key: C::KEY, value: C::VALUE, intervals: C::INTERVALS, recent: None };
         Self { set, is_of_direct_return, element }
     }
 

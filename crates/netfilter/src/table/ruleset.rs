@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Element, Policy,
     element::KNOWN_SETS,
-    nft::{TABLE, chain::Chain, family_name, rule::Rule, set::Set},
+    nft::{TABLE, chain::Chain, rule::Rule, set::Set, text::write_table},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
@@ -187,26 +187,7 @@ impl Ruleset {
 
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "table {} {TABLE} {{", family_name(self.family))?;
-        for set in &self.sets {
-            write!(f, "\t{} {} {{\n\t\t", set.kind(), set.name)?;
-            set.write(self.family, "\n\t\t", f)?;
-            f.write_str("\n\t}\n\n")?;
-        }
-        for (position, chain) in self.chains.iter().enumerate() {
-            let separator = if position == 0 { "" } else { "\n" };
-            writeln!(f, "{separator}\tchain {} {{", chain.name)?;
-            if let Some(hook) = chain.hook {
-                writeln!(f, "\t\t{hook}")?;
-            }
-            for rule in &chain.rules {
-                f.write_str("\t\t")?;
-                rule.write(self.family, f)?;
-                f.write_str("\n")?;
-            }
-            f.write_str("\t}\n")?;
-        }
-        f.write_str("}\n")
+        write_table(f, self.family, TABLE, self.sets.iter().copied(), &self.chains)
     }
 }
 

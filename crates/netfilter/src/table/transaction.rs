@@ -23,11 +23,6 @@ use crate::{
     },
 };
 
-/// How many elements go into one request. The longest, intervals of IPv6 clients, have two ends of 40 bytes
-/// with 8 of headers each; the attribute holds 65,531.
-const ELEMENTS_PER_REQUEST: usize = 600;
-const _: () = assert!(ELEMENTS_PER_REQUEST * (4 + 2 * (8 + 40)) < 65_531);
-
 /// How many elements are named in the text of a request.
 const ELEMENTS_SHOWN: usize = 4;
 
@@ -77,7 +72,7 @@ impl<'a> Transaction<'a> {
 
     /// Adds elements of one set; those that exist stay as they are.
     pub(crate) fn add_elements(&mut self, elements: &[Element]) {
-        for some in elements.chunks(ELEMENTS_PER_REQUEST) {
+        for some in elements.chunks(element::PER_REQUEST) {
             self.push(Request::AddElements(some.to_vec()));
         }
     }
@@ -88,7 +83,7 @@ impl<'a> Transaction<'a> {
     /// Adding them first, in the same transaction, makes the deletion safe on any kernel. This does not work
     /// for intervals: a missing one cannot be added beside another that it overlaps.
     pub(crate) fn delete_elements(&mut self, elements: &[Element]) {
-        for some in elements.chunks(ELEMENTS_PER_REQUEST) {
+        for some in elements.chunks(element::PER_REQUEST) {
             if !some.iter().any(Element::is_interval) {
                 self.push(Request::AddElements(some.to_vec()));
             }
@@ -145,12 +140,12 @@ impl Request<'_> {
                 encoder.string(NFTA_TABLE_NAME, TABLE);
             }),
             Self::AddSet(family, set) => {
-                set.add_to(batch, *family, u32::try_from(position).unwrap_or_default());
+                set.add_to(batch, *family, TABLE, u32::try_from(position).unwrap_or_default());
             }
             Self::DeleteSet(family, set) => set::delete(batch, *family, set.name),
-            Self::AddChain(family, chain) => chain.add_to(batch, *family),
+            Self::AddChain(family, chain) => chain.add_to(batch, *family, TABLE),
             Self::DeleteChain(family, name) => chain::delete(batch, *family, name),
-            Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, chain),
+            Self::AddRule(family, chain, rule) => rule.add_to(batch, *family, TABLE, chain),
             Self::FlushRules(family) => rule::flush(batch, *family, None),
             Self::FlushChain(family, chain) => rule::flush(batch, *family, Some(chain)),
             Self::AddElements(elements) => {
@@ -163,7 +158,8 @@ impl Request<'_> {
 
 fn encode_elements(batch: &mut Batch, message: Message, flags: u16, elements: &[Element]) {
     if let Some(first) = elements.first() {
-        element::change(batch, message, flags, first.family(), first.set(), elements.iter().map(Key::from));
+        let keys = elements.iter().map(Key::from);
+        element::change(batch, message, flags, first.family(), TABLE, first.set(), keys);
     }
 }
 

@@ -1,0 +1,160 @@
+//! Following real packets through the kernel.
+//!
+//! A rule of a table of our own marks some packets (`meta nftrace set 1`), and the kernel reports every chain and
+//! every rule that they pass from there on, of all tables of nf_tables: ours, the host's firewall, what
+//! iptables-nft writes. IPVS keeps the mark, so that a request is seen before and after the real server was chosen.
+//! Tables of iptables-legacy are not reported.
+//!
+//! The table holds no verdict, so it changes nothing for packets. It belongs to the socket of the [`Tracer`]: the kernel
+//! removes it when that closes, however the program ends. Kernels before 5.12 know no such owner. There the
+//! table stops marking packets by itself after [`UNOWNED_SECONDS`], is deleted when the `Tracer` is dropped, and otherwise by
+//! [`remove_leftovers`].
+
+mod event;
+mod ruleset;
+mod tables;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipvs::{Family, ServiceAddress};
+use netlink::{Batch, Errno, Notifications, Protocol, Socket};
+
+pub use event::{Headers, Step, TraceEvent, TraceVerdict, Transport};
+pub use tables::{InstalledRule, RuleId, chains, installed_rule};
+
+use crate::{
+    Error,
+    nft::message::{self, CREATE, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+    table::open_socket,
+};
+use ruleset::Ruleset;
+
+/// The name of the table, in each family.
+pub const TRACE_TABLE: &str = "kube-ipvs-trace";
+
+/// How long a table without an owner marks packets, in seconds.
+pub const UNOWNED_SECONDS: u32 = 60;
+
+/// `NFNLGRP_NFTRACE` in include/uapi/linux/netfilter/nfnetlink.h.
+const GROUP: u32 = 9;
+/// `NFT_TABLE_F_OWNER`, since Linux 5.12.
+const OWNER: u32 = 2;
+
+/// The packets to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// Those sent to these addresses, and the answers to them. Not empty.
+    pub frontends: Vec<ServiceAddress>,
+    /// Only those that this client has sent, and the answers to it.
+    pub client: Option<IpAddr>,
+}
+
+impl Followed {
+    fn families(&self) -> BTreeSet<Family> {
+        let has = |family: &Family| self.frontends.iter().any(|at| Family::from(at.ip) == *family);
+        let sends = |family: &Family| self.client.is_none_or(|client| Family::from(client) == *family);
+        Family::BOTH.into_iter().filter(has).filter(sends).collect()
+    }
+}
+
+/// Has the kernel report the ways of packets, until it is dropped.
+pub struct Tracer {
+    /// The owner of the tables.
+    socket: Socket,
+    notifications: Notifications,
+    /// Tables without an owner.
+    unowned: BTreeSet<Family>,
+}
+
+impl Tracer {
+    /// Starts in the calling thread's network namespace. What an earlier tracer has left is removed.
+    ///
+    /// At most 10 new flows a second are followed, and at most 300 packets.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn start(followed: &Followed) -> Result<Self, Error> {
+        remove_leftovers()?;
+        let notifications = Notifications::subscribe(Protocol::Netfilter, &[GROUP])
+            .map_err(|source| Error::new("subscribe to traced packets", source))?;
+        let mut tracer = Self { socket: open_socket()?, notifications, unowned: BTreeSet::new() };
+        for family in followed.families() {
+            tracer.install(family, followed)?;
+        }
+        Ok(tracer)
+    }
+
+    /// Whether the kernel removes the tables when this program ends, however it does.
+    pub fn is_owner(&self) -> bool {
+        self.unowned.is_empty()
+    }
+
+    fn install(&mut self, family: Family, followed: &Followed) -> Result<(), Error> {
+        let owned = Ruleset::new(family, followed, None);
+        match self.socket.transact(&mut owned.encode(OWNER)) {
+            // The flag is not in the kernel's NFT_TABLE_F_MASK (`nf_tables_newtable`).
+            Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP)) => {
+                let unowned = Ruleset::new(family, followed, Some(UNOWNED_SECONDS));
+                self.socket.transact(&mut unowned.encode(0)).map_err(cannot_install)?;
+                self.unowned.insert(family);
+                Ok(())
+            }
+            result => result.map_err(cannot_install),
+        }
+    }
+
+    /// Waits for reports, and passes on those that have come. Returns whether these are all: some are lost where the
+    /// queue was full. Safe to cancel.
+    pub async fn receive(&mut self, mut take: impl FnMut(TraceEvent)) -> Result<bool, Error> {
+        let received = self
+            .notifications
+            .receive(|notification| {
+                if let Some(event) = TraceEvent::from_notification(notification) {
+                    take(event);
+                }
+            })
+            .await;
+        match received {
+            Ok(()) => Ok(true),
+            Err(netlink::Error::StateUnknown) => Ok(false),
+            Err(source) => Err(Error::new("receive traced packets", source)),
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        for family in &self.unowned {
+            // It marks no packet any more after a minute, and the next start removes it.
+            let _ = message::delete_table(&mut self.socket, *family, TRACE_TABLE);
+        }
+    }
+}
+
+fn cannot_install(source: netlink::Error) -> Error {
+    Error::new("add the nf_tables table that marks the packets to trace", source)
+}
+
+/// Deletes the tables of a tracer that ended without deleting them. Those of a tracer that runs and owns them stay.
+pub fn remove_leftovers() -> Result<(), Error> {
+    let mut socket = open_socket()?;
+    for family in Family::BOTH {
+        // Another socket owns the table, or the kernel has no nf_tables, or not this family.
+        const NOT_THERE: [Errno; 4] = [Errno::EPERM, Errno::EINVAL, Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP];
+        match message::delete_table(&mut socket, family, TRACE_TABLE) {
+            Err(error) if error.errno().is_some_and(|errno| NOT_THERE.contains(&errno)) => {}
+            deleted => {
+                deleted.map_err(|source| Error::new("delete the table of an earlier trace", source))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_table(batch: &mut Batch, family: Family, flags: u32) {
+    message::add(batch, Message::NewTable, CREATE, family, |encoder| {
+        encoder.string(NFTA_TABLE_NAME, TRACE_TABLE);
+        encoder.u32_be(NFTA_TABLE_FLAGS, flags);
+    });
+}

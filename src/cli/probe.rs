@@ -1,0 +1,264 @@
+//! `kube-ipvs probe`: connects to each endpoint and frontend of a Service from this node.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Write as _},
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use ipvs::{Ipvs as _, ObservedRealServer, Protocol, RealServerAddress, ServiceAddress};
+use nix::errno::Errno;
+use serde::Serialize;
+use service::{EndpointReason, Explanation, ObjectName, one_line};
+use tokio::{
+    net::{TcpStream, UdpSocket},
+    runtime::Builder,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::{
+    output::{print_as, say},
+    question::Ask,
+};
+use crate::{node::requirements, serve::control::Control as _};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The port of name servers, the only UDP that can be asked without knowing the application.
+const DNS: u16 = 53;
+
+/// The flags of the command.
+#[derive(clap::Args, Debug)]
+pub(super) struct Probe {
+    /// The Service
+    #[arg(value_name = "NAMESPACE/NAME")]
+    service: ObjectName,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "result")]
+pub(super) enum Attempt {
+    /// A connection was made, or a name server answered.
+    Answers {
+        /// After so many milliseconds.
+        milliseconds: f64,
+    },
+    /// Nothing listens there, or a rule rejects.
+    Refuses,
+    /// Nothing came back in a second.
+    Silent,
+    /// The kernel cannot send there.
+    Fails {
+        /// Its words.
+        error: String,
+    },
+    /// UDP other than a name server, and SCTP.
+    NotTried,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+struct Report {
+    service: ObjectName,
+    frontends: Vec<Probed<ServiceAddress>>,
+    endpoints: Vec<ProbedEndpoint>,
+}
+
+#[derive(Debug, Serialize)]
+struct Probed<A> {
+    address: A,
+    #[serde(flatten)]
+    attempt: Attempt,
+}
+
+#[derive(Debug, Serialize)]
+struct ProbedEndpoint {
+    protocol: Protocol,
+    #[serde(flatten)]
+    probed: Probed<RealServerAddress>,
+    /// What IPVS has counted for it at the Service's addresses; `None` if the kernel cannot be read.
+    kernel: Option<Counted>,
+}
+
+/// What IPVS has counted for an endpoint.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Counted {
+    active_connections: u64,
+    connections: u64,
+    packets_in: u64,
+    packets_out: u64,
+}
+
+/// Probes, and prints. Exits with 1 if something that was tried does not answer.
+pub(super) fn probe(Probe { service, ask }: &Probe) -> anyhow::Result<ExitCode> {
+    let explanation = ask.daemon.client().explain(service)?;
+    if let Some(why) = explanation.not_served {
+        bail!("{service} is not served: {why}");
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+    let report = runtime.block_on(Report::make(&explanation));
+    let attempts = report.frontends.iter().map(|it| &it.attempt);
+    let attempts = attempts.chain(report.endpoints.iter().map(|it| &it.probed.attempt));
+    let is_well = attempts.clone().all(Attempt::is_well) && !report.endpoints.is_empty();
+    print_as(ask.output.format, &report, || report.to_string())?;
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Connects to frontends, at the same time.
+pub(super) async fn frontends(addresses: &[ServiceAddress]) -> HashMap<ServiceAddress, Attempt> {
+    all(addresses.iter().map(|at| (*at, at.protocol, SocketAddr::new(at.ip, at.port), at.port == DNS))).await
+}
+
+/// Tries what is given: a key, the protocol, where, and whether a name server is there.
+async fn all<K: std::hash::Hash + Eq + Send + 'static>(
+    places: impl Iterator<Item = (K, Protocol, SocketAddr, bool)>,
+) -> HashMap<K, Attempt> {
+    let attempts = places.map(|(key, protocol, at, is_dns)| async move {
+        let attempt = match (protocol, is_dns) {
+            (Protocol::Tcp, _) => attempt(TcpStream::connect(at)).await,
+            (Protocol::Udp, true) => attempt(ask_name_server(at)).await,
+            _ => Attempt::NotTried,
+        };
+        (key, attempt)
+    });
+    attempts.collect::<JoinSet<_>>().join_all().await.into_iter().collect()
+}
+
+async fn attempt<T>(answer: impl Future<Output = io::Result<T>>) -> Attempt {
+    let begun = Instant::now();
+    match timeout(PATIENCE, answer).await {
+        Ok(Ok(_)) => Attempt::Answers { milliseconds: begun.elapsed().as_secs_f64() * 1000.0 },
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Attempt::Refuses,
+        Ok(Err(error)) => {
+            let words = error.raw_os_error().map(|errno| Errno::from_raw(errno).desc().to_owned());
+            Attempt::Fails { error: words.unwrap_or_else(|| error.to_string()) }
+        }
+        Err(_) => Attempt::Silent,
+    }
+}
+
+/// Asks for the name servers of the root, which every name server answers, if only by an error (RFC 1035).
+async fn ask_name_server(at: SocketAddr) -> io::Result<()> {
+    const QUESTION: [u8; 17] = [0x6b, 0x69, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
+    let any: IpAddr = if at.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(at).await?;
+    socket.send(&QUESTION).await?;
+    let mut answer = [0; 512];
+    socket.recv(&mut answer).await.map(drop)
+}
+
+impl Attempt {
+    fn is_well(&self) -> bool {
+        matches!(self, Self::Answers { .. } | Self::NotTried)
+    }
+}
+
+impl Report {
+    async fn make(explanation: &Explanation) -> Self {
+        let addresses = explanation.parts.iter().flat_map(|part| &part.addresses);
+        let served: Vec<_> = addresses.filter(|at| at.held_by.is_none()).map(|at| at.address).collect();
+        let used: Vec<_> = explanation
+            .parts
+            .iter()
+            .flat_map(|part| {
+                let is_dns = part.addresses.iter().any(|at| at.address.port == DNS);
+                let used = part.endpoints.iter().filter(|endpoint| endpoint.reason == EndpointReason::Used);
+                used.map(move |endpoint| ((part.protocol, endpoint.address), is_dns))
+            })
+            .collect();
+        let mut through = frontends(&served).await;
+        let places = used.iter().map(|(key @ (protocol, at), is_dns)| {
+            (*key, *protocol, SocketAddr::new(at.ip, at.port), *is_dns)
+        });
+        let direct = all(places).await;
+        let counted = counted(&served).inspect_err(|error| {
+            say(format_args!("kube-ipvs: IPVS cannot be read: {}", one_line(error.as_ref())));
+        });
+        let counted = counted.ok();
+        let mut endpoints: Vec<_> = direct
+            .into_iter()
+            .map(|(key @ (protocol, address), attempt)| {
+                let kernel = counted.as_ref().map(|counted| counted.get(&key).copied().unwrap_or_default());
+                ProbedEndpoint { protocol, probed: Probed { address, attempt }, kernel }
+            })
+            .collect();
+        endpoints.sort_by_key(|it| (it.protocol, it.probed.address));
+        let frontends = served
+            .into_iter()
+            .filter_map(|address| through.remove(&address).map(|attempt| Probed { address, attempt }));
+        Self { service: explanation.service.clone(), frontends: frontends.collect(), endpoints }
+    }
+}
+
+/// What IPVS has counted for each endpoint at these addresses.
+fn counted(addresses: &[ServiceAddress]) -> anyhow::Result<HashMap<(Protocol, RealServerAddress), Counted>> {
+    let mut kernel = requirements::open_ipvs()?;
+    let mut counted: HashMap<_, Counted> = HashMap::new();
+    for address in addresses {
+        for ObservedRealServer { config, active_connections, stats, .. } in
+            kernel.real_servers((*address).into())?
+        {
+            let sum = counted.entry((address.protocol, config.address)).or_default();
+            sum.active_connections += u64::from(active_connections);
+            sum.connections += stats.connections;
+            sum.packets_in += stats.packets_in;
+            sum.packets_out += stats.packets_out;
+        }
+    }
+    Ok(counted)
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answers { milliseconds } => write!(f, "answers in {milliseconds:.1} ms"),
+            Self::Refuses => f.write_str("refuses: nothing listens there, or a rule rejects"),
+            Self::Silent => f.write_str("silent for 1 s"),
+            Self::Fails { error } => write!(f, "fails: {error}"),
+            Self::NotTried => f.write_str("not tried: only TCP and name servers can be asked"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, probed from this node", self.service)?;
+        let frontends = self.frontends.iter().map(|it| (it.address.to_string(), it.attempt.to_string()));
+        let endpoints = self.endpoints.iter().map(|it| {
+            let mut words = it.probed.attempt.to_string();
+            if let Some(Counted { active_connections, connections, packets_in, packets_out }) = it.kernel {
+                let _ = write!(
+                    words,
+                    "; IPVS: {connections} connections, {active_connections} active, {packets_in} packets to it, \
+                     {packets_out} from it"
+                );
+            }
+            (format!("{} {}", it.protocol, it.probed.address), words)
+        });
+        let frontends: Vec<_> = frontends.collect();
+        let endpoints: Vec<_> = endpoints.collect();
+        let width = frontends.iter().chain(&endpoints).map(|(at, _)| at.len()).max().unwrap_or_default();
+        writeln!(f, "\nendpoints, directly")?;
+        for (at, words) in &endpoints {
+            writeln!(f, "  {at:width$}  {words}")?;
+        }
+        if endpoints.is_empty() {
+            writeln!(f, "  none is used on this node")?;
+        }
+        writeln!(f, "\naddresses of the Service")?;
+        for (at, words) in &frontends {
+            writeln!(f, "  {at:width$}  {words}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What else the kernel knows of a packet whose report just ends.
+
+use std::{fs, net::IpAddr};
+
+use ipvs::{Ipvs as _, Protocol, ServiceAddress};
+use netfilter::trace::{Headers, Transport};
+
+use crate::node::requirements;
+
+/// Counters of packets that routing has dropped, since the start of the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Drops {
+    /// `TcpExt: IPReversePathFilter`: dropped by `rp_filter`.
+    reverse_path: u64,
+    /// `IpExt: InNoRoutes`.
+    no_route: u64,
+}
+
+impl Drops {
+    fn read() -> Self {
+        // Of the calling thread's network namespace.
+        let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
+        Self {
+            reverse_path: counter(&text, "TcpExt:", "IPReversePathFilter"),
+            no_route: counter(&text, "IpExt:", "InNoRoutes"),
+        }
+    }
+}
+
+/// A counter of `/proc/net/netstat`: one line has the names of a group, and the next one the values.
+fn counter(text: &str, group: &str, name: &str) -> u64 {
+    let mut lines = text.lines().filter(|line| line.starts_with(group));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    both.find(|(it, _)| *it == name).and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
+}
+
+/// What was so when the trace began.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    before: Drops,
+}
+
+impl Evidence {
+    pub(super) fn begin() -> Self {
+        Self { before: Drops::read() }
+    }
+
+    /// Why routing may have dropped a packet that came in by an interface.
+    pub(super) fn of_routing(&self, input: Option<&str>) -> String {
+        let now = Drops::read();
+        let filtered = now.reverse_path.saturating_sub(self.before.reverse_path);
+        let unrouted = now.no_route.saturating_sub(self.before.no_route);
+        if filtered > 0 {
+            let input = input.unwrap_or("all");
+            let strict = [input, "all"].map(reverse_path_filter).into_iter().max().unwrap_or_default();
+            return format!(
+                "rp_filter of {input} is {strict}, and has dropped {filtered} packets meanwhile \
+                 (IPReversePathFilter): the way to their source is another interface (ip route get)"
+            );
+        }
+        if unrouted > 0 {
+            return format!("{unrouted} packets had no route meanwhile (InNoRoutes)");
+        }
+        "neither rp_filter nor a missing route was counted; a table of iptables-legacy, a bridge, XDP or tc may \
+         have dropped it"
+            .to_owned()
+    }
+
+    /// Why IPVS may not have sent a request on.
+    #[expect(clippy::unused_self, reason = "asked like the other")]
+    pub(super) fn of_virtual_server(&self, request: &Headers) -> String {
+        let Some(address) = frontend(request) else { return "it is not TCP, UDP or SCTP".to_owned() };
+        let read = || -> anyhow::Result<String> {
+            let mut kernel = requirements::open_ipvs()?;
+            if kernel.virtual_server(address.into())?.is_none() {
+                return Ok(format!("it has no virtual server {address}"));
+            }
+            let real_servers = kernel.real_servers(address.into())?;
+            let usable = real_servers.iter().filter(|it| it.config.weight > 0).count();
+            Ok(match (real_servers.len(), usable) {
+                (0, _) => format!("{address} has no real server"),
+                (all, 0) => format!("all {all} real servers of {address} have weight 0"),
+                (all, _) => format!(
+                    "{address} has {all} real servers; the one that it chose is overloaded, or has no route \
+                     (ip route get)"
+                ),
+            })
+        };
+        read().unwrap_or_else(|error| format!("and cannot be read: {error:#}"))
+    }
+}
+
+fn frontend(request: &Headers) -> Option<ServiceAddress> {
+    let port = match request.transport {
+        Transport::Tcp { destination, .. } | Transport::Ports { destination, .. } => destination,
+        Transport::Icmp { .. } | Transport::Unknown => return None,
+    };
+    let protocol = Protocol::from_number(u16::from(request.protocol))?;
+    Some(ServiceAddress { protocol, ip: request.destination, port })
+}
+
+fn reverse_path_filter(interface: &str) -> u8 {
+    let path = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
+    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+}
+
+/// The tables of iptables-legacy that are in use, which nf_tables' trace does not show.
+pub(super) fn legacy_tables(families: impl Iterator<Item = IpAddr>) -> Vec<String> {
+    let mut paths: Vec<_> = families
+        .map(|ip| match ip {
+            IpAddr::V4(_) => "/proc/thread-self/net/ip_tables_names",
+            IpAddr::V6(_) => "/proc/thread-self/net/ip6_tables_names",
+        })
+        .collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let names = paths.into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    names.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_name_and_not_by_its_place() {
+        let text = "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 3 7\nIpExt: InNoRoutes\nIpExt: 5\n";
+        assert_eq!(counter(text, "TcpExt:", "IPReversePathFilter"), 7);
+        assert_eq!(counter(text, "IpExt:", "InNoRoutes"), 5);
+        assert_eq!(counter(text, "IpExt:", "InCsumErrors"), 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! The packets of one flow, and what became of it.
+
+use std::net::IpAddr;
+
+use netfilter::trace::{Headers, Transport};
+
+use super::way::{Direction, End, Hook, Passage, Way, refuses};
+
+/// The packets of one client at one frontend.
+#[derive(Clone, Debug)]
+pub(super) struct Flow<'a> {
+    pub(super) request: &'a Way,
+    /// The client's packets after it.
+    pub(super) later: Vec<&'a Way>,
+    pub(super) answers: Vec<&'a Way>,
+}
+
+/// What became of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome<'a> {
+    /// An answer went to the client.
+    Answered,
+    /// The endpoint, or what is before it, said that nothing listens there.
+    Refused { by: IpAddr },
+    /// This node has answered by itself, in the name of the frontend.
+    Rejected,
+    /// The request went to the real server, and no answer came to this node.
+    NotAnswered { real_server: &'a Headers },
+    /// A rule or a policy has ended the way.
+    Dropped { what: Direction, at: &'a Passage },
+    /// Nothing was reported behind this passage.
+    Lost { what: Direction, behind: &'a Passage },
+    /// The request was forwarded as if its destination were another host's.
+    Forwarded { to: &'a Passage },
+    /// The request went to a program of this node, past IPVS.
+    Delivered,
+}
+
+impl<'a> Flow<'a> {
+    /// Puts ways together by their addresses, in the order in which flows began. Answers whose request was not reported
+    /// are left out.
+    pub(super) fn all(ways: impl Iterator<Item = &'a Way>) -> Vec<Self> {
+        let mut flows: Vec<Self> = Vec::new();
+        for way in ways {
+            let flow = flows.iter_mut().rev().find(|flow| flow.has(way));
+            match (flow, way.direction) {
+                (Some(flow), Direction::Request) => flow.later.push(way),
+                (Some(flow), Direction::Answer) => flow.answers.push(way),
+                (None, Direction::Request) => {
+                    flows.push(Self { request: way, later: vec![], answers: vec![] });
+                }
+                (None, Direction::Answer) => {}
+            }
+        }
+        flows
+    }
+
+    /// The client's packets.
+    pub(super) fn requests(&self) -> impl Iterator<Item = &'a Way> {
+        [self.request].into_iter().chain(self.later.iter().copied())
+    }
+
+    fn has(&self, way: &Way) -> bool {
+        match way.direction {
+            Direction::Request => self.request.first().is_same_flow(way.first()),
+            Direction::Answer => self.requests().any(|request| request.last().is_answered_by(way.first())),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome<'a> {
+        let Some(request) = self.requests().filter(|way| way.reached_a_real_server()).last() else {
+            return self.outcome_without_real_server();
+        };
+        let arrived = |way: &&&Way| matches!(way.end(), End::Sent | End::Delivered);
+        match (self.answers.iter().rev().find(arrived), self.answers.last()) {
+            (Some(answer), _) if refuses(answer.first()) => Outcome::Refused { by: answer.first().source },
+            (Some(_), _) => Outcome::Answered,
+            (None, Some(answer)) => died(answer),
+            (None, None) if request.passed(Hook::Forward) && !request.passed(Hook::Input) => {
+                Outcome::Forwarded { to: request.last_passage() }
+            }
+            (None, None) => Outcome::NotAnswered { real_server: request.last() },
+        }
+    }
+
+    /// The same if IPVS has not sent any request on. Whatever answers then is this node.
+    fn outcome_without_real_server(&self) -> Outcome<'a> {
+        let request = self.later.last().copied().unwrap_or(self.request);
+        match request.end() {
+            End::Delivered => Outcome::Delivered,
+            _ if !self.answers.is_empty() => Outcome::Rejected,
+            _ => died(request),
+        }
+    }
+}
+
+fn died(way: &Way) -> Outcome<'_> {
+    let (what, last) = (way.direction, way.last_passage());
+    if way.end() == End::Dropped {
+        Outcome::Dropped { what, at: last }
+    } else {
+        Outcome::Lost { what, behind: last }
+    }
+}
+
+/// How packets belong together.
+trait Belongs {
+    /// Whether another request has the same ends.
+    fn is_same_flow(&self, other: &Self) -> bool;
+
+    /// Whether this request, as it was sent to the real server, is answered by that packet, as it came in.
+    fn is_answered_by(&self, answer: &Self) -> bool;
+}
+
+impl Belongs for Headers {
+    fn is_same_flow(&self, other: &Self) -> bool {
+        (self.source, self.destination, self.protocol, ports(self))
+            == (other.source, other.destination, other.protocol, ports(other))
+    }
+
+    fn is_answered_by(&self, answer: &Self) -> bool {
+        if answer.destination != self.source {
+            return false;
+        }
+        match (ports(self), ports(answer)) {
+            (Some((from, to)), Some((back_from, back_to))) => {
+                self.destination == answer.source && (from, to) == (back_to, back_from)
+            }
+            // Any host on the way may send an ICMP error.
+            (_, None) => matches!(answer.transport, Transport::Icmp { .. }),
+            (None, Some(_)) => false,
+        }
+    }
+}
+
+fn ports(headers: &Headers) -> Option<(u16, u16)> {
+    match headers.transport {
+        Transport::Tcp { source, destination, .. } | Transport::Ports { source, destination } => {
+            Some((source, destination))
+        }
+        Transport::Icmp { .. } | Transport::Unknown => None,
+    }
+}
