@@ -52,6 +52,10 @@ pub fn prepare(
     for &family in families {
         requirements::nf_tables(family, netfilter.missing_features(family))?;
     }
+    // Before Linux 5.12 a trace that was killed leaves an empty table.
+    if let Err(error) = netfilter::trace::remove_leftovers() {
+        warn!("{}", one_line(&error));
+    }
     // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.kernel_parameters.conntrack)?;
     sysctl.bound_ipvs_table();

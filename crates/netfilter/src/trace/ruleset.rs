@@ -170,12 +170,58 @@ mod tests {
     #[test]
     fn the_table_marks_packets_and_decides_nothing_about_them() {
         let followed = followed("10.96.0.10", None);
-        insta::assert_snapshot!(Ruleset::new(Family::V4, &followed, None));
+        insta::assert_snapshot!(Ruleset::new(Family::V4, &followed, None), @r#"
+        table ip kube-ipvs-trace {
+        	set frontends {
+        		type ipv4_addr . inet_proto . inet_service
+        	}
+
+        	set flows {
+        		type ipv4_addr . inet_proto . inet_service
+        		size 1024
+        		flags dynamic,timeout
+        		timeout 30s
+        	}
+
+        	chain requests {
+        		type filter hook prerouting priority -350; policy accept;
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 100/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        	}
+
+        	chain requests-of-node {
+        		type filter hook output priority -350; policy accept;
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 100/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        	}
+
+        	chain answers {
+        		type filter hook prerouting priority -199; policy accept;
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 200/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        	}
+
+        	chain answers-of-node {
+        		type filter hook output priority -199; policy accept;
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 200/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        	}
+
+        	chain delivered {
+        		type filter hook input priority 2147483647; policy accept;
+        	}
+
+        	chain sent {
+        		type filter hook postrouting priority 2147483647; policy accept;
+        	}
+        }
+        "#);
     }
 
     #[test]
     fn without_an_owner_the_table_stops_marking_packets_by_itself() {
         let followed = followed("fd00::10", Some("fd00:1::9"));
-        insta::assert_snapshot!(Ruleset::new(Family::V6, &followed, Some(60)));
+        let table = Ruleset::new(Family::V6, &followed, Some(60)).to_string();
+        assert!(table.contains("set frontends"), "{table}");
+        assert!(table.contains("size 1\n\t\tflags dynamic,timeout\n\t\ttimeout 60s\n"), "{table}");
+        assert!(table.contains("\t\tip6 saddr fd00:1::9 ip6 daddr . meta l4proto"), "{table}");
     }
 }
