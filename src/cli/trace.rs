@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use ipvs::{Protocol, ServiceAddress};
+use ipvs::{ServiceAddress, UnknownProtocol};
 use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, chains, installed_rule};
 use service::{InvalidName, ObjectName};
 use tokio::{
@@ -70,20 +70,23 @@ enum Subject {
     Address(ServiceAddress),
 }
 
-impl FromStr for Subject {
-    type Err = InvalidName;
+/// Why a text names nothing to follow.
+#[derive(Debug, thiserror::Error)]
+enum InvalidSubject {
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    #[error(transparent)]
+    Protocol(#[from] UnknownProtocol),
+}
 
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let (at, protocol) = match text.rsplit_once('/') {
-            Some((at, protocol)) => (at, protocol.to_uppercase().parse().ok()),
-            None => (text, Some(Protocol::Tcp)),
-        };
-        match (at.parse::<SocketAddr>(), protocol) {
-            (Ok(at), Some(protocol)) => {
-                Ok(Self::Address(ServiceAddress { protocol, ip: at.ip(), port: at.port() }))
-            }
-            _ => text.parse().map(Self::Service),
-        }
+impl FromStr for Subject {
+    type Err = InvalidSubject;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
+        let (at, protocol) = text.rsplit_once('/').unwrap_or((text, "tcp"));
+        let Ok(at) = at.parse::<SocketAddr>() else { return Ok(Self::Service(text.parse()?)) };
+        let protocol = protocol.to_uppercase().parse()?;
+        Ok(Self::Address(ServiceAddress { protocol, ip: at.ip(), port: at.port() }))
     }
 }
 
