@@ -132,7 +132,7 @@ impl TerminationSignals {
     pub(crate) async fn enforce(mut self, deadline: Duration) {
         self.received().await;
         sleep(deadline).await;
-        error!("still not ended {} s after the signal: something hangs; exiting", deadline.as_secs());
+        error!("still running {} s after the signal: something hangs; exiting", deadline.as_secs());
         exit(1);
     }
 }

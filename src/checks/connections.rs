@@ -110,7 +110,7 @@ pub(super) fn ipvs_table(node: &mut WhileRunning) -> Vec<Finding> {
 fn large(entries: u64, part: u64, limit: Option<u64>) -> Option<Finding> {
     let most = limit.map_or(part, |limit| limit.min(part));
     let what = match limit {
-        Some(limit) => format!("new connections are refused from {limit} on (net.ipv4.vs.conn_max)"),
+        Some(limit) => format!("new connections are refused at {limit} entries (net.ipv4.vs.conn_max)"),
         None => "only the node's memory limits it".to_owned(),
     };
     let remedy = "`kube-ipvs list -c` shows the clients and Services: stop a client that floods before its packets \
@@ -206,7 +206,7 @@ mod tests {
         let words = "IPVS' connection table is large: only the node's memory limits it";
         assert_eq!(what(1_500_000, None).as_deref(), Some(words));
         assert_eq!(what(250_000, Some(1 << 30)), None);
-        let words = "IPVS' connection table is large: new connections are refused from 500000 on (net.ipv4.vs.conn_max)";
+        let words = "IPVS' connection table is large: new connections are refused at 500000 entries (net.ipv4.vs.conn_max)";
         assert_eq!(what(250_000, Some(500_000)).as_deref(), Some(words));
         assert_eq!(what(400_000, Some(500_000)).as_deref(), Some(words), "the same, whatever the count");
     }

@@ -136,7 +136,7 @@ fn direct_return(facts: &KernelFacts<'_>) -> Vec<Finding> {
     }
     let tunnels = facts.unpacking.iter().map(|family| (tunnel::module(*family), MASQUERADED));
     let gue = facts.gue.then_some(("fou", MASQUERADED));
-    let needed = tunnels.chain(gue).chain([("ip_vs_mh", "nodes do not choose alike")]);
+    let needed = tunnels.chain(gue).chain([("ip_vs_mh", "nodes choose differently")]);
     let finding = |(name, otherwise): (&str, _)| match facts.modules.presence(name) {
         Presence::Missing => {
             let what = format!("the kernel has no module {name}: {otherwise}");

@@ -90,7 +90,7 @@ fn serving(Proxies { kube_ipvs, live, our_tables, .. }: &Proxies) -> Finding {
 /// The holders of locks of a kube-ipvs that does not answer.
 fn locked(Proxies { kube_ipvs, locks, .. }: &Proxies) -> Option<Finding> {
     (kube_ipvs.is_none() && !locks.is_empty()).then(|| {
-        let what = format!("no kube-ipvs answers, but a lock of one is held: {}", locks.join("; "));
+        let what = format!("no kube-ipvs answers, but one of its locks is held: {}", locks.join("; "));
         Finding::warning(SUBJECT, what)
             .remedy("stop a kube-ipvs of other manifests, or wait until `kube-ipvs cleanup` has ended; end any other process")
     })

@@ -45,7 +45,7 @@ struct Item {
     content: Result<String, String>,
 }
 
-/// Writes the archive. What cannot be had is a file that says so.
+/// Writes the archive. What cannot be obtained becomes a file that says so.
 pub(super) fn bugreport(BugReport { file, daemon }: &BugReport) -> anyhow::Result<ExitCode> {
     let answers = Answers::ask(daemon);
     let now = Timestamp::now();
@@ -98,7 +98,7 @@ fn as_json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(output::json(value)?)
 }
 
-/// Writes the items as files of one directory. In place of one that cannot be had there is `NAME.error.txt`.
+/// Writes the items as files of one directory. For one that cannot be obtained there is `NAME.error.txt`.
 fn write_archive(out: impl Write, directory: &str, now: Timestamp, items: &[Item]) -> io::Result<()> {
     let mut archive = Builder::new(GzEncoder::new(out, Compression::default()));
     for Item { name, content } in items {

@@ -118,7 +118,7 @@ fn list_servers(format: Format, part: Part<'_>, columns: Columns, services: bool
     Ok(())
 }
 
-/// Our tables, as far as they say whose a virtual server is.
+/// Our tables, as far as they show who owns a virtual server.
 pub(super) fn our_tables() -> anyhow::Result<netfilter::Observed> {
     Ok(netfilter::Observed { elements: netfilter::elements()?, ..netfilter::Observed::default() })
 }

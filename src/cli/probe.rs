@@ -43,7 +43,7 @@ pub(super) struct Probe {
     ask: Ask,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "result")]
 pub(super) enum Attempt {
@@ -225,7 +225,7 @@ impl fmt::Display for Attempt {
             Self::Refuses => f.write_str("refuses: nothing listens there, or a rule rejects"),
             Self::Silent => f.write_str("silent for 1 s"),
             Self::Fails { error } => write!(f, "fails: {error}"),
-            Self::NotTried => f.write_str("not tried: only TCP and name servers can be asked"),
+            Self::NotTried => f.write_str("not tried: only TCP and name servers can be probed"),
         }
     }
 }

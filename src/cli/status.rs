@@ -67,7 +67,7 @@ pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
 /// How long a change may wait: Services may change all the time, and each change waits for a moment.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// Why not all that is wanted is programmed, or why what is wanted is not known. What is wrong with an object or with
+/// Why the desired state is not fully programmed, or not known. What is wrong with an object or with
 /// the node is none of it: programming goes on.
 fn not_in_order(status: &DaemonStatus) -> Option<String> {
     let DaemonStatus { daemon, programmed, .. } = status;

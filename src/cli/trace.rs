@@ -48,10 +48,10 @@ pub(super) struct Trace {
     /// Follow only what this client sends, and its answers
     #[arg(long, value_name = "IP")]
     from: Option<IpAddr>,
-    /// End after so many connections
+    /// Stop after this many connections
     #[arg(long, value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=100))]
     count: u16,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// Send packets from this node, as `kube-ipvs probe` does
@@ -148,8 +148,11 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
     loop {
         select! {
             received = tracer.receive(|event| ways.take(event)) => {
-                is_complete &= received?;
+                is_complete &= received? && !ways.are_full();
                 last_report = Instant::now();
+                if ways.are_full() {
+                    break;
+                }
             }
             () = &mut probes => {}
             _ = tick.tick() => {
@@ -175,7 +178,7 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
     let flows: Vec<_> = Flow::all(ways.all()).iter().map(|flow| reporter.flow(flow)).collect();
     if flows.is_empty() {
         notes.push(format!(
-            "no packet to {} came to this node in {seconds} s: it takes another way, or is lost before",
+            "no packet to {} came to this node in {seconds} s: it takes another path, or is lost earlier",
             what(&followed)
         ));
     }

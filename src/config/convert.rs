@@ -180,7 +180,7 @@ fn without_effect(
     }
     let fields = options.iter().filter_map(|option| Some((option.field.to_owned(), option.ignored?)));
     let gates = configuration.feature_gates.take_ignored().into_iter();
-    let gates = gates.map(|gate| (format!("featureGates.{gate}"), "this gate switches nothing"));
+    let gates = gates.map(|gate| (format!("featureGates.{gate}"), "this gate has no effect"));
     let ignored = fields.chain(gates);
     ignored.map(|(field, why)| format!("{}: no effect here: {why}", origin.name(&field))).collect()
 }

@@ -24,7 +24,7 @@ use crate::serve::control;
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub struct Flags {
-    /// KubeProxyConfiguration file; beside it, only the flags marked * have an effect
+    /// KubeProxyConfiguration file; with it, only the flags marked * have an effect
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
 
@@ -105,19 +105,19 @@ pub struct Flags {
           action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
     pub cleanup: bool,
 
-    /// Port for --healthz-bind-address without one; 0: health is not served. Deprecated
+    /// Port for --healthz-bind-address if it has none; 0: health is not served. Deprecated
     #[arg(long, hide = true, allow_negative_numbers = true)]
     healthz_port: Option<u16>,
 
-    /// Port for --metrics-bind-address without one; 0: metrics are not served. Deprecated
+    /// Port for --metrics-bind-address if it has none; 0: metrics are not served. Deprecated
     #[arg(long, hide = true, allow_negative_numbers = true)]
     metrics_port: Option<u16>,
 
-    /// Ignored: no such id is read
+    /// Ignored: this id is not used
     #[arg(long, hide = true)]
     boot_id_file: Option<String>,
 
-    /// Ignored: no such id is read
+    /// Ignored: this id is not used
     #[arg(long, hide = true)]
     machine_id_file: Option<String>,
 }

@@ -118,10 +118,10 @@ pub(super) static OPTIONS: &[Opt] = &[
         .flag("ipvs-scheduler", "NAME", "Scheduler of every virtual server"),
     Opt::new("ipvs.syncPeriod", at!(ipvs.sync_period = seconds(30)))
         .flag("ipvs-sync-period", "DURATION",
-            "Longest time until everything is compared with the kernel and repaired again"),
+            "Maximum time until everything is compared with the kernel and repaired again"),
     Opt::new("ipvs.minSyncPeriod", at!(ipvs.min_sync_period))
         .flag("ipvs-min-sync-period", "DURATION",
-            "Least time from the end of one sync to the start of the next"),
+            "Minimum time from the end of one sync to the start of the next"),
     Opt::new("ipvs.excludeCIDRs", at!(ipvs.exclude_cidrs))
         .flag("ipvs-exclude-cidrs", "CIDRS", "Address ranges in which virtual servers are never removed"),
     Opt::new("ipvs.strictARP", at!(ipvs.strict_arp))
@@ -157,11 +157,11 @@ pub(super) static OPTIONS: &[Opt] = &[
     // Kernel parameters.
     Opt::new("conntrack.maxPerCore", at!(conntrack.max_per_core = Some(32 * 1_024)))
         .flag("conntrack-max-per-core", "COUNT",
-            "Connections per CPU for which conntrack has room at least, up to 1048576 in total; 0 keeps the \
+            "Minimum number of connections per CPU for which conntrack has room, up to 1048576 in total; 0 keeps the \
              kernel's limit"),
     Opt::new("conntrack.min", at!(conntrack.min = Some(128 * 1_024)))
         .flag("conntrack-min", "COUNT",
-            "Connections for which conntrack has room at least; ignored if --conntrack-max-per-core is 0 or \
+            "Minimum number of connections for which conntrack has room; ignored if --conntrack-max-per-core is 0 or \
              exceeds 1048576 in total"),
     Opt::new(
         "conntrack.tcpEstablishedTimeout",
@@ -379,7 +379,7 @@ impl KubeProxyConfiguration {
         configuration
     }
 
-    /// What no flag at all means. kube-proxy has taken the iptables mode's least time between two syncs by
+    /// The meaning of no flags. kube-proxy has taken the iptables mode's least time between two syncs by
     /// the time it reads the mode.
     pub(super) fn of_no_flags() -> Self {
         let mut configuration = Self::of_empty_file();

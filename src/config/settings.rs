@@ -224,7 +224,7 @@ impl Settings {
         let overruled = flags.overruled_by_file();
         if !overruled.is_empty() {
             let (path, overruled) = (path.display(), overruled.join(", "));
-            warnings.push(format!("{overruled}: no effect beside --config, set it in {path}"));
+            warnings.push(format!("{overruled}: no effect together with --config; set it in {path}"));
         }
         flags.override_file(&mut configuration);
         let usual = KubeProxyConfiguration::of_empty_file();

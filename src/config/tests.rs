@@ -534,7 +534,10 @@ fn flags_that_the_file_overrules_are_named_in_one_warning() {
     let warnings = with_flags(&overruled);
     let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
     let names = overruled.map(|flag| flag.split('=').next().unwrap()).join(", ");
-    assert!(warning.starts_with(&format!("{names}: no effect beside --config, set it in /")), "{warning}");
+    assert!(
+        warning.starts_with(&format!("{names}: no effect together with --config; set it in /")),
+        "{warning}"
+    );
     // What says the same anyway, and what goes before the file.
     let others = [
         "--proxy-mode=ipvs",

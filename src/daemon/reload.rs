@@ -89,7 +89,7 @@ impl UnusableFile {
     }
 
     fn begin(&self, path: &Path, cause: &str) {
-        let what = format!("{cause}; going on with what was read before");
+        let what = format!("{cause}; continuing with what was read before");
         let finding = Finding::warning(path.display(), what)
             .cause(Cause::ConfigurationFile)
             .remedy("fix it before the next restart: the daemon would not start");
@@ -165,7 +165,7 @@ impl Credentials {
                     );
                 }
                 Err(error) if is_new => {
-                    warn!("{path} has changed: {error:#}; going on with what was read before");
+                    warn!("{path} has changed: {error:#}; continuing with what was read before");
                 }
                 Err(_) => {}
             }

@@ -139,7 +139,7 @@ fn filtered(kind: TunnelKind, family: Family) -> Finding {
         (_, Family::V6) => ("IP protocol 41".to_owned(), " (or use --tunnel=gue)"),
     };
     let what = format!(
-        "nothing that this node tunnels to others ({family}) arrives there: the network seems to filter {protocol}. \
+        "no packet that this node tunnels to others ({family}) arrives there: the network seems to filter {protocol}. \
          Services that ask for direct return are served masqueraded"
     );
     Finding::warning(family, what)

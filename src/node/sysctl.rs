@@ -92,7 +92,7 @@ const NEEDED: [Wanted; 4] = [
     Wanted {
         key: "net.ipv4.vs.expire_nodest_conn",
         value: "1",
-        otherwise: "a connection whose real server is gone leads nowhere until it times out",
+        otherwise: "a connection whose real server is gone hangs until it times out",
     },
     Wanted {
         key: "net.ipv4.vs.expire_quiescent_template",
@@ -107,12 +107,12 @@ const STRICT_ARP: [Wanted; 2] = [
     Wanted {
         key: "net.ipv4.conf.all.arp_ignore",
         value: "1",
-        otherwise: "the node answers ARP for every VIP, whatever ipvs.strictARP asks for",
+        otherwise: "the node answers ARP for every VIP, regardless of ipvs.strictARP",
     },
     Wanted {
         key: "net.ipv4.conf.all.arp_announce",
         value: "2",
-        otherwise: "the node may announce a VIP as its own, whatever ipvs.strictARP asks for",
+        otherwise: "the node may announce a VIP as its own, regardless of ipvs.strictARP",
     },
 ];
 
@@ -121,17 +121,17 @@ const DIRECT_RETURN: [Wanted; 4] = [
     Wanted {
         key: "net.ipv4.vs.sloppy_tcp",
         value: "1",
-        otherwise: "an open TCP connection does not survive that another node gets its packets",
+        otherwise: "an open TCP connection breaks when its packets move to another node",
     },
     Wanted {
         key: "net.ipv4.vs.sloppy_sctp",
         value: "1",
-        otherwise: "an SCTP association does not survive that another node gets its packets",
+        otherwise: "an SCTP association breaks when its packets move to another node",
     },
     Wanted {
         key: "net.ipv4.vs.schedule_icmp",
         value: "1",
-        otherwise: "a message that packets are too large may not find the pod that sends them",
+        otherwise: "a packet-too-big message may not reach the pod that sent the packets",
     },
     Wanted { key: "net.ipv4.vs.pmtu_disc", value: "0", otherwise: "large datagrams do not fit into tunnels" },
 ];
@@ -140,7 +140,7 @@ const DIRECT_RETURN: [Wanted; 4] = [
 const LOOSE_CONNTRACK: Wanted = Wanted {
     key: "net.netfilter.nf_conntrack_tcp_loose",
     value: "1",
-    otherwise: "an open TCP connection does not survive that another node gets its packets",
+    otherwise: "an open TCP connection breaks when its packets move to another node",
 };
 
 /// Kernel 5.9 mended both; before 4.1 the choice does not exist.

@@ -49,7 +49,7 @@ pub async fn server(kubeconfig: Option<&Path>, master: Option<&str>) -> anyhow::
     let host = config.cluster_url.host().unwrap_or_default();
     let port = config.cluster_url.port_u16();
     let address = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
-    let client = kubernetes::api::client(&config).context("cannot make a client of the API server")?;
+    let client = kubernetes::api::client(&config).context("cannot create a client for the API server")?;
     let is_plain = config.cluster_url.scheme_str() == Some("http");
     let port = port.unwrap_or(if is_plain { 80 } else { 443 });
     // An IPv6 address has brackets in a URL.

@@ -133,7 +133,7 @@ impl InstanceLock {
             Ok(ByteLock::KeptAway) => (byte.kept_away(), "end that process"),
             Ok(ByteLock::ByAnother) => {
                 let another = byte.another_runs().named();
-                (format!("{another}, so that two proxies run here"), "stop one of them")
+                (format!("{another}, so two proxies run here"), "stop one of them")
             }
             Ok(ByteLock::Held) | Err(_) => return None,
         };

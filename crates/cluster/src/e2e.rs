@@ -188,7 +188,7 @@ fn ginkgo(
     // Which tests failed is in the report. A suite that is cut short has no word for those that it left.
     let has_failures = tests.values().any(|test| test.outcome == Outcome::Failed);
     let see = format!("see {}", log.display());
-    ensure!(status.success() || has_failures, "the suite failed, and no test of it did; {see}");
+    ensure!(status.success() || has_failures, "the suite failed although none of its tests did; {see}");
     let (selected, ended) = (selected(&files::read(&log)?), tests.len());
     ensure!(selected == Some(ended), "{ended} tests ended of {selected:?} that were selected; {see}");
     Ok(tests)

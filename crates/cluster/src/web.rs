@@ -86,7 +86,7 @@ impl Web {
         kubectl::run(&format!("{IN} rollout restart deployment/web"))
     }
 
-    /// Waits until the pods are what they shall be, and those of before have ended.
+    /// Waits until the pods are as they should be, and the earlier ones have ended.
     pub(crate) fn wait(&self) -> Result<()> {
         kubectl::wait_for_rollout(NAMESPACE, "deployment/web")?;
         patiently(Duration::from_secs(120), || {

@@ -25,13 +25,13 @@ pub enum Command {
     AddVirtualServer(VirtualServer),
     /// Change a virtual server in place; its connections go on. If it is missing, create it.
     EditVirtualServer(VirtualServer),
-    /// Remove a virtual server with its real servers; if it is missing, nothing.
+    /// Remove a virtual server with its real servers; do nothing if it is missing.
     DeleteVirtualServer(VirtualServerId),
     /// Add a real server; if it exists, make it so.
     AddRealServer(VirtualServerId, RealServer),
     /// Change a real server in place; its connections go on. If it is missing, add it.
     EditRealServer(VirtualServerId, RealServer),
-    /// Remove a real server; if it or its virtual server is missing, nothing.
+    /// Remove a real server; do nothing if it or its virtual server is missing.
     DeleteRealServer(VirtualServerId, RealServerAddress),
 }
 

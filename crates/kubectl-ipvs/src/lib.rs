@@ -58,7 +58,7 @@ enum Command {
         #[command(flatten)]
         nodes: Nodes,
     },
-    /// Print the traffic of each Service on all nodes together, the most first
+    /// Print the traffic of each Service on all nodes together, largest first
     Top(Nodes),
 }
 

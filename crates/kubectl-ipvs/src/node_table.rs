@@ -1,4 +1,4 @@
-//! A table of nodes: those of which the same is to be said share a row.
+//! A table of nodes: nodes with the same finding share a row.
 
 use std::{collections::BTreeMap, fmt::Write};
 

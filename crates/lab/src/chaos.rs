@@ -171,7 +171,7 @@ fn chaos(plan: &Plan) -> Result<Report> {
     // A fault that is in the catalogue may still be none for this guest.
     let all = [catalogue::with_addresses(Own::EVERYTHING), catalogue::with_routes()].concat();
     let unknown = plan.names.iter().find(|name| !all.iter().any(|fault| fault.name.contains(*name)));
-    ensure!(unknown.is_none(), "no fault is called {unknown:?}");
+    ensure!(unknown.is_none(), "unknown fault {unknown:?}");
     for (binding, mut faults) in bindings {
         faults
             .retain(|fault| plan.names.is_empty() || plan.names.iter().any(|name| fault.name.contains(name)));

@@ -40,7 +40,7 @@ enum Subject {
     Lists,
     /// Changes of EndpointSlices while many nodes watch
     Changes,
-    /// The API server is killed and started anew
+    /// The API server is killed and restarted
     Storm,
 }
 

@@ -1,5 +1,6 @@
 //! nf_tables by netlink, and the one table per family that kube-ipvs owns: `ip kube-ipvs` and
-//! `ip6 kube-ipvs`. No other table is read or written; the crate `host-rules` does that, with [`nft`].
+//! `ip6 kube-ipvs`. No other table is read or written, except by [`trace`] (feature `client`), which follows packets
+//! with a table of its own; the crate `host-rules` changes other programs' tables, with [`nft`].
 //!
 //! IPVS chooses the real server and rewrites the destination. Our table does the rest. It masquerades flows
 //! whose answers would otherwise not come back through this node; it only lets some clients reach a load

@@ -52,7 +52,7 @@ impl fmt::Display for Answer {
         } = &self.explanation;
         match not_served {
             Some(why) => writeln!(f, "{service} is not served: {why}")?,
-            None if parts.is_empty() => writeln!(f, "{service}: no port of it is served on this node")?,
+            None if parts.is_empty() => writeln!(f, "{service}: none of its ports is served on this node")?,
             None => writeln!(f, "{service}")?,
         }
         if let Some(balancing) = balancing {

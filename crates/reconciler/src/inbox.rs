@@ -113,7 +113,7 @@ impl Handle {
         self.ask_later(Writer::node_usage)
     }
 
-    /// The virtual servers that are wanted, and whose they are, in no particular order. Blocks while a sync
+    /// The desired virtual servers with their owners, in no particular order. Blocks while a sync
     /// is running.
     pub fn virtual_server_owners(&self) -> Result<Vec<VirtualServerOwner>, Stopped> {
         self.ask(|writer| VirtualServerOwner::list(&writer.reconciler.state))

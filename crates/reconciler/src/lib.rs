@@ -7,9 +7,9 @@
 //! sync period the image is compared with the kernel. The node's own addresses are read from the kernel too,
 //! and are an input of the desired state.
 //!
-//! Some things take more than one sync (`follow`): each draining real server is checked, at its own times,
-//! until its last connection has ended; schedulers are changed a few at a time; the virtual servers of
-//! NodePorts stay for a while at an address that the node has lost.
+//! Some things take more than one sync. Each draining real server is checked, at its own times, until its last
+//! connection has ended (`watcher::Draining`). Schedulers are changed a few at a time, and the virtual servers of
+//! NodePorts stay for a while at an address that the node has lost (`follow`).
 //!
 //! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called
 //! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows

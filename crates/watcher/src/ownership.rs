@@ -65,7 +65,7 @@ impl Ownership {
         let families = explanation.parts.iter().map(|part| part.family);
         let unserved: BTreeSet<_> = families.filter(|family| !self.families.contains(family)).collect();
         explanation.parts.retain(|part| !unserved.contains(&part.family));
-        let in_words = |family| format!("{service}: this node has no {family}: nothing of it is served");
+        let in_words = |family| format!("{service}: not served: this node has no {family}");
         explanation.problems.splice(0..0, unserved.into_iter().map(in_words));
         explanation
     }

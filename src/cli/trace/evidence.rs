@@ -56,11 +56,11 @@ impl Evidence {
             let strict = [input, "all"].map(reverse_path_filter).into_iter().max().unwrap_or_default();
             return format!(
                 "rp_filter of {input} is {strict}, and has dropped {filtered} packets meanwhile \
-                 (IPReversePathFilter): the way to their source is another interface (ip route get)"
+                 (IPReversePathFilter): the route to their source uses another interface (ip route get)"
             );
         }
         if unrouted > 0 {
-            return format!("{unrouted} packets had no route meanwhile (InNoRoutes)");
+            return format!("{unrouted} packets had no route in that time (InNoRoutes)");
         }
         "neither rp_filter nor a missing route was counted; a table of iptables-legacy, a bridge, XDP or tc may \
          have dropped it"

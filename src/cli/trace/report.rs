@@ -32,7 +32,10 @@ pub(super) struct Report {
 pub(super) struct FlowReport {
     client: String,
     frontend: String,
+    /// The first packets of each direction, and the last one.
     packets: Vec<PacketReport>,
+    /// How many others there were.
+    omitted: usize,
     /// Whether an answer that is no refusal went to the client.
     pub(super) answered: bool,
     conclusion: String,
@@ -105,10 +108,13 @@ impl<'a> Reporter<'a> {
     pub(super) fn flow(&mut self, flow: &Flow<'_>) -> FlowReport {
         let (client, frontend) = ends(flow.request.first());
         let outcome = flow.outcome();
-        let ways = flow.requests().chain(flow.answers.iter().copied());
-        let packets = ways.map(|way| self.packet(way)).collect();
+        let requests: Vec<_> = flow.requests().collect();
+        let shown = shown(&requests).chain(shown(&flow.answers));
+        let packets: Vec<_> = shown.map(|way| self.packet(way)).collect();
+        let omitted = requests.len() + flow.answers.len() - packets.len();
         let answered = outcome == Outcome::Answered;
-        FlowReport { client, frontend, packets, answered, conclusion: self.conclusion(flow, &outcome) }
+        let conclusion = self.conclusion(flow, &outcome);
+        FlowReport { client, frontend, packets, omitted, answered, conclusion }
     }
 
     fn packet(&mut self, way: &Way) -> PacketReport {
@@ -168,14 +174,14 @@ impl<'a> Reporter<'a> {
             Outcome::Answered => "answered".to_owned(),
             Outcome::Rejected => {
                 let why = evidence.of_virtual_server(flow.request.first());
-                format!("this node has refused the request by ICMP: {why}")
+                format!("this node refused the request with an ICMP error: {why}")
             }
             Outcome::Refused { by } => format!("{by} refuses: nothing listens there"),
             Outcome::NotAnswered { real_server } => {
                 let (_, real_server) = ends(real_server);
                 format!(
                     "the request left this node for {real_server}, and no answer came back: the endpoint is silent, \
-                     its answer takes another way, or something between drops it"
+                     its answer takes another path, or something in between drops it"
                 )
             }
             Outcome::Dropped { what, at } => {
@@ -184,7 +190,7 @@ impl<'a> Reporter<'a> {
             }
             Outcome::Lost { what: Direction::Request, behind } if behind.hook == Hook::Input => {
                 format!(
-                    "IPVS has not sent the request on: {}",
+                    "IPVS did not forward the request: {}",
                     evidence.of_virtual_server(flow.request.first())
                 )
             }
@@ -201,7 +207,9 @@ impl<'a> Reporter<'a> {
                 )
             }
             Outcome::Delivered => {
-                format!("the request was delivered to a program of this node: IPVS has nothing at {frontend}")
+                format!(
+                    "the request was delivered to a program of this node: IPVS has no virtual server at {frontend}"
+                )
             }
         }
     }
@@ -212,6 +220,13 @@ fn packet_name(flow: &Flow<'_>, direction: Direction) -> String {
         (Direction::Answer, Some(answer)) => format!("the answer of {}", answer.first().source),
         _ => format!("the request of {}", flow.request.first().source),
     }
+}
+
+/// The first packets and the last one.
+fn shown<'a>(ways: &[&'a Way]) -> impl Iterator<Item = &'a Way> {
+    const FIRST: usize = 3;
+    let last = ways.iter().skip(FIRST).last();
+    ways.iter().take(FIRST).chain(last).copied()
 }
 
 /// The addresses that something has replaced between two passages. IPVS works between input and postrouting, and in
@@ -283,6 +298,9 @@ impl Report {
         for flow in &self.flows {
             for packet in &flow.packets {
                 let _ = packet.write(&mut text);
+            }
+            if flow.omitted > 0 {
+                let _ = writeln!(text, "… {} more packets", flow.omitted);
             }
             let _ = writeln!(text, "=> {} > {}: {}\n", flow.client, flow.frontend, flow.conclusion);
         }

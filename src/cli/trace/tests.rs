@@ -173,6 +173,25 @@ fn a_request_without_an_answer_names_the_real_server() {
 }
 
 #[test]
+fn of_many_packets_the_first_and_the_last_are_shown_and_the_rest_is_counted() {
+    let mut kernel = Kernel::default();
+    (1..=9).for_each(|packet| _ = kernel.sends_a_request(packet));
+    let text = kernel.report().text();
+    assert_eq!(text.matches("request  ").count(), 4, "{text}");
+    assert!(text.contains("\n… 5 more packets\n"), "{text}");
+}
+
+#[test]
+fn a_long_trace_remembers_so_many_packets_and_no_more() {
+    let mut kernel = Kernel::default();
+    (0..2010).for_each(|packet| _ = kernel.sends_a_request(packet));
+    let mut ways = Ways::new(&Kernel::chains());
+    kernel.0.into_iter().for_each(|event| ways.take(event));
+    assert!(ways.are_full());
+    assert_eq!(ways.all().count(), 2000);
+}
+
+#[test]
 fn a_subject_is_a_service_or_an_address_with_a_port() {
     let parsed = |text: &str| text.parse::<Subject>().map(|subject| format!("{subject:?}")).ok();
     for text in ["10.96.0.10:53/udp", "10.96.0.10:53/UDP", "[fd00::a]:80", "10.96.0.10:80"] {

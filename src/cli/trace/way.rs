@@ -142,6 +142,9 @@ impl Way {
     }
 }
 
+/// How many packets are remembered.
+const MOST: usize = 2000;
+
 /// The ways of the packets that are reported.
 #[derive(Debug)]
 pub(super) struct Ways {
@@ -156,6 +159,11 @@ impl Ways {
             .iter()
             .map(|chain| ((chain.family.0, chain.table.clone(), chain.name.clone()), Hook::of_chain(chain)));
         Self { hooks: hooks.collect(), ways: Vec::new() }
+    }
+
+    /// Whether further packets are not remembered.
+    pub(super) fn are_full(&self) -> bool {
+        self.ways.len() >= MOST
     }
 
     /// Takes one step. Each passage begins with an event that has headers (`packet_dumped` in `struct nft_traceinfo`).
@@ -201,6 +209,9 @@ impl Ways {
 
     /// Begins the way of a packet in a chain of the tracer's.
     fn begin(&mut self, packet: u32, first: Passage) {
+        if self.are_full() {
+            return;
+        }
         let is_answer = first.chain.starts_with("answers");
         let direction = if is_answer { Direction::Answer } else { Direction::Request };
         self.ways.push((packet, Way { direction, first, rest: Vec::new() }));

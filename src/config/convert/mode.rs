@@ -96,13 +96,13 @@ impl Change<'_> {
         if another_bit {
             self.note(
                 "iptables.masqueradeBit",
-                &format!("that of nftables mode is written, {}", bit.unwrap_or_default()),
+                &format!("the value for nftables mode is written, {}", bit.unwrap_or_default()),
             );
         }
         if changes_all {
             self.note(
                 "iptables.masqueradeAll",
-                &format!("that of nftables mode is written, {masquerades_all}"),
+                &format!("the value for nftables mode is written, {masquerades_all}"),
             );
         }
         match self.origin {

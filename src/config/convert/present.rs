@@ -274,7 +274,7 @@ fn no_field(flag: &str) -> Option<&'static str> {
             Some("left out: our DaemonSet gives each node its own name; a service needs --hostname-override")
         }
         "master" => Some("set it as server in manifests/base/kubeconfig.conf"),
-        "boot-id-file" | "machine-id-file" => Some("no effect here: no such id is read"),
+        "boot-id-file" | "machine-id-file" => Some("no effect here: this id is not used"),
         "cleanup" | "init-only" | "write-config-to" => Some("left out: it is not configuration"),
         _ if OPTIONS.iter().filter_map(|option| option.flag.as_ref()).any(|of| of.name == flag) => None,
         _ => Some("the file has no field for it: keep it as a flag"),

@@ -211,7 +211,7 @@ fn flags_in_another_mode_keep_what_that_mode_takes_of_them() {
         [
             "--proxy-mode: nftables becomes ipvs: docs/migration.md#from-iptables-or-nftables-mode",
             "--nodeport-addresses: none means primary in nftables mode, and all in ipvs mode: primary is written",
-            "--iptables-masquerade-bit: that of nftables mode is written, 14",
+            "--iptables-masquerade-bit: the value for nftables mode is written, 14",
             "--iptables-sync-period: 1m0s is written as ipvs.syncPeriod",
         ]
     );
@@ -255,7 +255,7 @@ fn flags_that_no_file_can_say_are_named() {
         [
             "--master: set it as server in manifests/base/kubeconfig.conf",
             "--hostname-override: left out: our DaemonSet gives each node its own name; a service needs --hostname-override",
-            "--machine-id-file: no effect here: no such id is read",
+            "--machine-id-file: no effect here: this id is not used",
             "--cleanup: left out: it is not configuration",
             "--drain-timeout: the file has no field for it: keep it as a flag",
             "--bind-address=$(POD_IP): left out: the file is for all nodes, and the value differs from node to node",

@@ -87,7 +87,7 @@ async fn follow_as(
             }
             if addresses_changed && is_outdated(binding).await.context("cannot read this node's addresses")? {
                 return Ok(anyhow!(
-                    "this node's address has changed, and the routes of --vip-binding=route name it; exiting to be restarted"
+                    "this node's address has changed, and the routes of --vip-binding=route refer to it; exiting to be restarted"
                 ));
             }
             changed = monitor.changed().await?;

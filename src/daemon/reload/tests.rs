@@ -106,7 +106,7 @@ async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_da
     let what = unusable.finding().unwrap().what;
     assert!(
         what.ends_with(
-            "config.conf: the kernel refuses the scheduler lc; going on with what was read before"
+            "config.conf: the kernel refuses the scheduler lc; continuing with what was read before"
         ),
         "{what}"
     );

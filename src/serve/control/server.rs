@@ -108,7 +108,7 @@ impl ControlServer {
         let (listener, refused) = match listen(path) {
             Ok(listener) => (OnceCell::new_with(Some(listener)), None),
             Err(refused) => {
-                warn!("{}; going on without it, and trying again", one_line(&refused));
+                warn!("{}; continuing without it and trying again", one_line(&refused));
                 (OnceCell::new(), Some(refused))
             }
         };
@@ -188,7 +188,7 @@ fn listen(path: &Path) -> Result<UnixListener, NoSocket> {
     make_directory(path).map_err(failed("make its directory"))?;
     match fs::symlink_metadata(path) {
         Ok(left) if left.file_type().is_socket() => {
-            fs::remove_file(path).map_err(failed("remove the one that was left"))?;
+            fs::remove_file(path).map_err(failed("remove a stale one"))?;
         }
         Ok(_) => return Err(NoSocket::InTheWay { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

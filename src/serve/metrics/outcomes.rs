@@ -73,7 +73,7 @@ impl OutcomeMetrics {
         registry.read_for_each_page(move |page| {
             let since = *oldest.lock().unwrap_or_else(PoisonError::into_inner);
             let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-            let help = "How long the longest drain has lasted; 0 without one";
+            let help = "How long the longest current drain has lasted; 0 if none";
             page.single("kube_ipvs_oldest_drain_seconds", Kind::Gauge, help, Real(age));
         });
         outcomes

@@ -58,7 +58,7 @@ pub(super) fn conntrack_table(page: &mut Page, sysctl: &Sysctl) {
         (
             conntrack::MAX,
             "kube_ipvs_conntrack_entries_limit",
-            "Limit of the entries in conntrack's table; 0: none",
+            "Maximum number of entries in conntrack's table; 0: none",
         ),
     ] {
         if let Some(value) = sysctl.number(key) {
@@ -74,7 +74,7 @@ pub(super) fn ipvs_table(page: &mut Page, sysctl: &Sysctl) {
         page.single("kube_ipvs_connection_entries", Kind::Gauge, help, entries);
     }
     if let Some(limit) = sysctl.conn_max() {
-        let help = "Limit of the entries in IPVS' table";
+        let help = "Maximum number of entries in IPVS' table";
         page.single("kube_ipvs_connection_entries_limit", Kind::Gauge, help, limit);
     }
 }

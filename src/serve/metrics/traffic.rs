@@ -151,7 +151,7 @@ impl<I: Ipvs> TrafficReader<I> {
             }
             Err(error) => {
                 if !mem::replace(&mut self.logged.failed, true) {
-                    warn!("no traffic of Services is shown: {}", one_line(&error));
+                    warn!("Service traffic is not shown: {}", one_line(&error));
                 }
                 String::new()
             }
@@ -162,7 +162,7 @@ impl<I: Ipvs> TrafficReader<I> {
         let dropped = *dropped;
         if dropped > 0 && !mem::replace(&mut self.logged.dropped, true) {
             warn!(
-                "more traffic of Services than is shown: {dropped} series are left out, {} are shown; of namespaces: {}",
+                "not all Service traffic is shown: {dropped} series are left out, {} are shown; of namespaces: {}",
                 reading::MOST_SERIES,
                 first_few(cut.iter().cloned(), MOST_NAMED)
             );

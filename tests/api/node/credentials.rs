@@ -57,7 +57,7 @@ fn a_renewed_certificate_authority_ends_the_daemon_for_a_restart() {
     // The daemon does not end because of half a file.
     fs::write(path("ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
     eventually("the log says that it is not used", || {
-        ensure!(daemon.log().contains("going on with what was read before"), "{}", daemon.log());
+        ensure!(daemon.log().contains("continuing with what was read before"), "{}", daemon.log());
         Ok(())
     })
     .unwrap();

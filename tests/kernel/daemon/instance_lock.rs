@@ -164,7 +164,7 @@ fn on_a_read_only_file_system_the_lock_of_iptables_alone_keeps_one_proxy() {
     let mut first = Daemon::start_in(READ_ONLY_RUN, &lab.node, files.path(), "first");
     first.says("kube-ipvs starts");
     for said in
-        ["to keep a second kube-ipvs out", "going on without it, and trying again", "Read-only file system"]
+        ["to keep a second kube-ipvs out", "continuing without it and trying again", "Read-only file system"]
     {
         assert!(first.has_said(said), "{}", fs::read_to_string(&first.log).unwrap());
     }

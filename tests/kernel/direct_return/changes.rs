@@ -139,7 +139,7 @@ fn annotation_changes_nothing_on_a_node_whose_operator_did_not_allow_it() {
     for node in 0..2 {
         cluster.run_with(node, &["--ipvs-sync-period=2s", "--external-forwarding-method=masq"]);
     }
-    let why = "no direct return (IPv4): node node-1 does not let annotations ask for it (--external-forwarding-method)";
+    let why = "no direct return (IPv4): node node-1 does not allow annotations to request it (--external-forwarding-method)";
     let node = &cluster.fabric.nodes[0];
     eventually("the Service's owner can read why", || {
         let explained = cluster.daemon(0).ask(node, "status")?;

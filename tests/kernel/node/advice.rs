@@ -351,7 +351,7 @@ fn connections_that_ipvs_forgets_before_conntrack_does_are_a_note_and_no_warning
     forgotten.still_works().unwrap_err();
 
     // The last words of the line, with which everything is as conntrack has it.
-    let (_, flags) = note.rsplit_once(", or ").unwrap();
+    let (_, flags) = note.rsplit_once(", or set ").unwrap();
     let with_flags: Vec<_> = [OFTEN].into_iter().chain(flags.split_whitespace()).collect();
     cluster.restart(&with_flags);
     not_in_status(&cluster, &["note:", "TCP after"]);

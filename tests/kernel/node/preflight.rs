@@ -86,7 +86,7 @@ fn what_a_start_would_do_is_named_and_nothing_is_changed() {
     drop(taken);
 
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("ok       IPVS: version 1.2.1 is there\n"), "{said}");
+    assert!(said.contains("ok       IPVS: version 1.2.1 is loaded\n"), "{said}");
     let foreign =
         line(&said, &format!("warning  TCP {OTHERS}: this virtual server belongs to no Service (foreign)"));
     assert!(foreign.contains("--foreign-virtual-servers=keep"), "{foreign}");
@@ -134,7 +134,7 @@ fn beside_a_daemon_that_has_programmed_all_there_is_nothing_to_write_or_to_warn_
     ] {
         assert!(whats.contains(&what), "{what} in {whats:#?}");
     }
-    assert!(whats.iter().any(|what| what.starts_with("health checks: a proxy has ")), "{whats:#?}");
+    assert!(whats.iter().any(|what| what.starts_with("health checks: a proxy listens at ")), "{whats:#?}");
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn a_vip_or_virtual_server_deleted_by_hand_is_named() {
     concludes(
         &cluster,
         &cluster.lab.client,
-        ["was delivered to a program of this node: IPVS has nothing at"; 2],
+        ["was delivered to a program of this node: IPVS has no virtual server at"; 2],
     );
     kill(Pid::from_raw(cluster.daemon().id().cast_signed()), Signal::SIGCONT).unwrap();
 }

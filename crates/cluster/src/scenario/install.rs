@@ -1,4 +1,4 @@
-//! kube-ipvs comes into the cluster and leaves it, each way that the documents have, by their own commands.
+//! Installs and removes kube-ipvs in each documented way, with the documents' own commands.
 
 pub(super) mod another_mode;
 pub(super) mod as_service;
@@ -87,7 +87,7 @@ fn check(node: &Node, app: &str, tag: &str) -> Result<()> {
 fn expect_nothing_of_kube_proxy(node: &Node) -> Result<()> {
     patiently(Duration::from_secs(30), || {
         let left = kube_proxy_rules(node)?;
-        ensure!(left.is_empty(), "{} still has of kube-proxy: {left}", node.name);
+        ensure!(left.is_empty(), "{} still has leftovers of kube-proxy: {left}", node.name);
         Ok(())
     })
 }

@@ -102,7 +102,7 @@ pub(super) fn answers(cluster: &Cluster, web: &Web, node: &Node) -> Result<()> {
     patiently(Duration::from_secs(120), || node.run(&is_ready))?;
     web.restart()?;
     web.wait()?;
-    ensure!(web.ready_endpoints_on(node)? > 0, "no pod has come to {}", node.name);
+    ensure!(web.ready_endpoints_on(node)? > 0, "no pod was scheduled on {}", node.name);
     let load = web.ask(Client::Outside, Address::NodePort(node), 50, 0)?;
     thread::sleep(ASKED);
     let outcome = load.end()?;

@@ -139,7 +139,7 @@ fn reason(command: &Command, errno: Errno) -> Option<Box<str>> {
             Some(format!("there is no virtual server {id}").into())
         }
         (Command::AddRealServer(..) | Command::EditRealServer(..), Errno::ERANGE) => {
-            Some("a weight goes up to 2147483647, and a lower threshold up to the upper one".into())
+            Some("a weight is at most 2147483647, and a lower threshold at most the upper one".into())
         }
         (Command::AddRealServer(_, server) | Command::EditRealServer(_, server), Errno::EINVAL) => Some(
             format!("{} is not a unicast address to which IPVS can forward in this way", server.address.ip)

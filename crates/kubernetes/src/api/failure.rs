@@ -47,7 +47,7 @@ pub(super) enum Failure {
     #[error("a list of more than {0} objects")]
     TooMany(usize),
     /// The list is empty, and the one before was not.
-    #[error("the list is empty; only a second empty list is believed")]
+    #[error("the list is empty; it is accepted only if the next one is empty too")]
     SuddenlyEmpty,
 }
 
@@ -94,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// Whether the requested version is newer than all that the server has, as after a restore of its storage.
+    /// Whether the requested version is newer than anything the server has, as after a restore of its storage.
     pub(super) fn is_too_new(&self) -> bool {
         let says_so =
             |status: &Status| status.code == 504 && status.message.contains("Too large resource version");

@@ -73,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// Drops the selector, if the server may do without.
+    /// Drops the selector, if it is optional.
     fn forgo(&mut self) -> bool {
         let is_possible = matches!(self, Self::IfKnown(_));
         if is_possible {

@@ -1,4 +1,4 @@
-//! The API server is killed and started anew: all watches break at once, and their versions are too old for
+//! The API server is killed and restarted: all watches break at once, and their versions are too old for
 //! the new server's cache, so that every node lists again.
 
 use std::{

@@ -64,7 +64,7 @@ impl Report {
                 .push(format!("IPVS had endpoints or their end later than {LATEST:?}, or never: {late:?}"));
         }
         if !self.differences.is_empty() {
-            complaints.push(format!("a fresh start makes something else: {:#?}", self.differences));
+            complaints.push(format!("a fresh start produces a different state: {:#?}", self.differences));
         }
         complaints
     }

@@ -213,7 +213,7 @@ impl Vacancy {
         self.0.load(Relaxed)
     }
 
-    /// Whether there was an endpoint all the time since [`Vacancy::now`] said this.
+    /// Whether there has been an endpoint ever since [`Vacancy::now`] returned this.
     fn was_served_since(&self, then: u64) -> bool {
         then.is_multiple_of(2) && self.now() == then
     }

@@ -85,11 +85,11 @@ pub struct Headers {
     pub destination: IpAddr,
     /// The number of the protocol inside, as IANA gives it.
     pub protocol: u8,
-    /// What stands in the header of that protocol.
+    /// The fields of that protocol's header.
     pub transport: Transport,
 }
 
-/// What a transport header has.
+/// The fields of a transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -226,5 +226,53 @@ impl Transport {
             _ => None,
         };
         read.unwrap_or(Self::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 7.2 reports a TCP SYN that the second rule of iptables-nft's FORWARD drops; the policy is added.
+    const TRACED: &[u8] = include_bytes!("../../../../fuzz/corpus/notifications/traced-packet");
+
+    fn events() -> Vec<TraceEvent> {
+        let mut events = Vec::new();
+        netlink::each_notification(TRACED, |it| events.extend(TraceEvent::from_notification(it)));
+        events
+    }
+
+    #[test]
+    fn a_packet_is_read_with_its_headers_and_interfaces_then_its_steps() {
+        let events = events();
+        let steps: Vec<_> = events.iter().map(|event| event.step.clone()).collect();
+        let dropped = Step::Rule { handle: 2, verdict: TraceVerdict::Drop };
+        assert_eq!(steps, [Step::Begin, dropped, Step::Policy(TraceVerdict::Accept)]);
+        let [begin, rule, _] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((&*begin.table, &*begin.chain, begin.family), ("filter", "FORWARD", 2));
+        assert_eq!((begin.input, begin.output), (Some(5), Some(6)));
+        let headers = Headers {
+            source: [192, 168, 50, 9].into(),
+            destination: [10, 96, 0, 10].into(),
+            protocol: 6,
+            transport: Transport::Tcp { source: 41440, destination: 80, flags: 2 },
+        };
+        assert_eq!((begin.headers, rule.headers), (Some(headers), None));
+        assert!(events.iter().all(|event| event.packet == begin.packet));
+    }
+
+    #[test]
+    fn verdicts_are_read_by_their_lower_bits_and_negative_ones_go_on() {
+        let verdicts =
+            [0, 1, 2, 0x0001_0003, u32::MAX, (-5_i32).cast_unsigned()].map(TraceVerdict::from_code);
+        use TraceVerdict::{Accept, Continue, Drop, Queue, Stolen};
+        assert_eq!(verdicts, [Drop, Accept, Stolen, Queue, Continue, Continue]);
+    }
+
+    #[test]
+    fn a_header_that_is_cut_short_has_no_ports() {
+        assert_eq!(Transport::read(6, &[0, 80, 1]), Transport::Unknown);
+        assert_eq!(Headers::read(&[0x45; 12], &[]), None);
+        assert_eq!(Transport::read(1, &[3, 3]), Transport::Icmp { kind: 3, code: 3 });
     }
 }

@@ -48,7 +48,7 @@ impl InKernel {
         })
     }
 
-    /// Describes a real server in the kernel that is wanted with this weight, or not wanted.
+    /// Describes a real server in the kernel whose desired weight is this, or that is not desired.
     pub(super) fn of_one(&self, wanted: Option<u16>) -> String {
         let Self { weights, active, inactive, .. } = self;
         let (least, most) = weights.unwrap_or_default();

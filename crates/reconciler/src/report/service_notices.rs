@@ -77,7 +77,7 @@ impl ServiceNotices {
         let losses = by_namespaces(conflicts.into_iter().map(conflict_notice).chain(refusals));
         losses.iter().take(MOST_LOGGED).for_each(log);
         if let Some(more @ 1..) = losses.len().checked_sub(MOST_LOGGED) {
-            warn!("and {more} more addresses that Services ask for and do not get");
+            warn!("and {more} more addresses that Services request but do not get");
         }
         // What is wrong with a field was logged when the object was decoded.
         let unused = new_entries(&mut self.unused_fields, each(state.reports().problems()));
@@ -133,9 +133,9 @@ fn conflict_notice((service, loss): (ObjectName, Unserved)) -> Notice {
                 "{address} belongs to {owner}, whose claim comes first; it is not served for this Service"
             )
         }
-        Unserved::More(more) => format!(
-            "addresses and ports that belong to others, whose claims come first, and that are not named: {more}"
-        ),
+        Unserved::More(more) => {
+            format!("more addresses and ports that belong to others, whose claims come first: {more}")
+        }
     };
     Notice { service, reason: Reason::AddressTaken, text }
 }

@@ -204,14 +204,14 @@ fn elements_of(element: &Element, observed: &Observed) -> Vec<Part> {
 
 /// The parts that must be right before an operation, each with the cause to name while it is not.
 fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
-    const WRONG_ELEMENT: &str = "put off: an element of it in our tables is wrong";
+    const WRONG_ELEMENT: &str = "put off: one of its elements in our tables is wrong";
     match operation {
         Operation::Netfilter(change) => {
             let mut needs = vec![(Part::Table(change.family()), "put off: its table is missing")];
             match change {
                 InstallTable(family) => needs.push((
                     Part::Additions(*family),
-                    "put off: something is missing that serves the traffic which it takes from other programs' rules",
+                    "put off: what serves the traffic that it takes from other programs' rules is missing",
                 )),
                 AddElement(element) if element.is_of_direct_return() => {
                     let set = Part::DirectReturn(element.family());
@@ -223,10 +223,7 @@ fn needs(operation: &Operation) -> Vec<(Part, &'static str)> {
                 DeleteElement(element) => needs.extend(element.virtual_server().into_iter().flat_map(|of| {
                     [
                         (Part::OldServer(*of), "put off: its virtual server is still there"),
-                        (
-                            Part::Elements(*of),
-                            "put off: another element of its virtual server is wrong",
-                        ),
+                        (Part::Elements(*of), "put off: another element of its virtual server is wrong"),
                     ]
                 })),
                 _ => {}

@@ -33,7 +33,7 @@ pub(super) struct Transaction {
 type Overlapping = Vec<Operation>;
 
 /// Divides changes into those of virtual servers that become open, new ranges, virtual servers that become
-/// restricted, and ranges that go.
+/// restricted, and ranges that are removed.
 pub(super) fn next_transaction(changes: &[Operation], pace: Pace) -> (Transaction, Vec<Operation>) {
     let sources = changes.iter().filter(|change| source(change).is_some()).count();
     if sources <= FEW {

@@ -31,7 +31,7 @@ impl EffectiveBalancing {
         let mut balancing = Self::with_default(inputs, default);
         if let Some(why) = lacking.filter(|_| service.scheduler().is_none()) {
             let problem = without(Scheduler::MH, why, default, options);
-            balancing.problems.push(format!("{problem}; nodes do not choose alike"));
+            balancing.problems.push(format!("{problem}; nodes choose differently"));
         }
         if balancing.is_by_client(inputs) {
             balancing.scheduler_flags -= PORT_COUNTS;

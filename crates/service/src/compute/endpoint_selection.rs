@@ -249,11 +249,13 @@ impl fmt::Display for EndpointReason {
         f.write_str(match self {
             Self::Used => "used",
             Self::NotReady => "not used: conditions.ready is false",
-            Self::NoLongerServing => "not used: conditions.terminating is true, and conditions.serving false",
+            Self::NoLongerServing => {
+                "not used: conditions.terminating is true, and conditions.serving is false"
+            }
             Self::Terminating => "not used: conditions.terminating is true, and others are ready",
             Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
-            Self::HintedForOtherNodes => "not used: hints.forNodes are other nodes",
-            Self::HintedForOtherZones => "not used: hints.forZones are other zones",
+            Self::HintedForOtherNodes => "not used: hints.forNodes names only other nodes",
+            Self::HintedForOtherZones => "not used: hints.forZones names only other zones",
             Self::BeyondLimit => "not used: beyond the limit of endpoints of a virtual server",
             Self::ListedAgain => "ignored: another entry with the same address is used",
         })

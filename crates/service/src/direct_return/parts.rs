@@ -66,12 +66,12 @@ fn obstacle(
 ) -> Option<String> {
     if options.external_forwarding.refuses_tunnel_of(service) {
         Some(format!(
-            "node {} does not let annotations ask for it (--external-forwarding-method)",
+            "node {} does not allow annotations to request it (--external-forwarding-method)",
             options.node_name
         ))
     } else if service.internal_traffic_policy == TrafficPolicy::Local {
         Some(
-            "spec.internalTrafficPolicy is Local, and nodes and pods would be led to the ClusterIP"
+            "spec.internalTrafficPolicy is Local, and nodes and pods would be directed to the ClusterIP"
                 .to_owned(),
         )
     } else if !options.knows_pods.contains(&family) {

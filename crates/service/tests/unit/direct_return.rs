@@ -226,7 +226,7 @@ fn without_the_scheduler_that_chooses_alike_the_usual_one_is_used_and_reported()
     assert_eq!(config(&state, AT).scheduler, Scheduler::RR);
     assert_eq!(methods(&state, AT), [Masquerade, Tunnelled, Masquerade]);
     let problems = problems(&state);
-    assert!(problems.len() == 1 && problems[0].ends_with("; nodes do not choose alike"), "{problems:?}");
+    assert!(problems.len() == 1 && problems[0].ends_with("; nodes choose differently"), "{problems:?}");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn where_direct_return_is_impossible_the_service_is_masqueraded_with_a_reason() 
         ),
         (
             among_peers(knowing_pods(), internal_local),
-            "spec.internalTrafficPolicy is Local, and nodes and pods would be led to the ClusterIP",
+            "spec.internalTrafficPolicy is Local, and nodes and pods would be directed to the ClusterIP",
         ),
     ];
     for (state, why) in cases {
@@ -325,7 +325,7 @@ fn annotation_asks_in_vain_where_the_operator_allows_none_and_its_owner_learns_w
     let mut state = among_peers(refusing, web());
     assert_eq!(methods(&state, AT), [Masquerade; 3]);
     assert!(!state.unpacks(Family::V4) && !state.unpacks(Family::V6));
-    let why = "node node-a does not let annotations ask for it (--external-forwarding-method)";
+    let why = "node node-a does not allow annotations to request it (--external-forwarding-method)";
     let problem = format!("default/web: no direct return (IPv4): {why}");
     assert_eq!(problems(&state), [&*problem]);
     state.apply(Change::MissingTunnels([Family::V4].into()));

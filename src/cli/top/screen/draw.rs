@@ -19,10 +19,10 @@ The traffic of each Service since the last refresh.
   n              sort by name
   a, s, i        sort by connections: active, those of them in SYN_RECV, inactive
   c, p, b        sort by new connections, packets or bytes a second, both ways
-  r              show the real servers of each Service, or not
-  /              show only names with what is typed; Enter ends, Esc shows all
+  r              show or hide the real servers of each Service
+  /              show only names that contain what you type; Enter ends, Esc shows all
   arrows, pages  scroll; Home and End too
-  h, ?           this, or not
+  h, ?           show or hide this help
 
 ACTIVE connections are established or being opened. SYN are those of them in
 SYN_RECV, whose handshake is not over: many mean that a real server is dead, or

@@ -58,11 +58,8 @@ fn service_that_loses_many_addresses_gets_notices_of_a_few_and_a_count() {
             "TCP 10.96.0.10:{number} belongs to default/old, whose claim comes first; it is not served for this Service"
         )
     };
-    let more = |count| {
-        format!(
-            "addresses and ports that belong to others, whose claims come first, and that are not named: {count}"
-        )
-    };
+    let more =
+        |count| format!("more addresses and ports that belong to others, whose claims come first: {count}");
     assert_eq!(texts(), [named(1), named(2), named(3), named(4), named(5), more(395)]);
 
     running.tell(Change::Services(Event::Apply(all("old", 1, 6))));
