@@ -30,6 +30,9 @@ use crate::{node::requirements, serve::control::Control as _};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How many are tried at the same time, so that no limit of open files is reached.
+const AT_ONCE: usize = 200;
+
 /// The port of name servers, the only UDP that can be asked without knowing the application.
 const DNS: u16 = 53;
 
@@ -113,6 +116,11 @@ pub(super) fn probe(Probe { service, ask }: &Probe) -> anyhow::Result<ExitCode> 
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Whether a frontend can be tried.
+pub(super) fn is_tried(at: &ServiceAddress) -> bool {
+    at.protocol == Protocol::Tcp || at.protocol == Protocol::Udp && at.port == DNS
+}
+
 /// Connects to frontends, at the same time.
 pub(super) async fn frontends(addresses: &[ServiceAddress]) -> HashMap<ServiceAddress, Attempt> {
     all(addresses.iter().map(|at| (*at, at.protocol, SocketAddr::new(at.ip, at.port), at.port == DNS))).await
@@ -122,7 +130,7 @@ pub(super) async fn frontends(addresses: &[ServiceAddress]) -> HashMap<ServiceAd
 async fn all<K: std::hash::Hash + Eq + Send + 'static>(
     places: impl Iterator<Item = (K, Protocol, SocketAddr, bool)>,
 ) -> HashMap<K, Attempt> {
-    let attempts = places.map(|(key, protocol, at, is_dns)| async move {
+    let mut attempts = places.map(|(key, protocol, at, is_dns)| async move {
         let attempt = match (protocol, is_dns) {
             (Protocol::Tcp, _) => attempt(TcpStream::connect(at)).await,
             (Protocol::Udp, true) => attempt(ask_name_server(at)).await,
@@ -130,7 +138,14 @@ async fn all<K: std::hash::Hash + Eq + Send + 'static>(
         };
         (key, attempt)
     });
-    attempts.collect::<JoinSet<_>>().join_all().await.into_iter().collect()
+    let mut results = HashMap::new();
+    loop {
+        let some: JoinSet<_> = attempts.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            return results;
+        }
+        results.extend(some.join_all().await);
+    }
 }
 
 async fn attempt<T>(answer: impl Future<Output = io::Result<T>>) -> Attempt {

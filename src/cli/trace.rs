@@ -123,7 +123,15 @@ impl Trace {
 
 /// Follows packets until there are enough of them, the time is over, or a signal comes.
 async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result<Report> {
-    let followed = Followed { frontends, client: asked.from };
+    let client = asked.from.map(|client| client.to_canonical());
+    let mut followed = Followed { frontends, client };
+    followed.frontends.retain(|at| client.is_none_or(|client| client.is_ipv4() == at.ip.is_ipv4()));
+    if followed.frontends.is_empty() {
+        bail!("no address to follow is of the family of --from");
+    }
+    if asked.probe && !followed.frontends.iter().any(probe::is_tried) {
+        bail!("--probe sends only TCP, and questions to name servers");
+    }
     let evidence = Evidence::begin();
     let mut tracer = Tracer::start(&followed)?;
     let mut ways = Ways::new(&chains()?);
@@ -156,11 +164,12 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
             }
             () = &mut probes => {}
             _ = tick.tick() => {
-                let flows = Flow::all(ways.all());
-                if flows.len() >= usize::from(asked.count) && last_report.elapsed() > QUIET {
+                let flows = conclusive(&ways, asked.count);
+                if flows.len() >= usize::from(asked.count) {
                     let since = *enough_since.get_or_insert_with(Instant::now);
                     let waits = |flow: &Flow<'_>| matches!(flow.outcome(), Outcome::NotAnswered { .. });
-                    if !flows.iter().any(waits) || since.elapsed() > PATIENCE {
+                    let is_quiet = last_report.elapsed() > QUIET && !flows.iter().any(waits);
+                    if is_quiet || since.elapsed() > PATIENCE {
                         break;
                     }
                 }
@@ -175,7 +184,7 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
     }
     // A rule that cannot be read is shown by its handle.
     let mut reporter = Reporter::new(&evidence, |rule| installed_rule(rule).ok().flatten());
-    let flows: Vec<_> = Flow::all(ways.all()).iter().map(|flow| reporter.flow(flow)).collect();
+    let flows: Vec<_> = conclusive(&ways, asked.count).iter().map(|flow| reporter.flow(flow)).collect();
     if flows.is_empty() {
         notes.push(format!(
             "no packet to {} came to this node in {seconds} s: it takes another path, or is lost earlier",
@@ -190,6 +199,12 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
         ));
     }
     Ok(Report { flows, notes })
+}
+
+/// The first flows whose outcome says something.
+fn conclusive(ways: &Ways, count: u16) -> Vec<Flow<'_>> {
+    let flows = Flow::all(ways.all()).into_iter().filter(Flow::is_conclusive);
+    flows.take(count.into()).collect()
 }
 
 fn what(followed: &Followed) -> String {

@@ -57,6 +57,17 @@ impl Followed {
     }
 }
 
+/// Why packets cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another tracer owns the table.
+    #[error("another kube-ipvs trace runs on this node")]
+    Running,
+    /// nf_tables refuses.
+    #[error(transparent)]
+    Netfilter(#[from] Error),
+}
+
 /// Has the kernel report the ways of packets, until it is dropped.
 pub struct Tracer {
     /// The owner of the tables.
@@ -69,12 +80,13 @@ pub struct Tracer {
 impl Tracer {
     /// Starts in the calling thread's network namespace. What an earlier tracer has left is removed.
     ///
-    /// At most 10 new flows a second are followed, and at most 300 packets.
+    /// At most 10 new flows a second are followed, and about 300 packets, in each family: half of them come in, half are
+    /// sent by this node. Before Linux 5.12 another tracer, or a daemon that starts, ends this one.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with I/O enabled.
-    pub fn start(followed: &Followed) -> Result<Self, Error> {
+    pub fn start(followed: &Followed) -> Result<Self, StartError> {
         remove_leftovers()?;
         let notifications = Notifications::subscribe(Protocol::Netfilter, &[GROUP])
             .map_err(|source| Error::new("subscribe to traced packets", source))?;
@@ -90,7 +102,7 @@ impl Tracer {
         self.unowned.is_empty()
     }
 
-    fn install(&mut self, family: Family, followed: &Followed) -> Result<(), Error> {
+    fn install(&mut self, family: Family, followed: &Followed) -> Result<(), StartError> {
         let owned = Ruleset::new(family, followed, None);
         match self.socket.transact(&mut owned.encode(OWNER)) {
             // The flag is not in the kernel's NFT_TABLE_F_MASK (`nf_tables_newtable`).
@@ -100,7 +112,9 @@ impl Tracer {
                 self.unowned.insert(family);
                 Ok(())
             }
-            result => result.map_err(cannot_install),
+            // The table belongs to another socket (`nft_table_lookup`); the right to make tables was needed before.
+            Err(error) if error.errno() == Some(Errno::EPERM) => Err(StartError::Running),
+            result => Ok(result.map_err(cannot_install)?),
         }
     }
 

@@ -6,6 +6,9 @@ use netfilter::trace::{Headers, Transport};
 
 use super::way::{Direction, End, Hook, Passage, Way, refuses};
 
+/// The flag of TCP's first packet.
+const SYN: u8 = 2;
+
 /// The packets of one client at one frontend.
 #[derive(Clone, Debug)]
 pub(super) struct Flow<'a> {
@@ -55,6 +58,16 @@ impl<'a> Flow<'a> {
         flows
     }
 
+    /// Whether its outcome says something. The last packets of a TCP connection whose beginning was not seen are not
+    /// answered.
+    pub(super) fn is_conclusive(&self) -> bool {
+        let is_tail = |way: &Way| match way.first().transport {
+            Transport::Tcp { flags, .. } => flags & SYN == 0,
+            Transport::Ports { .. } | Transport::Icmp { .. } | Transport::Unknown => false,
+        };
+        !(self.requests().all(is_tail) && matches!(self.outcome(), Outcome::NotAnswered { .. }))
+    }
+
     /// The client's packets.
     pub(super) fn requests(&self) -> impl Iterator<Item = &'a Way> {
         [self.request].into_iter().chain(self.later.iter().copied())
@@ -72,8 +85,12 @@ impl<'a> Flow<'a> {
             return self.outcome_without_real_server();
         };
         let arrived = |way: &&&Way| matches!(way.end(), End::Sent | End::Delivered);
-        match (self.answers.iter().rev().find(arrived), self.answers.last()) {
-            (Some(answer), _) if refuses(answer.first()) => Outcome::Refused { by: answer.first().source },
+        let mut arrived = self.answers.iter().filter(arrived);
+        match (arrived.next(), self.answers.last()) {
+            // A reset at the end of a connection refuses nothing.
+            (Some(answer), _) if refuses(answer.first()) && arrived.all(|it| refuses(it.first())) => {
+                Outcome::Refused { by: answer.first().source }
+            }
             (Some(_), _) => Outcome::Answered,
             (None, Some(answer)) => died(answer),
             (None, None) if request.passed(Hook::Forward) && !request.passed(Hook::Input) => {
@@ -88,6 +105,8 @@ impl<'a> Flow<'a> {
         let request = self.later.last().copied().unwrap_or(self.request);
         match request.end() {
             End::Delivered => Outcome::Delivered,
+            // A rule may answer by itself what it drops.
+            End::Dropped => died(request),
             _ if !self.answers.is_empty() => Outcome::Rejected,
             _ => died(request),
         }

@@ -12,6 +12,7 @@ use netfilter::{
 };
 use nix::net::if_::if_indextoname;
 use serde::Serialize;
+use service::printable_line;
 
 use super::{
     evidence::Evidence,
@@ -276,16 +277,18 @@ fn show(family: &str, table: &str, chain: &str, rule: Option<usize>) -> String {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, table, chain, rule, handle, comment, show } = self;
+        // Other programs' names may be any text.
+        let [table, chain, show] = [&**table, &**chain, show.as_str()].map(printable_line);
         write!(f, "{family} {table} {chain}, ")?;
         match (rule, handle) {
             (Some(rule), _) => write!(f, "rule {rule}")?,
-            (None, Some(handle)) => write!(f, "the rule with handle {handle}, which is gone")?,
+            (None, Some(handle)) => write!(f, "rule with handle {handle}")?,
             (None, None) => f.write_str("policy")?,
         }
         if let Some(comment) = comment {
             // Ours end with a fingerprint.
             let words = comment.split_once(" #").map_or(&**comment, |(words, _)| words);
-            write!(f, " \"{words}\"")?;
+            write!(f, " \"{}\"", printable_line(words))?;
         }
         write!(f, " ({show})")
     }

@@ -173,6 +173,38 @@ fn a_request_without_an_answer_names_the_real_server() {
 }
 
 #[test]
+fn a_reset_after_an_answer_refuses_nothing() {
+    let mut kernel = Kernel::default();
+    kernel.sends_a_request(1);
+    for (packet, flags) in [(2, SYN | ACK), (3, RST)] {
+        let sent = tcp(FRONTEND, CLIENT, flags);
+        kernel.has_an_answer(packet, flags).passes(packet, [TRACE_TABLE, "sent"], sent);
+    }
+    assert!(kernel.report().flows[0].answered);
+}
+
+#[test]
+fn a_rule_that_rejects_is_named_although_this_node_answers() {
+    let (vip, reset) = (tcp(CLIENT, FRONTEND, SYN), tcp(FRONTEND, CLIENT, RST));
+    let mut kernel = Kernel::default();
+    kernel
+        .matches(1, [TRACE_TABLE, "requests"], TraceVerdict::Continue, vip)
+        .matches(1, ["kube-ipvs", "filter-input"], TraceVerdict::Drop, vip)
+        .matches(2, [TRACE_TABLE, "answers-of-node"], TraceVerdict::Continue, reset)
+        .passes(2, [TRACE_TABLE, "sent"], reset);
+    let text = kernel.report().text();
+    assert!(text.contains("the request of 192.0.2.9 was dropped by ip kube-ipvs filter-input"), "{text}");
+}
+
+#[test]
+fn packets_that_another_program_traces_are_left_out() {
+    let mut kernel = Kernel::default();
+    let foreign = tcp("192.0.2.5:1", "192.0.2.6:22", SYN);
+    kernel.passes(1, [TRACE_TABLE, "requests"], foreign).passes(1, ["filter", "FORWARD"], foreign);
+    assert!(kernel.report().flows.is_empty());
+}
+
+#[test]
 fn of_many_packets_the_first_and_the_last_are_shown_and_the_rest_is_counted() {
     let mut kernel = Kernel::default();
     (1..=9).for_each(|packet| _ = kernel.sends_a_request(packet));

@@ -151,6 +151,8 @@ pub(super) struct Ways {
     hooks: HashMap<(u8, Box<str>, Box<str>), Hook>,
     /// By packet, in the order in which they were first seen.
     ways: Vec<(u32, Way)>,
+    /// The last passage of packets that the tracer has not marked so far. Other programs may trace packets too.
+    unmarked: HashMap<u32, Passage>,
 }
 
 impl Ways {
@@ -158,7 +160,7 @@ impl Ways {
         let hooks = chains
             .iter()
             .map(|chain| ((chain.family.0, chain.table.clone(), chain.name.clone()), Hook::of_chain(chain)));
-        Self { hooks: hooks.collect(), ways: Vec::new() }
+        Self { hooks: hooks.collect(), ways: Vec::new(), unmarked: HashMap::new() }
     }
 
     /// Whether further packets are not remembered.
@@ -184,13 +186,19 @@ impl Ways {
             };
             match self.way(packet) {
                 Some(way) => way.rest.push(passage),
-                None => self.begin(packet, passage),
+                None => {
+                    if self.unmarked.len() >= MOST {
+                        self.unmarked.clear();
+                    }
+                    self.unmarked.insert(packet, passage);
+                }
             }
         }
         if *table == *TRACE_TABLE && matches!(step, Step::Rule { .. }) {
-            // This marks the packet: another one had the number before.
-            if let Some(passage) = self.way(packet).and_then(|way| way.rest.pop()) {
-                self.begin(packet, passage);
+            // This marks the packet. Another one may have had the number before.
+            let first = self.unmarked.remove(&packet);
+            if let Some(first) = first.or_else(|| self.way(packet)?.rest.pop()) {
+                self.begin(packet, first);
             }
         }
         let Some(way) = self.way(packet) else { return };

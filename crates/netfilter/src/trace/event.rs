@@ -158,8 +158,9 @@ fn step(body: &[u8]) -> Option<Step> {
     const OF_RULE: u32 = 3;
     match find(body, TYPE)?.u32_be().ok()? {
         OF_POLICY => Some(Step::Policy(TraceVerdict::from_code(find(body, POLICY)?.u32_be().ok()?))),
-        OF_RETURN => Some(Step::Return),
-        OF_RULE => match find(body, RULE_HANDLE) {
+        OF_RETURN if find(body, RULE_HANDLE).is_none() => Some(Step::Return),
+        // Before Linux 6.7 a rule that returns is reported so (`__nft_trace_verdict`).
+        OF_RETURN | OF_RULE => match find(body, RULE_HANDLE) {
             Some(handle) => Some(Step::Rule {
                 handle: u64::from_be_bytes(handle.array().ok()?),
                 verdict: TraceVerdict::read(find(body, VERDICT)?.payload)?,
@@ -178,11 +179,11 @@ impl TraceVerdict {
         Some(Self::from_code(find(verdict, CODE)?.u32_be().ok()?))
     }
 
-    /// `NF_DROP` and so on; `enum nft_verdicts` are negative. The upper bits of a queue and of a drop hold its number
-    /// and its errno.
+    /// `NF_DROP` and so on, or `enum nft_verdicts`, which are -1 to -5. The upper bits of a queue and of a drop hold its
+    /// number and its errno.
     const fn from_code(code: u32) -> Self {
         match (code.cast_signed(), code & 0xff) {
-            (..0, _) => Self::Continue,
+            (-5..=-1, _) => Self::Continue,
             (_, 0) => Self::Drop,
             (_, 2) => Self::Stolen,
             (_, 3) => Self::Queue,
@@ -262,10 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_read_by_their_lower_bits_and_negative_ones_go_on() {
-        let verdicts =
-            [0, 1, 2, 0x0001_0003, u32::MAX, (-5_i32).cast_unsigned()].map(TraceVerdict::from_code);
+    fn verdicts_are_read_by_their_lower_bits_and_those_of_chains_go_on() {
         use TraceVerdict::{Accept, Continue, Drop, Queue, Stolen};
+
+        let codes = [0, 1, 2, 0x8001_0003, u32::MAX, (-5_i32).cast_unsigned()];
+        let verdicts = codes.map(TraceVerdict::from_code);
         assert_eq!(verdicts, [Drop, Accept, Stolen, Queue, Continue, Continue]);
     }
 

@@ -118,12 +118,12 @@ fn requests(followed: &Followed) -> Vec<Rule> {
     let to_frontend = Statement::InSet { fields: FRONTEND, set: FRONTENDS };
     let known = [
         Statement::InSet { fields: CLIENT, set: FLOWS },
-        Statement::LimitRate { per_second: 100, burst: 20 },
+        Statement::LimitRate { per_second: 50, burst: 20 },
         Statement::Trace,
         Statement::Return,
     ];
     let new = [
-        Statement::LimitRate { per_second: 10, burst: 5 },
+        Statement::LimitRate { per_second: 5, burst: 5 },
         Statement::AddToSet { fields: CLIENT, set: FLOWS },
         Statement::Trace,
     ];
@@ -143,7 +143,7 @@ fn answers() -> Vec<Rule> {
         Statement::IsReply,
         Statement::InSet { fields: FRONTEND, set: FRONTENDS },
         Statement::InSet { fields: CLIENT, set: FLOWS },
-        Statement::LimitRate { per_second: 200, burst: 40 },
+        Statement::LimitRate { per_second: 100, burst: 40 },
         Statement::Trace,
     ];
     vec![Rule::new("answer in a followed flow", statements)]
@@ -185,24 +185,24 @@ mod tests {
 
         	chain requests {
         		type filter hook prerouting priority -350; policy accept;
-        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 100/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
-        		ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
         	}
 
         	chain requests-of-node {
         		type filter hook output priority -350; policy accept;
-        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 100/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
-        		ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
         	}
 
         	chain answers {
         		type filter hook prerouting priority -199; policy accept;
-        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 200/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
         	}
 
         	chain answers-of-node {
         		type filter hook output priority -199; policy accept;
-        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 200/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
         	}
 
         	chain delivered {
