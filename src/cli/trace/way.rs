@@ -150,7 +150,7 @@ const MOST: usize = 2000;
 pub(super) struct Ways {
     hooks: HashMap<(u8, Box<str>, Box<str>), Hook>,
     /// By packet, in the order in which they were first seen.
-    ways: Vec<(u32, Way)>,
+    marked: Vec<(u32, Way)>,
     /// The last passage of packets that the tracer has not marked so far. Other programs may trace packets too.
     unmarked: HashMap<u32, Passage>,
 }
@@ -160,12 +160,12 @@ impl Ways {
         let hooks = chains
             .iter()
             .map(|chain| ((chain.family.0, chain.table.clone(), chain.name.clone()), Hook::of_chain(chain)));
-        Self { hooks: hooks.collect(), ways: Vec::new(), unmarked: HashMap::new() }
+        Self { hooks: hooks.collect(), marked: Vec::new(), unmarked: HashMap::new() }
     }
 
     /// Whether further packets are not remembered.
     pub(super) fn are_full(&self) -> bool {
-        self.ways.len() >= MOST
+        self.marked.len() >= MOST
     }
 
     /// Takes one step. Each passage begins with an event that has headers (`packet_dumped` in `struct nft_traceinfo`).
@@ -222,17 +222,17 @@ impl Ways {
         }
         let is_answer = first.chain.starts_with("answers");
         let direction = if is_answer { Direction::Answer } else { Direction::Request };
-        self.ways.push((packet, Way { direction, first, rest: Vec::new() }));
+        self.marked.push((packet, Way { direction, first, rest: Vec::new() }));
     }
 
     /// The way of a packet. The latest, because the kernel may use a number again.
     fn way(&mut self, packet: u32) -> Option<&mut Way> {
-        self.ways.iter_mut().rev().find(|(id, _)| *id == packet).map(|(_, way)| way)
+        self.marked.iter_mut().rev().find(|(id, _)| *id == packet).map(|(_, way)| way)
     }
 
     /// The ways, in the order in which they began.
     pub(super) fn all(&self) -> impl Iterator<Item = &Way> {
-        self.ways.iter().map(|(_, way)| way)
+        self.marked.iter().map(|(_, way)| way)
     }
 }
 
