@@ -205,7 +205,7 @@ fn packets_that_another_program_traces_are_left_out() {
 }
 
 #[test]
-fn of_many_packets_the_first_and_the_last_are_shown_and_the_rest_is_counted() {
+fn the_first_and_last_packets_of_many_are_shown_and_the_rest_counted() {
     let mut kernel = Kernel::default();
     (1..=9).for_each(|packet| _ = kernel.sends_a_request(packet));
     let text = kernel.report().text();

@@ -157,7 +157,7 @@ async fn unusable_file_is_a_warning_while_it_lasts_and_an_event_with_the_cause()
         end = watch => panic!("{end}"),
     };
     let [Some(mode), Some(again), Some(malformed), None] = &said[..] else { panic!("{said:?}") };
-    assert!(mode.contains("config.conf: mode: ") && mode.contains("going on with"), "{mode}");
+    assert!(mode.contains("config.conf: mode: ") && mode.contains("continuing with"), "{mode}");
     assert_eq!(mode, again);
     assert!(malformed.contains("config.conf:3:7: "), "{malformed}");
     sleep(Duration::from_mins(15)).await;

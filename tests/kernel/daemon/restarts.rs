@@ -350,7 +350,7 @@ fn a_scheduler_that_the_kernel_lacks_is_a_warning_until_the_file_names_another()
     fs::write(config.path(), configuration("nonesuch", false)).unwrap();
     eventually("the node does not suit", || {
         let status = daemon.ask(node, "status")?;
-        ensure!(status.contains("ip_vs_nonesuch") && status.contains("going on with"), "{status}");
+        ensure!(status.contains("ip_vs_nonesuch") && status.contains("continuing with"), "{status}");
         Ok(())
     })
     .unwrap();

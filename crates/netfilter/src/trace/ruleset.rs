@@ -185,24 +185,24 @@ mod tests {
 
         	chain requests {
         		type filter hook prerouting priority -350; policy accept;
-        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
-        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #6a867e07"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #9ab2ff99"
         	}
 
         	chain requests-of-node {
         		type filter hook output priority -350; policy accept;
-        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #8eff9731"
-        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #0c21ad44"
+        		ip daddr . meta l4proto . th dport @frontends ip saddr . meta l4proto . th sport @flows limit rate 50/second burst 20 packets meta nftrace set 1 return comment "request of a followed flow #6a867e07"
+        		ip daddr . meta l4proto . th dport @frontends limit rate 5/second burst 5 packets add @flows { ip saddr . meta l4proto . th sport } meta nftrace set 1 comment "request of a flow to follow #9ab2ff99"
         	}
 
         	chain answers {
         		type filter hook prerouting priority -199; policy accept;
-        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #e7c079dd"
         	}
 
         	chain answers-of-node {
         		type filter hook output priority -199; policy accept;
-        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #da687279"
+        		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #e7c079dd"
         	}
 
         	chain delivered {
