@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use ipvs::{Ipvs as _, ObservedRealServer, Protocol, RealServerAddress, ServiceAddress};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -25,7 +25,7 @@ use super::{
     output::{print_as, say},
     question::Ask,
 };
-use crate::{node::requirements, serve::control::Control as _};
+use crate::node::requirements;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -103,10 +103,7 @@ struct Counted {
 
 /// Probes, and prints. Exits with 1 if something that was tried does not answer.
 pub(super) fn probe(Probe { service, ask }: &Probe) -> anyhow::Result<ExitCode> {
-    let explanation = ask.daemon.client().explain(service)?;
-    if let Some(why) = explanation.not_served {
-        bail!("{service} is not served: {why}");
-    }
+    let explanation = ask.daemon.explain_served(service)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     let report = runtime.block_on(Report::make(&explanation));
     let attempts = report.frontends.iter().map(|it| &it.attempt);
@@ -180,8 +177,7 @@ impl Attempt {
 
 impl Report {
     async fn make(explanation: &Explanation) -> Self {
-        let addresses = explanation.parts.iter().flat_map(|part| &part.addresses);
-        let served: Vec<_> = addresses.filter(|at| at.held_by.is_none()).map(|at| at.address).collect();
+        let served: Vec<_> = explanation.served_addresses().collect();
         let used: Vec<_> = explanation
             .parts
             .iter()

@@ -2,7 +2,8 @@
 
 use std::{ffi::OsString, iter, path::PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
+use service::{Explanation, ObjectName};
 
 use super::{
     Command, Flags,
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     config::Settings,
     daemon::WithoutDaemon,
-    serve::control::{AskError, Client, SOCKET},
+    serve::control::{AskError, Client, Control as _, SOCKET},
 };
 
 /// The daemon of this node.
@@ -32,6 +33,15 @@ impl Daemon {
                 patience.as_secs()
             ));
         })
+    }
+
+    /// Asks where a Service is served. A Service that is not is an error.
+    pub(super) fn explain_served(&self, service: &ObjectName) -> anyhow::Result<Explanation> {
+        let explanation = self.client().explain(service)?;
+        match explanation.not_served {
+            Some(why) => bail!("{service} is not served: {why}"),
+            None => Ok(explanation),
+        }
     }
 
     /// A client that says nothing if the answer takes long.

@@ -6,6 +6,7 @@ mod report;
 mod way;
 
 use std::{
+    future::pending,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     str::FromStr,
@@ -13,10 +14,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use host_rules::legacy_tables_in_use;
 use ipvs::{ServiceAddress, UnknownProtocol};
 use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, chains, installed_rule};
 use service::{InvalidName, ObjectName};
 use tokio::{
+    pin,
     runtime::Builder,
     select,
     time::{Instant, interval, sleep_until},
@@ -27,8 +30,8 @@ use super::{
     probe,
     question::Daemon,
 };
-use crate::{node::requirements, serve::control::Control as _};
-use evidence::{Evidence, legacy_tables};
+use crate::node::requirements;
+use evidence::Evidence;
 use flow::{Flow, Outcome};
 use report::{Report, Reporter};
 use way::Ways;
@@ -93,27 +96,36 @@ impl FromStr for Subject {
 /// Traces, and prints. Exits with 1 if a flow was not answered, or none was seen.
 pub(super) fn trace(asked: &Trace) -> anyhow::Result<ExitCode> {
     requirements::net_admin()?;
-    let frontends = asked.frontends()?;
+    let followed = asked.followed()?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-    let report = runtime.block_on(follow(asked, frontends))?;
+    let report = runtime.block_on(follow(asked, &followed))?;
     let answered = !report.flows.is_empty() && report.flows.iter().all(|flow| flow.answered);
     print_as(asked.output.format, &report, || report.text())?;
     Ok(if answered { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Trace {
-    /// The addresses whose packets are followed.
+    /// The packets to follow.
+    fn followed(&self) -> anyhow::Result<Followed> {
+        let mut frontends = self.frontends()?;
+        let client = self.from.map(|client| client.to_canonical());
+        frontends.retain(|at| client.is_none_or(|client| client.is_ipv4() == at.ip.is_ipv4()));
+        if frontends.is_empty() {
+            bail!("no address to follow is of the family of --from");
+        }
+        if self.probe && !frontends.iter().any(probe::is_tried) {
+            bail!("--probe sends only TCP, and questions to name servers");
+        }
+        Ok(Followed { frontends, client })
+    }
+
+    /// The addresses of the subject.
     fn frontends(&self) -> anyhow::Result<Vec<ServiceAddress>> {
         let service = match &self.subject {
             Subject::Address(address) => return Ok(vec![*address]),
             Subject::Service(service) => service,
         };
-        let explanation = self.daemon.client().explain(service)?;
-        if let Some(why) = explanation.not_served {
-            bail!("{service} is not served: {why}");
-        }
-        let addresses = explanation.parts.iter().flat_map(|part| &part.addresses);
-        let frontends: Vec<_> = addresses.filter(|at| at.held_by.is_none()).map(|at| at.address).collect();
+        let frontends: Vec<_> = self.daemon.explain_served(service)?.served_addresses().collect();
         if frontends.is_empty() {
             bail!("no port of {service} is served on this node");
         }
@@ -121,19 +133,10 @@ impl Trace {
     }
 }
 
-/// Follows packets until there are enough of them, the time is over, or a signal comes.
-async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result<Report> {
-    let client = asked.from.map(|client| client.to_canonical());
-    let mut followed = Followed { frontends, client };
-    followed.frontends.retain(|at| client.is_none_or(|client| client.is_ipv4() == at.ip.is_ipv4()));
-    if followed.frontends.is_empty() {
-        bail!("no address to follow is of the family of --from");
-    }
-    if asked.probe && !followed.frontends.iter().any(probe::is_tried) {
-        bail!("--probe sends only TCP, and questions to name servers");
-    }
+/// Follows packets, and reports what became of them.
+async fn follow(asked: &Trace, followed: &Followed) -> anyhow::Result<Report> {
     let evidence = Evidence::begin();
-    let mut tracer = Tracer::start(&followed)?;
+    let mut tracer = Tracer::start(followed)?;
     let mut ways = Ways::new(&chains()?);
     let mut notes = Vec::new();
     let mut seconds = asked.seconds;
@@ -141,30 +144,61 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
         seconds = UNOWNED_SECONDS;
         notes.push(format!("this kernel is older than 5.12: packets were followed for {seconds} s at most"));
     }
-    say(format_args!("kube-ipvs: following {} for up to {seconds} s", what(&followed)));
+    say(format_args!("kube-ipvs: following {} for up to {seconds} s", what(followed)));
     let end = Instant::now() + Duration::from_secs(seconds.into());
+    if !collect(asked, followed, &mut tracer, &mut ways, end).await? {
+        notes.push("more packets were reported than could be read: some are missing".to_owned());
+    }
+    drop(tracer);
+    // A rule that cannot be read is shown by its handle.
+    let mut reporter = Reporter::new(&evidence, |rule| installed_rule(rule).ok().flatten());
+    let flows: Vec<_> = conclusive(&ways, asked.count).iter().map(|flow| reporter.flow(flow)).collect();
+    if flows.is_empty() {
+        notes.push(format!(
+            "no packet to {} came to this node in {seconds} s: it takes another path, or is lost earlier",
+            what(followed)
+        ));
+    }
+    let legacy = followed.families().into_iter().filter_map(|family| legacy_tables_in_use(family).ok());
+    let legacy: Vec<_> =
+        legacy.flat_map(|names| names.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    if !legacy.is_empty() {
+        notes.push(format!(
+            "tables of iptables-legacy are not traced: {}; iptables-legacy-save -c shows what they count",
+            legacy.join(", ")
+        ));
+    }
+    Ok(Report { flows, notes })
+}
+
+/// Collects packets until there are enough flows, the time is over, or a signal comes. Returns whether no packet is
+/// missing.
+async fn collect(
+    asked: &Trace,
+    followed: &Followed,
+    tracer: &mut Tracer,
+    ways: &mut Ways,
+    end: Instant,
+) -> anyhow::Result<bool> {
     let probes = async {
         if asked.probe {
             probe::frontends(&followed.frontends).await;
         }
-        std::future::pending::<()>().await;
+        pending::<()>().await;
     };
-    tokio::pin!(probes);
+    pin!(probes);
     let mut tick = interval(Duration::from_millis(100));
     let (mut last_report, mut enough_since) = (Instant::now(), None);
     let mut is_complete = true;
-    loop {
+    while !ways.are_full() {
         select! {
             received = tracer.receive(|event| ways.take(event)) => {
-                is_complete &= received? && !ways.are_full();
+                is_complete &= received?;
                 last_report = Instant::now();
-                if ways.are_full() {
-                    break;
-                }
             }
             () = &mut probes => {}
             _ = tick.tick() => {
-                let flows = conclusive(&ways, asked.count);
+                let flows = conclusive(ways, asked.count);
                 if flows.len() >= usize::from(asked.count) {
                     let since = *enough_since.get_or_insert_with(Instant::now);
                     let waits = |flow: &Flow<'_>| matches!(flow.outcome(), Outcome::NotAnswered { .. });
@@ -178,27 +212,7 @@ async fn follow(asked: &Trace, frontends: Vec<ServiceAddress>) -> anyhow::Result
             _ = tokio::signal::ctrl_c() => break,
         }
     }
-    drop(tracer);
-    if !is_complete {
-        notes.push("more packets were reported than could be read: some are missing".to_owned());
-    }
-    // A rule that cannot be read is shown by its handle.
-    let mut reporter = Reporter::new(&evidence, |rule| installed_rule(rule).ok().flatten());
-    let flows: Vec<_> = conclusive(&ways, asked.count).iter().map(|flow| reporter.flow(flow)).collect();
-    if flows.is_empty() {
-        notes.push(format!(
-            "no packet to {} came to this node in {seconds} s: it takes another path, or is lost earlier",
-            what(&followed)
-        ));
-    }
-    let legacy = legacy_tables(followed.frontends.iter().map(|at| at.ip));
-    if !legacy.is_empty() {
-        notes.push(format!(
-            "tables of iptables-legacy are not traced: {}; iptables-legacy-save -c shows what they count",
-            legacy.join(", ")
-        ));
-    }
-    Ok(Report { flows, notes })
+    Ok(is_complete && !ways.are_full())
 }
 
 /// The first flows whose outcome says something.

@@ -45,7 +45,7 @@ pub enum Error {
 
 /// The names of the tables of a family that are in use, one per line; empty if the kernel has none. Loads
 /// nothing.
-pub(crate) fn tables_in_use(family: Family) -> Result<String, Error> {
+pub fn tables_in_use(family: Family) -> Result<String, Error> {
     // Of the calling thread's network namespace. `/proc/net` would be that of the process.
     let path = match family {
         Family::V4 => "/proc/thread-self/net/ip_tables_names",

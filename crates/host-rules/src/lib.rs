@@ -13,7 +13,7 @@ mod legacy;
 
 use serde::Serialize;
 
-pub use legacy::Error as LegacyError;
+pub use legacy::{Error as LegacyError, tables_in_use as legacy_tables_in_use};
 
 /// Where a table of a host's firewall is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -17,16 +17,12 @@ mod tables;
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipvs::{Family, ServiceAddress};
-use netlink::{Batch, Errno, Notifications, Protocol, Socket};
+use netlink::{Errno, Notifications, Protocol, Socket, if_exists};
 
 pub use event::{Headers, Step, TraceEvent, TraceVerdict, Transport};
 pub use tables::{InstalledRule, RuleId, chains, installed_rule};
 
-use crate::{
-    Error,
-    nft::message::{self, CREATE, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
-    table::open_socket,
-};
+use crate::{Error, nft::message, table::open_socket};
 use ruleset::Ruleset;
 
 /// The name of the table, in each family.
@@ -45,15 +41,14 @@ const OWNER: u32 = 2;
 pub struct Followed {
     /// Those sent to these addresses, and the answers to them. Not empty.
     pub frontends: Vec<ServiceAddress>,
-    /// Only those that this client has sent, and the answers to it.
+    /// Only those that this client has sent, and the answers to it. All frontends are of its family.
     pub client: Option<IpAddr>,
 }
 
 impl Followed {
-    fn families(&self) -> BTreeSet<Family> {
-        let has = |family: &Family| self.frontends.iter().any(|at| Family::from(at.ip) == *family);
-        let sends = |family: &Family| self.client.is_none_or(|client| Family::from(client) == *family);
-        Family::BOTH.into_iter().filter(has).filter(sends).collect()
+    /// The families of the frontends.
+    pub fn families(&self) -> BTreeSet<Family> {
+        self.frontends.iter().map(|at| Family::from(at.ip)).collect()
     }
 }
 
@@ -156,19 +151,8 @@ pub fn remove_leftovers() -> Result<(), Error> {
     for family in Family::BOTH {
         // Another socket owns the table, or the kernel has no nf_tables, or not this family.
         const NOT_THERE: [Errno; 4] = [Errno::EPERM, Errno::EINVAL, Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP];
-        match message::delete_table(&mut socket, family, TRACE_TABLE) {
-            Err(error) if error.errno().is_some_and(|errno| NOT_THERE.contains(&errno)) => {}
-            deleted => {
-                deleted.map_err(|source| Error::new("delete the table of an earlier trace", source))?;
-            }
-        }
+        if_exists(message::delete_table(&mut socket, family, TRACE_TABLE), &NOT_THERE)
+            .map_err(|source| Error::new("delete the table of an earlier trace", source))?;
     }
     Ok(())
-}
-
-fn add_table(batch: &mut Batch, family: Family, flags: u32) {
-    message::add(batch, Message::NewTable, CREATE, family, |encoder| {
-        encoder.string(NFTA_TABLE_NAME, TRACE_TABLE);
-        encoder.u32_be(NFTA_TABLE_FLAGS, flags);
-    });
 }

@@ -1,9 +1,9 @@
 //! What else the kernel knows of a packet whose report just ends.
 
-use std::{fs, net::IpAddr};
+use std::fs;
 
 use ipvs::{Ipvs as _, Protocol, ServiceAddress};
-use netfilter::trace::{Headers, Transport};
+use netfilter::trace::Headers;
 
 use crate::node::requirements;
 
@@ -92,10 +92,7 @@ impl Evidence {
 }
 
 fn frontend(request: &Headers) -> Option<ServiceAddress> {
-    let port = match request.transport {
-        Transport::Tcp { destination, .. } | Transport::Ports { destination, .. } => destination,
-        Transport::Icmp { .. } | Transport::Unknown => return None,
-    };
+    let (_, port) = request.transport.ports()?;
     let protocol = Protocol::from_number(u16::from(request.protocol))?;
     Some(ServiceAddress { protocol, ip: request.destination, port })
 }
@@ -103,20 +100,6 @@ fn frontend(request: &Headers) -> Option<ServiceAddress> {
 fn reverse_path_filter(interface: &str) -> u8 {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
-}
-
-/// The tables of iptables-legacy that are in use, which nf_tables' trace does not show.
-pub(super) fn legacy_tables(families: impl Iterator<Item = IpAddr>) -> Vec<String> {
-    let mut paths: Vec<_> = families
-        .map(|ip| match ip {
-            IpAddr::V4(_) => "/proc/thread-self/net/ip_tables_names",
-            IpAddr::V6(_) => "/proc/thread-self/net/ip6_tables_names",
-        })
-        .collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let names = paths.into_iter().filter_map(|path| fs::read_to_string(path).ok());
-    names.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 #[cfg(test)]

@@ -75,8 +75,8 @@ impl<'a> Flow<'a> {
 
     fn has(&self, way: &Way) -> bool {
         match way.direction {
-            Direction::Request => self.request.first().is_same_flow(way.first()),
-            Direction::Answer => self.requests().any(|request| request.last().is_answered_by(way.first())),
+            Direction::Request => is_same_flow(self.request.first(), way.first()),
+            Direction::Answer => self.requests().any(|request| is_answered_by(request.last(), way.first())),
         }
     }
 
@@ -122,41 +122,23 @@ fn died(way: &Way) -> Outcome<'_> {
     }
 }
 
-/// How packets belong together.
-trait Belongs {
-    /// Whether another request has the same ends.
-    fn is_same_flow(&self, other: &Self) -> bool;
-
-    /// Whether this request, as it was sent to the real server, is answered by that packet, as it came in.
-    fn is_answered_by(&self, answer: &Self) -> bool;
+/// Whether another request has the same ends.
+fn is_same_flow(one: &Headers, other: &Headers) -> bool {
+    let ends = |of: &Headers| (of.source, of.destination, of.protocol, of.transport.ports());
+    ends(one) == ends(other)
 }
 
-impl Belongs for Headers {
-    fn is_same_flow(&self, other: &Self) -> bool {
-        (self.source, self.destination, self.protocol, ports(self))
-            == (other.source, other.destination, other.protocol, ports(other))
+/// Whether a request, as it was sent to the real server, is answered by a packet, as it came in.
+fn is_answered_by(request: &Headers, answer: &Headers) -> bool {
+    if answer.destination != request.source {
+        return false;
     }
-
-    fn is_answered_by(&self, answer: &Self) -> bool {
-        if answer.destination != self.source {
-            return false;
+    match (request.transport.ports(), answer.transport.ports()) {
+        (Some((from, to)), Some((back_from, back_to))) => {
+            request.destination == answer.source && (from, to) == (back_to, back_from)
         }
-        match (ports(self), ports(answer)) {
-            (Some((from, to)), Some((back_from, back_to))) => {
-                self.destination == answer.source && (from, to) == (back_to, back_from)
-            }
-            // Any host on the way may send an ICMP error.
-            (_, None) => matches!(answer.transport, Transport::Icmp { .. }),
-            (None, Some(_)) => false,
-        }
-    }
-}
-
-fn ports(headers: &Headers) -> Option<(u16, u16)> {
-    match headers.transport {
-        Transport::Tcp { source, destination, .. } | Transport::Ports { source, destination } => {
-            Some((source, destination))
-        }
-        Transport::Icmp { .. } | Transport::Unknown => None,
+        // Any host on the way may send an ICMP error.
+        (_, None) => matches!(answer.transport, Transport::Icmp { .. }),
+        (None, Some(_)) => false,
     }
 }

@@ -131,7 +131,11 @@ impl Way {
     pub(super) fn reached_a_real_server(&self) -> bool {
         match self.end() {
             End::Sent => true,
-            End::Delivered => ends(self.first()).1 != ends(self.last()).1,
+            End::Delivered => {
+                let to =
+                    |headers: &Headers| (headers.destination, headers.transport.ports().map(|(_, to)| to));
+                to(self.first()) != to(self.last())
+            }
             End::Dropped | End::Lost => false,
         }
     }
@@ -236,15 +240,14 @@ impl Ways {
     }
 }
 
-/// An end of a packet: the address, with the port where the protocol has one.
+/// The source and the destination of a packet, each with its port where the protocol has any.
 pub(super) fn ends(headers: &Headers) -> (String, String) {
     let Headers { source, destination, transport, .. } = headers;
-    match transport {
-        Transport::Tcp { source: from, destination: to, .. }
-        | Transport::Ports { source: from, destination: to } => {
-            (SocketAddr::new(*source, *from).to_string(), SocketAddr::new(*destination, *to).to_string())
+    match transport.ports() {
+        Some((from, to)) => {
+            (SocketAddr::new(*source, from).to_string(), SocketAddr::new(*destination, to).to_string())
         }
-        Transport::Icmp { .. } | Transport::Unknown => (source.to_string(), destination.to_string()),
+        None => (source.to_string(), destination.to_string()),
     }
 }
 

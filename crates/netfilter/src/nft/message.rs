@@ -185,6 +185,14 @@ pub fn has_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool
     Ok(if_exists(found, &[Errno::ENOENT])?.is_some())
 }
 
+/// Appends the request that creates a table.
+pub(crate) fn add_table(batch: &mut Batch, family: Family, name: &str, flags: u32) {
+    add(batch, Message::NewTable, CREATE, family, |encoder| {
+        encoder.string(NFTA_TABLE_NAME, name);
+        encoder.u32_be(NFTA_TABLE_FLAGS, flags);
+    });
+}
+
 /// Deletes a table with everything in it; returns whether it existed.
 pub fn delete_table(socket: &mut Socket, family: Family, name: &str) -> Result<bool, Error> {
     let mut batch = Batch::default();

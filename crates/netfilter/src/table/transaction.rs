@@ -15,7 +15,7 @@ use crate::{
         chain::Chain,
         element::{self, Key},
         family_name,
-        message::{self, CREATE, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME},
+        message::{self, CREATE, Message, NFTA_TABLE_NAME},
         rule,
         rule::Rule,
         set,
@@ -132,10 +132,7 @@ impl fmt::Display for Transaction<'_> {
 impl Request<'_> {
     fn encode(&self, batch: &mut Batch, position: usize) {
         match self {
-            Self::AddTable(family) => message::add(batch, Message::NewTable, CREATE, *family, |encoder| {
-                encoder.string(NFTA_TABLE_NAME, TABLE);
-                encoder.u32_be(NFTA_TABLE_FLAGS, 0);
-            }),
+            Self::AddTable(family) => message::add_table(batch, *family, TABLE, 0),
             Self::DeleteTable(family) => message::add(batch, Message::DelTable, 0, *family, |encoder| {
                 encoder.string(NFTA_TABLE_NAME, TABLE);
             }),

@@ -215,6 +215,16 @@ impl Headers {
 }
 
 impl Transport {
+    /// The source port and the destination port, of a protocol that has any.
+    pub fn ports(self) -> Option<(u16, u16)> {
+        match self {
+            Self::Tcp { source, destination, .. } | Self::Ports { source, destination } => {
+                Some((source, destination))
+            }
+            Self::Icmp { .. } | Self::Unknown => None,
+        }
+    }
+
     fn read(protocol: u8, header: &[u8]) -> Self {
         const TCP: u8 = 6;
         let port = |at: usize| Some(u16::from_be_bytes([*header.get(at)?, *header.get(at + 1)?]));

@@ -6,27 +6,26 @@ use ipnet::IpNet;
 use ipvs::{Family, ServiceAddress};
 use netlink::Batch;
 
-use super::{Followed, TRACE_TABLE, add_table};
+use super::{Followed, TRACE_TABLE};
 use crate::nft::{
     chain::{
         Chain, Hook,
         Kind::Filter,
         Point::{self, Input, Output, Postrouting, Prerouting},
     },
-    element::{self, Key, Part},
+    element::{self, Key},
     message::{self, CREATE, Message},
     rule::Rule,
-    set::{Datatype, Recent, Set},
+    set::{Recent, Set},
     statement::{Field, Statement},
     text::write_table,
 };
+use crate::table::key::Coded;
 
 /// The frontends whose packets are followed.
 const FRONTENDS: &str = "frontends";
 /// The clients' ends of the flows that are followed.
 const FLOWS: &str = "flows";
-
-const KEY: &[Datatype] = &[Datatype::Address, Datatype::Protocol, Datatype::Port];
 
 /// How long answers to a packet are awaited. A name server's client has asked again by then, and TCP's SYN has been
 /// sent five times.
@@ -50,7 +49,7 @@ impl<'a> Ruleset<'a> {
     /// The table, whose frontends time out if it has no owner.
     pub(super) fn new(family: Family, followed: &'a Followed, seconds: Option<u32>) -> Self {
         let size = u32::try_from(followed.frontends.len()).unwrap_or(u32::MAX);
-        let set = |name, recent| Set { name, key: KEY, value: &[], intervals: false, recent };
+        let set = |name, recent| Set { name, key: ServiceAddress::KEY, value: &[], intervals: false, recent };
         let sets = [
             set(FRONTENDS, seconds.map(|seconds| Recent { seconds, size })),
             set(FLOWS, Some(Recent { seconds: FLOW_SECONDS, size: FLOWS_AT_ONCE })),
@@ -72,7 +71,7 @@ impl<'a> Ruleset<'a> {
     pub(super) fn encode(&self, flags: u32) -> Batch {
         let mut batch = Batch::default();
         message::begin(&mut batch, None);
-        add_table(&mut batch, self.family, flags);
+        message::add_table(&mut batch, self.family, TRACE_TABLE, flags);
         for (set, id) in self.sets.iter().zip(1..) {
             set.add_to(&mut batch, self.family, TRACE_TABLE, id);
         }
@@ -100,9 +99,7 @@ impl<'a> Ruleset<'a> {
 
     fn keys(&self) -> impl Iterator<Item = Key> {
         let of_family = self.followed.frontends.iter().filter(|at| Family::from(at.ip) == self.family);
-        of_family.map(|ServiceAddress { protocol, ip, port }| {
-            Key::plain(&[Part::Address(*ip), Part::Protocol(*protocol), Part::Port(*port)])
-        })
+        of_family.map(Coded::key)
     }
 }
 

@@ -45,6 +45,14 @@ pub struct Explanation {
     pub problems: Vec<String>,
 }
 
+impl Explanation {
+    /// The addresses at which it is served: no other Service has them.
+    pub fn served_addresses(&self) -> impl Iterator<Item = ServiceAddress> {
+        let all = self.parts.iter().flat_map(|part| &part.addresses);
+        all.filter(|at| at.held_by.is_none()).map(|at| at.address)
+    }
+}
+
 /// Addresses of one port and family with the same selection of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedPart {
