@@ -54,8 +54,8 @@ impl Transcript {
         Tape::Record(self.clone()).run(work)
     }
 
-    /// Calls `work`. The sockets that it opens in this thread have no kernel: whatever is sent, the rest of the
-    /// transcript comes back. Several of them can take part in one conversation. After its end the kernel is silent
+    /// Calls `work`. The sockets that it opens in this thread have no kernel: the rest of the transcript answers each
+    /// request. Several of them can take part in one conversation. After its end the kernel is silent
     /// ([`Error::TimedOut`](crate::Error::TimedOut), at once).
     pub fn replay<T>(&self, work: impl FnOnce() -> T) -> T {
         Tape::Replay(self.clone()).run(work)

@@ -120,8 +120,8 @@ impl Socket {
         })
     }
 
-    /// A socket without a kernel: whatever is sent, the rest of the transcript comes back. Sequence numbers begin with
-    /// 1, as in every socket.
+    /// A socket without a kernel: the rest of the transcript answers each request. Sequence numbers begin with 1, as in
+    /// every socket.
     #[cfg(feature = "replay")]
     pub(crate) fn replay(transcript: Transcript) -> Self {
         Self {

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::stage::{Stage, objects::NAMESPACE};
 
-/// Between two reads of what IPVS has: how exact the times are.
+/// The interval between two reads of IPVS. The times are no more precise than this.
 const READ_EVERY: Duration = Duration::from_millis(20);
 
 /// Sees each turn of [`super::churn::EndpointToggle`].
@@ -102,7 +102,7 @@ impl Witness {
         }));
     }
 
-    /// Reads what IPVS has at an address, until `stop` is set.
+    /// Reads the real servers of IPVS at an address, until `stop` is set.
     pub(super) fn read(&self, stage: &Stage, at: SocketAddr, stop: &Arc<AtomicBool>) -> Result<()> {
         let (witness, stop) = (self.clone(), Arc::clone(stop));
         let mut kernel = stage.lab.node.inside(KernelIpvs::open)??;

@@ -178,8 +178,8 @@ pub(crate) fn used_schedulers(image: &Observed) -> impl Iterator<Item = Schedule
 ///
 /// Round robin, and whatever has to choose among equals, begins with the first real server in the kernel's
 /// list. With the same order on all nodes, the first connections of all of them would go to one endpoint.
-/// Mostly a Service exists before its endpoints, so whatever is added together is rotated; real servers that
-/// exist stay in their order.
+/// A Service usually exists before its endpoints, so all real servers that are added together are rotated; existing
+/// ones keep their order.
 ///
 /// With a scheduler that hashes, the order decides where each client's connections go, and is the same on all
 /// nodes: the plan's, by address.
