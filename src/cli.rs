@@ -13,6 +13,7 @@ mod probe;
 mod question;
 mod requests;
 mod status;
+mod syn_recv;
 mod top;
 mod trace;
 

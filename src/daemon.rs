@@ -40,7 +40,6 @@ use crate::{
             Pages,
             endpoint::{self, HttpEndpoint, UnboundEndpoints},
         },
-        metrics::MetricsPages,
     },
     source::{
         Source,
@@ -182,7 +181,7 @@ impl Daemon<'_> {
         families: BTreeSet<Family>,
         shown: &Shown,
     ) -> anyhow::Result<()> {
-        let (local_traffic, guard) = pod_cidrs::local_traffic(self, &shown.pages).await?;
+        let (local_traffic, guard) = pod_cidrs::local_traffic(self, shown).await?;
         let opened = kernel::open(self.settings, ipvs, self.settings.policy(local_traffic), families)?;
         process::adjust_oom_score(self.settings.oom_score_adj);
         self.announce(&opened);
@@ -200,7 +199,7 @@ impl Daemon<'_> {
     /// daemon waits for.
     fn control_handler(
         &self,
-        pages: &Arc<MetricsPages>,
+        Shown { pages, answers, .. }: &Shown,
         writer: Result<Handle, String>,
         kernel: Option<control::KernelInfo>,
     ) -> ControlHandler {
@@ -209,6 +208,7 @@ impl Daemon<'_> {
             writer,
             problems: self.problems.clone(),
             advice: self.advice.clone(),
+            answers: answers.clone(),
             log_level: self.log_level.clone(),
             pages: Arc::clone(pages),
         }
@@ -241,6 +241,10 @@ impl Daemon<'_> {
         let handle = writer.handle();
         let counters = || Ok(kernel_calls.counted_ipvs(KernelIpvs::open()?));
         shown.traffic.start(settings.service_metrics, counters, handle.clone())?;
+        shown
+            .answers
+            .start(KernelIpvs::open()?, handle.clone(), Outbox::clone(outbox))
+            .context("cannot start the thread that finds out whether endpoints answer")?;
 
         let another_proxy = AnotherProxy::default();
         let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
@@ -293,7 +297,7 @@ impl Daemon<'_> {
             never = leftovers => match never {},
             never = log_dropped(self.log_level.limit()) => match never {},
             never = direct_return.follow(peers_to_ask) => match never {},
-            () = control.serve(self.control_handler(&shown.pages, Ok(handle.clone()), Some(found))) => Ok(()),
+            () = control.serve(self.control_handler(shown, Ok(handle.clone()), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         }
     }

@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     str::FromStr,
+    time::Duration,
 };
 
 use ipvs::Ipvs as _;
@@ -16,11 +17,15 @@ use service::{
 use super::{
     output::{print_as, say},
     question::Question,
+    syn_recv::SynRecv,
 };
 use crate::{
     node::requirements,
     serve::control::{Client, Control as _},
 };
+
+/// How long the kernel's text of all connections is read.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -71,11 +76,13 @@ fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
         return Ok(Vec::new());
     }
     let mut kernel = requirements::open_ipvs()?;
+    let opening = SynRecv::read(PATIENCE);
     let read = |at: &ExplainedAddress| {
         let found = kernel.virtual_server(at.address.into())?;
         let real_servers = found.is_some().then(|| kernel.real_servers(at.address.into())).transpose()?;
         let scheduler = found.map(|server| server.config.scheduler);
-        Ok(VirtualServer { address: at.address, scheduler, real_servers })
+        let syn_recv = opening.of(at.address);
+        Ok(VirtualServer { address: at.address, scheduler, real_servers, syn_recv })
     };
     addresses.into_iter().map(read).collect()
 }

@@ -10,6 +10,7 @@ use super::reload::UnusableFile;
 use crate::{
     checks::CurrentFindings,
     finding::Finding,
+    liveness::EndpointAnswers,
     logging::{Level, LogLevelHandle},
     process::{Build, VERSION},
     serve::{
@@ -27,6 +28,7 @@ pub(super) struct ControlHandler {
     pub(super) writer: Result<Handle, String>,
     pub(super) problems: Problems,
     pub(super) advice: HeldAdvice,
+    pub(super) answers: EndpointAnswers,
     pub(super) log_level: LogLevelHandle,
     pub(super) pages: Arc<MetricsPages>,
 }
@@ -58,6 +60,7 @@ impl Control for ControlHandler {
     fn explain(&self, service: &ObjectName) -> Result<Explanation, String> {
         let mut explanation = self.writer()?.explain(service.clone()).map_err(reason)?;
         put_first(self.problems.about_source(), &mut explanation.problems);
+        self.answers.add_to(&mut explanation);
         Ok(explanation)
     }
 
@@ -93,7 +96,7 @@ impl Control for ControlHandler {
                 ..SyncStatus::default()
             },
         };
-        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all() })
+        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all(), endpoints: self.answers.summary() })
     }
 
     fn version(&self) -> Result<Build, String> {

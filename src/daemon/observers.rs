@@ -11,6 +11,7 @@ use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
     events::{Outbox, SyncEvents},
+    liveness::EndpointAnswers,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
@@ -26,6 +27,8 @@ pub(super) struct Shown {
     pub(super) metrics: Arc<Metrics>,
     /// The traffic of Services, once started.
     pub(super) traffic: TrafficMetrics,
+    /// Whether endpoints answer.
+    pub(super) answers: EndpointAnswers,
     /// What goes through tunnels.
     pub(super) tunnel_packets: TunnelPackets,
     /// The pages of all metrics.
@@ -39,17 +42,19 @@ impl Shown {
         let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
         let traffic = TrafficMetrics::default();
         let tunnel_packets = TunnelPackets::default();
+        let answers = EndpointAnswers::default();
         let gates = settings.effective.feature_gates();
         let api_server = matches!(source, Source::Api(_)).then(|| problems.watches.clone());
         let (advice, packets) = ((*advice).clone(), tunnel_packets.clone());
         let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
             .with_advice(move || advice.all())
+            .with_answers(answers.clone())
             .with_log(log_level.limit().clone())
             .with_tunnels(families.clone(), move |family| packets.counts(family));
         let metrics = Arc::new(metrics);
         let pages = MetricsPages::new(Arc::clone(&metrics), traffic.clone(), &settings.effective)
             .context("the configuration cannot be shown")?;
-        Ok(Self { health, metrics, traffic, tunnel_packets, pages: Arc::new(pages) })
+        Ok(Self { health, metrics, traffic, answers, tunnel_packets, pages: Arc::new(pages) })
     }
 }
 

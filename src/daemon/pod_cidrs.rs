@@ -1,6 +1,6 @@
 //! Recognises the pods of this node: as configured, or by the Node's pod CIDRs (`detectLocalMode: NodeCIDR`).
 
-use std::{convert::Infallible, fmt, future, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, future, time::Duration};
 
 use anyhow::anyhow;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -12,11 +12,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Daemon, Source, control_handler::Problems, kernel::kube_ipvs0};
+use super::{Daemon, Source, control_handler::Problems, kernel::kube_ipvs0, observers::Shown};
 use crate::{
     config::LocalMode,
     events::{Cause, Outbox},
-    serve::metrics::MetricsPages,
 };
 
 /// A shorter wait is not logged: a Node mostly has its pod CIDRs before any pod runs on it.
@@ -70,7 +69,7 @@ impl fmt::Display for PodCidrs {
 /// needed, and answers the control socket meanwhile.
 pub(super) async fn local_traffic(
     daemon: &Daemon<'_>,
-    pages: &Arc<MetricsPages>,
+    shown: &Shown,
 ) -> anyhow::Result<(LocalTraffic, PodCidrGuard)> {
     let Daemon { settings, source, outbox, problems, control, .. } = daemon;
     match &settings.local_mode {
@@ -82,7 +81,7 @@ pub(super) async fn local_traffic(
                  nothing is programmed before",
                 settings.node_name
             );
-            let handler = daemon.control_handler(pages, Err(reason.clone()), None);
+            let handler = daemon.control_handler(shown, Err(reason.clone()), None);
             let cidrs = tokio::select! {
                 cidrs = first(source, &settings.node_name, problems) => cidrs?,
                 never = remind(&reason, outbox) => match never {},

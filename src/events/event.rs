@@ -52,6 +52,9 @@ impl Cause {
     /// A Service's health check port cannot be opened.
     pub const NO_SERVICE_HEALTH_CHECK: Self = Self::warning("FailedToStartServiceHealthcheck", "Listen");
 
+    /// Clients of a Service fail at one of its endpoints.
+    pub const ENDPOINT_FAILING: Self = Self::warning("EndpointFailing", "ServeAddress");
+
     const fn warning(reason: &'static str, action: &'static str) -> Self {
         Self { reason, action, kind: "Warning" }
     }

@@ -26,7 +26,10 @@ use kubernetes::api::Watches;
 use netfilter::TunnelCounts;
 use reconciler::Observer;
 
-use crate::{finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health};
+use crate::{
+    finding::Finding, liveness::EndpointAnswers, logging::LineLimit, node::sysctl::Sysctl,
+    serve::health::Health,
+};
 pub use kernel_calls::KernelCalls;
 use outcomes::OutcomeMetrics;
 pub use outcomes::{CleanupMetrics, HealthAnswers, StatusCounts};
@@ -85,6 +88,13 @@ impl Metrics {
     #[must_use]
     pub fn with_advice(mut self, advice: impl Fn() -> Vec<Finding> + Send + Sync + 'static) -> Self {
         self.registry.read_for_each_page(move |page| read::advice(page, &advice()));
+        self
+    }
+
+    /// Shows whether endpoints answer too.
+    #[must_use]
+    pub fn with_answers(mut self, answers: EndpointAnswers) -> Self {
+        self.registry.read_for_each_page(move |page| read::endpoint_answers(page, &answers.summary()));
         self
     }
 

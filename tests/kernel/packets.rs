@@ -1,6 +1,7 @@
 //! Packet by packet: who answers and whose address it sees, which rules a packet meets, which hooks it passes.
 
 mod evaluations;
+mod liveness;
 mod lost;
 mod reports;
 mod tables;

@@ -99,3 +99,20 @@ pub struct Stats {
     /// Bytes to clients per second.
     pub bytes_out_per_second: u64,
 }
+
+impl Stats {
+    /// How much the counters have grown since `before`; the rates are 0. A counter that is less than before was set to
+    /// zero in between (`ipvsadm -Z`), or is that of a server which was deleted and added again.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let since = |now: u64, before| now.checked_sub(before).unwrap_or(now);
+        Self {
+            connections: since(self.connections, before.connections),
+            packets_in: since(self.packets_in, before.packets_in),
+            packets_out: since(self.packets_out, before.packets_out),
+            bytes_in: since(self.bytes_in, before.bytes_in),
+            bytes_out: since(self.bytes_out, before.bytes_out),
+            ..Self::default()
+        }
+    }
+}

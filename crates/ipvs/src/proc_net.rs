@@ -3,9 +3,11 @@
 //! - [`for_each_virtual_server`] reads `/proc/net/ip_vs`: the table, much cheaper than over netlink.
 //! - [`for_each_connection`] reads `/proc/net/ip_vs_conn`: all connections. They print as `ipvsadm -Lnc`
 //!   prints them.
+//! - [`total_connections`] reads `/proc/net/ip_vs_stats`: the sum of all virtual servers' counters.
 
 mod connections;
 mod summary;
+mod totals;
 
 use std::{
     io::{self, BufRead, Read},
@@ -14,6 +16,7 @@ use std::{
 
 pub use connections::{CONNECTIONS_HEAD, Connection, for_each_connection};
 pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, for_each_virtual_server};
+pub use totals::total_connections;
 
 /// The longest line that is read. The kernel's have little more than a hundred bytes.
 const LONGEST_LINE: u64 = 1024;

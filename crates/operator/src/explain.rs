@@ -35,6 +35,19 @@ pub struct VirtualServer {
     pub scheduler: Option<Scheduler>,
     /// The real servers in the kernel.
     pub real_servers: Option<Vec<ObservedRealServer>>,
+    /// The real servers with connections whose handshake is not over; `None` if that is not known.
+    #[serde(default)]
+    pub syn_recv: Option<Vec<SynRecv>>,
+}
+
+/// Connections in `SYN_RECV`: the client's SYN was passed on, and the handshake is not over. IPVS counts them as
+/// active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct SynRecv {
+    /// The real server.
+    pub address: RealServerAddress,
+    /// How many there are.
+    pub connections: u64,
 }
 
 impl fmt::Display for Answer {
@@ -149,9 +162,11 @@ impl Answer {
         let served: Vec<&VirtualServer> = served.filter_map(|at| self.found(&at.address)).collect();
         let here = |address: &RealServerAddress| {
             let everywhere = served.iter().map(|found| found.real_servers.as_deref().unwrap_or_default());
+            let syn_recv = served.iter().flat_map(|found| found.syn_recv.iter().flatten());
             InKernel::summary(
                 everywhere.map(|all| all.iter().find(|server| server.config.address == *address)),
             )
+            .with_syn_recv(syn_recv.filter(|it| it.address == *address).map(|it| it.connections).sum())
         };
         let limits = self.explanation.balancing.as_ref();
         let limits = limits.map(|it| [it.max_connections, it.resume_below]).unwrap_or_default();
@@ -162,6 +177,9 @@ impl Answer {
             let mut words = format!("{reason}, {}", endpoint.slice);
             if let Some(way) = endpoint.way {
                 let _ = write!(words, ", {way}");
+            }
+            if let Some(answering) = endpoint.answering.filter(|_| is_used) {
+                let _ = write!(words, ", {answering}");
             }
             let weight = endpoint.weight.get();
             if is_used && weight != 1 {
@@ -287,9 +305,12 @@ mod tests {
     #[test]
     fn a_virtual_server_that_is_missing_has_its_fields_and_is_read_as_missing() {
         let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 };
-        let missing = VirtualServer { address, scheduler: None, real_servers: None };
+        let missing = VirtualServer { address, scheduler: None, real_servers: None, syn_recv: None };
         let shown = serde_json::to_value(&missing).unwrap();
-        assert_eq!(shown, json!({ "address": address, "scheduler": null, "real_servers": null }));
+        assert_eq!(
+            shown,
+            json!({ "address": address, "scheduler": null, "real_servers": null, "syn_recv": null })
+        );
         assert_eq!(serde_json::from_value::<VirtualServer>(shown).unwrap(), missing);
     }
 }

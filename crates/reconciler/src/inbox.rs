@@ -13,7 +13,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
-use ipvs::{Scheduler, SchedulerSupport};
+use ipvs::{Scheduler, SchedulerSupport, ServiceAddress};
 use service::{AddressExplanation, Change, Explanation, ObjectName, one_line};
 use watcher::Plan;
 
@@ -117,6 +117,12 @@ impl Handle {
     /// is running.
     pub fn virtual_server_owners(&self) -> Result<Vec<VirtualServerOwner>, Stopped> {
         self.ask(|writer| VirtualServerOwner::list(&writer.reconciler.state))
+    }
+
+    /// The Services that own these virtual servers, in this order; `None` for one that no Service owns. Blocks while a
+    /// sync is running.
+    pub fn owners(&self, of: Vec<ServiceAddress>) -> Result<Vec<Option<ObjectName>>, Stopped> {
+        self.ask(move |writer| of.iter().map(|at| writer.reconciler.state.owner(at).cloned()).collect())
     }
 
     /// Whether the kernel has a scheduler, which is tried unless it is in use. Blocks while a sync is

@@ -210,7 +210,14 @@ fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<Explained
             let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
             let way =
                 (policies.direct_return && reason == EndpointReason::Used).then(|| endpoint_path(&endpoint));
-            ExplainedEndpoint { address, slice: slice.name.clone(), reason, weight: endpoint.weight, way }
+            ExplainedEndpoint {
+                address,
+                slice: slice.name.clone(),
+                reason,
+                weight: endpoint.weight,
+                way,
+                answering: None,
+            }
         })
         .collect();
     explained.sort_by_key(|endpoint| endpoint.address);

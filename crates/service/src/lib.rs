@@ -20,6 +20,7 @@
 //! - `state`: all Services together. An address and port goes to the first of its claims; VIPs, hairpin elements and
 //!   health check ports are counted.
 //! - `explain`: the decisions about one Service, rendered.
+//! - `liveness`: whether endpoints answer, judged by counters; nothing else here depends on it.
 //! - `direct_return`: all that direct return adds to these, in one place.
 //!
 //! Invariants:
@@ -37,6 +38,7 @@ mod compute;
 mod direct_return;
 mod explain;
 mod input;
+pub mod liveness;
 mod state;
 mod text;
 

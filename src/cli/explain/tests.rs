@@ -1,10 +1,12 @@
-use std::num::NonZero;
+use std::{num::NonZero, time::Duration};
 
 use ipvs::{Family, ObservedRealServer, Protocol, RealServer, Scheduler, ServiceAddress};
+use operator::explain;
 use service::{
     AddressKind, AddressOwner, AddressRefusal, AddressUse, Change, EndpointPath, EndpointReason,
     EndpointScope, EndpointSelection, Event, ExplainedBalancing, ExplainedEndpoint, ExplainedPart,
     HealthCheck, HintsIgnored, Options, RefusedAddress, Service, SpecialAddress, State, TrafficPolicy,
+    liveness::{Answering, Liveness},
 };
 use testkit::documented::assert_explained;
 
@@ -67,6 +69,11 @@ fn answer() -> Answer {
             reason: EndpointReason::NotReady,
             weight: NonZero::<u16>::MIN,
             way: Some(EndpointPath::Tunnel),
+            answering: Some(Answering {
+                liveness: Liveness::Silent,
+                age: Duration::from_secs(12),
+                failed_connections: 5,
+            }),
         }],
         slices_without_port: vec![slice.clone()],
     };
@@ -84,7 +91,8 @@ fn answer() -> Answer {
     };
     let observed = ObservedRealServer::new(real_server).connections(2, 1);
     let (scheduler, real_servers) = (Some(Scheduler::MH), Some(vec![observed]));
-    let server = VirtualServer { address, scheduler, real_servers };
+    let syn_recv = Some(vec![explain::SynRecv { address: real_server.address, connections: 1 }]);
+    let server = VirtualServer { address, scheduler, real_servers, syn_recv };
     Answer { explanation, kernel: Some(vec![server]) }
 }
 

@@ -11,6 +11,7 @@ use super::super::{output::Time, requests::summary};
 use crate::{
     config::VipBinding,
     finding::Finding,
+    liveness::{AnswersSummary, EndpointCounts},
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
@@ -19,11 +20,13 @@ use crate::{
 const FIRST_OPERATIONS: usize = 5;
 /// The limit of printed addresses that are not bound.
 const FIRST_UNBOUND: usize = 5;
+/// The limit of printed endpoints that fail.
+const FIRST_FAILING: usize = 5;
 /// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
 pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
-    let DaemonStatus { daemon, programmed, advice } = status;
+    let DaemonStatus { daemon, programmed, advice, endpoints } = status;
     let mut lines = Lines::default();
     lines.daemon(daemon);
     lines.programmed(programmed, daemon);
@@ -31,6 +34,7 @@ pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
     if let Some(kernel) = &daemon.kernel {
         lines.kernel(kernel);
     }
+    lines.endpoints(endpoints);
     lines.troubles(programmed, advice);
     lines.0
 }
@@ -208,6 +212,26 @@ impl Lines {
         for feature in lacks {
             self.line("kernel lacks", feature);
         }
+    }
+
+    /// Endpoints at which clients fail; nothing where there are none.
+    fn endpoints(&mut self, AnswersSummary { unknown, counts, failing }: &AnswersSummary) {
+        if let Some(why) = unknown {
+            self.line("endpoints", &format!("not known whether they answer: {why}"));
+        }
+        let EndpointCounts { refusing, silent, .. } = *counts;
+        let parts = [(silent, "DO NOT ANSWER"), (refusing, "REFUSE")];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+        if parts.is_empty() {
+            return;
+        }
+        self.line("endpoints", &format!("{}; {} answer", parts.join(", "), counts.answering));
+        let listed = failing.iter().take(FIRST_FAILING);
+        for failing in listed.clone() {
+            self.line("", &failing.to_string());
+        }
+        self.and_more(failing.len(), listed.len());
     }
 
     fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Finding]) {

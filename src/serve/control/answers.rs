@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use service::{one_line, seconds};
 use watcher::Plan;
 
-use crate::{config::VipBinding, finding::Finding, serve::metrics::MetricsPages};
+use crate::{config::VipBinding, finding::Finding, liveness::AnswersSummary, serve::metrics::MetricsPages};
 
 /// The difference between the kernel and the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,10 @@ pub struct DaemonStatus {
     pub programmed: reconciler::SyncStatus,
     /// What hurts traffic on this node. It keeps nothing from being programmed.
     pub advice: Vec<Finding>,
+    /// Whether endpoints answer.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub endpoints: AnswersSummary,
 }
 
 /// The daemon: its version, its source and its kernel.

@@ -21,7 +21,10 @@ use tokio::{
 use watcher::Plan;
 
 use super::*;
-use crate::finding::{Cause, Finding};
+use crate::{
+    finding::{Cause, Finding},
+    liveness::AnswersSummary,
+};
 
 /// Answers without a daemon behind it.
 struct Fixed {
@@ -55,7 +58,7 @@ fn status() -> DaemonStatus {
         source: SourceInfo::Manifests { directory: "/etc/services".into() },
         kernel: None,
     };
-    DaemonStatus { daemon: about, programmed, advice: vec![advice] }
+    DaemonStatus { daemon: about, programmed, advice: vec![advice], endpoints: AnswersSummary::default() }
 }
 
 fn resynced() -> Resynced {

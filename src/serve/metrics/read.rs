@@ -6,10 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 use ipvs::Family;
 use kubernetes::api::Watches;
 use netfilter::TunnelCounts;
+use service::liveness::Liveness;
 
 use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
 use crate::{
     finding::{Cause, Finding, Severity},
+    liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
     node::sysctl::{Sysctl, conntrack},
     process::Build,
     serve::health::Health,
@@ -89,6 +91,38 @@ pub(super) fn advice(page: &mut Page, all: &[Finding]) {
             let labels = labels([("severity", severity.name()), ("cause", cause.name())]);
             page.sample(name, &labels, held.count());
         }
+    }
+}
+
+/// How many endpoints answer, and the few that fail.
+pub(super) fn endpoint_answers(page: &mut Page, summary: &AnswersSummary) {
+    let AnswersSummary { unknown, counts, failing } = summary;
+    if unknown.is_some() {
+        return;
+    }
+    let name = "kube_ipvs_endpoints";
+    page.head(
+        name,
+        Kind::Gauge,
+        "Endpoints that IPVS sent anything to within a minute, by whether they answer",
+    );
+    let EndpointCounts { answering, refusing, silent, one_way } = *counts;
+    let states = [("answers", answering), ("refuses", refusing), ("silent", silent), ("one-way", one_way)];
+    for (state, count) in states {
+        page.sample(name, &labels([("state", state)]), count);
+    }
+    let name = "kube_ipvs_endpoint_failing_seconds";
+    page.head(name, Kind::Gauge, "Time for which an endpoint has answered no client; at most 20 of them");
+    for FailingEndpoint { service, virtual_server, endpoint, answering } in failing {
+        let labels = labels([
+            ("svc_namespace", service.namespace()),
+            ("service_name", service.name()),
+            ("protocol", &virtual_server.protocol.to_string().to_ascii_lowercase()),
+            ("endpoint_ip", &endpoint.ip.to_string()),
+            ("endpoint_port", &endpoint.port.to_string()),
+            ("state", if answering.liveness == Liveness::Refuses { "refuses" } else { "silent" }),
+        ]);
+        page.sample(name, &labels, Real(answering.age.as_secs_f64()));
     }
 }
 

@@ -31,7 +31,7 @@ fn node(cluster: &Cluster) -> &Host {
     &cluster.lab.node
 }
 
-fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
+pub(super) fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
     let mut command = node(cluster).command(&binary().unwrap().to_string_lossy());
     command.args(arguments).arg("--control-socket").arg(cluster.daemon().socket());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -86,9 +86,9 @@ fn served(cluster: &Cluster, service: &Service) {
     }
 }
 
-/// A pod rejects or drops what comes to its port.
-fn answers_by(cluster: &Cluster, pod: usize, verdict: &str) {
-    let rule = format!("add rule inet f i tcp dport {POD_PORT} {verdict}");
+/// A pod rejects or drops what comes to its port by a protocol.
+pub(super) fn answers_by(cluster: &Cluster, pod: usize, protocol: &str, verdict: &str) {
+    let rule = format!("add rule inet f i {protocol} dport {POD_PORT} {verdict}");
     for command in ["add table inet f", "add chain inet f i { type filter hook input priority 0; }", &rule] {
         cluster.lab.pods[pod - 1].run("nft", &[command]).unwrap();
     }
@@ -152,11 +152,11 @@ fn a_chain_of_another_program_that_drops_is_named_with_its_rule() {
 fn an_endpoint_that_refuses_and_one_that_is_silent_are_told_apart() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));
-    answers_by(&cluster, 1, "reject with tcp reset");
+    answers_by(&cluster, 1, "tcp", "reject with tcp reset");
     concludes(&cluster, &cluster.lab.client, ["refuses: nothing listens there"; 2]);
     cluster.write(&service().endpoints([2]));
     cluster.serves_all(&[(tcp(V4, 80), &[2]), (tcp(V6, 80), &[2])]);
-    answers_by(&cluster, 2, "drop");
+    answers_by(&cluster, 2, "tcp", "drop");
     concludes(&cluster, &cluster.lab.client, ["and no answer came back: the endpoint is silent"; 2]);
 }
 
@@ -271,8 +271,8 @@ fn a_trace_may_send_the_packets_itself() {
 fn a_probe_tells_endpoints_that_answer_from_those_that_refuse_and_are_silent() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1, 2, 3]));
-    answers_by(&cluster, 2, "reject with tcp reset");
-    answers_by(&cluster, 3, "drop");
+    answers_by(&cluster, 2, "tcp", "reject with tcp reset");
+    answers_by(&cluster, 3, "tcp", "drop");
     let output = command(&cluster, &["probe", "default/web"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |pod: usize| {

@@ -1,6 +1,6 @@
 //! Real servers as the kernel has them, beside what is wanted.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write};
 
 use ipvs::ObservedRealServer;
 
@@ -15,6 +15,8 @@ pub(super) struct InKernel {
     limits: BTreeSet<[u32; 2]>,
     active: u32,
     inactive: u32,
+    /// Those of the active ones whose handshake is not over, as far as is known.
+    syn_recv: u64,
 }
 
 impl InKernel {
@@ -36,6 +38,13 @@ impl InKernel {
         sum
     }
 
+    /// With so many of its connections in `SYN_RECV`, which IPVS counts as active (`tcp_state_active_table` in
+    /// ip_vs_proto_tcp.c): the endpoint has answered none of them.
+    pub(super) fn with_syn_recv(mut self, syn_recv: u64) -> Self {
+        self.syn_recv = syn_recv;
+        self
+    }
+
     /// Describes thresholds in the kernel that differ from the wanted ones, `max-connections` and `resume-below`.
     pub(super) fn other_limit(&self, wanted: [Option<u32>; 2]) -> Option<String> {
         let [most, below] = wanted.map(Option::unwrap_or_default);
@@ -50,9 +59,13 @@ impl InKernel {
 
     /// Describes a real server in the kernel whose desired weight is this, or that is not desired.
     pub(super) fn of_one(&self, wanted: Option<u16>) -> String {
-        let Self { weights, active, inactive, .. } = self;
+        let Self { weights, active, inactive, syn_recv, .. } = self;
         let (least, most) = weights.unwrap_or_default();
-        let connections = format!("{active} active and {inactive} inactive connections");
+        let active = u64::from(*active).saturating_sub(*syn_recv);
+        let mut connections = format!("{active} active and {inactive} inactive connections");
+        if *syn_recv > 0 {
+            let _ = write!(connections, ", {syn_recv} without an answer (SYN_RECV)");
+        }
         let other = |wanted| if most == wanted { least } else { most };
         match wanted.map(u32::from) {
             Some(wanted) if (least, most) == (wanted, wanted) => connections,

@@ -11,6 +11,7 @@ use crate::{
         RefusedAddress,
     },
     input::{ObjectName, TrafficPolicy, Weight},
+    liveness::Answering,
 };
 
 /// The least session affinity, in seconds, that a client of TCP has, whatever a Service asks for: `TIME_WAIT` of
@@ -122,6 +123,9 @@ pub struct ExplainedEndpoint {
     /// How it is reached, if it is used where the node of the endpoint answers the client itself.
     #[serde(default)]
     pub way: Option<EndpointPath>,
+    /// Whether it answers, as IPVS counts at the addresses of this part; `None` if it is not used, or not known.
+    #[serde(default)]
+    pub answering: Option<Answering>,
 }
 
 /// How an endpoint is reached where its node answers the client itself.

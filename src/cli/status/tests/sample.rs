@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
 use reconciler::{BusyWith, Drain, LastSync, SyncReport, SyncState, Trigger};
+use service::liveness::{Answering, Liveness};
 use watcher::OperationKind;
 
 use crate::{
     config::VipBinding,
     finding::{Cause, Finding},
+    liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
@@ -19,7 +21,7 @@ fn seconds(seconds: f64) -> Duration {
 
 /// Every field with a value.
 pub(in crate::cli) fn status() -> DaemonStatus {
-    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice() }
+    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice(), endpoints: endpoints() }
 }
 
 fn daemon() -> DaemonInfo {
@@ -105,6 +107,19 @@ fn programmed() -> reconciler::SyncStatus {
         last_repair: Some(LastSync { report: failed.clone(), age: seconds(3.25) }),
         repaired: 9,
         last_full_sync: Some(LastSync { report: failed, age: seconds(3.25) }),
+    }
+}
+
+fn endpoints() -> AnswersSummary {
+    AnswersSummary {
+        unknown: None,
+        counts: EndpointCounts { answering: 37, refusing: 0, silent: 1, one_way: 1 },
+        failing: vec![FailingEndpoint {
+            service: "default/web".parse().unwrap(),
+            virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
+            endpoint: RealServerAddress { ip: [10, 244, 1, 7].into(), port: 8080 },
+            answering: Answering { liveness: Liveness::Silent, age: seconds(12.5), failed_connections: 5 },
+        }],
     }
 }
 

@@ -38,6 +38,8 @@ API server:      10.0.0.1:6443
                  services watched for 10 min 0 s; last failure 10 min 1 s ago: the server answered 503 Service Unavailable
 kernel:          5.4.0-216-generic, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr
 kernel lacks:    sets of intervals of concatenations (nft_set_pipapo, Linux 5.6), IPv4
+endpoints:       1 DO NOT ANSWER; 37 answer
+                 default/web: 10.244.1.7:8080 DOES NOT ANSWER for 12 s (5 connections) at TCP 10.96.0.10:80
 failed:          add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
 problem:         default/web: spec.ports[1] is wrong
 warning:         it drops; remedy: open it
@@ -47,6 +49,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
 
     status.programmed = reconciler::SyncStatus::default();
     status.advice.clear();
+    status.endpoints = AnswersSummary::default();
     status.daemon.source = SourceInfo::Manifests { directory: "/etc/services".into() };
     status.daemon.kernel = None;
     let expected = "\

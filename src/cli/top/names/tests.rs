@@ -5,7 +5,8 @@ use std::{
 
 use super::{
     super::{
-        sample::{Sample, SynRecv},
+        super::syn_recv::SynRecv,
+        sample::Sample,
         tests::made_up::{server, vip},
     },
     *,

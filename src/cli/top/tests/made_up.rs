@@ -9,12 +9,7 @@ use ipvs::{
 
 use reconciler::VirtualServerOwner;
 
-use super::super::{
-    Frame,
-    meter::Meter,
-    names::Names,
-    sample::{Sample, SynRecv},
-};
+use super::super::{super::syn_recv::SynRecv, Frame, meter::Meter, names::Names, sample::Sample};
 
 /// `TCP 10.96.0.LAST:PORT`.
 pub(in crate::cli::top) fn vip(last: u8, port: u16) -> ServiceAddress {

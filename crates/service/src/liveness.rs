@@ -1,0 +1,213 @@
+//! Whether endpoints answer, judged by what IPVS counts for their real servers.
+//!
+//! Twelve connections and nine datagrams to three endpoints on Linux 7.2 show what distinguishes them: an endpoint that
+//! refuses answers each SYN with a bare RST (40 bytes in IPv4, 60 in IPv6) and each datagram with an ICMP error (the
+//! question and 28 bytes in IPv4, 48 in IPv6); one that is silent has packets in and none out. The handshake of an
+//! endpoint that serves has options, so that its packets are longer.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use ipvs::{Protocol, Stats};
+use serde::{Deserialize, Serialize};
+
+use crate::seconds;
+
+/// IPVS brings its counters up to date every two seconds (`IPVS_EST_NTICKS` in include/net/ip_vs.h), and a reading may
+/// fall between a question and its answer: only after another tick is there no answer.
+pub const TICK: Duration = Duration::from_secs(2);
+
+/// For how long the last question says something about an endpoint.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// Whether an endpoint answers those whom IPVS sent to it within the last minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Liveness {
+    /// Nothing was sent to it: not known.
+    Idle,
+    /// It answers.
+    Answers,
+    /// Datagrams are sent to it, and nothing at this virtual server has ever been answered: usual for syslog.
+    OneWay,
+    /// It rejects every connection or datagram: nothing listens at the port, or a rule rejects.
+    Refuses,
+    /// Connections or datagrams are sent to it, and nothing comes back.
+    Silent,
+}
+
+impl Liveness {
+    /// Whether clients fail there.
+    pub const fn is_failing(self) -> bool {
+        matches!(self, Self::Refuses | Self::Silent)
+    }
+}
+
+/// What is known about an endpoint's answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answering {
+    /// Whether it answers.
+    pub liveness: Liveness,
+    /// For how long; in JSON, seconds.
+    #[serde(rename = "for", with = "seconds")]
+    pub age: Duration,
+    /// The connections (of UDP, clients' flows) that it was sent meanwhile, if it fails; otherwise 0.
+    pub failed_connections: u64,
+}
+
+impl fmt::Display for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { liveness, age, failed_connections } = self;
+        let failed = |f: &mut fmt::Formatter<'_>, what| {
+            let noun = if *failed_connections == 1 { "connection" } else { "connections" };
+            write!(f, "{what} for {} s ({failed_connections} {noun})", age.as_secs())
+        };
+        match liveness {
+            Liveness::Idle => f.write_str("idle"),
+            Liveness::Answers => f.write_str("answers"),
+            Liveness::OneWay => f.write_str("gets datagrams and sends none"),
+            Liveness::Refuses => failed(f, "REFUSES"),
+            Liveness::Silent => failed(f, "DOES NOT ANSWER"),
+        }
+    }
+}
+
+/// The evidence about one real server of one virtual server.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    protocol: Protocol,
+    ipv6: bool,
+    counted: Stats,
+    /// When something was last sent to it.
+    asked: Instant,
+    question: Option<Question>,
+    liveness: Liveness,
+    since: Instant,
+    /// The connections that it has refused since.
+    refused: u64,
+}
+
+/// What was sent to a real server, while nothing has come back.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    since: Instant,
+    connections: u64,
+}
+
+impl Evidence {
+    /// Begins with the counters of a real server. Totals say something only about one that has never served: any
+    /// other may have served at any time.
+    pub fn begin(
+        protocol: Protocol,
+        ipv6: bool,
+        counted: &Stats,
+        expects_answers: bool,
+        now: Instant,
+    ) -> Self {
+        let mut evidence = Self {
+            protocol,
+            ipv6,
+            counted: Stats::default(),
+            asked: now,
+            question: None,
+            liveness: Liveness::Idle,
+            since: now,
+            refused: 0,
+        };
+        if counted.packets_out == 0 || evidence.is_refusal(counted) {
+            evidence.update(counted, expects_answers, now);
+        }
+        evidence.counted = *counted;
+        evidence
+    }
+
+    /// Judges by how the counters have grown. `expects_answers`: datagrams to this virtual server have been answered,
+    /// or must be.
+    pub fn update(&mut self, counted: &Stats, expects_answers: bool, now: Instant) {
+        let grown = counted.since(&self.counted);
+        self.counted = *counted;
+        let is_udp = self.protocol == Protocol::Udp;
+        if grown.connections > 0 || is_udp && grown.packets_in > 0 {
+            self.asked = now;
+            let question = self.question.get_or_insert(Question { since: now, connections: 0 });
+            question.connections += grown.connections;
+        }
+        match self.question {
+            Some(question) if self.is_refusal(&grown) => {
+                self.question = None;
+                self.set(Liveness::Refuses, now);
+                self.refused += question.connections;
+            }
+            _ if grown.packets_out > 0 => {
+                self.question = None;
+                self.set(Liveness::Answers, now);
+            }
+            Some(Question { since, .. }) if now.saturating_duration_since(since) >= TICK => {
+                let is_fault = expects_answers || !is_udp;
+                self.set(if is_fault { Liveness::Silent } else { Liveness::OneWay }, since);
+            }
+            _ => {}
+        }
+        if now.saturating_duration_since(self.asked) >= MEMORY && grown.packets_out == 0 {
+            self.question = None;
+            self.set(Liveness::Idle, now);
+        }
+    }
+
+    /// Whether another reading may change the judgement although nothing new is counted.
+    pub fn may_change(&self) -> bool {
+        self.liveness != Liveness::Idle || self.question.is_some()
+    }
+
+    /// Whether it answers.
+    pub fn liveness(&self) -> Liveness {
+        self.liveness
+    }
+
+    /// The judgement.
+    pub fn answering(&self, now: Instant) -> Answering {
+        let failed_connections = match self.liveness {
+            Liveness::Refuses => self.refused,
+            Liveness::Silent => self.question.map_or(0, |question| question.connections),
+            Liveness::Idle | Liveness::Answers | Liveness::OneWay => 0,
+        };
+        let age = now.saturating_duration_since(self.since);
+        Answering { liveness: self.liveness, age, failed_connections }
+    }
+
+    fn set(&mut self, liveness: Liveness, since: Instant) {
+        if self.liveness != liveness {
+            (self.liveness, self.since, self.refused) = (liveness, since, 0);
+        }
+    }
+
+    /// Whether all packets out are refusals. A kernel limits how many ICMP errors it sends (`icmp_ratelimit`), so that
+    /// fewer may come back than datagrams were sent; then only datagrams of equal length show it. A server of datagrams
+    /// whose answers are as long as an ICMP error would be cannot be told apart.
+    fn is_refusal(&self, counted: &Stats) -> bool {
+        let Stats { connections, packets_in, packets_out, bytes_in, bytes_out, .. } = *counted;
+        if packets_out == 0 {
+            return false;
+        }
+        let header = if self.ipv6 { 40 } else { 20 };
+        let each = |bytes: u64| packets_out.saturating_mul(bytes);
+        let are_errors = packets_out == packets_in && bytes_out == bytes_in.saturating_add(each(header + 8));
+        match self.protocol {
+            Protocol::Udp => {
+                are_errors
+                    || packets_out < packets_in
+                        && bytes_in % packets_in == 0
+                        && bytes_out == each(bytes_in / packets_in + header + 8)
+            }
+            // A bare RST; or one ICMP error for each SYN, as `REJECT` in iptables sends unless told otherwise.
+            Protocol::Tcp => bytes_out == each(header + 20) || packets_in == connections && are_errors,
+            // SCTP: an ABORT without causes (RFC 9260, 3.3.7).
+            _ => bytes_out == each(header + 16) || packets_in == connections && are_errors,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use std::time::{Duration, Instant};
+
+use ipvs::{Protocol, Stats};
+use proptest::prelude::*;
+
+use super::{Evidence, Liveness};
+
+/// Connections, packets in and out, bytes in and out.
+fn stats([connections, packets_in, packets_out, bytes_in, bytes_out]: [u64; 5]) -> Stats {
+    let mut stats = Stats::default();
+    stats.connections = connections;
+    stats.packets_in = packets_in;
+    stats.packets_out = packets_out;
+    stats.bytes_in = bytes_in;
+    stats.bytes_out = bytes_out;
+    stats
+}
+
+/// The judgement after each reading; the first is of a server that has counted nothing.
+fn judged(protocol: Protocol, expects_answers: bool, readings: &[(u64, [u64; 5])]) -> Vec<Liveness> {
+    let begin = Instant::now();
+    let mut evidence = Evidence::begin(protocol, false, &Stats::default(), expects_answers, begin);
+    let judge = |(seconds, counted): &(u64, [u64; 5])| {
+        let now = begin + Duration::from_secs(*seconds);
+        evidence.update(&stats(*counted), expects_answers, now);
+        evidence.answering(now).liveness
+    };
+    readings.iter().map(judge).collect()
+}
+
+/// As counted on Linux 7.2.
+const SERVES: [u64; 5] = [4, 24, 16, 1284, 904];
+const REFUSES: [u64; 5] = [4, 4, 4, 240, 160];
+const SILENT: [u64; 5] = [4, 4, 0, 240, 0];
+
+#[test]
+fn the_counters_of_three_endpoints_tell_them_apart() {
+    assert_eq!(judged(Protocol::Tcp, true, &[(2, SERVES)]), [Liveness::Answers]);
+    assert_eq!(judged(Protocol::Tcp, true, &[(2, REFUSES)]), [Liveness::Refuses]);
+    let silent = judged(Protocol::Tcp, true, &[(2, SILENT), (3, SILENT), (4, SILENT)]);
+    assert_eq!(
+        silent,
+        [Liveness::Idle, Liveness::Idle, Liveness::Silent],
+        "the answer may be counted in the next tick"
+    );
+}
+
+#[test]
+fn a_firewall_refuses_a_connection_by_an_icmp_error() {
+    assert_eq!(judged(Protocol::Tcp, true, &[(2, [2, 2, 2, 120, 176])]), [Liveness::Refuses]);
+    assert_eq!(
+        judged(Protocol::Tcp, true, &[(2, [1, 5, 5, 360, 500])]),
+        [Liveness::Answers],
+        "of equal length by chance"
+    );
+}
+
+#[test]
+fn datagrams_are_refused_by_icmp_errors_that_quote_them() {
+    assert_eq!(judged(Protocol::Udp, true, &[(2, [3, 3, 3, 144, 228])]), [Liveness::Refuses]);
+    assert_eq!(
+        judged(Protocol::Udp, true, &[(2, [3, 3, 2, 144, 152])]),
+        [Liveness::Refuses],
+        "one ICMP error was limited"
+    );
+    assert_eq!(judged(Protocol::Udp, true, &[(2, [3, 3, 3, 144, 300])]), [Liveness::Answers]);
+}
+
+#[test]
+fn datagrams_without_an_answer_are_a_fault_only_where_answers_are_expected() {
+    let asked = [(2, [1, 3, 0, 144, 0]), (4, [1, 3, 0, 144, 0])];
+    assert_eq!(judged(Protocol::Udp, false, &asked)[1], Liveness::OneWay);
+    assert_eq!(judged(Protocol::Udp, true, &asked)[1], Liveness::Silent);
+}
+
+#[test]
+fn an_answer_in_the_next_tick_is_one() {
+    let read = judged(Protocol::Tcp, true, &[(2, [1, 1, 0, 60, 0]), (4, [1, 3, 2, 164, 112])]);
+    assert_eq!(read[1], Liveness::Answers);
+    let read = judged(Protocol::Tcp, true, &[(2, [1, 1, 0, 60, 0]), (4, [1, 1, 1, 60, 40])]);
+    assert_eq!(read[1], Liveness::Refuses);
+}
+
+#[test]
+fn an_open_connection_without_new_ones_is_no_question() {
+    let read = [(2, SERVES), (4, [4, 30, 16, 1800, 904]), (30, [4, 40, 16, 3000, 904])];
+    assert_eq!(judged(Protocol::Tcp, true, &read), [Liveness::Answers; 3]);
+}
+
+#[test]
+fn what_was_asked_a_minute_ago_says_nothing_any_more() {
+    let read = [(2, SILENT), (4, SILENT), (61, SILENT), (62, SILENT)];
+    assert_eq!(judged(Protocol::Tcp, true, &read)[1..], [Liveness::Silent, Liveness::Silent, Liveness::Idle]);
+}
+
+#[test]
+fn an_endpoint_changes_from_one_fault_to_the_other_and_back() {
+    let read = [
+        (2, REFUSES),
+        (4, [5, 5, 4, 300, 160]),
+        (6, [5, 6, 4, 360, 160]),
+        (8, [6, 7, 6, 420, 240]),
+        (10, [7, 13, 10, 740, 500]),
+    ];
+    let expected =
+        [Liveness::Refuses, Liveness::Refuses, Liveness::Silent, Liveness::Refuses, Liveness::Answers];
+    assert_eq!(judged(Protocol::Tcp, true, &read), expected);
+}
+
+#[test]
+fn totals_show_only_what_has_never_served() {
+    let now = Instant::now();
+    let begun = |counted| {
+        let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, now);
+        evidence.update(&stats(counted), true, now + Duration::from_secs(2));
+        evidence.answering(now).liveness
+    };
+    assert_eq!([SERVES, REFUSES, SILENT].map(begun), [Liveness::Idle, Liveness::Refuses, Liveness::Silent]);
+}
+
+#[test]
+fn a_failing_endpoint_has_the_connections_that_failed_and_since_when() {
+    let begin = Instant::now();
+    let mut evidence = Evidence::begin(Protocol::Tcp, false, &Stats::default(), true, begin);
+    for (seconds, connections) in [(2, 4), (4, 6), (6, 7)] {
+        let counted = stats([connections, connections, 0, 60 * connections, 0]);
+        evidence.update(&counted, true, begin + Duration::from_secs(seconds));
+    }
+    let answering = evidence.answering(begin + Duration::from_secs(7));
+    assert_eq!((answering.age, answering.failed_connections), (Duration::from_secs(5), 7));
+    assert_eq!(answering.to_string(), "DOES NOT ANSWER for 5 s (7 connections)");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_counted_what_sends_packets_longer_than_refusals_is_never_failing(
+        growth in proptest::collection::vec((0_u64..5, 0_u64..20, 1_u64..20), 1..20),
+    ) {
+        let begin = Instant::now();
+        let mut evidence = Evidence::begin(Protocol::Tcp, false, &Stats::default(), true, begin);
+        let mut counted = [0; 5];
+        for (number, (connections, packets_in, packets_out)) in growth.into_iter().enumerate() {
+            let more = [connections, packets_in, packets_out, 60 * packets_in, 41 * packets_out];
+            counted.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            let now = begin + Duration::from_secs(2 * number as u64);
+            evidence.update(&stats(counted), true, now);
+            prop_assert!(!evidence.answering(now).liveness.is_failing());
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Whether endpoints answer, by what IPVS counts for them.
+//!
+//! A thread with a socket of its own reads the counters a little after each of the kernel's ticks: first the sum of all
+//! connections; if that has grown, the virtual servers in one dump; and of those with new connections, or with
+//! endpoints about which something is known, the real servers. It then rests at least 199 times as long as it took, so
+//! that it takes no more than a two-hundredth of a processor however many there are.
+//!
+//! [`service::liveness`] judges; `explain`, `status`, the metrics, the log and Events say what it found.
+
+mod table;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ipvs::{Ipvs, ObservedVirtualServer, Protocol, RealServerAddress, proc_net::total_connections};
+use reconciler::Handle;
+use serde::{Deserialize, Serialize};
+use service::{Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
+use tracing::{info, warn};
+
+use crate::{
+    events::{Cause, Outbox},
+    node::sysctl::Sysctl,
+};
+pub use table::{EndpointCounts, FailingEndpoint};
+use table::{Failing, RealServers, Table};
+
+/// The shortest pause: a little more than a tick.
+const PAUSE: Duration = Duration::from_millis(2_100);
+/// The longest pause, on a node where reading takes long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause after a reading, as a multiple of its duration.
+const REST: u32 = 199;
+
+/// How long an endpoint fails before it is logged and an Event says so: an endpoint that goes away is removed sooner.
+const LASTING: Duration = Duration::from_secs(10);
+/// The limit of failing endpoints that are named.
+const MOST_NAMED: usize = 20;
+
+/// The kernel's totals, in the namespace of the thread that reads.
+const TOTALS: &str = "/proc/thread-self/net/ip_vs_stats";
+/// Whether the kernel counts; absent before Linux 5.17, which always does.
+const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";
+
+/// What is known about the answers of endpoints. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointAnswers(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    table: Table,
+    summary: AnswersSummary,
+}
+
+/// Whether the endpoints of this node's virtual servers answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswersSummary {
+    /// Why this is not known, if it is not.
+    pub unknown: Option<String>,
+    /// How many endpoints were sent anything within the last minute, by whether they answer.
+    #[serde(flatten)]
+    pub counts: EndpointCounts,
+    /// Those that fail, those that have failed longest first; at most 20, in turn by namespaces.
+    pub failing: Vec<FailingEndpoint>,
+}
+
+impl EndpointAnswers {
+    /// Starts the thread. It ends with the last clone.
+    pub(crate) fn start(
+        &self,
+        kernel: impl Ipvs + Send + 'static,
+        handle: Handle,
+        outbox: Outbox,
+    ) -> io::Result<()> {
+        let known = Arc::downgrade(&self.0);
+        let reader = Reader { kernel, handle, outbox, total: None, logged: BTreeSet::new(), failed: false };
+        thread::Builder::new().name("liveness".into()).spawn(move || reader.run(&known)).map(drop)
+    }
+
+    /// The summary of the last reading.
+    pub(crate) fn summary(&self) -> AnswersSummary {
+        open(&self.0).summary.clone()
+    }
+
+    /// Adds to each used endpoint of an explanation whether it answers.
+    pub(crate) fn add_to(&self, explanation: &mut Explanation) {
+        let (known, now) = (open(&self.0), Instant::now());
+        for part in &mut explanation.parts {
+            for endpoint in &mut part.endpoints {
+                let at = part.addresses.iter().filter(|it| it.held_by.is_none()).map(|it| it.address);
+                endpoint.answering = known.table.answering(at, endpoint.address, now);
+            }
+        }
+    }
+}
+
+/// Locks what is known. Nothing that holds the lock can panic.
+fn open(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the counters from time to time.
+struct Reader<I> {
+    kernel: I,
+    handle: Handle,
+    outbox: Outbox,
+    /// All connections, at the last reading.
+    total: Option<u64>,
+    /// The failing endpoints that were logged.
+    logged: BTreeSet<Endpoint>,
+    /// Whether the last reading failed.
+    failed: bool,
+}
+
+/// An endpoint of a Service.
+type Endpoint = (ObjectName, Protocol, RealServerAddress);
+
+impl<I: Ipvs> Reader<I> {
+    fn run(mut self, known: &Weak<Mutex<Known>>) {
+        let mut pause = PAUSE;
+        loop {
+            thread::sleep(pause);
+            let Some(known) = known.upgrade() else { return };
+            let begin = Instant::now();
+            let read = self.read(&known);
+            if let Err(error) = &read
+                && !self.failed
+            {
+                warn!("whether endpoints answer is not known: {}", one_line(error));
+            }
+            self.failed = read.is_err();
+            pause = (begin.elapsed() * REST).clamp(PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    fn read(&mut self, known: &Mutex<Known>) -> Result<(), ipvs::Error> {
+        if Sysctl::at(Path::new("/")).number(RUN_ESTIMATION) == Some(0) {
+            let unknown = Some(format!("{RUN_ESTIMATION} is 0, so IPVS does not update its counters"));
+            let summary = AnswersSummary { unknown, ..AnswersSummary::default() };
+            *open(known) = Known { table: Table::default(), summary };
+            self.total = None;
+            return Ok(());
+        }
+        let total = fs::read(TOTALS).ok().and_then(|text| total_connections(&text));
+        let is_quiet = total.is_some() && total == self.total;
+        self.total = total;
+        if is_quiet && !open(known).table.may_change() {
+            return Ok(());
+        }
+        let (servers, real_servers) = self.counters(known)?;
+        let now = Instant::now();
+        let (counts, failing) = {
+            let Known { table, .. } = &mut *open(known);
+            table.update(&servers, &real_servers, now);
+            (table.counts(), table.failing(now))
+        };
+        let failing = self.of_services(failing);
+        self.report(&failing);
+        let failing = in_turn(failing, MOST_NAMED, |it| it.service.namespace().to_owned());
+        open(known).summary = AnswersSummary { unknown: None, counts, failing };
+        Ok(())
+    }
+
+    /// All virtual servers, and the real servers of those with something to judge.
+    fn counters(
+        &mut self,
+        known: &Mutex<Known>,
+    ) -> Result<(Vec<ObservedVirtualServer>, RealServers), ipvs::Error> {
+        let servers = self.kernel.virtual_servers()?;
+        let wanted: Vec<_> = {
+            let table = &open(known).table;
+            servers.iter().filter_map(|server| table.must_be_read(server)).collect()
+        };
+        let read = wanted.into_iter().map(|at| Ok((at, self.kernel.real_servers(at.into())?)));
+        let real_servers = read.collect::<Result<_, ipvs::Error>>()?;
+        Ok((servers, real_servers))
+    }
+
+    /// The failing endpoints of Services, those that have failed longest first. One that fails at several addresses of
+    /// its Service is listed once.
+    fn of_services(&self, failing: Vec<Failing>) -> Vec<FailingEndpoint> {
+        if failing.is_empty() {
+            return Vec::new();
+        }
+        let addresses = failing.iter().map(|(virtual_server, ..)| *virtual_server).collect();
+        // Without the writer the daemon is about to end.
+        let owners = self.handle.owners(addresses).unwrap_or_default();
+        let mut oldest = BTreeMap::<Endpoint, FailingEndpoint>::new();
+        for (owner, (virtual_server, endpoint, answering)) in owners.into_iter().zip(failing) {
+            let Some(service) = owner else { continue };
+            let key = (service.clone(), virtual_server.protocol, endpoint);
+            let failing = FailingEndpoint { service, virtual_server, endpoint, answering };
+            let known = oldest.entry(key).or_insert_with(|| failing.clone());
+            if (answering.age, virtual_server) > (known.answering.age, known.virtual_server) {
+                *known = failing;
+            }
+        }
+        let mut all: Vec<_> = oldest.into_values().collect();
+        all.sort_by_key(|it| Reverse(it.answering.age));
+        all
+    }
+
+    /// Logs what begins and ceases to fail, and posts an Event about what begins to.
+    fn report(&mut self, failing: &[FailingEndpoint]) {
+        let key = |it: &FailingEndpoint| (it.service.clone(), it.virtual_server.protocol, it.endpoint);
+        let failing_now: BTreeSet<_> = failing.iter().map(key).collect();
+        self.logged.retain(|endpoint| {
+            let (service, protocol, address) = endpoint;
+            let still = failing_now.contains(endpoint);
+            if !still {
+                info!("{service}: {protocol} {address} no longer fails");
+            }
+            still
+        });
+        for it in failing.iter().filter(|it| it.answering.age >= LASTING) {
+            if self.logged.insert(key(it)) {
+                warn!("{it}");
+                // Without numbers, so that all nodes say the same and one Event is enough.
+                let does =
+                    if it.answering.liveness == Liveness::Refuses { "refuses" } else { "does not answer" };
+                let text = format!("endpoint {} {does} at {}", it.endpoint, it.virtual_server);
+                self.outbox.post_about_service(it.service.clone(), Cause::ENDPOINT_FAILING, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The counters of virtual and real servers as they were last read, and what they say.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt, mem,
+    time::Instant,
+};
+
+use ipvs::{
+    Forwarding, ObservedRealServer, ObservedVirtualServer, Protocol, RealServerAddress, ServiceAddress,
+    Stats, VirtualServerId,
+};
+use serde::{Deserialize, Serialize};
+use service::{
+    ObjectName,
+    liveness::{Answering, Evidence, Liveness},
+};
+
+/// Name servers answer every question.
+const DNS_PORT: u16 = 53;
+
+/// Real servers as they were read, by virtual server.
+pub(super) type RealServers = HashMap<ServiceAddress, Vec<ObservedRealServer>>;
+
+/// All virtual servers.
+#[derive(Debug, Default)]
+pub(super) struct Table(HashMap<ServiceAddress, Watched>);
+
+/// A virtual server.
+#[derive(Debug)]
+struct Watched {
+    counted: Stats,
+    /// Only real servers that could be judged.
+    real_servers: HashMap<RealServerAddress, Evidence>,
+}
+
+/// A failing endpoint at one virtual server.
+pub(super) type Failing = (ServiceAddress, RealServerAddress, Answering);
+
+/// How many endpoints do what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointCounts {
+    /// They answer.
+    pub answering: usize,
+    /// They reject every connection or datagram.
+    pub refusing: usize,
+    /// They answer nothing.
+    pub silent: usize,
+    /// They get datagrams that are not answered by any endpoint.
+    pub one_way: usize,
+}
+
+/// An endpoint that refuses or is silent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingEndpoint {
+    /// Its Service.
+    pub service: ObjectName,
+    /// The virtual server through which clients fail; the one through which they have failed longest.
+    pub virtual_server: ServiceAddress,
+    /// The endpoint's address.
+    pub endpoint: RealServerAddress,
+    /// What it does, and for how long.
+    #[serde(flatten)]
+    pub answering: Answering,
+}
+
+impl fmt::Display for FailingEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, virtual_server, endpoint, answering } = self;
+        write!(f, "{service}: {endpoint} {answering} at {virtual_server}")
+    }
+}
+
+impl Table {
+    /// The address of a virtual server whose real servers must be read: clients have asked it since the last reading,
+    /// or something is known about one of its endpoints. What was counted before the first reading may be of any age.
+    pub(super) fn must_be_read(&self, server: &ObservedVirtualServer) -> Option<ServiceAddress> {
+        let VirtualServerId::Address(address) = server.config.id else { return None };
+        let watched = self.0.get(&address)?;
+        let grown = server.stats.since(&watched.counted);
+        let is_asked = grown.connections > 0 || address.protocol == Protocol::Udp && grown.packets_in > 0;
+        (is_asked || watched.may_change()).then_some(address)
+    }
+
+    /// Judges by new counters. A virtual or real server that is not there any more is forgotten.
+    pub(super) fn update(
+        &mut self,
+        servers: &[ObservedVirtualServer],
+        real_servers: &RealServers,
+        now: Instant,
+    ) {
+        let mut before = mem::take(&mut self.0);
+        for server in servers {
+            let VirtualServerId::Address(address) = server.config.id else { continue };
+            let mut watched = before
+                .remove(&address)
+                .unwrap_or(Watched { counted: server.stats, real_servers: HashMap::new() });
+            watched.counted = server.stats;
+            if let Some(real_servers) = real_servers.get(&address) {
+                watched.judge(address, real_servers, now);
+            }
+            self.0.insert(address, watched);
+        }
+    }
+
+    /// Whether another reading may change a judgement although no connection is new.
+    pub(super) fn may_change(&self) -> bool {
+        self.0.values().any(Watched::may_change)
+    }
+
+    /// How many endpoints do what; one at several virtual servers counts once, by the worst.
+    pub(super) fn counts(&self) -> EndpointCounts {
+        let mut endpoints = BTreeMap::new();
+        for (address, watched) in &self.0 {
+            for (endpoint, evidence) in &watched.real_servers {
+                let worst = endpoints.entry((address.protocol, *endpoint)).or_insert(Liveness::Idle);
+                *worst = evidence.liveness().max(*worst);
+            }
+        }
+        let count = |liveness| endpoints.values().filter(|it| **it == liveness).count();
+        EndpointCounts {
+            answering: count(Liveness::Answers),
+            refusing: count(Liveness::Refuses),
+            silent: count(Liveness::Silent),
+            one_way: count(Liveness::OneWay),
+        }
+    }
+
+    /// All failing endpoints.
+    pub(super) fn failing(&self, now: Instant) -> Vec<Failing> {
+        let all = self.0.iter().flat_map(|(address, watched)| {
+            watched
+                .real_servers
+                .iter()
+                .map(|(endpoint, evidence)| (*address, *endpoint, evidence.answering(now)))
+        });
+        all.filter(|(_, _, answering)| answering.liveness.is_failing()).collect()
+    }
+
+    /// The worst of what an endpoint does at these virtual servers; `None` if nothing is known.
+    pub(super) fn answering(
+        &self,
+        at: impl Iterator<Item = ServiceAddress>,
+        endpoint: RealServerAddress,
+        now: Instant,
+    ) -> Option<Answering> {
+        let evidence = at.filter_map(|address| self.0.get(&address)?.real_servers.get(&endpoint));
+        evidence.map(|evidence| evidence.answering(now)).max_by_key(|it| it.liveness)
+    }
+}
+
+impl Watched {
+    fn may_change(&self) -> bool {
+        self.real_servers.values().any(Evidence::may_change)
+    }
+
+    fn judge(&mut self, address: ServiceAddress, real_servers: &[ObservedRealServer], now: Instant) {
+        let expects_answers = self.counted.packets_out > 0 || address.port == DNS_PORT;
+        let mut before = mem::take(&mut self.real_servers);
+        // Answers do not pass here unless they are masqueraded, and a real server without weight is about to go.
+        let judged = real_servers.iter().filter(|it| {
+            matches!(it.config.forwarding, Forwarding::Masquerade | Forwarding::Local) && it.config.weight > 0
+        });
+        for ObservedRealServer { config, stats, .. } in judged {
+            let evidence = match before.remove(&config.address) {
+                Some(mut evidence) => {
+                    evidence.update(stats, expects_answers, now);
+                    evidence
+                }
+                None => {
+                    let ipv6 = config.address.ip.is_ipv6();
+                    Evidence::begin(address.protocol, ipv6, stats, expects_answers, now)
+                }
+            };
+            self.real_servers.insert(config.address, evidence);
+        }
+    }
+}
