@@ -11,6 +11,7 @@ use ::http::Method;
 use ipvs::{Family, Protocol};
 use kube_ipvs::{
     config::ServiceMetrics,
+    liveness::EndpointAnswers,
     logging::LineLimit,
     serve::{
         health::{Health, UnknownNode},
@@ -85,6 +86,7 @@ pub(crate) fn page() -> String {
         root.path(),
     )
     .with_advice(Vec::new)
+    .with_answers(EndpointAnswers::default())
     .with_log(LineLimit::default())
     .with_tunnels(Family::BOTH.into(), |_| TunnelCounts::default());
     let (ipvs, netfilter, dummy_interface) = kernel.seams();

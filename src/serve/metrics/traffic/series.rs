@@ -56,9 +56,12 @@ const REAL_SERVER: [Series<ObservedRealServer>; OF_REAL_SERVER] = [
     ("kube_ipvs_endpoint_bytes_out_total", Counter, "Bytes from the endpoint", |server| {
         server.stats.bytes_out
     }),
-    ("kube_ipvs_endpoint_active_connections", Gauge, "Active connections of the endpoint", |server| {
-        server.active_connections.into()
-    }),
+    (
+        "kube_ipvs_endpoint_active_connections",
+        Gauge,
+        "Connections of the endpoint that are established or being opened",
+        |server| server.active_connections.into(),
+    ),
 ];
 
 /// All series of a reading, and what it took.
