@@ -1,13 +1,13 @@
 //! The result of one check of this node.
 //!
-//! Findings are printed by `kube-ipvs preflight` before the start. While the daemon runs they are logged when
-//! they begin and end, are the advice in `kube-ipvs status` as long as they hold, and, if they are warnings,
-//! are Events of the Node.
+//! Findings are printed by `kube-ipvs preflight` before the start. While the daemon runs they are its advice as long as
+//! they hold. Warnings are logged when they begin and end, are in `kube-ipvs status`, and are Events of the Node; notes,
+//! which hold on most nodes, are in `kube-ipvs explain`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// What a check says of one part of the node: a setting or program that hurts traffic to Services, or may,
 /// with the remedy; before the start also what is as it should be.
@@ -64,13 +64,17 @@ impl Finding {
     pub(crate) fn log_begin(&self) {
         match self.severity {
             Severity::Problem | Severity::Warning => warn!(remedy = self.remedy, "{}", self.what),
-            Severity::Note | Severity::Ok => info!(remedy = self.remedy, "{}", self.what),
+            // Most nodes are like this: it would be logged at each start as if it were news.
+            Severity::Note | Severity::Ok => debug!(remedy = self.remedy, "{}", self.what),
         }
     }
 
     /// Logs that the finding no longer holds.
     pub(crate) fn log_end(&self) {
-        info!("resolved: {}", self.what);
+        match self.severity {
+            Severity::Problem | Severity::Warning => info!("resolved: {}", self.what),
+            Severity::Note | Severity::Ok => debug!("resolved: {}", self.what),
+        }
     }
 }
 

@@ -65,6 +65,9 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     });
     let answer = Answer { kernel: kernel.ok(), explanation };
     print_as(question.ask.output.format, &answer, || answer.to_string())?;
+    if answer.explanation.not_served.is_none() {
+        question.print_notes()?;
+    }
     let unknown = answer.explanation.not_served == Some(NotServed::Unknown);
     Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -78,7 +78,7 @@ pub(super) fn list(asked: &List) -> anyhow::Result<ExitCode> {
         What { rate: true, .. } => Columns::Rates,
         What { .. } => Columns::Configuration,
     };
-    list_servers(output.format, part, columns, *services && owners.is_some())?;
+    asked.list_servers(part, columns, *services && owners.is_some())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,22 +100,32 @@ impl List {
         });
         Ok(owners.ok())
     }
-}
 
-/// Prints a part of the table, with the Service of each virtual server if it is wanted.
-fn list_servers(format: Format, part: Part<'_>, columns: Columns, services: bool) -> anyhow::Result<()> {
-    let servers = Servers::read(part)?;
-    if let (Some(filter), true) = (part.filter, servers.servers.is_empty()) {
-        bail!("there is no virtual server {filter}");
+    /// Prints a part of the table, with the Service of each virtual server if it is wanted.
+    fn list_servers(&self, part: Part<'_>, columns: Columns, services: bool) -> anyhow::Result<()> {
+        let format = self.output.format;
+        let servers = Servers::read(part)?;
+        if let (Some(filter), true) = (part.filter, servers.servers.is_empty()) {
+            bail!("there is no virtual server {filter}{}", self.missing(filter, part.owners));
+        }
+        // Text does not say what is foreign.
+        let our_tables = if format == Format::Text { netfilter::Observed::default() } else { our_tables()? };
+        let table = servers.table(part, &our_tables);
+        print_as(format, &table, || {
+            let labels = table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
+            servers.text(columns, &labels)
+        })?;
+        Ok(())
     }
-    // Text does not say what is foreign.
-    let our_tables = if format == Format::Text { netfilter::Observed::default() } else { our_tables()? };
-    let table = servers.table(part, &our_tables);
-    print_as(format, &table, || {
-        let labels = table.virtual_servers.iter().filter(|_| services).map(Row::label).collect();
-        servers.text(columns, &labels)
-    })?;
-    Ok(())
+
+    /// Which Service wants a virtual server that the kernel lacks, if a daemon answers and one does.
+    fn missing(&self, filter: &Filter, owners: Option<&Owners>) -> String {
+        let asked = owners.is_none().then(|| Owners::ask(&self.daemon).ok()).flatten();
+        let wanted = owners.or(asked.as_ref()).and_then(|owners| owners.first_of(filter));
+        wanted.map_or_else(String::new, |service| {
+            format!(", but {service} wants one: `kube-ipvs diff` prints what the kernel lacks")
+        })
+    }
 }
 
 /// Our tables, as far as they show who owns a virtual server.

@@ -1,18 +1,19 @@
 //! Asks the daemon; with its flags after `--`, answers from the API server and the kernel instead.
 
-use std::{ffi::OsString, iter, path::PathBuf};
+use std::{ffi::OsString, io, iter, path::PathBuf};
 
 use anyhow::{anyhow, bail};
-use service::{Explanation, ObjectName};
+use service::{Explanation, ObjectName, printable_line};
 
 use super::{
-    Command, Flags,
+    Command, Flags, Format,
     output::{self, say},
     parse,
 };
 use crate::{
     config::Settings,
     daemon::WithoutDaemon,
+    finding::Severity,
     serve::control::{AskError, Client, Control as _, SOCKET},
 };
 
@@ -73,6 +74,16 @@ pub(super) struct Question {
 const WITHOUT: &str = "To answer without it, give the daemon's flags after --";
 
 impl Question {
+    /// Prints the notes on this node, which hold for all Services, after a text from the daemon.
+    pub(super) fn print_notes(&self) -> io::Result<()> {
+        if self.ask.output.format != Format::Text || !self.daemon_flags.is_empty() {
+            return Ok(());
+        }
+        let advice = self.ask.daemon.silent_client().status().map(|status| status.advice).unwrap_or_default();
+        let notes = advice.iter().filter(|finding| finding.severity == Severity::Note);
+        notes.map(|note| output::print(&format!("note: {}\n", printable_line(&note.to_string())))).collect()
+    }
+
     /// Returns the daemon's answer, or that of `without_daemon` if the daemon's flags are given.
     pub(super) fn answer<T>(
         &self,

@@ -1,6 +1,8 @@
 //! `kube-ipvs status`.
 
+mod operations;
 mod text;
+mod verdict;
 
 use std::{
     process::ExitCode,
@@ -9,16 +11,12 @@ use std::{
 };
 
 use anyhow::bail;
-use kubernetes::api::WatchState;
-use reconciler::SyncState;
+use operator::terminal::print_verdict;
 
-use super::{Ask, output::print_as};
-use crate::{
-    config::GoDuration,
-    serve::control::{Control as _, DaemonStatus, SourceInfo},
-};
-use text::synced;
+use super::{Ask, Format, output::print_as};
+use crate::{config::GoDuration, serve::control::Control as _};
 pub(super) use text::text;
+use verdict::Verdict;
 
 /// The time between two questions while what is wanted is not programmed yet.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -28,7 +26,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Status {
     #[command(flatten)]
     ask: Ask,
-    /// Exit with 1, and print the reason, unless the desired state is programmed and the API server is watched
+    /// Compare the kernel with the desired state, as diff does. Exit with 1, and print the reason, unless they are equal, or
+    /// will be in a moment, and the API server is watched
     #[arg(long)]
     check: bool,
     /// Repeat the check for this long until it succeeds
@@ -45,40 +44,35 @@ pub(super) struct Status {
 /// Prints the status of the daemon, and checks it if that is wanted.
 pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
     let patience = asked.wait.and_then(GoDuration::duration).unwrap_or_default();
-    let started = Instant::now();
+    let (started, compare) = (Instant::now(), asked.check || asked.wait.is_some());
     let status = loop {
         let is_last = started.elapsed() >= patience;
-        match asked.ask.daemon.client().status() {
-            Ok(status) if is_last || not_in_order(&status).is_none() => break status,
+        let client = asked.ask.daemon.client();
+        match if compare { client.checked_status() } else { client.status() } {
+            Ok(status) if is_last || !Verdict::from_status(&status).is_bad() => break status,
             Err(error) if is_last => return Err(error.into()),
             // It may be about to start.
             _ => thread::sleep(PAUSE),
         }
     };
-    print_as(asked.ask.output.format, &status, || text(&status))?;
-    if (asked.check || asked.wait.is_some())
-        && let Some(reason) = not_in_order(&status)
-    {
-        bail!("the check failed: {reason}");
+    let verdict = Verdict::from_status(&status);
+    match asked.ask.output.format {
+        Format::Text => drop(print_verdict(&text(&status), verdict.grade, text::INDENT, terminal_width)?),
+        format => print_as(format, &status, || text(&status))?,
+    }
+    if compare && verdict.is_bad() {
+        bail!("the check failed: {}: {}", verdict.subject, verdict.words);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long a change may wait: Services may change all the time, and each change waits for a moment.
-const MOMENT: Duration = Duration::from_secs(10);
-
-/// Why the desired state is not fully programmed, or not known. What is wrong with an object or with
-/// the node is none of it: programming goes on.
-fn not_in_order(status: &DaemonStatus) -> Option<String> {
-    let DaemonStatus { daemon, programmed, .. } = status;
-    let waits_for_a_moment = programmed.sync_state == SyncState::Behind && programmed.sync_state_age < MOMENT;
-    if programmed.sync_state != SyncState::Synced && !waits_for_a_moment {
-        return Some(format!("synced: {}", synced(programmed, daemon)));
-    }
-    let SourceInfo::ApiServer { watches, .. } = &daemon.source else { return None };
-    let failing = watches.iter().find(|watch| watch.state == WatchState::Failing)?;
-    let cause = failing.last_failure.as_ref().map(|failure| format!(": {}", failure.cause));
-    Some(format!("{} are not watched{}", failing.resource, cause.unwrap_or_default()))
+/// The columns of the terminal, if they are known.
+fn terminal_width() -> Option<usize> {
+    #[cfg(feature = "tui")]
+    let columns = ratatui::crossterm::terminal::window_size().ok().map(|size| size.columns);
+    #[cfg(not(feature = "tui"))]
+    let columns = None;
+    columns.filter(|columns: &u16| *columns > 0).map(usize::from)
 }
 
 #[cfg(test)]

@@ -45,6 +45,29 @@ impl ControlHandler {
     }
 }
 
+impl ControlHandler {
+    /// The status, with what the writer thread says of itself.
+    fn status_by(
+        &self,
+        ask: impl FnOnce(&Handle) -> Result<SyncStatus, String>,
+    ) -> Result<DaemonStatus, String> {
+        let daemon = self.identity.now();
+        let programmed = match &self.writer {
+            Ok(writer) => {
+                let mut programmed = ask(writer)?;
+                put_first(self.problems.all(), &mut programmed.problems);
+                programmed
+            }
+            Err(waits) => SyncStatus {
+                sync_state_age: daemon.uptime,
+                problems: self.waiting(waits),
+                ..SyncStatus::default()
+            },
+        };
+        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all(), endpoints: self.answers.summary() })
+    }
+}
+
 impl Control for ControlHandler {
     type Error = String;
 
@@ -83,20 +106,11 @@ impl Control for ControlHandler {
     }
 
     fn status(&self) -> Result<DaemonStatus, String> {
-        let daemon = self.identity.now();
-        let programmed = match &self.writer {
-            Ok(writer) => {
-                let mut programmed = writer.status().map_err(reason)?;
-                put_first(self.problems.all(), &mut programmed.problems);
-                programmed
-            }
-            Err(waits) => SyncStatus {
-                sync_state_age: daemon.uptime,
-                problems: self.waiting(waits),
-                ..SyncStatus::default()
-            },
-        };
-        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all(), endpoints: self.answers.summary() })
+        self.status_by(|writer| writer.status().map_err(reason))
+    }
+
+    fn checked_status(&self) -> Result<DaemonStatus, String> {
+        self.status_by(|writer| writer.checked_status().map_err(reason))
     }
 
     fn version(&self) -> Result<Build, String> {

@@ -54,6 +54,9 @@ pub trait Control {
     /// The status of the daemon, of what is programmed, and of the node.
     fn status(&self) -> Result<DaemonStatus, Self::Error>;
 
+    /// The status, for which the kernel is read and compared.
+    fn checked_status(&self) -> Result<DaemonStatus, Self::Error>;
+
     /// The daemon's build.
     fn version(&self) -> Result<Build, Self::Error>;
 }
@@ -78,7 +81,11 @@ pub enum Request {
     #[serde(rename = "holders")]
     Owners,
     Resync,
-    Status,
+    Status {
+        // A client of an earlier release does not send it.
+        #[serde(default)]
+        compare: bool,
+    },
     Version,
 }
 
@@ -103,7 +110,8 @@ impl Request {
             Self::LogLevel { set } => encode_answer("loglevel", daemon.log_level(set)),
             Self::Owners => encode_answer("holders", daemon.owners()),
             Self::Resync => encode_answer("resynced", daemon.resync()),
-            Self::Status => encode_answer("status", daemon.status()),
+            Self::Status { compare: false } => encode_answer("status", daemon.status()),
+            Self::Status { compare: true } => encode_answer("status", daemon.checked_status()),
             Self::Version => encode_answer("version", daemon.version()),
         }
     }

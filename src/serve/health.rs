@@ -4,7 +4,8 @@
 //! The proxy works unless a change has been waiting for twice the sync period. A refused operation does not count:
 //! for one operation of one Service the node would leave every load balancer and the pod be killed, and be no better
 //! afterwards. Refused operations are retried, and are in `kube-ipvs status`, the log and the metrics. `/readyz` alone
-//! waits for them once, at the start: a roll-out ends at a node where something cannot be programmed.
+//! waits for them once, at the start: a roll-out ends at a node where something cannot be programmed. It is also not
+//! ready from the moment at which virtual servers are found to be lost until they are there again.
 
 mod answer;
 mod progress;
@@ -21,7 +22,7 @@ use std::{
 use ::http::{Method, StatusCode};
 use ipvs::{Family, TunnelKind};
 use k8s_openapi::jiff::Timestamp;
-use reconciler::{ChangeEvent, Observer, Programmed, SyncEvent};
+use reconciler::{ChangeEvent, Observer, Programmed, Subsystem, SyncEvent};
 use service::{Change, Unpacking};
 use tokio::time::Instant;
 
@@ -141,6 +142,10 @@ impl Observer for Health {
         self.progress().taken_in(event.changes, event.waits, Instant::now());
     }
 
+    fn on_loss(&mut self) {
+        self.progress().lost();
+    }
+
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         if sync.state.unpacking().is_empty() && sync.stats.programmed.is_some() {
             *self.unpacking() = Some(Unpacking::default());
@@ -152,8 +157,10 @@ impl Observer for Health {
             let gue = sync.state.options().tunnel.kind == TunnelKind::Gue;
             *self.unpacking() = Some(Unpacking { families: unpacks.clone(), gue });
         }
-        let undone = sync.report.failed + sync.report.left;
-        self.progress().synced(sync.complete, undone, Instant::now(), Timestamp::now());
+        let SyncEvent { report, stats, complete, .. } = *sync;
+        let has_servers = report.left == 0 && stats.failures.keys().all(|(of, _)| *of != Subsystem::Ipvs);
+        let undone = report.failed + report.left;
+        self.progress().synced(complete, undone, has_servers, Instant::now(), Timestamp::now());
     }
 }
 

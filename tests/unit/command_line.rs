@@ -366,8 +366,9 @@ fn a_malformed_rust_log_is_said() {
 }
 
 /// What these print has no text of others, or is escaped there.
-const PRINTERS: [&str; 5] = [
+const PRINTERS: [&str; 6] = [
     "crates/operator/src/output.rs",
+    "crates/operator/src/terminal.rs",
     "src/cli/bugreport.rs",
     "src/cli/list.rs",
     "src/cli/top.rs",

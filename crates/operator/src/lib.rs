@@ -5,4 +5,5 @@
 
 pub mod explain;
 pub mod output;
+pub mod terminal;
 pub mod top;

@@ -52,7 +52,7 @@ pub fn print_script(script: &str) -> io::Result<()> {
     write_to_readers(script).map(drop)
 }
 
-fn write_to_readers(text: &str) -> io::Result<Readers> {
+pub(crate) fn write_to_readers(text: &str) -> io::Result<Readers> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Readers::Gone),

@@ -108,6 +108,12 @@ impl Handle {
         self.ask(Writer::status)
     }
 
+    /// The status, for which the kernel's whole state is read and compared. Blocks meanwhile, as
+    /// [`compare`](Self::compare) does.
+    pub fn checked_status(&self) -> Result<SyncStatus, Unanswered> {
+        self.ask(Writer::checked_status)?
+    }
+
     /// The use that Services make of the node itself. Blocks until the first sync has ended, and while one is running.
     pub fn node_usage(&self) -> Result<NodeUsage, Stopped> {
         self.ask_later(Writer::node_usage)

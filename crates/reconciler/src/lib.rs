@@ -26,9 +26,11 @@ mod writer;
 pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{Callbacks, ChangeEvent, ObjectKind, Observer, StaleFlowCallback, SyncEvent};
 pub use report::{
-    ForeignVirtualServers, SyncReport,
+    FirstNamed, ForeignVirtualServers, SyncReport,
     service_notices::{Notice, NoticeCallback, Reason},
-    status::{BusyWith, Drain, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner},
+    status::{
+        BusyWith, Drain, KernelDifference, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner,
+    },
     sync_stats::{FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
 };
 pub use schedule::{Timing, Trigger};

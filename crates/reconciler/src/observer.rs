@@ -43,6 +43,10 @@ pub trait Observer: Send {
         _ = change;
     }
 
+    /// Called when the kernel lacks a virtual server that it had: perhaps it lacks all of them. A sync follows. Most
+    /// observers need only that.
+    fn on_loss(&mut self) {}
+
     /// Called when a sync has ended.
     fn on_sync(&mut self, sync: &SyncEvent<'_>);
 }

@@ -14,7 +14,7 @@ use std::{
 
 use ipvs::ServiceAddress;
 use serde::{Deserialize, Serialize};
-use service::seconds;
+use service::{ObjectName, seconds};
 use watcher::OperationKind;
 
 use crate::{Trigger, sync::PlanOutcome};
@@ -30,6 +30,10 @@ pub struct SyncReport {
     pub done: usize,
     /// How many operations of each kind the kernel carried out.
     pub done_by_kind: BTreeMap<OperationKind, usize>,
+    /// The Services whose virtual servers, real servers or elements they changed. Services that are gone are left out.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub services: FirstNamed<ObjectName>,
     /// The first operations that were carried out, one line each; at most [`SyncReport::MOST_DONE`] of them.
     pub first_done: Vec<String>,
     /// The first operations that repaired what another program had changed, one line each; at most
@@ -58,6 +62,7 @@ impl SyncReport {
         trigger: Trigger,
         full: bool,
         outcome: &PlanOutcome,
+        services: FirstNamed<ObjectName>,
         removed_foreign: ForeignVirtualServers,
         took: Duration,
     ) -> Self {
@@ -67,6 +72,7 @@ impl SyncReport {
             full,
             done: outcome.done(),
             done_by_kind: outcome.done.clone(),
+            services,
             first_done: outcome.first_done.clone(),
             repairs: outcome.first_repairs.clone(),
             removed_foreign,
@@ -88,6 +94,7 @@ impl SyncReport {
         self.full |= next.full;
         self.done += next.done;
         add_counts(&mut self.done_by_kind, next.done_by_kind);
+        self.services.extend(&next.services);
         add_first(&mut self.first_done, next.first_done, Self::MOST_DONE);
         add_first(&mut self.repairs, next.repairs, Self::MOST_REPAIRS);
         self.removed_foreign.extend(&next.removed_foreign);
@@ -98,7 +105,8 @@ impl SyncReport {
 
     /// The report of a sync that did nothing.
     pub fn empty(trigger: Trigger) -> Self {
-        Self::new(trigger, false, &PlanOutcome::default(), ForeignVirtualServers::default(), Duration::ZERO)
+        let (services, removed_foreign) = (FirstNamed::default(), FirstNamed::default());
+        Self::new(trigger, false, &PlanOutcome::default(), services, removed_foreign, Duration::ZERO)
     }
 
     /// The answer to an operator who asks for a sync before there is anything to sync to.
@@ -138,38 +146,46 @@ fn add_first<T>(first: &mut Vec<T>, more: impl IntoIterator<Item = T>, most: usi
     first.extend(more.into_iter().take(room));
 }
 
-/// Virtual servers that no Service made. `Display` names the first of them, and counts the rest.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ForeignVirtualServers {
+/// A number of things, of which the first are named. `Display` names these, and counts the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstNamed<T> {
     /// How many.
     pub count: usize,
-    /// The first of them; at most [`ForeignVirtualServers::MOST_NAMED`].
-    pub first: Vec<ServiceAddress>,
+    /// The first of them; at most [`FirstNamed::MOST_NAMED`].
+    pub first: Vec<T>,
 }
 
-impl ForeignVirtualServers {
+/// Virtual servers that no Service made.
+pub type ForeignVirtualServers = FirstNamed<ServiceAddress>;
+
+impl<T> FirstNamed<T> {
     /// How many are named.
     pub const MOST_NAMED: usize = 5;
+}
 
+impl<T: Clone> FirstNamed<T> {
     /// Adds more of them.
     pub(crate) fn extend(&mut self, more: &Self) {
         self.count += more.count;
-        add_first(&mut self.first, more.first.iter().copied(), Self::MOST_NAMED);
+        add_first(&mut self.first, more.first.iter().cloned(), Self::MOST_NAMED);
     }
 }
 
-/// Names the first in the order of their addresses.
-impl<'a> FromIterator<&'a ServiceAddress> for ForeignVirtualServers {
-    fn from_iter<I: IntoIterator<Item = &'a ServiceAddress>>(addresses: I) -> Self {
-        let addresses: BTreeSet<_> = addresses.into_iter().collect();
-        Self {
-            count: addresses.len(),
-            first: addresses.into_iter().take(Self::MOST_NAMED).copied().collect(),
-        }
+impl<T> Default for FirstNamed<T> {
+    fn default() -> Self {
+        Self { count: 0, first: Vec::new() }
     }
 }
 
-impl fmt::Display for ForeignVirtualServers {
+/// Names the first in their order, and counts each once.
+impl<'a, T: Clone + Ord> FromIterator<&'a T> for FirstNamed<T> {
+    fn from_iter<I: IntoIterator<Item = &'a T>>(all: I) -> Self {
+        let all: BTreeSet<_> = all.into_iter().collect();
+        Self { count: all.len(), first: all.into_iter().take(Self::MOST_NAMED).cloned().collect() }
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for FirstNamed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named: Vec<_> = self.first.iter().map(ToString::to_string).collect();
         f.write_str(&named.join(", "))?;

@@ -20,6 +20,8 @@ pub enum Trigger {
     TablesChanged,
     /// The kernel reported that the node got or lost an address, or the grace period of a lost one has ended.
     NodeAddresses,
+    /// A virtual server that was there was missing: another program may have emptied IPVS.
+    VirtualServerLost,
     /// An earlier sync failed in part.
     Retry,
     /// An operator requested it.
@@ -32,20 +34,25 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync
-    /// compares the image with the kernel; the other syncs trust the image.
+    /// Whether the sync reads the kernel's whole state anew, a forced one by netlink alone. A periodic sync, and
+    /// one for a lost virtual server, compares the image with the kernel; the other syncs trust the image.
     pub(crate) fn reads_everything(self) -> bool {
         matches!(self, Self::Start | Self::Forced)
     }
 
     /// Whether the sync checks the whole kernel.
     pub(crate) fn is_full(self) -> bool {
-        self.reads_everything() || self == Self::Period
+        self.reads_everything() || matches!(self, Self::Period | Self::VirtualServerLost)
     }
 
     /// Whether the sync retries what failed, also while there is more to do.
     pub(crate) fn retries(self) -> bool {
         self.is_full() || self == Self::Retry
+    }
+
+    /// Whether the reason is a change of another program, which is not left for `minSyncPeriod`.
+    fn is_repair(self) -> bool {
+        self.is_from_kernel() || self == Self::VirtualServerLost
     }
 
     /// Whether a notification of the kernel is the reason.
@@ -60,7 +67,7 @@ impl Trigger {
             Self::Change | Self::Retry => 1,
             Self::NodeAddresses => 2,
             Self::KernelEvent | Self::TablesChanged => 3,
-            Self::Period | Self::Start => 4,
+            Self::Period | Self::VirtualServerLost | Self::Start => 4,
             Self::Forced => 5,
         }
     }
@@ -192,7 +199,7 @@ impl Schedule {
         let asked = self.wanted.map(|trigger| {
             let pause = match trigger {
                 Trigger::Forced => Duration::ZERO,
-                _ if trigger.is_from_kernel() => REPAIR_PAUSE,
+                _ if trigger.is_repair() => REPAIR_PAUSE,
                 _ => self.timing.min_sync_period,
             };
             (last_end + pause, trigger)

@@ -19,7 +19,7 @@ use std::{
 };
 
 use dummy_interface::Changed;
-use ipvs::{Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
+use ipvs::{Command, Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler};
 use service::{Change, Dirty, State};
 use tracing::{debug, trace_span};
 use watcher::{
@@ -37,7 +37,7 @@ use self::{
     read::{DeepVerify, Reading},
 };
 use crate::{
-    ForeignVirtualServers, PLAN_LOG, Trigger,
+    ForeignVirtualServers, KernelDifference, PLAN_LOG, Trigger,
     follow::{LostAddresses, MissingTunnels, TunnelsInUse, Unrepaired, schedulers, stale_flows::Rerouted},
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct Reconciler {
     pub(crate) ownership: Ownership,
     /// The kernel as last seen; `None` before the first read and after a doubt.
     image: Option<Observed>,
+    /// The position in the image of the virtual server that is looked for next.
+    next_look: usize,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
     /// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
@@ -110,6 +112,7 @@ impl Reconciler {
             kernel,
             ownership,
             image: None,
+            next_look: 0,
             deep_verify: DeepVerify::default(),
             adopted: Vec::new(),
             dirty: Dirty::default(),
@@ -183,6 +186,18 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
+    /// Asks the kernel for one virtual server that it should have, each time for the next one, and returns the reason to
+    /// sync if it is not there. IPVS sends no notifications, so this is how an emptied table, or an unloaded ip_vs, is
+    /// noticed long before the next comparison. An address that is not ours to repair is no reason.
+    pub(crate) fn look_for_virtual_server(&mut self) -> Option<Trigger> {
+        let servers = &self.image.as_ref()?.virtual_servers;
+        let turn = self.next_look.checked_rem(servers.len())?;
+        self.next_look = turn + 1;
+        let address = servers.keys().nth(turn).filter(|at| self.state.virtual_server(at).is_some())?;
+        let found = self.kernel.ipvs.virtual_server((*address).into());
+        (!matches!(found, Ok(Some(_)))).then_some(Trigger::VirtualServerLost)
+    }
+
     /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps
     /// to remove the differences: a few schedulers at a time, a real server that drains first.
     pub(crate) fn compare(&mut self) -> Result<Plan, ReadError> {
@@ -193,6 +208,22 @@ impl Reconciler {
         let observed = read?;
         self.draining.expire(Instant::now());
         Ok(self.diff(&observed, &differing(&self.state, &observed, &self.ownership)))
+    }
+
+    /// Reads everything and returns how it differs, without what is under way and without changing the kernel.
+    pub(crate) fn difference(&mut self) -> Result<KernelDifference, ReadError> {
+        let plan = self.compare()?;
+        let mut under_way: Dirty = keys(&self.failures).collect();
+        under_way.virtual_servers.extend(self.rechecks.iter().chain(&self.adopted));
+        let draining: BTreeSet<_> = self.draining.virtual_servers().collect();
+        let is_under_way = |operation: &Operation| {
+            let is_drain = matches!(operation, Operation::Ipvs(command @ Command::DeleteRealServer(..))
+                if command.address().is_some_and(|of| draining.contains(&of)));
+            is_drain
+                || operation.key().is_some_and(|key| self.dirty.contains(&key) || under_way.contains(&key))
+        };
+        let differing = plan.operations().filter(|operation| !is_under_way(operation));
+        Ok(KernelDifference::from_operations(differing, &self.state))
     }
 
     /// Finds out whether the kernel has a scheduler. What a failed probe leaves behind, the next periodic

@@ -6,7 +6,7 @@ use std::{
     ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread::{self, JoinHandle},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use service::{Change, Event, ObjectName, State, in_turn, one_line};
@@ -15,7 +15,7 @@ use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
-    SyncStats, SyncStatus, Timing, Trigger, Unanswered,
+    SyncState, SyncStats, SyncStatus, Timing, Trigger, Unanswered,
     follow::TunnelsInUse,
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
@@ -27,6 +27,9 @@ use crate::{
     schedule::{Failures, Rest, Schedule, SyncEnd},
     sync::{Reconciler, Slice, SyncResult},
 };
+
+/// How often the kernel is asked for one of our virtual servers.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
@@ -60,6 +63,7 @@ pub fn start(
         busy: BusyLog::default(),
         awaiting_difference: Vec::new(),
         awaiting_node_usage: Vec::new(),
+        next_look: Instant::now(),
         history: History::new(Instant::now()),
         sync_log: SyncLog::default(),
         service_notices: ServiceNotices::new(callbacks.notices),
@@ -85,6 +89,8 @@ pub(crate) struct Writer {
     awaiting_difference: Vec<Sender<Result<Plan, Unanswered>>>,
     /// Callers that asked for the node usage and wait for the first sync.
     awaiting_node_usage: Vec<Sender<NodeUsage>>,
+    /// When one of our virtual servers is looked for next.
+    next_look: Instant,
     history: History,
     sync_log: SyncLog,
     service_notices: ServiceNotices,
@@ -103,6 +109,7 @@ impl Writer {
                 self.service_notices.send_new(&self.reconciler.state);
             }
             let now = Instant::now();
+            self.look(now);
             self.history.set_behind(self.reconciler.is_behind(), now);
             let next = self.schedule.next_sync(now).filter(|_| self.is_listed());
             let received = match next {
@@ -112,7 +119,7 @@ impl Writer {
                     // What has arrived meanwhile is part of the next one, if that is due already.
                     inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout)
                 }
-                Some((due, _)) => inputs.recv_timeout(due - now),
+                Some((due, _)) => inputs.recv_timeout(due.min(self.next_look).saturating_duration_since(now)),
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
@@ -124,6 +131,19 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    /// Looks for one of our virtual servers, if it is time. What is missing is a reason to sync, and the node is not
+    /// ready until that is done.
+    fn look(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        if let Some(trigger) = self.reconciler.look_for_virtual_server() {
+            self.schedule.request(trigger);
+            self.observers.iter_mut().for_each(|observer| observer.on_loss());
         }
     }
 
@@ -218,7 +238,8 @@ impl Writer {
             (self.stale_flows)(stale_flows);
         }
         outcome.name_in_turn(&self.reconciler.state);
-        let report = SyncReport::new(trigger, full, &outcome, removed_foreign, start.elapsed());
+        let services = outcome.services(&self.reconciler.state);
+        let report = SyncReport::new(trigger, full, &outcome, services, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         self.sync_log.log_sync(&report, &stats, &outcome);
         let state = &self.reconciler.state;
@@ -304,6 +325,17 @@ impl Writer {
         }
     }
 
+    /// The status, after a comparison with the kernel unless it is known already that something is not as desired.
+    pub(crate) fn checked_status(&mut self) -> Result<SyncStatus, Unanswered> {
+        let status = self.status();
+        if matches!(status.sync_state, SyncState::NotListed | SyncState::Failing) {
+            return Ok(status);
+        }
+        let difference =
+            self.reconciler.difference().map_err(|error| Unanswered::Unread(one_line(&error)))?;
+        Ok(SyncStatus { difference: Some(difference), ..status })
+    }
+
     pub(crate) fn status(&mut self) -> SyncStatus {
         let now = Instant::now();
         // Changes that came together with the request wait as well.
@@ -322,6 +354,8 @@ impl Writer {
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
+            services: state.reports().served(),
+            without_endpoints: state.reports().lacking_endpoints().iter().collect(),
             unbound: state.unbound(),
             busy: self.busy.current(now),
             draining: draining.count(),

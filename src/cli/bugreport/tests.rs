@@ -97,6 +97,10 @@ impl Control for Fixed {
         Ok(sample::status())
     }
 
+    fn checked_status(&self) -> Result<DaemonStatus, String> {
+        not_asked()
+    }
+
     fn explain(&self, _: &ObjectName) -> Result<Explanation, String> {
         not_asked()
     }

@@ -133,6 +133,12 @@ impl Owners {
             VirtualServerId::Mark { .. } => None,
         }
     }
+
+    /// The Service that owns the first address that a filter selects.
+    pub(super) fn first_of(&self, filter: &Filter) -> Option<&ObjectName> {
+        let selected = self.0.iter().filter(|(at, owner)| filter.selects((**at).into(), Some(owner)));
+        selected.min().map(|(_, owner)| owner)
+    }
 }
 
 impl From<Vec<VirtualServerOwner>> for Owners {

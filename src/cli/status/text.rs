@@ -1,23 +1,29 @@
 //! Prints the status as text, in the order of an operator's questions: is all well, since when, what was done last,
-//! what is wrong, and how to remedy it.
+//! what is wrong, and how to remedy it. Notes, which hold on most nodes and for as long as they run, are left to
+//! `preflight` and `explain`.
 
 use std::{collections::BTreeSet, fmt::Write, net::IpAddr};
 
 use kubernetes::api::{Watch, WatchState};
-use reconciler::{BusyWith, Drain, ForeignVirtualServers, LastSync, SyncState, Trigger};
-use service::printable_line;
+use reconciler::{
+    BusyWith, Drain, FirstNamed, ForeignVirtualServers, KernelDifference, LastSync, SyncState, Trigger,
+};
+use service::{ObjectName, printable_line};
 
-use super::super::{output::Time, requests::summary};
+use super::{
+    super::{output::Time, requests::summary},
+    operations::{done, for_services},
+    verdict::{Verdict, not_synced},
+};
 use crate::{
     config::VipBinding,
-    finding::Finding,
+    finding::{Finding, Severity},
     liveness::{AnswersSummary, EndpointCounts},
     serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
 };
 
-/// The limit of printed operations of the last sync that did or repaired something: the first sync does ten
-/// thousands.
-const FIRST_OPERATIONS: usize = 5;
+/// The limit of printed differences, and of repairs of the last sync that had any.
+const FIRST_REPAIRS: usize = 5;
 /// The limit of printed addresses that are not bound.
 const FIRST_UNBOUND: usize = 5;
 /// The limit of printed endpoints that fail.
@@ -25,9 +31,15 @@ const FIRST_FAILING: usize = 5;
 /// The limit of printed draining real servers: a rollout can have hundreds.
 const FIRST_DRAINS: usize = 5;
 
+/// Where the words of each line begin.
+pub(super) const INDENT: usize = 17;
+
+/// The status, from its verdict on.
 pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
     let DaemonStatus { daemon, programmed, advice, endpoints } = status;
     let mut lines = Lines::default();
+    let Verdict { subject, words, .. } = Verdict::from_status(status);
+    lines.line(subject, &words);
     lines.daemon(daemon);
     lines.programmed(programmed, daemon);
     lines.source(&daemon.source);
@@ -55,6 +67,7 @@ impl Lines {
 
     fn programmed(&mut self, status: &reconciler::SyncStatus, daemon: &DaemonInfo) {
         self.line("synced", &synced(status, daemon));
+        self.difference(status.difference.as_ref());
         self.wanted(status);
         self.foreign("kept", &status.kept_foreign);
         self.foreign("removed since the start", &status.removed_foreign);
@@ -76,6 +89,16 @@ impl Lines {
         self.busy(status.busy.as_ref());
     }
 
+    /// The first operations that would make the kernel as desired, if it was compared and differs.
+    fn difference(&mut self, difference: Option<&KernelDifference>) {
+        let Some(KernelDifference { by_kind, first, .. }) = difference else { return };
+        let listed = first.iter().take(FIRST_REPAIRS);
+        for (number, operation) in listed.clone().enumerate() {
+            self.line(if number == 0 { "differs" } else { "" }, operation);
+        }
+        self.and_more(by_kind.values().sum(), listed.len());
+    }
+
     /// What takes long, so that it is done in parts; nothing where nothing does.
     fn busy(&mut self, busy: Option<&BusyWith>) {
         let Some(BusyWith { service, left, age }) = busy else { return };
@@ -91,11 +114,19 @@ impl Lines {
             let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
             return self.line("virtual servers", words);
         }
+        self.services(status.services, &status.without_endpoints);
         self.line("virtual servers", &status.virtual_servers.to_string());
         self.line("real servers", &status.real_servers.to_string());
         self.line("VIPs", &status.vips.to_string());
         self.unbound(&status.unbound);
         self.draining(status);
+    }
+
+    /// How many Services are served, and which of them have no endpoint.
+    fn services(&mut self, all: usize, without: &FirstNamed<ObjectName>) {
+        let without =
+            if without.count == 0 { String::new() } else { format!(", without endpoint: {without}") };
+        self.line("Services", &format!("{all}{without}"));
     }
 
     /// External addresses that are served here and belong to another host; nothing where there are none.
@@ -131,28 +162,30 @@ impl Lines {
         }
     }
 
-    /// The operations of the last sync that changed something.
+    /// What the last sync that changed something did, and for which Services.
     fn change(&mut self, LastSync { report, age }: &LastSync) {
-        let kinds: Vec<_> =
-            report.done_by_kind.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
-        let kinds = kinds.join(", ");
-        self.line("last change", &format!("{} ago, {}: {kinds}", Time(*age), cause(report.trigger)));
-        let listed = report.first_done.iter().take(FIRST_OPERATIONS);
-        for operation in listed.clone() {
-            self.line("", operation);
-        }
-        self.and_more(report.done, listed.len());
+        let services = for_services(&report.services);
+        let words = format!(
+            "{} ago, {}: {}{services}",
+            Time(*age),
+            cause(report.trigger),
+            done(&report.done_by_kind)
+        );
+        self.line("last change", &words);
     }
 
     /// The repairs of the last sync that had any, and the number of repairs since the start.
     fn repair(&mut self, LastSync { report, age }: &LastSync, all: usize) {
         let noun = if all == 1 { "operation" } else { "operations" };
         let when = format!("{} ago, {}", Time(*age), cause(report.trigger));
+        let services = for_services(&report.services);
         self.line(
             "last repair",
-            &format!("{when}; since the start {all} {noun} repaired what another program had changed"),
+            &format!(
+                "{when}{services}; since the start {all} {noun} repaired what another program had changed"
+            ),
         );
-        let listed = report.repairs.iter().take(FIRST_OPERATIONS);
+        let listed = report.repairs.iter().take(FIRST_REPAIRS);
         for repair in listed.clone() {
             self.line("", repair);
         }
@@ -241,35 +274,18 @@ impl Lines {
         for problem in &status.problems {
             self.line("problem", problem);
         }
-        for advice in advice {
+        for advice in advice.iter().filter(|advice| advice.severity > Severity::Note) {
             self.line(advice.severity.name(), &advice.to_string());
         }
     }
 }
 
 /// Whether the kernel is synced, since when, and if not, why.
-pub(super) fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
-    let time = Time(status.sync_state_age);
-    match status.sync_state {
+fn synced(status: &reconciler::SyncStatus, daemon: &DaemonInfo) -> String {
+    match not_synced(status, daemon) {
         // The kernel sends no notifications about IPVS: only the next sync finds what something else has changed.
-        SyncState::Synced => format!("yes, for {time} as of the last full read"),
-        SyncState::Behind if status.scheduler_changes > 0 => {
-            format!("no, schedulers are being changed for {time}")
-        }
-        SyncState::Behind => format!("no, a change has been waiting for {time}"),
-        SyncState::Failing => format!("no, syncs have been failing for {time}"),
-        SyncState::NotListed if waits_for_node(&daemon.source) => {
-            format!("no, waiting for the Node {} and its IPs for {time}", daemon.node)
-        }
-        SyncState::NotListed => format!("no, Services and EndpointSlices are not listed yet, for {time}"),
-    }
-}
-
-/// Services are listed once the Node is known, or half a minute has passed.
-fn waits_for_node(source: &SourceInfo) -> bool {
-    match source {
-        SourceInfo::ApiServer { watches, .. } => !watches.iter().any(|watch| watch.resource == "services"),
-        SourceInfo::Manifests { .. } => false,
+        None => format!("yes, for {} as of the last full read", Time(status.sync_state_age)),
+        Some(why) => format!("no, {why}"),
     }
 }
 
@@ -286,6 +302,7 @@ fn cause(trigger: Trigger) -> &'static str {
         Trigger::KernelEvent => "after a change of kube-ipvs0",
         Trigger::TablesChanged => "after a change of our nf_tables tables",
         Trigger::NodeAddresses => "after a change of the node's addresses",
+        Trigger::VirtualServerLost => "after a virtual server was lost",
         Trigger::Retry => "after a failure",
         Trigger::Forced => "on request",
         Trigger::Drain => "for draining real servers",

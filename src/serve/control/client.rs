@@ -35,12 +35,12 @@ const LONGEST_ANSWER: u64 = 256 << 20;
 
 fn patience(request: &Request) -> Duration {
     match request {
-        Request::Diff | Request::Resync => RESYNC_PATIENCE,
+        Request::Diff | Request::Resync | Request::Status { compare: true } => RESYNC_PATIENCE,
         Request::BugReport
         | Request::Explain { .. }
         | Request::ExplainAddress { .. }
         | Request::LogLevel { .. }
-        | Request::Status => STATUS_PATIENCE,
+        | Request::Status { compare: false } => STATUS_PATIENCE,
         Request::Owners | Request::Version => SHORT_PATIENCE,
     }
 }
@@ -149,7 +149,11 @@ impl Control for Client {
     }
 
     fn status(&self) -> Result<DaemonStatus, AskError> {
-        self.ask(&Request::Status)
+        self.ask(&Request::Status { compare: false })
+    }
+
+    fn checked_status(&self) -> Result<DaemonStatus, AskError> {
+        self.ask(&Request::Status { compare: true })
     }
 
     fn version(&self) -> Result<Build, AskError> {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reconciler::{SyncReport, Trigger};
+use reconciler::{KernelDifference, SyncReport, Trigger};
 use service::{Options, State};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -116,6 +116,12 @@ impl Control for Fixed {
         Ok(self.by_writer(status()))
     }
 
+    fn checked_status(&self) -> Result<DaemonStatus, String> {
+        let mut checked = status();
+        checked.programmed.difference = Some(KernelDifference::default());
+        Ok(self.by_writer(checked))
+    }
+
     fn version(&self) -> Result<Build, String> {
         Ok(Build::this())
     }
@@ -151,6 +157,8 @@ fn each_request_gets_its_answer() {
     let daemon = daemon();
     let client = Client::new(&daemon.path);
     assert_eq!(client.status().unwrap(), status());
+    let checked = client.checked_status().unwrap().programmed;
+    assert_eq!(checked.difference, Some(KernelDifference::default()));
     assert_eq!(client.resync().unwrap(), resynced());
     assert_eq!(client.version().unwrap(), Build::this());
     assert_eq!(client.diff().unwrap().troubles, ["a"]);

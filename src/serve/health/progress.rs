@@ -16,6 +16,8 @@ pub(super) struct Progress {
     started: bool,
     /// Whether a sync has ended after which nothing was left to be tried again.
     programmed: bool,
+    /// Whether the kernel lacks virtual servers that it had, until a sync has added all of them again.
+    lost: bool,
     updated: Option<Timestamp>,
     /// The oldest change taken in and not synced, or the sync that could not be carried out.
     unsynced_since: Option<Instant>,
@@ -44,8 +46,21 @@ impl Progress {
         }
     }
 
-    /// A sync has ended, and this many operations were refused or are left for the next one.
-    pub(super) fn synced(&mut self, complete: bool, undone: usize, now: Instant, time: Timestamp) {
+    /// The kernel lacks virtual servers that it had.
+    pub(super) fn lost(&mut self) {
+        self.lost = true;
+    }
+
+    /// A sync has ended, and this many operations were refused or are left for the next one. `has_servers`: none of
+    /// these is about virtual or real servers.
+    pub(super) fn synced(
+        &mut self,
+        complete: bool,
+        undone: usize,
+        has_servers: bool,
+        now: Instant,
+        time: Timestamp,
+    ) {
         // Changes before the first sync were part of it.
         if !self.started {
             self.unsynced_since = None;
@@ -54,6 +69,7 @@ impl Progress {
         self.restart_stall_clock(now);
         if complete {
             self.programmed |= undone == 0;
+            self.lost &= !has_servers;
             self.updated = Some(time);
             self.unsynced_since = None;
         } else {
@@ -70,9 +86,10 @@ impl Progress {
         [self.unsynced_since, self.stalled_since].into_iter().flatten().min().filter(|_| self.started)
     }
 
-    /// Whether the desired state has been in the kernel once.
+    /// Whether the desired state has been in the kernel once, and no virtual server has been lost since and is missing
+    /// still.
     pub(super) fn has_programmed(&self) -> bool {
-        self.programmed
+        self.programmed && !self.lost
     }
 
     /// The end of the last complete sync, once any sync has ended.

@@ -3,7 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use ::http::header;
-use reconciler::{ObjectKind, Programmed, SyncReport, SyncStats, Trigger};
+use reconciler::{FailureKind, ObjectKind, Programmed, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
 use service::{Event, Node, Options, State};
 use tokio::time::advance;
@@ -64,6 +64,17 @@ impl Proxy {
             state: &state,
             triggered_at: &[],
         };
+        self.0.clone().on_sync(&sync);
+    }
+
+    /// A complete sync ends, of which one operation of a subsystem was refused.
+    fn syncs_without(&self, of: Subsystem) {
+        let report = SyncReport { full: true, failed: 1, ..SyncReport::empty(Trigger::VirtualServerLost) };
+        let failures = [((of, FailureKind::Refused), 1)].into();
+        let state = State::new(Options::new("node"));
+        let stats = SyncStats { failures, ..SyncStats::default() };
+        let sync =
+            SyncEvent { report: &report, stats: &stats, complete: true, state: &state, triggered_at: &[] };
         self.0.clone().on_sync(&sync);
     }
 
@@ -166,6 +177,25 @@ async fn a_proxy_is_ready_once_nothing_was_refused_for_as_long_as_it_works() {
     assert_eq!((ready(), proxy.answers()), (503, (503, 503)));
     let (_, said) = Proxy::new(UnknownNode::Eligible).ask("/readyz");
     assert_eq!((&said["healthy"], &said["lastUpdated"]), (&false.into(), &"0001-01-01T00:00:00Z".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_lost_its_virtual_servers_is_ready_again_when_they_are_there() {
+    let proxy = Proxy::running();
+    proxy.syncs_but_for(true, 0);
+    let answers = || (proxy.ask("/readyz").0, proxy.answers());
+    proxy.0.clone().on_loss();
+    assert_eq!(
+        answers(),
+        (503, (200, 200)),
+        "a restart would not help, nor would another node's load balancer"
+    );
+    proxy.syncs_but_for(false, 1);
+    assert_eq!(answers().0, 503, "IPVS could not be read");
+    proxy.syncs_without(Subsystem::Ipvs);
+    assert_eq!(answers().0, 503, "one of them was refused");
+    proxy.syncs_without(Subsystem::DummyInterface);
+    assert_eq!(answers(), (200, (200, 200)), "what else is refused was so before");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ pub(super) struct SyncMetrics {
     failures: ByFamily<Total>,
     without_local_endpoint: Vec<(WithoutLocalEndpoint, Count)>,
     refused: Count,
+    served: Count,
+    without_endpoints: Count,
     started: SystemTime,
     /// Whether there was a complete sync: until then every change is pending.
     synced: bool,
@@ -75,6 +77,11 @@ impl SyncMetrics {
                 "kube_ipvs_refused_addresses",
                 "External addresses of Services that are refused, and so not served",
             ),
+            served: registry.register("kube_ipvs_services", "Services that are served on this node"),
+            without_endpoints: registry.register(
+                "kube_ipvs_services_without_endpoints",
+                "Services that are served on this node and have no endpoint, for another reason than a policy Local",
+            ),
             started,
             synced: false,
         };
@@ -123,6 +130,8 @@ impl Observer for SyncMetrics {
                 count.set(state.reports().without_local_endpoint(*case));
             }
             self.refused.set(state.reports().refused_count());
+            self.served.set(state.reports().served());
+            self.without_endpoints.set(state.reports().lacking_endpoints().len());
         }
     }
 }

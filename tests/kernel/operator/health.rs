@@ -317,7 +317,7 @@ fn a_script_learns_whether_all_is_programmed_and_can_wait_for_it() {
         Ok(said)
     })
     .unwrap();
-    assert!(unlisted.contains("the check failed: synced: no, waiting for the Node node"), "{unlisted}");
+    assert!(unlisted.contains("the check failed: NOT in sync: waiting for the Node node"), "{unlisted}");
     assert!(unlisted.contains("kube-ipvs:"), "the status is printed too: {unlisted}");
     daemon.kill().unwrap();
 

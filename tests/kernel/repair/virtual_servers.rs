@@ -21,9 +21,43 @@ use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, tcp};
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn resync_restores_a_cleared_table_and_says_what_it_did() {
     let (cluster, web) = served(&[]);
-    cluster.lab.node.run("ipvsadm", &["-C"]).unwrap();
-    let said = cluster.daemon().ask(&cluster.lab.node, "resync").unwrap();
-    assert!(said.starts_with("resynced: 3 operations in"), "{said}");
+    eventually("resync restores the table: the daemon may have done so by itself", || {
+        cluster.lab.node.run("ipvsadm", &["-C"])?;
+        let said = cluster.daemon().ask(&cluster.lab.node, "resync")?;
+        anyhow::ensure!(said.starts_with("resynced: 3 operations in"), "{said}");
+        Ok(())
+    })
+    .unwrap();
+    cluster.lab.client.ask(web.address()).unwrap();
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn an_emptied_table_is_back_within_two_seconds_and_the_node_is_not_ready_meanwhile() {
+    let (mut cluster, web) = served(&[NO_PERIOD]);
+    fs::write(cluster.manifests.path().join("many.json"), many_services(LARGE)).unwrap();
+    cluster.restart(&[NO_PERIOD]);
+    let node = &cluster.lab.node;
+    cluster.serves(tcp(V4, 80), &[1, 2]);
+    eventually("the whole table", || {
+        anyhow::ensure!(saved(node).len() > LARGE as usize, "{}", saved(node).len());
+        Ok(())
+    })
+    .unwrap();
+    let wanted = saved(node);
+    let ready = || node.get("127.0.0.1:10256".parse().unwrap(), "/readyz").unwrap().status;
+    eventually("the node is ready", || Ok(anyhow::ensure!(ready() == 200))).unwrap();
+
+    node.run("ipvsadm", &["-C"]).unwrap();
+    let emptied = Instant::now();
+    let mut unready = false;
+    while emptied.elapsed() < Duration::from_secs(2) {
+        unready |= ready() == 503;
+    }
+    assert!(unready && ready() == 200, "not ready: {unready}");
+    assert_eq!(saved(node), wanted);
+    let status = cluster.daemon().status(node).unwrap();
+    assert_eq!(status["last_repair"]["report"]["trigger"], "virtual-server-lost", "{status:#}");
     cluster.lab.client.ask(web.address()).unwrap();
 }
 
@@ -109,9 +143,11 @@ fn a_flushed_table_is_back_within_a_period() {
 /// How many Services make a listing of the kernel several messages long, so that others can change
 /// the table in between.
 const MANY: u32 = 400;
+/// How many take the daemon a while to restore.
+const LARGE: u32 = 3_000;
 
-/// Services without endpoints at 10.97.x.y.
-fn many_services() -> String {
+/// This many Services without endpoints at 10.97.x.y.
+fn many_services(many: u32) -> String {
     let service = |number: u32| {
         json!({
             "apiVersion": "v1",
@@ -120,7 +156,7 @@ fn many_services() -> String {
             "spec": {"clusterIP": format!("10.97.{}.{}", number / 256, number % 256), "ports": [{"port": 80}]},
         })
     };
-    json!({"apiVersion": "v1", "kind": "List", "items": (0..MANY).map(service).collect::<Vec<Value>>()})
+    json!({"apiVersion": "v1", "kind": "List", "items": (0..many).map(service).collect::<Vec<Value>>()})
         .to_string()
 }
 
@@ -132,7 +168,7 @@ fn many_services() -> String {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn while_others_edit_the_table_no_wanted_virtual_or_real_server_is_deleted() {
     let (mut cluster, web) = served(&[]);
-    fs::write(cluster.manifests.path().join("many.json"), many_services()).unwrap();
+    fs::write(cluster.manifests.path().join("many.json"), many_services(MANY)).unwrap();
     let all = usize::try_from(MANY).unwrap() + 1;
     let wanted = |table: &str| {
         let lines = table.lines().filter(|line| line.starts_with("TCP  10.9"));

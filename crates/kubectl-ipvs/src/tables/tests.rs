@@ -28,7 +28,7 @@ fn nodes_with_trouble_come_first_then_those_that_differ_and_the_rest_is_counted(
         status["last_sync"]["report"]["failures"] =
             json!(["add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)"]);
     });
-    let said = "kube-ipvs: the check failed: synced: no, syncs have been failing for 42 s";
+    let said = "kube-ipvs: the check failed: NOT in sync: syncs have been failing for 42 s";
     let firewall = with(|status| {
         status["advice"] = json!([
             { "severity": "warning", "cause": "of tomorrow", "what": "the host's firewall may drop packets", "remedy": "--host-firewall=accept" },
@@ -51,7 +51,7 @@ fn nodes_with_trouble_come_first_then_those_that_differ_and_the_rest_is_counted(
     let expected = "\
 NODE     STATUS
 node-2   not in order, 0.1.0
-         the check failed: synced: no, syncs have been failing for 42 s
+         the check failed: NOT in sync: syncs have been failing for 42 s
          failed: add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
 node-7   no answer: its pod kube-ipvs-node-7 is Pending
 node-3   no answer: timed out after 30 s

@@ -1,15 +1,20 @@
 //! The status of the reconciler, the problems that it lists, and what Services use of the node.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    time::Duration,
+};
 
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use serde::{Deserialize, Serialize};
 use service::{AddressKind, Conflict, ObjectName, Problem, RefusedAddress, State, in_turn, seconds};
-use watcher::Ownership;
+use watcher::{Operation, OperationKind, Ownership};
 
 use super::sync_log::NO_NODE_PORTS;
-use crate::{ForeignVirtualServers, SyncReport};
+use crate::{FirstNamed, ForeignVirtualServers, SyncReport};
 
 /// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,10 +28,21 @@ pub struct SyncStatus {
     /// seconds. A change that is served at once does not begin that time anew, and a repair does.
     #[serde(rename = "standing_for", with = "seconds")]
     pub sync_state_age: Duration,
+    /// How the kernel differs although nothing is under way, if it was compared for this status.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub difference: Option<KernelDifference>,
     /// The changes that take so long that other Services are served in between, if any do.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub busy: Option<BusyWith>,
+    /// How many Services are served.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub services: usize,
+    /// Those of them of which no port has an endpoint, for another reason than a policy Local.
+    #[serde(default)]
+    pub without_endpoints: FirstNamed<ObjectName>,
     /// How many virtual servers are wanted.
     pub virtual_servers: usize,
     /// How many real servers are wanted.
@@ -114,6 +130,35 @@ pub enum SyncState {
     Failing,
     /// Nothing failed in the last sync, and nothing waits for the next.
     Synced,
+}
+
+/// How the kernel differs from the desired state: what would be done about it. Without what is under way: changes that wait
+/// for the next sync, failed operations that wait for their retry, and real servers that drain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelDifference {
+    /// How many operations would remove it, by kind; empty if nothing differs.
+    pub by_kind: BTreeMap<OperationKind, usize>,
+    /// The Services whose virtual servers, real servers or elements are concerned. Those that are gone are left out.
+    pub services: FirstNamed<ObjectName>,
+    /// The first of these operations, one line each; at most [`SyncReport::MOST_DONE`] of them.
+    pub first: Vec<String>,
+}
+
+impl KernelDifference {
+    /// Collects the difference from operations.
+    pub(crate) fn from_operations(operations: impl IntoIterator<Item = Operation>, state: &State) -> Self {
+        let mut difference = Self::default();
+        let mut services = BTreeSet::new();
+        for operation in operations {
+            *difference.by_kind.entry(operation.kind()).or_default() += 1;
+            services.extend(operation.key().and_then(|key| state.owner(&key.belongs_to()?)));
+            if difference.first.len() < SyncReport::MOST_DONE {
+                difference.first.push(operation.to_string());
+            }
+        }
+        difference.services = services.into_iter().collect();
+        difference
+    }
 }
 
 /// The work that keeps the writer thread busy, and for how long it has.

@@ -63,11 +63,13 @@ fn a_forced_sync_does_not_wait() {
 #[test]
 fn a_repair_hardly_waits_but_it_does() {
     let end = Instant::now();
-    for min_sync_period in [Duration::ZERO, seconds(2)] {
-        let mut schedule = Schedule::new(Timing { min_sync_period, ..TIMING });
-        schedule.sync_ended(end, FULL);
-        schedule.request(Trigger::TablesChanged);
-        assert_eq!(schedule.next_sync(end), Some((end + REPAIR_PAUSE, Trigger::TablesChanged)));
+    for trigger in [Trigger::TablesChanged, Trigger::VirtualServerLost] {
+        for min_sync_period in [Duration::ZERO, seconds(2)] {
+            let mut schedule = Schedule::new(Timing { min_sync_period, ..TIMING });
+            schedule.sync_ended(end, FULL);
+            schedule.request(trigger);
+            assert_eq!(schedule.next_sync(end), Some((end + REPAIR_PAUSE, trigger)));
+        }
     }
 }
 

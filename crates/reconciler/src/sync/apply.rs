@@ -248,6 +248,7 @@ impl Executor<'_, '_> {
                     self.pass.outcome.rerouted.record(&operation);
                     self.pass.image.carried_out(&operation);
                     *self.pass.outcome.done.entry(operation.kind()).or_default() += 1;
+                    self.pass.outcome.touched.extend(operation.key().and_then(|key| key.belongs_to()));
                     // What a repair brings with it is not counted once more.
                     let key = operation.key().filter(|_| !self.pass.is_recheck);
                     if key.is_some_and(|key| self.unrepaired.contains(&key)) {

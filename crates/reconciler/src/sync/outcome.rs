@@ -13,10 +13,13 @@ use netfilter::{
     Element,
     Operation::{AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable},
 };
-use service::{Dirty, Key, State, in_turn, one_line};
+use rustc_hash::FxHashSet;
+use service::{Dirty, Key, ObjectName, State, in_turn, one_line};
 use watcher::{Observed, Operation, OperationKind, ReadError};
 
-use crate::{FailureKind, RepairKind, Subsystem, SyncReport, SyncStats, follow::stale_flows::Rerouted};
+use crate::{
+    FailureKind, FirstNamed, RepairKind, Subsystem, SyncReport, SyncStats, follow::stale_flows::Rerouted,
+};
 
 /// The outcome of the plans of one sync.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) done: BTreeMap<OperationKind, usize>,
     /// The first operations that were carried out, as text.
     pub(crate) first_done: Vec<String>,
+    /// The virtual servers to which they belong.
+    pub(crate) touched: FxHashSet<ServiceAddress>,
     /// The operations that failed or were put off, each with its cause as text. There can be very many, with
     /// few causes.
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
@@ -61,6 +66,11 @@ impl PlanOutcome {
             Some(state.owner(&operation.key()?.belongs_to()?)?.namespace())
         };
         self.failures = in_turn(mem::take(&mut self.failures), usize::MAX, namespace);
+    }
+
+    /// The Services that the operations were for, as far as they still exist.
+    pub(crate) fn services(&self, state: &State) -> FirstNamed<ObjectName> {
+        self.touched.iter().filter_map(|at| state.owner(at)).collect()
     }
 
     /// How many operations were carried out.

@@ -31,7 +31,7 @@ impl Reconciler {
         match self.image.take() {
             None => self.read_everything(trigger, dirty),
             Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
-            Some(image) if trigger == Trigger::Period => self.verify(image, trigger, dirty),
+            Some(image) if trigger.is_full() => self.verify(image, trigger, dirty),
             Some(image) => self.refresh(image, reported, dirty),
         }
     }

@@ -9,12 +9,14 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod checked;
 mod common;
 mod direct_return;
 mod draining;
 mod faults;
 mod kernel_events;
 mod leaving;
+mod lost;
 mod node_addresses;
 mod order;
 mod periodic_sync;

@@ -69,6 +69,18 @@ impl DesiredService {
         self.extras.as_ref().map_or(&[], |extras| &extras.without_local_endpoint)
     }
 
+    /// Whether it is served at any address.
+    pub fn is_served(&self) -> bool {
+        !self.virtual_servers.is_empty()
+    }
+
+    /// Whether it is served and no port has an endpoint, for another reason than the policy Local.
+    pub fn lacks_endpoints(&self) -> bool {
+        self.is_served()
+            && self.without_local_endpoint().is_empty()
+            && self.virtual_servers.iter().all(|server| server.real_servers.is_empty())
+    }
+
     /// The external addresses that are refused, sorted, each once.
     pub fn refused(&self) -> &[RefusedAddress] {
         self.extras.as_ref().map_or(&[], |extras| &extras.refused)

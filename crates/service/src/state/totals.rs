@@ -1,7 +1,10 @@
 //! Totals over all Services: the keys that several can want at once, and what load balancers, metrics and `status` need
 //! beyond the kernel's state.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use netfilter::Element;
 
@@ -48,6 +51,8 @@ impl SharedKeys {
 pub struct Reports {
     health_checks: BTreeMap<ObjectName, HealthCheck>,
     without_local_endpoint: RefCounts<WithoutLocalEndpoint>,
+    served: usize,
+    lacking_endpoints: BTreeSet<ObjectName>,
     refused: BTreeMap<ObjectName, Box<[RefusedAddress]>>,
     problems: BTreeMap<ObjectName, Vec<String>>,
     /// Changes whenever the refusals or the problems do.
@@ -65,6 +70,17 @@ impl Reports {
     /// `sync_proxy_rules_no_local_endpoints_total`.
     pub fn without_local_endpoint(&self, case: WithoutLocalEndpoint) -> usize {
         self.without_local_endpoint.count(&case)
+    }
+
+    /// How many Services are served on this node.
+    pub fn served(&self) -> usize {
+        self.served
+    }
+
+    /// The served Services of which no port has an endpoint, sorted by name. Those that lack one only because of a
+    /// policy Local are left out.
+    pub fn lacking_endpoints(&self) -> &BTreeSet<ObjectName> {
+        &self.lacking_endpoints
     }
 
     /// The Services with refused external addresses, sorted by name, each with these addresses.
@@ -106,6 +122,13 @@ impl Reports {
             for case in cases {
                 self.without_local_endpoint.set(case, wanted);
             }
+        }
+        let [served_before, served_now] =
+            [before, now].map(|it| usize::from(it.is_some_and(DesiredService::is_served)));
+        self.served = self.served + served_now - served_before;
+        match now.is_some_and(DesiredService::lacks_endpoints) {
+            true => _ = self.lacking_endpoints.insert(service.clone()),
+            false => _ = self.lacking_endpoints.remove(service),
         }
         let [refused_before, refused_now] =
             [before, now].map(|it| it.map_or(&[][..], DesiredService::refused));

@@ -226,6 +226,8 @@ pub(crate) struct Wanted {
     pub(crate) tunnels: BTreeSet<Family>,
     pub(crate) health_checks: Vec<(ObjectName, HealthCheck)>,
     pub(crate) without_local_endpoint: [[usize; 2]; 2],
+    pub(crate) served: usize,
+    pub(crate) lacking_endpoints: BTreeSet<ObjectName>,
     pub(crate) refused: Vec<(ObjectName, Vec<RefusedAddress>)>,
     pub(crate) problems: Vec<(ObjectName, Vec<String>)>,
     /// Who has lost which addresses to whom, as far as named, and how many more.
@@ -253,6 +255,8 @@ pub(crate) fn wanted(state: &State) -> Wanted {
             .collect(),
         without_local_endpoint: [Traffic::Internal, Traffic::External]
             .map(|traffic| without_local_endpoint(state, traffic)),
+        served: state.reports().served(),
+        lacking_endpoints: state.reports().lacking_endpoints().clone(),
         refused: state
             .reports()
             .refused()

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
-use reconciler::{BusyWith, Drain, LastSync, SyncReport, SyncState, Trigger};
+use reconciler::{BusyWith, Drain, FirstNamed, KernelDifference, LastSync, SyncReport, SyncState, Trigger};
 use service::liveness::{Answering, Liveness};
 use watcher::OperationKind;
 
@@ -71,6 +71,7 @@ fn programmed() -> reconciler::SyncStatus {
             (OperationKind::AddVirtualServer, 1),
             (OperationKind::AddRealServer, 3),
         ]),
+        services: FirstNamed { count: 1, first: vec!["default/web".parse().unwrap()] },
         first_done: vec![
             "add virtual server TCP 10.96.0.10:80 rr".to_owned(),
             "add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1".to_owned(),
@@ -90,7 +91,19 @@ fn programmed() -> reconciler::SyncStatus {
         synced: false,
         sync_state: SyncState::Failing,
         sync_state_age: seconds(42.0),
+        difference: Some(KernelDifference {
+            by_kind: BTreeMap::from([
+                (OperationKind::AddVirtualServer, 1),
+                (OperationKind::AddRealServer, 6),
+            ]),
+            services: FirstNamed { count: 1, first: vec!["default/web".parse().unwrap()] },
+            first: (1..=7)
+                .map(|last| format!("add real server TCP 10.96.0.10:80 -> 10.244.1.{last}:8080 weight 1"))
+                .collect(),
+        }),
         busy: Some(BusyWith { service: Some("shop/large".parse().unwrap()), left: 700, age: seconds(12.0) }),
+        services: 7,
+        without_endpoints: FirstNamed { count: 1, first: vec!["default/typo".parse().unwrap()] },
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,

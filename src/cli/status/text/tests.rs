@@ -6,8 +6,16 @@ use super::{super::tests::sample, *};
 fn the_status_begins_with_whether_all_is_well_and_ends_with_problems_and_remedies() {
     let mut status = sample::status();
     let expected = "\
+NOT in sync:     syncs have been failing for 42 s
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
 synced:          no, syncs have been failing for 42 s
+differs:         add real server TCP 10.96.0.10:80 -> 10.244.1.1:8080 weight 1
+                 add real server TCP 10.96.0.10:80 -> 10.244.1.2:8080 weight 1
+                 add real server TCP 10.96.0.10:80 -> 10.244.1.3:8080 weight 1
+                 add real server TCP 10.96.0.10:80 -> 10.244.1.4:8080 weight 1
+                 add real server TCP 10.96.0.10:80 -> 10.244.1.5:8080 weight 1
+                 and 2 more
+Services:        7, without endpoint: default/typo
 virtual servers: 12
 real servers:    40
 VIPs:            6
@@ -18,10 +26,7 @@ draining:        2, the first for 61 s
 foreign:         2 virtual servers kept: TCP 192.0.2.7:6443, TCP 192.0.2.7:6444
 foreign:         1 virtual server removed since the start: TCP 192.0.2.7:80
 last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed
-last change:     12 min 5 s ago, after a change: add virtual server (1), add real server (3)
-                 add virtual server TCP 10.96.0.10:80 rr
-                 add real server TCP 10.96.0.10:80 -> 10.244.1.9:8080 weight 1
-                 and 2 more
+last change:     12 min 5 s ago, after a change: 3 real servers and 1 virtual server added, for default/web
 last repair:     3.2 s ago, for the period; since the start 9 operations repaired what another program had changed
                  bind 10.96.0.1
                  bind 10.96.0.2
@@ -43,7 +48,6 @@ endpoints:       1 DO NOT ANSWER; 37 answer
 failed:          add virtual server TCP 10.96.0.10:81 mh: no such scheduler (ENOENT)
 problem:         default/web: spec.ports[1] is wrong
 warning:         it drops; remedy: open it
-note:            IPVS forgets idle connections; remedy: keepalives
 ";
     assert_eq!(text(&status), expected);
 
@@ -53,6 +57,7 @@ note:            IPVS forgets idle connections; remedy: keepalives
     status.daemon.source = SourceInfo::Manifests { directory: "/etc/services".into() };
     status.daemon.kernel = None;
     let expected = "\
+NOT in sync:     Services and EndpointSlices are not listed yet, for 0.0 s
 kube-ipvs:       0.1.0 on node-1 for 3 h 12 min
 synced:          no, Services and EndpointSlices are not listed yet, for 0.0 s
 virtual servers: not known yet; what was programmed before stays: `kube-ipvs list` shows it
@@ -82,20 +87,6 @@ fn synced_has_the_answer_as_its_first_word() {
         ..reconciler::SyncStatus::default()
     };
     assert_eq!(synced(&step, &daemon), "no, schedulers are being changed for 3.0 s");
-}
-
-#[test]
-fn before_services_are_asked_for_it_is_the_node_that_is_waited_for() {
-    let mut daemon = sample::status().daemon;
-    let SourceInfo::ApiServer { watches, .. } = &mut daemon.source else { panic!("{:?}", daemon.source) };
-    watches.retain(|watch| watch.resource == "nodes");
-    let status = reconciler::SyncStatus {
-        sync_state_age: Duration::from_secs(12),
-        ..reconciler::SyncStatus::default()
-    };
-    assert_eq!(synced(&status, &daemon), "no, waiting for the Node node-1 and its IPs for 12 s");
-    let daemon = sample::status().daemon;
-    assert_eq!(synced(&status, &daemon), "no, Services and EndpointSlices are not listed yet, for 12 s");
 }
 
 #[test]

@@ -197,6 +197,23 @@ fn services_without_an_endpoint_here_are_counted_by_policy_and_family() {
 }
 
 #[test]
+fn services_without_an_endpoint_are_counted_beside_all() {
+    let mut events = SyncEvents::nothing(&Family::BOTH);
+    let web = Service {
+        cluster_ips: vec!["10.96.0.1".parse().unwrap()],
+        ports: vec![ServicePort { name: "".into(), protocol: Protocol::Tcp, port: 80, node_port: None }],
+        ..Service::new(ObjectName::new("default", "web"))
+    };
+    events.state.apply(Change::Slices(Event::Replace(Vec::new())));
+    for (services, counted) in [(vec![web], 1.0), (vec![], 0.0)] {
+        events.state.apply(Change::Services(Event::Replace(services)));
+        events.synced(&report(Trigger::Change, 1), true, &[]);
+        let count = |name| events.value(name);
+        assert_eq!((count("services"), count("services_without_endpoints")), (counted, counted));
+    }
+}
+
+#[test]
 fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
     let mut events = SyncEvents::nothing(&Family::BOTH);
     let web = Service {

@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::{Fault, REPAIRED, costly, fault};
 use crate::chaos::scene::Scene;
 
-/// The period of [`crate::chaos::scene`], and the least time between two reactions of the daemon to
+/// The time between two looks of the daemon at IPVS, and the least time between two of its reactions to
 /// notifications.
-const PERIOD: Duration = Duration::from_secs(5);
+const LOOKS: Duration = Duration::from_secs(1);
 const ANSWERS: Duration = Duration::from_millis(200);
 /// The time between two attacks of a program that does not give up.
 const BETWEEN_HARMS: Duration = Duration::from_millis(20);
@@ -117,10 +117,10 @@ fn edited_while_read(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The daemon reacts once per period, and not more often.
+/// The daemon reacts at each look, and not more often.
 fn emptied_again_and_again(scene: &mut Scene<'_>) -> Result<()> {
     let length = scene.seconds(5.0, 8.0);
-    repairs_are_few(scene, length, PERIOD, |scene| scene.ipvsadm("-C"))
+    repairs_are_few(scene, length, LOOKS, |scene| scene.ipvsadm("-C"))
 }
 
 /// The daemon reacts at once, but not to each attack.

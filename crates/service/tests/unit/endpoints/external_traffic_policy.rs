@@ -251,6 +251,28 @@ fn services_without_local_endpoint_are_counted_by_policy_and_family() {
 }
 
 #[test]
+fn a_service_lacks_endpoints_if_no_port_has_one_unless_the_policy_is_the_reason() {
+    let lacking = |state: &State| {
+        let names: Vec<_> = state.reports().lacking_endpoints().iter().map(ToString::to_string).collect();
+        (state.reports().served(), names.join(" "))
+    };
+    let web = service("web", "10.96.0.1");
+    let far = || Change::Slices(Event::Apply(slice("web-1", "web", &[ready("10.1.0.1")])));
+    let mut state = state_of(std::slice::from_ref(&web), &[]);
+    assert_eq!(lacking(&state), (1, "default/web".to_owned()));
+    state.apply(far());
+    assert_eq!(lacking(&state), (1, String::new()));
+
+    let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..web };
+    state.apply(Change::Services(Event::Apply(local)));
+    assert_eq!(lacking(&state), (1, String::new()), "another node has the endpoint");
+    state.apply(Change::Slices(Event::Apply(slice("web-1", "web", &[]))));
+    assert_eq!(lacking(&state), (1, "default/web".to_owned()), "no node has one");
+    state.apply(Change::Services(Event::Delete(name("web"))));
+    assert_eq!(lacking(&state), (0, String::new()));
+}
+
+#[test]
 fn a_changed_count_alone_touches_the_reports() {
     let local = Service { internal_traffic_policy: TrafficPolicy::Local, ..service("web", "10.96.0.1") };
     let mut state = state_of(&[local], &[]);
