@@ -10,4 +10,5 @@ mod list;
 mod log;
 mod metrics;
 mod questions;
+mod status;
 mod top;

@@ -32,12 +32,12 @@ fn what_another_program_removed_is_counted_by_kind_and_service_and_stays_removed
 }
 
 #[test]
-fn a_change_that_waits_for_its_sync_is_no_difference() {
+fn a_change_that_waits_for_its_sync_is_not_counted() {
     let running = served(Timing { min_sync_period: Duration::from_secs(60), ..AT_ONCE });
     assert_eq!(running.handle.compare().unwrap().len(), 0);
     running.handle.change(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]))));
     assert_eq!(difference(&running), KernelDifference::default());
-    assert_eq!(running.handle.compare().unwrap().len(), 1, "which diff shows");
+    assert!(!running.handle.compare().unwrap().is_empty(), "which diff shows");
 }
 
 #[test]
