@@ -151,7 +151,8 @@ fn status_says_since_when_what_was_done_last_what_drains_and_what_the_kernel_is(
         "synced:          yes, for ",
         "draining:        1, the first for ",
         &format!("                 {pod} for "),
-        "after a change: 1 real server changed, for default/",
+        "after a change: 1 real server changed; ",
+        &format!(", for default/{}\n", service.name()),
         "nf_tables:       has every feature that is used",
         &format!(
             "kernel:          {}, IPVS 1.2.1; IPv4 and IPv6; VIPs as addresses; scheduler rr\n",

@@ -69,7 +69,7 @@ fn a_check_fails_as_soon_as_the_kernel_differs_and_its_first_line_says_how() {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_service_without_an_endpoint_is_counted_named_and_no_fault() {
     let (cluster, _) = serving();
-    let typo = Service::new("typo", &json!({ "clusterIP": "10.96.0.77", "ports": [{ "port": 80 }] }));
+    let typo = Service::new("typo", &json!({ "clusterIPs": ["10.96.0.77"], "ports": [{ "port": 80 }] }));
     cluster.write(&typo);
     let said = eventually("the status names it", || {
         let (_, said) = ask(&cluster, &["status", "--check"])?;
