@@ -18,6 +18,7 @@ mod other_programs;
 mod parameters;
 mod ports;
 mod proxy;
+mod reverse_path;
 mod while_running;
 
 use self::{
@@ -41,7 +42,7 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 19] = [
+const CHECKS: [Check; 20] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
@@ -55,6 +56,7 @@ const CHECKS: [Check; 19] = [
     Before(arp::check),
     Before(ports::check),
     Running(Cause::Parameter, parameters::differing),
+    Running(Cause::ReversePath, reverse_path::check),
     Running(Cause::ConntrackFull, connections::conntrack_full),
     Running(Cause::IpvsTable, connections::ipvs_table),
     Running(Cause::AnotherProxy, other_programs::another_proxy),

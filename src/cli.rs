@@ -7,6 +7,7 @@ mod diff;
 #[cfg(test)]
 mod documented_tests;
 mod explain;
+mod history;
 mod list;
 mod preflight;
 mod probe;
@@ -22,7 +23,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::aot::{Generator, Shell};
 use operator::output::{self, Format, USAGE, print_script, refuse, say};
-use service::one_line;
+use service::{ObjectName, one_line};
 use tracing::warn;
 
 pub use crate::config::Flags;
@@ -70,6 +71,22 @@ enum Command {
         subject: explain::Subject,
         #[command(flatten)]
         question: Question,
+    },
+    /// Print the last changes of a Service on this node, with time and cause
+    History {
+        /// The Service, which may be deleted
+        #[arg(value_name = "NAMESPACE/NAME")]
+        service: ObjectName,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Print the changes of a Service, or of all Services, on this node as they happen, until Ctrl-C
+    Watch {
+        /// The Service; without it, all
+        #[arg(value_name = "NAMESPACE/NAME")]
+        service: Option<ObjectName>,
+        #[command(flatten)]
+        ask: Ask,
     },
     /// Have the daemon compare and repair everything, and print what it did
     Resync(Ask),
@@ -131,6 +148,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
+        Some(Command::History { service, ask }) => history::history(&service, &ask),
+        Some(Command::Watch { service, ask }) => history::watch(service.as_ref(), &ask),
         Some(Command::Resync(ask)) => requests::resync(&ask),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Probe(asked)) => probe::probe(&asked),

@@ -143,6 +143,8 @@ pub enum Cause {
     Parameter,
     /// Packets tunnelled to other nodes do not arrive.
     Tunnel,
+    /// Strict reverse path filtering drops packets.
+    ReversePath,
     /// Conntrack has no room for new connections.
     ConntrackFull,
     /// IPVS' own table of connections takes much memory.
@@ -159,7 +161,7 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::HostFirewall,
         Self::Bridge,
         Self::NodeLocalDns,
@@ -167,6 +169,7 @@ impl Cause {
         Self::Timeouts,
         Self::Parameter,
         Self::Tunnel,
+        Self::ReversePath,
         Self::ConntrackFull,
         Self::IpvsTable,
         Self::ConfigurationFile,
@@ -194,6 +197,7 @@ impl Cause {
             Self::Timeouts => ("timeouts", "TimeoutsDiffer"),
             Self::Parameter => ("parameter", "KernelParameterDiffers"),
             Self::Tunnel => ("tunnel", "TunnelFiltered"),
+            Self::ReversePath => ("reverse-path", "ReversePathFilterDrops"),
             Self::ConntrackFull => ("conntrack-full", "ConntrackTableFull"),
             Self::IpvsTable => ("ipvs-table", "IPVSTableLarge"),
             Self::ConfigurationFile => ("configuration-file", "ConfigurationFileUnusable"),

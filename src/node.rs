@@ -8,4 +8,5 @@ pub(crate) mod families;
 pub(crate) mod host_firewall;
 pub mod init;
 pub mod requirements;
+pub(crate) mod routing_drops;
 pub mod sysctl;

@@ -67,7 +67,22 @@ fn found(proxies: &Proxies) -> Vec<Finding> {
     let mut findings = vec![serving(proxies)];
     findings.extend(locked(proxies));
     findings.extend(proxies.leftovers.iter().flat_map(rules));
+    findings.extend(policies(proxies));
     findings
+}
+
+/// What a node that comes from another mode may lose without a sign: a pod's request to a ClusterIP passes `input` and
+/// `output` in IPVS mode, and not `forward` (`ip_vs_in_hook` in net/netfilter/ipvs/ip_vs_core.c).
+fn policies(Proxies { live, leftovers, .. }: &Proxies) -> Option<Finding> {
+    let live = live.as_ref().is_some_and(|live| ["iptables", "nftables"].contains(&live.mode()));
+    let left = leftovers.iter().flat_map(|outcome| &outcome.leftovers);
+    let modes: Vec<_> = left.map(mode).collect();
+    let is_other = live || modes.iter().any(|mode| [IPTABLES, NFTABLES].contains(mode));
+    let what = "this node comes from another mode: with IPVS a pod's requests to Services do not pass the chains in \
+                forward of the client's node. A network plugin that enforces NetworkPolicies only there no longer \
+                enforces them for such requests";
+    let remedy = "docs/neighbours.md says how each plugin enforces them; try a policy that must block, by the ClusterIP";
+    is_other.then(|| Finding::warning("NetworkPolicies", what).remedy(remedy))
 }
 
 fn serving(Proxies { kube_ipvs, live, our_tables, .. }: &Proxies) -> Finding {
@@ -122,16 +137,21 @@ fn rules(outcome: &Outcome) -> Vec<Finding> {
     findings
 }
 
+const IPTABLES: &str = "iptables mode";
+const NFTABLES: &str = "nftables mode";
+
+/// The mode that writes such rules.
+fn mode(leftover: &Leftover) -> &'static str {
+    match leftover {
+        Leftover::NftablesTable(_) => NFTABLES,
+        Leftover::Set(_) => "ipvs mode",
+        Leftover::Rules(rules) if rules.chains.iter().any(|chain| chain.starts_with("KUBE-SVC-")) => IPTABLES,
+        Leftover::Rules(_) => "a mode with iptables",
+    }
+}
+
 /// The modes that write such rules.
 fn modes(leftovers: &[Leftover]) -> String {
-    let mode = |leftover: &Leftover| match leftover {
-        Leftover::NftablesTable(_) => "nftables mode",
-        Leftover::Set(_) => "ipvs mode",
-        Leftover::Rules(rules) if rules.chains.iter().any(|chain| chain.starts_with("KUBE-SVC-")) => {
-            "iptables mode"
-        }
-        Leftover::Rules(_) => "a mode with iptables",
-    };
     let mut modes: BTreeSet<_> = leftovers.iter().map(mode).collect();
     if modes.len() > 1 {
         // Its other chains say no more.
@@ -215,6 +235,20 @@ mod tests {
             said(&with(vec![Leftover::NftablesTable(Family::V4)]))[1].1.starts_with("of nftables mode, ")
         );
         assert_eq!(said(&with(Vec::new()))[1], (Severity::Ok, "none".to_owned()));
+    }
+
+    #[test]
+    fn a_node_that_comes_from_another_mode_is_warned_of_policies_in_forward() {
+        let warns = |proxies: &Proxies| {
+            let found = found(proxies).into_iter().find(|finding| finding.subject == "NetworkPolicies");
+            found.is_some_and(|finding| finding.severity == Severity::Warning)
+        };
+        let live = |mode: &str| Proxies { live: Some(LiveProxy::in_mode(mode)), ..with(Vec::new()) };
+        assert!(warns(&live("iptables")) && warns(&live("nftables")) && !warns(&live("ipvs")));
+        assert!(warns(&with(vec![rules_with(&["KUBE-SVC-NPX46M4PTMTKRN6Y"])])), "it has stopped");
+        assert!(warns(&with(vec![Leftover::NftablesTable(Family::V6)])));
+        let ipvs = vec![rules_with(&["KUBE-SERVICES"]), Leftover::Set("KUBE-CLUSTER-IP".into())];
+        assert!(!warns(&with(ipvs)) && !warns(&with(Vec::new())));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use service::one_line;
 use tokio::{select, sync::watch, task::spawn_blocking, time::sleep};
 use tracing::debug;
 
-use super::{facts::Facts, other_programs::RepairLoop, while_running};
+use super::{facts::Facts, other_programs::RepairLoop, reverse_path::ReversePath, while_running};
 use crate::{
     config::{KernelParameters, Settings},
     direct_return::FilteredTunnels,
@@ -47,6 +47,7 @@ pub(crate) fn start(
         parameters: settings.kernel_parameters,
         elsewhere,
         repair_loop: RepairLoop::new(settings.sync_period),
+        reverse_path: ReversePath::default(),
         last_check: Instant::now(),
     };
     let mut reports = Reports::default();
@@ -76,6 +77,7 @@ pub(super) struct WhileRunning {
     pub(super) parameters: KernelParameters,
     pub(super) elsewhere: FoundElsewhere,
     pub(super) repair_loop: RepairLoop,
+    pub(super) reverse_path: ReversePath,
     /// When repairs were counted last.
     pub(super) last_check: Instant,
 }

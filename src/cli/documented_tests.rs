@@ -3,7 +3,7 @@
 
 use ipvs::{Forwarding, TunnelKind};
 use kubernetes::api::WatchState;
-use reconciler::{SyncState, Trigger};
+use reconciler::{ChangeKind, SyncState, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
@@ -53,6 +53,7 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
     let fields = [
         ("operation", word::<OperationKind>()),
         ("trigger", word::<Trigger>()),
+        ("change", word::<ChangeKind>()),
         ("forwarding", word::<Forwarding>()),
         ("tunnel", word::<TunnelKind>()),
         ("state", word::<WatchState>()),

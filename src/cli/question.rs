@@ -80,8 +80,8 @@ impl Question {
             return Ok(());
         }
         let advice = self.ask.daemon.silent_client().status().map(|status| status.advice).unwrap_or_default();
-        let notes = advice.iter().filter(|finding| finding.severity == Severity::Note);
-        notes.map(|note| output::print(&format!("note: {}\n", printable_line(&note.to_string())))).collect()
+        let mut notes = advice.iter().filter(|finding| finding.severity == Severity::Note);
+        notes.try_for_each(|note| output::print(&format!("note: {}\n", printable_line(&note.to_string()))))
     }
 
     /// Returns the daemon's answer, or that of `without_daemon` if the daemon's flags are given.

@@ -3,7 +3,7 @@
 use std::{error::Error, net::IpAddr, sync::Arc, time::Instant};
 
 use kubernetes::{api::Watches, directory};
-use reconciler::{Handle, SyncStatus, VirtualServerOwner};
+use reconciler::{Handle, JournalPage, SyncStatus, VirtualServerOwner};
 use service::{AddressExplanation, Explanation, ObjectName, one_line};
 
 use super::reload::UnusableFile;
@@ -97,6 +97,10 @@ impl Control for ControlHandler {
 
     fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, String> {
         self.writer()?.explain_address(ip).map_err(reason)
+    }
+
+    fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, String> {
+        self.writer()?.journal(of.cloned(), after).map_err(reason)
     }
 
     fn log_level(&self, set: Option<Level>) -> Result<String, String> {

@@ -15,7 +15,7 @@ use serde::{
     de::{DeserializeOwned, Error as _},
 };
 
-use reconciler::VirtualServerOwner;
+use reconciler::{JournalPage, VirtualServerOwner};
 use service::{AddressExplanation, Explanation, ObjectName};
 
 use crate::{logging::Level, process::Build};
@@ -44,6 +44,9 @@ pub trait Control {
 
     /// The owner of an address.
     fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Self::Error>;
+
+    /// The changes of one Service, or of all, after the one with a number.
+    fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, Self::Error>;
 
     /// Sets the level of the log if one is given, and returns what is logged, in `RUST_LOG`'s notation.
     fn log_level(&self, set: Option<Level>) -> Result<String, Self::Error>;
@@ -76,6 +79,12 @@ pub enum Request {
     },
     ExplainAddress {
         ip: IpAddr,
+    },
+    History {
+        #[serde(default)]
+        of: Option<ObjectName>,
+        #[serde(default)]
+        after: u64,
     },
     LogLevel {
         #[serde(default)]
@@ -110,6 +119,7 @@ impl Request {
             Self::Diff => encode_answer("difference", daemon.diff()),
             Self::Explain { service } => encode_answer("explanation", daemon.explain(&service)),
             Self::ExplainAddress { ip } => encode_answer("addressexplanation", daemon.explain_address(ip)),
+            Self::History { of, after } => encode_answer("history", daemon.history(of.as_ref(), after)),
             Self::LogLevel { set } => encode_answer("loglevel", daemon.log_level(set)),
             Self::Owners => encode_answer("holders", daemon.owners()),
             Self::Resync => encode_answer("resynced", daemon.resync()),

@@ -6,6 +6,7 @@ mod control;
 mod documents;
 mod hand_over;
 mod health;
+mod history;
 mod list;
 mod log;
 mod metrics;

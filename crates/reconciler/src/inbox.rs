@@ -19,7 +19,7 @@ use watcher::Plan;
 
 pub(crate) use self::pending_changes::{PendingChange, PendingChanges};
 
-use crate::{NodeUsage, SyncReport, SyncStatus, VirtualServerOwner, writer::Writer};
+use crate::{JournalPage, NodeUsage, SyncReport, SyncStatus, VirtualServerOwner, writer::Writer};
 
 /// A message to the writer thread.
 pub(crate) enum Input {
@@ -101,6 +101,11 @@ impl Handle {
     /// Explains the owner of an address on this node, and what is done with it. Blocks while a sync is running.
     pub fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
         self.ask(move |writer| writer.listed().map(|it| it.state.explain_address(ip)))?
+    }
+
+    /// The entries of the journal after a number, of one Service or of all. Blocks while a sync is running.
+    pub fn journal(&self, of: Option<ObjectName>, after: u64) -> Result<JournalPage, Stopped> {
+        self.ask(move |writer| writer.journal.page(of.as_ref(), after))
     }
 
     /// Whether the desired state is programmed, and what was done for it. Blocks while a sync is running.

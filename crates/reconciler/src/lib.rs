@@ -11,7 +11,7 @@
 //! connection has ended (`watcher::Draining`). Schedulers are changed a few at a time, and the virtual servers of
 //! NodePorts stay for a while at an address that the node has lost (`follow`).
 //!
-//! What a sync did is logged, counted and remembered for the status (`report`). [`Observer`]s are called
+//! What a sync did is logged, counted and remembered, for the status and for each Service (`report`). [`Observer`]s are called
 //! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows
 //! that must be deleted from conntrack.
 
@@ -27,6 +27,10 @@ pub use inbox::{Handle, Stopped, Unanswered};
 pub use observer::{Callbacks, ChangeEvent, ObjectKind, Observer, StaleFlowCallback, SyncEvent};
 pub use report::{
     FirstNamed, ForeignVirtualServers, SyncReport,
+    journal::{
+        JournalEntry, JournalPage,
+        change::{ChangeKind, ServiceChange},
+    },
     service_notices::{Notice, NoticeCallback, Reason},
     status::{
         BusyWith, Drain, KernelDifference, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner,

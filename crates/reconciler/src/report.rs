@@ -1,6 +1,7 @@
 //! Reports: what a sync did, the status, the log and the statistics.
 
 pub(crate) mod history;
+pub(crate) mod journal;
 pub(crate) mod service_notices;
 pub(crate) mod status;
 pub(crate) mod sync_log;

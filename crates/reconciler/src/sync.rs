@@ -6,6 +6,7 @@ mod pace;
 mod pass;
 mod portions;
 mod read;
+mod service_operations;
 #[cfg(test)]
 mod tests;
 mod transactions;
@@ -27,7 +28,15 @@ use watcher::{
     differing,
 };
 
-pub(crate) use self::{outcome::PlanOutcome, pace::Slice, pass::SyncResult};
+pub(crate) use self::{
+    outcome::PlanOutcome,
+    pace::Slice,
+    pass::SyncResult,
+    service_operations::{
+        Done, RealServerOperation, ServiceOperations, VipOperation, VirtualServerOperation,
+        VirtualServerOperations,
+    },
+};
 
 use self::{
     outcome::keys,
@@ -241,6 +250,8 @@ impl Reconciler {
             Ok(reading) => reading,
             Err(error) => return self.end_unread(&error, dirty),
         };
+        // What is in the kernel of Services that are gone has yet to be removed.
+        self.state.retain_former_owners(|address| image.virtual_servers.contains_key(address));
         if !drift.is_empty() {
             let failed: Dirty = keys(&self.failures).collect();
             self.unrepaired.add(&drift, |key| dirty.contains(key) || failed.contains(key));

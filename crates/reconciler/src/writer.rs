@@ -20,6 +20,7 @@ use crate::{
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
         history::History,
+        journal::{Journal, collect::service_changes},
         service_notices::ServiceNotices,
         status::{count_problems, problems},
         sync_log::{BusyLog, SyncLog},
@@ -65,6 +66,7 @@ pub fn start(
         awaiting_node_usage: Vec::new(),
         next_look: Instant::now(),
         history: History::new(Instant::now()),
+        journal: Journal::new(node_clock(), Journal::MOST_BYTES),
         sync_log: SyncLog::default(),
         service_notices: ServiceNotices::new(callbacks.notices),
         stale_flows: callbacks.stale_flows,
@@ -73,6 +75,12 @@ pub fn start(
     };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inputs))?;
     Ok((handle, thread))
+}
+
+/// The node's clock, for the times in the journal, which people compare with those of other logs.
+#[expect(clippy::disallowed_methods, reason = "nothing that the writer does depends on it")]
+fn node_clock() -> SystemTime {
+    SystemTime::now()
 }
 
 /// The state that the writer thread owns.
@@ -92,6 +100,7 @@ pub(crate) struct Writer {
     /// When one of our virtual servers is looked for next.
     next_look: Instant,
     history: History,
+    pub(crate) journal: Journal,
     sync_log: SyncLog,
     service_notices: ServiceNotices,
     stale_flows: StaleFlowCallback,
@@ -241,6 +250,8 @@ impl Writer {
         let services = outcome.services(&self.reconciler.state);
         let report = SyncReport::new(trigger, full, &outcome, services, removed_foreign, start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
+        let is_new = |failed: &_| !self.sync_log.has_logged(failed);
+        self.journal.add(service_changes(&self.reconciler.state, &outcome, is_new), node_clock());
         self.sync_log.log_sync(&report, &stats, &outcome);
         let state = &self.reconciler.state;
         let knows_node = full || self.history.has_full_sync();

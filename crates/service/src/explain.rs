@@ -1,11 +1,13 @@
 //! Why a Service is served on this node as it is: the decisions about it, rendered.
 
+mod causes;
 mod explanation;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipvs::ServiceAddress;
 
+pub use causes::{EndpointCause, EndpointCauses};
 pub use explanation::{
     AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
     ExplainedPart, Explanation, LEAST_AFFINITY,

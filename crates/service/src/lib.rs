@@ -53,8 +53,8 @@ pub use direct_return::{
     DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
 };
 pub use explain::{
-    AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
-    ExplainedPart, Explanation, LEAST_AFFINITY,
+    AddressExplanation, AddressUse, EndpointCause, EndpointCauses, EndpointPath, ExplainedAddress,
+    ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation, LEAST_AFFINITY,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,

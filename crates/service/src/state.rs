@@ -17,7 +17,11 @@ pub(crate) use inputs::Inputs;
 pub(crate) use service_entry::{Computed, ServiceEntry};
 pub(crate) use totals::SharedKeys;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
@@ -42,6 +46,8 @@ pub struct State {
     shared: SharedKeys,
     pub(crate) direct_return: Demand,
     reports: Reports,
+    /// The last owners of addresses that have no owner now.
+    former_owners: BTreeMap<ServiceAddress, ObjectName>,
 }
 
 impl State {
@@ -54,6 +60,7 @@ impl State {
             shared: SharedKeys::default(),
             direct_return: Demand::default(),
             reports: Reports::default(),
+            former_owners: BTreeMap::new(),
         }
     }
 
@@ -179,6 +186,22 @@ impl State {
         self.claims.owner(of)
     }
 
+    /// The Service that owns an address and port, or that owned it last.
+    pub fn last_owner(&self, of: &ServiceAddress) -> Option<&ObjectName> {
+        self.owner(of).or_else(|| self.former_owners.get(of))
+    }
+
+    /// The addresses that have no owner now, with the last one, sorted.
+    pub fn former_owners(&self) -> impl Iterator<Item = (&ServiceAddress, &ObjectName)> {
+        self.former_owners.iter()
+    }
+
+    /// Forgets the last owners of addresses without an owner, except those to keep: of which the kernel still has
+    /// something.
+    pub fn retain_former_owners(&mut self, mut keep: impl FnMut(&ServiceAddress) -> bool) {
+        self.former_owners.retain(|address, _| keep(address));
+    }
+
     /// How soon an address must work. The most urgent Service there decides for all: its VIP would otherwise attract
     /// traffic before the virtual servers of the others exist.
     pub fn urgency(&self, of: &IpAddr) -> Urgency {
@@ -286,6 +309,11 @@ impl State {
             let owner = self.claims.owner(&address);
             competitors.extend(held_by.iter().chain(owner).cloned());
             competitors.insert(service.clone());
+        }
+        match (&held_by, self.claims.owner(&address)) {
+            (Some(owner), None) => _ = self.former_owners.insert(address, owner.clone()),
+            (_, Some(_)) => _ = self.former_owners.remove(&address),
+            (None, None) => {}
         }
         let server_before = held_by
             .and_then(|owner| if owner == *service { before } else { self.inputs.computed(&owner) })

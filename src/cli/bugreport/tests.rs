@@ -8,7 +8,7 @@ use std::{
 };
 
 use flate2::read::GzDecoder;
-use reconciler::VirtualServerOwner;
+use reconciler::{JournalPage, VirtualServerOwner};
 use service::{AddressExplanation, Explanation, ObjectName};
 use tokio::runtime::Runtime;
 
@@ -87,6 +87,10 @@ impl Control for Fixed {
 
     fn diff(&self) -> Result<Difference, String> {
         Ok(Difference { plan: watcher::Plan::default(), troubles: Vec::new() })
+    }
+
+    fn history(&self, _: Option<&ObjectName>, _: u64) -> Result<JournalPage, String> {
+        Err("no history".to_owned())
     }
 
     fn log_level(&self, _: Option<Level>) -> Result<String, String> {

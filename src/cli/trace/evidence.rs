@@ -5,50 +5,22 @@ use std::fs;
 use ipvs::{Ipvs as _, Protocol, ServiceAddress};
 use netfilter::trace::Headers;
 
-use crate::node::requirements;
-
-/// Counters of packets that routing has dropped, since the start of the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Drops {
-    /// `TcpExt: IPReversePathFilter`: dropped by `rp_filter`.
-    reverse_path: u64,
-    /// `IpExt: InNoRoutes`.
-    no_route: u64,
-}
-
-impl Drops {
-    fn read() -> Self {
-        // Of the calling thread's network namespace.
-        let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
-        Self {
-            reverse_path: counter(&text, "TcpExt:", "IPReversePathFilter"),
-            no_route: counter(&text, "IpExt:", "InNoRoutes"),
-        }
-    }
-}
-
-/// A counter of `/proc/net/netstat`: one line has the names of a group, and the next one the values.
-fn counter(text: &str, group: &str, name: &str) -> u64 {
-    let mut lines = text.lines().filter(|line| line.starts_with(group));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
-    let mut both = names.split_whitespace().zip(values.split_whitespace());
-    both.find(|(it, _)| *it == name).and_then(|(_, value)| value.parse().ok()).unwrap_or_default()
-}
+use crate::node::{requirements, routing_drops::RoutingDrops};
 
 /// What was so when the trace began.
 #[derive(Debug)]
 pub(super) struct Evidence {
-    before: Drops,
+    before: RoutingDrops,
 }
 
 impl Evidence {
     pub(super) fn begin() -> Self {
-        Self { before: Drops::read() }
+        Self { before: RoutingDrops::read() }
     }
 
     /// Why routing may have dropped a packet that came in by an interface.
     pub(super) fn of_routing(&self, input: Option<&str>) -> String {
-        let now = Drops::read();
+        let now = RoutingDrops::read();
         let filtered = now.reverse_path.saturating_sub(self.before.reverse_path);
         let unrouted = now.no_route.saturating_sub(self.before.no_route);
         if filtered > 0 {
@@ -100,17 +72,4 @@ fn frontend(request: &Headers) -> Option<ServiceAddress> {
 fn reverse_path_filter(interface: &str) -> u8 {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_is_found_by_its_name_and_not_by_its_place() {
-        let text = "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 3 7\nIpExt: InNoRoutes\nIpExt: 5\n";
-        assert_eq!(counter(text, "TcpExt:", "IPReversePathFilter"), 7);
-        assert_eq!(counter(text, "IpExt:", "InNoRoutes"), 5);
-        assert_eq!(counter(text, "IpExt:", "InCsumErrors"), 0);
-    }
 }

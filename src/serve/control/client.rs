@@ -12,7 +12,7 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
-use reconciler::VirtualServerOwner;
+use reconciler::{JournalPage, VirtualServerOwner};
 use serde::de::DeserializeOwned;
 use service::{AddressExplanation, Explanation, ObjectName};
 
@@ -39,6 +39,7 @@ fn patience(request: &Request) -> Duration {
         Request::BugReport
         | Request::Explain { .. }
         | Request::ExplainAddress { .. }
+        | Request::History { .. }
         | Request::LogLevel { .. }
         | Request::Status { compare: false } => STATUS_PATIENCE,
         Request::Owners | Request::Version => SHORT_PATIENCE,
@@ -134,6 +135,10 @@ impl Control for Client {
 
     fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, AskError> {
         self.ask(&Request::ExplainAddress { ip })
+    }
+
+    fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, AskError> {
+        self.ask(&Request::History { of: of.cloned(), after })
     }
 
     fn log_level(&self, set: Option<Level>) -> Result<String, AskError> {

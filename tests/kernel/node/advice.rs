@@ -115,6 +115,27 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn strict_reverse_path_filtering_is_a_warning_once_it_drops_packets() {
+    let cluster = Cluster::start(1, &[OFTEN]);
+    let (node, client) = (&cluster.lab.node, &cluster.lab.client);
+    cluster.apply(&web());
+    client.ask(at(V4, 80)).unwrap();
+    node.run("sysctl", &["-w", "net.ipv4.conf.all.rp_filter=1"]).unwrap();
+    not_in_status(&cluster, &["rp_filter"]);
+
+    // The way back to the client's second address is another interface.
+    client.ip("addr add 192.0.2.77/32 dev eth0").unwrap();
+    node.ip("link add elsewhere type dummy\nlink set elsewhere up\nroute add 192.0.2.77/32 dev elsewhere")
+        .unwrap();
+    client.run("sh", &["-c", &format!("nc -w 1 -s 192.0.2.77 {V4} 80 < /dev/null || true")]).unwrap();
+    let line = status_line(&cluster, &["warning:", "rp_filter is strict (1) and drops packets"]);
+    assert!(line.contains("strict are ") && line.contains("elsewhere"), "{line}");
+    node.run("sysctl", &["-w", "net.ipv4.conf.all.rp_filter=2"]).unwrap();
+    not_in_status(&cluster, &["rp_filter"]);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_host_firewall_that_drops_is_reported_once_until_there_are_rules() {
     // Without the period: the kernel notifies of the changed firewall.
     let cluster = Cluster::start(1, &[NO_PERIOD]);

@@ -46,7 +46,11 @@ fn an_emptied_table_is_back_within_two_seconds_and_the_node_is_not_ready_meanwhi
     .unwrap();
     let wanted = saved(node);
     let ready = || node.get("127.0.0.1:10256".parse().unwrap(), "/readyz").unwrap().status;
-    eventually("the node is ready", || Ok(anyhow::ensure!(ready() == 200))).unwrap();
+    eventually("the node is ready", || {
+        anyhow::ensure!(ready() == 200);
+        Ok(())
+    })
+    .unwrap();
 
     node.run("ipvsadm", &["-C"]).unwrap();
     let emptied = Instant::now();

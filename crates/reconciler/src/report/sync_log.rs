@@ -8,6 +8,7 @@ use std::{
 };
 
 use tracing::{debug, info, warn};
+use watcher::Operation;
 
 use crate::{BusyWith, SyncReport, SyncStats, Trigger, sync::PlanOutcome};
 
@@ -44,6 +45,11 @@ impl SyncLog {
         } else {
             debug!(?trigger, full, done, failed, ?took, "synced");
         }
+    }
+
+    /// Whether an operation failed in the last sync too, and so was logged before.
+    pub(crate) fn has_logged(&self, failed: &Operation) -> bool {
+        self.logged.contains(&self.digests.hash_one(failed))
     }
 
     /// Logs when no NodePort is served any more, and when some are served again.

@@ -240,20 +240,30 @@ impl Executor<'_, '_> {
                     self.fail(&operation, FailureKind::Refused, cause);
                 }
                 None => {
-                    if let Operation::Ipvs(command) = &operation
-                        && let Some(connections) = connections_cut_off(command, &self.pass.image)
-                    {
+                    let cut_off = match &operation {
+                        Operation::Ipvs(command) => connections_cut_off(command, &self.pass.image),
+                        Operation::Netfilter(_) | Operation::DummyInterface(_) => None,
+                    };
+                    if let Some(connections) = cut_off {
                         self.pass.outcome.cut_off.push((operation.clone(), connections));
                     }
                     self.pass.outcome.rerouted.record(&operation);
-                    self.pass.image.carried_out(&operation);
-                    *self.pass.outcome.done.entry(operation.kind()).or_default() += 1;
-                    self.pass.outcome.touched.extend(operation.key().and_then(|key| key.belongs_to()));
                     // What a repair brings with it is not counted once more.
                     let key = operation.key().filter(|_| !self.pass.is_recheck);
-                    if key.is_some_and(|key| self.unrepaired.contains(&key)) {
+                    let is_repair = key.is_some_and(|key| self.unrepaired.contains(&key));
+                    if is_repair {
                         self.pass.outcome.add_repair(&operation);
                     }
+                    let Pass { outcome, image, .. } = &mut *self.pass;
+                    outcome.service_operations.record(
+                        &operation,
+                        image,
+                        is_repair,
+                        cut_off.unwrap_or_default(),
+                    );
+                    image.carried_out(&operation);
+                    *outcome.done.entry(operation.kind()).or_default() += 1;
+                    outcome.touched.extend(operation.key().and_then(|key| key.belongs_to()));
                     if self.pass.outcome.first_done.len() < SyncReport::MOST_DONE {
                         self.pass.outcome.first_done.push(operation.to_string());
                     }

@@ -17,6 +17,7 @@ use rustc_hash::FxHashSet;
 use service::{Dirty, Key, ObjectName, State, in_turn, one_line};
 use watcher::{Observed, Operation, OperationKind, ReadError};
 
+use super::ServiceOperations;
 use crate::{
     FailureKind, FirstNamed, RepairKind, Subsystem, SyncReport, SyncStats, follow::stale_flows::Rerouted,
 };
@@ -41,6 +42,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) first_repairs: Vec<String>,
     /// How many failed, and how many repaired something, by kind; at the end of the sync, everything that is counted.
     pub(crate) stats: SyncStats,
+    /// What was done to the virtual servers and VIPs of Services.
+    pub(crate) service_operations: ServiceOperations,
     /// The changes that make UDP flows stale.
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.

@@ -244,21 +244,31 @@ impl EndpointSelection {
     }
 }
 
+impl EndpointReason {
+    /// What decides, without whether it is used.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::NotReady => "conditions.ready is false",
+            Self::NoLongerServing => "conditions.terminating is true, and conditions.serving is false",
+            Self::Terminating => "conditions.terminating is true, and others are ready",
+            Self::OnAnotherNode => "nodeName is another node, and the policy is Local",
+            Self::HintedForOtherNodes => "hints.forNodes names only other nodes",
+            Self::HintedForOtherZones => "hints.forZones names only other zones",
+            Self::BeyondLimit => "beyond the limit of endpoints of a virtual server",
+            Self::ListedAgain => "another entry with the same address is used",
+        }
+    }
+}
+
 impl fmt::Display for EndpointReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Used => "used",
-            Self::NotReady => "not used: conditions.ready is false",
-            Self::NoLongerServing => {
-                "not used: conditions.terminating is true, and conditions.serving is false"
-            }
-            Self::Terminating => "not used: conditions.terminating is true, and others are ready",
-            Self::OnAnotherNode => "not used: nodeName is another node, and the policy is Local",
-            Self::HintedForOtherNodes => "not used: hints.forNodes names only other nodes",
-            Self::HintedForOtherZones => "not used: hints.forZones names only other zones",
-            Self::BeyondLimit => "not used: beyond the limit of endpoints of a virtual server",
-            Self::ListedAgain => "ignored: another entry with the same address is used",
-        })
+            Self::Used => "",
+            Self::ListedAgain => "ignored: ",
+            _ => "not used: ",
+        })?;
+        f.write_str(self.cause())
     }
 }
 
