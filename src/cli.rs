@@ -14,6 +14,7 @@ mod probe;
 mod question;
 mod requests;
 mod status;
+mod subject;
 mod syn_recv;
 mod top;
 mod trace;
@@ -40,10 +41,10 @@ use question::{Ask, Question};
 /// The IPVS-mode node proxy for Kubernetes.
 ///
 /// Without a command it is the daemon, and accepts kube-proxy's command line unchanged: `run` and its
-/// flags.
+/// flags, which `kube-ipvs run --help` lists.
 #[derive(Debug, Parser)]
 #[command(name = "kube-ipvs", version, args_override_self = true, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
+#[command(mut_args(|flag| flag.hide(true)))]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -56,6 +57,7 @@ pub struct CommandLine {
 enum Command {
     /// Program the kernel as the API server, or a directory of manifests, describes it (the default)
     #[command(args_override_self = true)]
+    #[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
     Run(Box<Flags>),
     /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there
     /// are warnings, with 2 if the daemon would not start or serve
@@ -64,14 +66,8 @@ enum Command {
     List(list::List),
     /// Print the difference between the kernel and the desired state; exits with 0, 1 or 2 as diff does
     Diff(Question),
-    /// Print where a Service is served, and why each endpoint is used or not; or whose an address is
-    Explain {
-        /// The Service, or an address with or without a port
-        #[arg(value_name = "NAMESPACE/NAME|IP[:PORT]")]
-        subject: explain::Subject,
-        #[command(flatten)]
-        question: Question,
-    },
+    /// Print where a Service is served, and why each endpoint is used or not; or whose an address or a NodePort is
+    Explain(explain::Explain),
     /// Print the last changes of a Service on this node, with time and cause
     History {
         /// The Service, which may be deleted
@@ -147,7 +143,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
-        Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
+        Some(Command::Explain(asked)) => explain::explain(&asked),
         Some(Command::History { service, ask }) => history::history(&service, &ask),
         Some(Command::Watch { service, ask }) => history::watch(service.as_ref(), &ask),
         Some(Command::Resync(ask)) => requests::resync(&ask),
@@ -206,7 +202,10 @@ fn completion(shell: Shell) -> anyhow::Result<ExitCode> {
 /// was tried, whatever the command.
 fn failure(error: &anyhow::Error, of_command: u8) -> u8 {
     let of_configuration = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
-    let is_usage = of_configuration || error.is::<clap::Error>() || error.is::<question::NotOfDaemon>();
+    let is_usage = of_configuration
+        || error.is::<clap::Error>()
+        || error.is::<question::NotOfDaemon>()
+        || error.is::<subject::InvalidSubject>();
     if is_usage { USAGE } else { of_command }
 }
 

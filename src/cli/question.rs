@@ -38,9 +38,12 @@ impl Daemon {
 
     /// Asks where a Service is served. A Service that is not is an error.
     pub(super) fn explain_served(&self, service: &ObjectName) -> anyhow::Result<Explanation> {
-        let explanation = self.client().explain(service)?;
+        let explanation = self.client().explain(service, None)?;
         match explanation.not_served {
-            Some(why) => bail!("{service} is not served: {why}"),
+            Some(why) => {
+                let why = [why.to_string()].into_iter().chain(explanation.hints).collect::<Vec<_>>();
+                bail!("{service} is not served: {}", why.join("; "))
+            }
             None => Ok(explanation),
         }
     }

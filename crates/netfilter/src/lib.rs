@@ -96,5 +96,5 @@ pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
-    Observed, Ruleset, elements, hand_over, packet_counts, uninstall,
+    Observed, Ruleset, elements, hand_over, is_installed, packet_counts, uninstall,
 };

@@ -14,7 +14,7 @@ use nix::{
 };
 use reconciler::{JournalPage, VirtualServerOwner};
 use serde::de::DeserializeOwned;
-use service::{AddressExplanation, Explanation, ObjectName};
+use service::{AddressExplanation, AddressQuery, Explanation, ObjectName};
 
 use super::{BugReport, Control, DaemonStatus, Difference, Request, Resynced, decode_answer};
 use crate::{logging::Level, process::Build};
@@ -63,6 +63,12 @@ pub enum AskError {
         /// How long it was given.
         seconds: u64,
     },
+    /// The user may not talk to the daemon.
+    #[error("cannot talk to the daemon at {path}: run as root", path = path.display())]
+    NotPermitted {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The system refuses, or the daemon closed the connection.
     #[error("cannot talk to the daemon at {path}", path = path.display())]
     Io {
@@ -110,6 +116,7 @@ impl Client {
             io::ErrorKind::WouldBlock => {
                 AskError::TimedOut { path: path(), seconds: patience(request).as_secs() }
             }
+            io::ErrorKind::PermissionDenied => AskError::NotPermitted { path: path() },
             _ => AskError::Io { path: path(), source },
         })?;
         decode_answer(line.as_bytes())
@@ -129,12 +136,16 @@ impl Control for Client {
         self.ask(&Request::Diff)
     }
 
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, AskError> {
-        self.ask(&Request::Explain { service: service.clone() })
+    fn explain(&self, service: &ObjectName, client: Option<IpAddr>) -> Result<Explanation, AskError> {
+        self.ask(&Request::Explain { service: service.clone(), client })
     }
 
-    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, AskError> {
-        self.ask(&Request::ExplainAddress { ip })
+    fn explain_address(
+        &self,
+        query: &AddressQuery,
+        client: Option<IpAddr>,
+    ) -> Result<AddressExplanation, AskError> {
+        self.ask(&Request::ExplainAddress { query: *query, client })
     }
 
     fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, AskError> {
