@@ -276,3 +276,35 @@ impl fmt::Display for Report {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::documented_tests::assert_documented, *};
+
+    #[test]
+    fn its_json_is_documented() {
+        let endpoint = |last, attempt, kernel| ProbedEndpoint {
+            protocol: Protocol::Tcp,
+            probed: Probed {
+                address: RealServerAddress { ip: [10, 244, 1, last].into(), port: 8080 },
+                attempt,
+            },
+            kernel,
+        };
+        let counted = Counted { active_connections: 1, connections: 7, packets_in: 40, packets_out: 33 };
+        let error = "No route to host".to_owned();
+        let report = Report {
+            service: "default/web".parse().unwrap(),
+            frontends: vec![Probed {
+                address: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
+                attempt: Attempt::Answers { milliseconds: 0.4 },
+            }],
+            endpoints: vec![
+                endpoint(2, Attempt::Answers { milliseconds: 0.3 }, Some(counted)),
+                endpoint(3, Attempt::Silent, None),
+                endpoint(4, Attempt::Fails { error }, None),
+            ],
+        };
+        assert_documented("probe", &report);
+    }
+}

@@ -53,9 +53,9 @@ pub use direct_return::{
     DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
 };
 pub use explain::{
-    AddressExplanation, AddressQuery, AddressUse, Admission, Client, EndpointCause, EndpointCauses, EndpointPath, EndpointUse,
-    ExplainedAddress, ExplainedBalancing, ExplainedClient, ExplainedEndpoint, ExplainedPart, Explanation,
-    LEAST_AFFINITY, SourceAddress,
+    AddressExplanation, AddressQuery, AddressUse, Admission, Client, EndpointCause, EndpointCauses,
+    EndpointPath, EndpointUse, ExplainedAddress, ExplainedBalancing, ExplainedClient, ExplainedEndpoint,
+    ExplainedPart, Explanation, LEAST_AFFINITY, SourceAddress,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,

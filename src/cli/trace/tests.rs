@@ -7,6 +7,7 @@ use netfilter::{
 };
 
 use super::{
+    super::documented_tests::assert_documented,
     evidence::Evidence,
     flow::Flow,
     report::{Report, Reporter},
@@ -148,6 +149,21 @@ fn an_answer_that_a_chain_drops_is_named_with_the_command_that_shows_the_rule() 
         ),
         "{text}"
     );
+}
+
+#[test]
+fn its_json_is_documented() {
+    let mut kernel = Kernel::default();
+    let answer = tcp(POD, CLIENT, SYN | ACK);
+    kernel.sends_a_request(1).has_an_answer(2, SYN | ACK).matches(
+        2,
+        ["filter", "FORWARD"],
+        TraceVerdict::Drop,
+        answer,
+    );
+    let mut report = kernel.report();
+    report.notes.push("tables of iptables-legacy are in use, which are not traced".to_owned());
+    assert_documented("trace", &report);
 }
 
 #[test]
