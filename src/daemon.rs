@@ -40,6 +40,7 @@ use crate::{
             Pages,
             endpoint::{self, HttpEndpoint, UnboundEndpoints},
         },
+        packets::Packets,
     },
     source::{
         Source,
@@ -121,7 +122,9 @@ async fn take_turn(
     let problems = Problems { watches, manifests, node, unbound: UnboundEndpoints::default() };
     let (source, outbox, advice) = (&source, &outbox, &advice);
     let writer = &writer;
-    let daemon = Daemon { settings, source, outbox, advice, problems, identity, control, log_level, writer };
+    let packets = Packets::default();
+    let daemon =
+        Daemon { settings, source, outbox, packets, advice, problems, identity, control, log_level, writer };
 
     // Boxed because it is large, so that it is moved once.
     let mut served = Box::pin(daemon.serve(ipvs));
@@ -142,6 +145,7 @@ struct Daemon<'a> {
     settings: &'a Settings,
     source: &'a Source,
     outbox: &'a Outbox,
+    packets: Packets,
     advice: &'a HeldAdvice,
     problems: Problems,
     identity: Identity,
@@ -207,6 +211,7 @@ impl Daemon<'_> {
             identity: self.identity.clone().with(kernel),
             writer,
             problems: self.problems.clone(),
+            packets: self.packets.clone(),
             advice: self.advice.clone(),
             answers: answers.clone(),
             log_level: self.log_level.clone(),
@@ -275,7 +280,7 @@ impl Daemon<'_> {
             node_name: &settings.node_name,
             health_port: settings.port_for_peers(),
             filtered: filtered_tunnels,
-            packets: shown.tunnel_packets.clone(),
+            packets: self.packets.clone(),
             send: &on_change,
         };
         let nodes = OtherNodes {
@@ -296,6 +301,7 @@ impl Daemon<'_> {
             never = health_ports.run() => match never {},
             never = leftovers => match never {},
             never = log_dropped(self.log_level.limit()) => match never {},
+            never = self.packets.follow() => match never {},
             never = direct_return.follow(peers_to_ask) => match never {},
             () = control.serve(self.control_handler(shown, Ok(handle.clone()), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),

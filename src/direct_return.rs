@@ -15,7 +15,8 @@ use service::{Change, UnpackingPeers};
 use tokio::{select, sync::watch};
 
 use self::peers::Peers;
-pub(crate) use self::tunnels::{FilteredTunnels, TunnelPackets};
+pub(crate) use self::tunnels::FilteredTunnels;
+use crate::serve::packets::Packets;
 
 /// Asks the other nodes while any Service is answered directly.
 pub(crate) struct DirectReturn<'a, F> {
@@ -23,7 +24,7 @@ pub(crate) struct DirectReturn<'a, F> {
     /// The port at which nodes answer about their health; `None`, if others cannot ask there.
     pub(crate) health_port: Option<u16>,
     pub(crate) filtered: FilteredTunnels,
-    pub(crate) packets: TunnelPackets,
+    pub(crate) packets: Packets,
     /// Receives the changes.
     pub(crate) send: F,
 }
@@ -36,11 +37,9 @@ impl<F: Fn(Change)> DirectReturn<'_, F> {
             }
             select! {
                 never = Peers::new(self).follow(peers.clone()) => match never {},
-                never = self.packets.keep_up_to_date() => match never {},
                 () = ended(peers.clone()) => {}
             }
             self.filtered.clear();
-            self.packets.clear();
             (self.send)(Change::UnpackingPeers(UnpackingPeers::new()));
             (self.send)(Change::TunnelledBefore(BTreeMap::new()));
         }

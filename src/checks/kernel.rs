@@ -46,7 +46,7 @@ struct SchedulerFacts {
 }
 
 /// What our table of a family uses of nf_tables.
-const FEATURES: [Feature; 7] = [
+const FEATURES: [Feature; 8] = [
     Feature::Tables,
     Feature::IntervalSets,
     Feature::NatChains,
@@ -54,12 +54,16 @@ const FEATURES: [Feature; 7] = [
     Feature::DestinationNat,
     Feature::Masquerade,
     Feature::Reject,
+    Feature::Counters,
 ];
 
-/// The module that a feature is in.
-fn module_of(feature: Feature, family: Family) -> &'static str {
+/// The module that a feature is in, on a kernel of this release.
+fn module_of(feature: Feature, family: Family, release: &str) -> &'static str {
     match (feature, family) {
-        (Feature::Tables | Feature::IntervalSets, _) => "nf_tables",
+        (Feature::Counters, _) if parse_release(release).is_some_and(|it| it < COUNTERS_BUILT_IN) => {
+            "nft_objref"
+        }
+        (Feature::Tables | Feature::IntervalSets | Feature::Counters, _) => "nf_tables",
         (Feature::NatChains, _) => "nft_chain_nat",
         (Feature::Conntrack, _) => "nft_ct",
         (Feature::DestinationNat, _) => "nft_nat",
@@ -71,6 +75,8 @@ fn module_of(feature: Feature, family: Family) -> &'static str {
 
 /// The first kernel with interval sets.
 const INTERVAL_SETS: (u32, u32) = (5, 6);
+/// The first kernel in which nf_tables itself refers to counters from rules (net/netfilter/Makefile).
+const COUNTERS_BUILT_IN: (u32, u32) = (6, 2);
 
 const INSTALL: &str = "install the package with the modules of this kernel; docs/node.md lists them";
 
@@ -87,7 +93,7 @@ pub(crate) fn missing_features(modules: &Modules, release: &str) -> BTreeMap<Fam
 fn presence(feature: Feature, family: Family, modules: &Modules, release: &str) -> Presence {
     let is_too_old = feature == Feature::IntervalSets
         && parse_release(release).is_some_and(|release| release < INTERVAL_SETS);
-    if is_too_old { Presence::Missing } else { modules.presence(module_of(feature, family)) }
+    if is_too_old { Presence::Missing } else { modules.presence(module_of(feature, family, release)) }
 }
 
 /// Whether the kernel has what the daemon asks of it, with the configured scheduler where it is known.
@@ -187,6 +193,10 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
                     return findings;
                 }
             }
+            Presence::Missing if feature == Feature::Counters => findings.push(
+                Finding::note(&subject, format!("the kernel lacks {feature}: dropped packets are not counted"))
+                    .remedy(INSTALL),
+            ),
             Presence::Missing => findings.push(
                 Finding::warning(
                     &subject,
@@ -197,8 +207,8 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
                 .remedy("Linux 5.6 or later"),
             ),
             // What has answered is there.
-            Presence::Unknown if facts.nf_tables && module_of(feature, family) == "nf_tables" => {}
-            Presence::Unknown => _ = unknown.insert(module_of(feature, family)),
+            Presence::Unknown if facts.nf_tables && module_of(feature, family, facts.release) == "nf_tables" => {}
+            Presence::Unknown => _ = unknown.insert(module_of(feature, family, facts.release)),
             Presence::Here | Presence::Loadable => {}
         }
     }
@@ -254,7 +264,7 @@ mod tests {
         Modules::read(root.path(), "6.12.0")
     }
 
-    const ALL: [&str; 10] = [
+    const ALL: [&str; 11] = [
         "ip_vs",
         "ip_vs_rr",
         "nf_tables",
@@ -264,6 +274,7 @@ mod tests {
         "nft_masq",
         "nft_reject_ipv4",
         "nft_reject_ipv6",
+        "nft_objref",
         "dummy",
     ];
 
@@ -329,6 +340,21 @@ mod tests {
         let missing = missing_features(&modules, "5.4.0-216-generic");
         assert_eq!(missing[&Family::V4], [Feature::IntervalSets]);
         assert!(missing_features(&modules, "6.12.0")[&Family::V4].is_empty());
+    }
+
+    #[test]
+    fn before_6_2_counters_need_a_module_of_their_own_and_can_be_done_without() {
+        let modules = with(&ALL.into_iter().filter(|it| *it != "nft_objref").collect::<Vec<_>>());
+        let noted = worse_than_ok(said(&modules, "5.10.0-35-amd64", RR));
+        assert!(
+            noted.iter().all(|(severity, text)| {
+                *severity == Severity::Note && text.ends_with(": dropped packets are not counted")
+            }),
+            "{noted:?}"
+        );
+        assert_eq!(noted.len(), 2, "{noted:?}");
+        assert_eq!(missing_features(&modules, "5.10.0-35-amd64")[&Family::V4], [Feature::Counters]);
+        assert_eq!(worse_than_ok(said(&modules, "6.12.0", RR)), []);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::{
         control::{self, BugReport, Control, DaemonStatus, Difference, Resynced},
         http::endpoint::UnboundEndpoints,
         metrics::MetricsPages,
+        packets::Packets,
     },
     source::{Source, nodes::KnownNode},
 };
@@ -27,6 +28,7 @@ pub(super) struct ControlHandler {
     /// The writer thread; before it has started, what it waits for.
     pub(super) writer: Result<Handle, String>,
     pub(super) problems: Problems,
+    pub(super) packets: Packets,
     pub(super) advice: HeldAdvice,
     pub(super) answers: EndpointAnswers,
     pub(super) log_level: LogLevelHandle,
@@ -64,7 +66,13 @@ impl ControlHandler {
                 ..SyncStatus::default()
             },
         };
-        Ok(DaemonStatus { daemon, programmed, advice: self.advice.all(), endpoints: self.answers.summary() })
+        Ok(DaemonStatus {
+            daemon,
+            programmed,
+            packets: self.packets.recent(),
+            advice: self.advice.all(),
+            endpoints: self.answers.summary(),
+        })
     }
 }
 

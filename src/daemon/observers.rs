@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
-    direct_return::{PeersObserver, PeersToAsk, TunnelPackets},
+    direct_return::{PeersObserver, PeersToAsk},
     events::{Outbox, SyncEvents},
     liveness::EndpointAnswers,
     serve::{
@@ -29,8 +29,6 @@ pub(super) struct Shown {
     pub(super) traffic: TrafficMetrics,
     /// Whether endpoints answer.
     pub(super) answers: EndpointAnswers,
-    /// What goes through tunnels.
-    pub(super) tunnel_packets: TunnelPackets,
     /// The pages of all metrics.
     pub(super) pages: Arc<MetricsPages>,
 }
@@ -38,23 +36,22 @@ pub(super) struct Shown {
 impl Shown {
     /// A daemon that starts now, on a node with these families.
     pub(super) fn new(daemon: &Daemon<'_>, families: &BTreeSet<Family>) -> anyhow::Result<Self> {
-        let Daemon { settings, source, advice, problems, log_level, .. } = daemon;
+        let Daemon { settings, source, packets, advice, problems, log_level, .. } = daemon;
         let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
         let traffic = TrafficMetrics::default();
-        let tunnel_packets = TunnelPackets::default();
         let answers = EndpointAnswers::default();
         let gates = settings.effective.feature_gates();
         let api_server = matches!(source, Source::Api(_)).then(|| problems.watches.clone());
-        let (advice, packets) = ((*advice).clone(), tunnel_packets.clone());
+        let (advice, counted) = ((*advice).clone(), packets.clone());
         let metrics = Metrics::new(families, SystemTime::now(), &health, gates, api_server, Path::new("/"))
             .with_advice(move || advice.all())
             .with_answers(answers.clone())
             .with_log(log_level.limit().clone())
-            .with_tunnels(families.clone(), move |family| packets.counts(family));
+            .with_packets(families.clone(), move || counted.counts());
         let metrics = Arc::new(metrics);
         let pages = MetricsPages::new(Arc::clone(&metrics), traffic.clone(), &settings.effective)
             .context("the configuration cannot be shown")?;
-        Ok(Self { health, metrics, traffic, answers, tunnel_packets, pages: Arc::new(pages) })
+        Ok(Self { health, metrics, traffic, answers, pages: Arc::new(pages) })
     }
 }
 

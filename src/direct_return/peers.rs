@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use ipvs::Family;
+use netfilter::PacketCounter;
 use service::{Change, Unpacking, UnpackingPeers};
 use tokio::{
     net::TcpStream,
@@ -136,7 +137,11 @@ impl<'a, F: Fn(Change)> Peers<'a, F> {
             Some((name.clone(), *received))
         });
         if let Some(received) = received.collect::<Option<BTreeMap<_, _>>>().filter(|all| !all.is_empty())
-            && self.arrivals.record(family, self.parts.packets.counts(family).sent, received)
+            && self.arrivals.record(
+                family,
+                self.parts.packets.count(family, PacketCounter::TunnelSent),
+                received,
+            )
         {
             self.parts.filtered.add(family);
         }

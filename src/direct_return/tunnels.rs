@@ -1,58 +1,15 @@
-//! How many packets have gone through this node's tunnels, and whether the network lets them through.
+//! Whether the network lets tunnelled packets through.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use ipvs::{Family, TunnelKind};
-use netfilter::{TunnelCounts, tunnel::GUE_PORT};
-use service::one_line;
-use tokio::{task::spawn_blocking, time::sleep};
-use tracing::debug;
+use netfilter::tunnel::GUE_PORT;
 
 use crate::finding::Finding;
-
-/// How old the counts may be.
-const PERIOD: Duration = Duration::from_secs(2);
-
-/// The counts of each family, read again and again while anything is answered directly: reading them never
-/// waits for the kernel. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TunnelPackets(Arc<Mutex<BTreeMap<Family, TunnelCounts>>>);
-
-impl TunnelPackets {
-    /// The counts of a family; all 0 where nothing is answered directly.
-    pub(crate) fn counts(&self, family: Family) -> TunnelCounts {
-        self.lock().get(&family).copied().unwrap_or_default()
-    }
-
-    pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    pub(super) async fn keep_up_to_date(&self) -> Infallible {
-        loop {
-            for family in Family::BOTH {
-                // A reader of rules may have to wait for another program's transaction.
-                match spawn_blocking(move || TunnelCounts::read(family)).await {
-                    Ok(Ok(counts)) => _ = self.lock().insert(family, counts),
-                    Ok(Err(error)) => debug!("{}", one_line(&error)),
-                    // The daemon ends.
-                    Err(_) => {}
-                }
-            }
-            sleep(PERIOD).await;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Family, TunnelCounts>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// How many packets in one round are enough to expect that some arrive.
 const ENOUGH: u64 = 10;

@@ -21,7 +21,10 @@ use service::{AddressExplanation, Explanation, ObjectName};
 use crate::{logging::Level, process::Build};
 
 pub use crate::takeover::instance_lock::SOCKET;
-pub use answers::{BugReport, DaemonInfo, DaemonStatus, Difference, KernelInfo, Resynced, SourceInfo};
+pub use answers::{
+    BugReport, CountedPackets, DaemonInfo, DaemonStatus, Difference, KernelInfo, RecentPackets, Resynced,
+    SourceInfo,
+};
 pub use client::{AskError, Client};
 pub use server::{ControlServer, NoSocket, RequestHandler};
 

@@ -23,7 +23,7 @@ use std::{
 
 use ipvs::Family;
 use kubernetes::api::Watches;
-use netfilter::TunnelCounts;
+use netfilter::PacketCounts;
 use reconciler::Observer;
 
 use crate::{
@@ -105,14 +105,18 @@ impl Metrics {
         self
     }
 
-    /// Shows what goes through tunnels too: `count` has it of a family.
+    /// Shows what our nf_tables rules count too.
     #[must_use]
-    pub fn with_tunnels(
+    pub fn with_packets(
         mut self,
         families: BTreeSet<Family>,
-        count: impl Fn(Family) -> TunnelCounts + Send + Sync + 'static,
+        counts: impl Fn() -> PacketCounts + Send + Sync + 'static,
     ) -> Self {
-        self.registry.read_for_each_page(move |page| read::tunnels(page, &families, &count));
+        self.registry.read_for_each_page(move |page| {
+            let counts = counts();
+            read::packets(page, &families, &counts);
+            read::tunnels(page, &families, &counts);
+        });
         self
     }
 

@@ -20,7 +20,7 @@ use kube_ipvs::{
     },
 };
 use kubernetes::api::Watches;
-use netfilter::TunnelCounts;
+use netfilter::PacketCounts;
 use reconciler::{Callbacks, Timing};
 use serde_json::{Value, json};
 use service::{
@@ -88,7 +88,7 @@ pub(crate) fn page() -> String {
     .with_advice(Vec::new)
     .with_answers(EndpointAnswers::default())
     .with_log(LineLimit::default())
-    .with_tunnels(Family::BOTH.into(), |_| TunnelCounts::default());
+    .with_packets(Family::BOTH.into(), PacketCounts::default);
     let (ipvs, netfilter, dummy_interface) = kernel.seams();
     let timing = Timing {
         sync_period: Duration::from_secs(3600),

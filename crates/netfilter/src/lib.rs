@@ -70,6 +70,7 @@
 
 #[cfg(feature = "client")]
 pub mod conntrack;
+mod counter;
 mod element;
 #[cfg(feature = "client")]
 pub mod nft;
@@ -80,6 +81,9 @@ mod table;
 pub mod trace;
 pub mod tunnel;
 
+pub use counter::PacketCounter;
+#[cfg(feature = "client")]
+pub use counter::PacketCounts;
 pub use element::{
     AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MasqueradeSet,
     MaxSegmentSize, Operation, TunnelExit,
@@ -92,5 +96,5 @@ pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
-    Observed, Ruleset, TunnelCounts, elements, hand_over, uninstall,
+    Observed, Ruleset, elements, hand_over, packet_counts, uninstall,
 };

@@ -8,6 +8,7 @@
 //! transactions and exchanges, [`chain`] the chains as the kernel lists them, [`parts`] parts of rules.
 
 pub mod chain;
+pub(crate) mod counter;
 pub(crate) mod element;
 pub(crate) mod expression;
 pub mod message;

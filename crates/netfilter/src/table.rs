@@ -23,7 +23,7 @@ pub use client::KernelNetfilter;
 pub use client::wire;
 pub use installation::{hand_over, uninstall};
 pub use monitor::{Changed, Monitor};
-pub use observed::{TunnelCounts, elements};
+pub use observed::{elements, packet_counts};
 pub use probe::Feature;
 pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
 

@@ -19,7 +19,7 @@ use crate::{
     config::VipBinding,
     finding::{Finding, Severity},
     liveness::{AnswersSummary, EndpointCounts},
-    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
+    serve::control::{CountedPackets, DaemonInfo, DaemonStatus, KernelInfo, RecentPackets, SourceInfo},
 };
 
 /// The limit of printed differences, and of repairs of the last sync that had any.
@@ -36,12 +36,13 @@ pub(super) const INDENT: usize = 17;
 
 /// The status, from its verdict on.
 pub(in crate::cli) fn text(status: &DaemonStatus) -> String {
-    let DaemonStatus { daemon, programmed, advice, endpoints } = status;
+    let DaemonStatus { daemon, programmed, packets, advice, endpoints } = status;
     let mut lines = Lines::default();
     let Verdict { subject, words, .. } = Verdict::from_status(status);
     lines.line(subject, &words);
     lines.daemon(daemon);
     lines.programmed(programmed, daemon);
+    lines.packets(packets);
     lines.source(&daemon.source);
     if let Some(kernel) = &daemon.kernel {
         lines.kernel(kernel);
@@ -194,6 +195,17 @@ impl Lines {
         }
     }
 
+    /// What our nf_tables rules did to packets recently; nothing where they did nothing.
+    fn packets(&mut self, RecentPackets { window, counted }: &RecentPackets) {
+        let each = counted.iter().map(|CountedPackets { verdict, reason, packets }| {
+            format!("{} {packets} ({})", participle(verdict), reason_text(reason))
+        });
+        let each = each.collect::<Vec<_>>().join(", ");
+        if !each.is_empty() {
+            self.line("packets", &format!("{each} in the last {}", Time(*window)));
+        }
+    }
+
     /// The number of entries that were not printed.
     fn and_more(&mut self, all: usize, printed: usize) {
         match all.saturating_sub(printed) {
@@ -277,6 +289,30 @@ impl Lines {
         for advice in advice.iter().filter(|advice| advice.severity > Severity::Note) {
             self.line(advice.severity.name(), &advice.to_string());
         }
+    }
+}
+
+fn participle(verdict: &str) -> &str {
+    match verdict {
+        "drop" => "dropped",
+        "reject" => "rejected",
+        "masquerade" => "masqueraded",
+        other => other,
+    }
+}
+
+/// The reason for which packets are counted; one that this version does not know as it is.
+fn reason_text(reason: &str) -> &str {
+    match reason {
+        "vip-as-source" => "a VIP as the source",
+        "source-range" => "source ranges",
+        "no-local-endpoint" => "policy Local without an endpoint here",
+        "tunnel" => "not from a node's tunnel",
+        "no-service" => "no Service has this port",
+        "marked" => "flows to Services",
+        "hairpin" => "pods that reach themselves",
+        "no-tunnel" => "endpoints without a tunnel",
+        other => other,
     }
 }
 

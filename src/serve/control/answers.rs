@@ -57,12 +57,36 @@ pub struct DaemonStatus {
     /// What is programmed.
     #[serde(flatten)]
     pub programmed: reconciler::SyncStatus,
+    /// What our nf_tables rules did to packets recently.
+    #[serde(default)]
+    pub packets: RecentPackets,
     /// What hurts traffic on this node. It keeps nothing from being programmed.
     pub advice: Vec<Finding>,
     /// Whether endpoints answer.
     // A daemon of an earlier release may be asked.
     #[serde(default)]
     pub endpoints: AnswersSummary,
+}
+
+/// How many packets our nf_tables rules dropped, rejected or masqueraded recently.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecentPackets {
+    /// The time in which they were counted: five minutes and a few seconds, or since the start; in JSON, seconds.
+    #[serde(with = "seconds")]
+    pub window: Duration,
+    /// By what became of them and why, those that were lost first. Of a kind that is missing there was none.
+    pub counted: Vec<CountedPackets>,
+}
+
+/// How many packets of one kind were counted, of both families.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedPackets {
+    /// What became of them: `drop`, `reject` or `masquerade`.
+    pub verdict: String,
+    /// Why: a short fixed name, as in the metric.
+    pub reason: String,
+    /// How many. Of masqueraded flows each first packet is counted.
+    pub packets: u64,
 }
 
 /// The daemon: its version, its source and its kernel.

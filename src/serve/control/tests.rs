@@ -58,7 +58,16 @@ fn status() -> DaemonStatus {
         source: SourceInfo::Manifests { directory: "/etc/services".into() },
         kernel: None,
     };
-    DaemonStatus { daemon: about, programmed, advice: vec![advice], endpoints: AnswersSummary::default() }
+    let counted =
+        vec![CountedPackets { verdict: "drop".to_owned(), reason: "tunnel".to_owned(), packets: 2 }];
+    let packets = RecentPackets { window: Duration::from_secs(60), counted };
+    DaemonStatus {
+        daemon: about,
+        programmed,
+        packets,
+        advice: vec![advice],
+        endpoints: AnswersSummary::default(),
+    }
 }
 
 fn resynced() -> Resynced {

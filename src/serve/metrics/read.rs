@@ -1,11 +1,11 @@
-//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log, tunnels,
-//! and of how full the kernel's tables of connections are.
+//! Metrics that are read for each page: of the build, of the contact with the API server, of advice, the log,
+//! packets and tunnels, and of how full the kernel's tables of connections are.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use ipvs::Family;
 use kubernetes::api::Watches;
-use netfilter::TunnelCounts;
+use netfilter::{PacketCounter, PacketCounts};
 use service::liveness::Liveness;
 
 use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
@@ -132,8 +132,26 @@ pub(super) fn log(page: &mut Page, dropped: u64) {
     page.single("kube_ipvs_log_lines_dropped_total", Kind::Counter, help, dropped);
 }
 
-/// The packets that went through tunnels: `count` has those of a family, all 0 where nothing is answered directly.
-pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl Fn(Family) -> TunnelCounts) {
+/// What our nf_tables rules did to packets. What was not counted is 0.
+pub(super) fn packets(page: &mut Page, families: &BTreeSet<Family>, counts: &PacketCounts) {
+    let name = "kube_ipvs_packets_total";
+    page.head(
+        name,
+        Kind::Counter,
+        "Packets that the nf_tables rules of kube-ipvs dropped, rejected or masqueraded, the last by flow",
+    );
+    for family in families {
+        for counter in PacketCounter::ALL {
+            let Some((verdict, reason)) = counter.verdict() else { continue };
+            let labels =
+                [family_label(*family), labels([("verdict", verdict), ("reason", reason)])].join(",");
+            page.sample(name, &labels, counts.get(&(*family, counter)).copied().unwrap_or_default());
+        }
+    }
+}
+
+/// The packets that went through tunnels; all 0 where no Service has been answered directly.
+pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, counts: &PacketCounts) {
     let name = "kube_ipvs_tunnel_packets_total";
     page.head(
         name,
@@ -141,10 +159,13 @@ pub(super) fn tunnels(page: &mut Page, families: &BTreeSet<Family>, count: impl 
         "Packets of direct return's tunnels: sent, received, or refused on arrival",
     );
     for family in families {
-        let TunnelCounts { sent, received, refused } = count(*family);
-        for (direction, packets) in [("sent", sent), ("received", received), ("refused", refused)] {
+        for (direction, counter) in [
+            ("sent", PacketCounter::TunnelSent),
+            ("received", PacketCounter::TunnelReceived),
+            ("refused", PacketCounter::Tunnel),
+        ] {
             let labels = [family_label(*family), labels([("direction", direction)])].join(",");
-            page.sample(name, &labels, packets);
+            page.sample(name, &labels, counts.get(&(*family, counter)).copied().unwrap_or_default());
         }
     }
 }
@@ -202,12 +223,21 @@ mod tests {
 
     #[test]
     fn each_family_has_a_count_of_each_kind() {
-        let count = |family| match family {
-            Family::V4 => TunnelCounts { sent: 7, received: 5, refused: 2 },
-            Family::V6 => TunnelCounts::default(),
-        };
-        let page = written(|page| tunnels(page, &Family::BOTH.into(), count));
+        let counts = PacketCounts::from([
+            ((Family::V4, PacketCounter::TunnelSent), 7),
+            ((Family::V4, PacketCounter::TunnelReceived), 5),
+            ((Family::V4, PacketCounter::Tunnel), 2),
+            ((Family::V6, PacketCounter::NoService), 4),
+        ]);
+        let page = written(|page| {
+            packets(page, &Family::BOTH.into(), &counts);
+            tunnels(page, &Family::BOTH.into(), &counts);
+        });
         for line in [
+            "# TYPE kube_ipvs_packets_total counter",
+            "kube_ipvs_packets_total{ip_family=\"IPv4\",verdict=\"drop\",reason=\"tunnel\"} 2",
+            "kube_ipvs_packets_total{ip_family=\"IPv4\",verdict=\"drop\",reason=\"source-range\"} 0",
+            "kube_ipvs_packets_total{ip_family=\"IPv6\",verdict=\"reject\",reason=\"no-service\"} 4",
             "# TYPE kube_ipvs_tunnel_packets_total counter",
             "kube_ipvs_tunnel_packets_total{ip_family=\"IPv4\",direction=\"sent\"} 7",
             "kube_ipvs_tunnel_packets_total{ip_family=\"IPv4\",direction=\"received\"} 5",
@@ -216,6 +246,13 @@ mod tests {
         ] {
             assert!(page.lines().any(|it| it == line), "{line} in:\n{page}");
         }
+        let of_tunnels = Family::BOTH.len() * 3;
+        let of_packets = Family::BOTH.len() * (PacketCounter::ALL.len() - 2);
+        assert_eq!(
+            page.lines().filter(|line| !line.starts_with('#')).count(),
+            of_packets + of_tunnels,
+            "{page}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::ensure;
 use ipvs::Family;
-use netfilter::{TunnelCounts, tunnel};
+use netfilter::{PacketCounter, tunnel};
 use serde_json::{Value, json};
 use testkit::{
     daemon::eventually,
@@ -88,7 +88,8 @@ fn nothing_leaves_the_tunnel_that_no_node_has_sent() {
                 ))
                 .unwrap();
             let node = &cluster.fabric.nodes[0];
-            let before = node.inside(move || TunnelCounts::read(family)).unwrap().unwrap().refused;
+            let counts = node.inside(netfilter::packet_counts).unwrap().unwrap();
+            let before = counts[&(family, PacketCounter::Tunnel)];
             let manner = Manner { patience: Duration::from_secs(1), ..Manner::default() };
             let answer = client.connect_in(manner, at(address, 80));
             assert!(answer.is_err(), "{name} {address}: {answer:?}");

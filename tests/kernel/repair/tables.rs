@@ -18,13 +18,15 @@ fn table(node: &Host, family: &str) -> anyhow::Result<Vec<Value>> {
     Ok(serde_json::from_value(listed["nftables"].take())?)
 }
 
-/// Both, elements in order, without the numbers by which the kernel knows rules and chains: those are others
-/// after a repair.
+/// Both, elements in order, without the numbers by which the kernel knows rules and chains, which are others
+/// after a repair, and without what counters have counted.
 fn tables(node: &Host) -> anyhow::Result<[Vec<Value>; 2]> {
     let [mut ipv4, mut ipv6] = [table(node, FAMILIES[0])?, table(node, FAMILIES[1])?];
     for object in ipv4.iter_mut().chain(&mut ipv6).filter_map(Value::as_object_mut) {
         for fields in object.values_mut().filter_map(Value::as_object_mut) {
-            fields.remove("handle");
+            for changing in ["handle", "packets", "bytes"] {
+                fields.remove(changing);
+            }
             if let Some(elements) = fields.get_mut("elem").and_then(Value::as_array_mut) {
                 elements.sort_by_key(Value::to_string);
             }

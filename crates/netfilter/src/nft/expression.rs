@@ -4,6 +4,7 @@ use ipvs::Family;
 use netlink::Encoder;
 
 use super::{
+    counter,
     message::{self, NFTA_DATA_VALUE, NFTA_DATA_VERDICT},
     parts::{Verdict, encode_expression},
 };
@@ -287,9 +288,12 @@ impl List<'_, '_> {
         });
     }
 
-    /// Counts the packet, from 0.
-    pub(super) fn counter(&mut self) {
-        encode_expression(self.0, "counter", |_| {});
+    /// Counts the packet in the table's counter of this name.
+    pub(super) fn count_in(&mut self, counter: &str) {
+        encode_expression(self.0, "objref", |data| {
+            data.u32_be(1, counter::COUNTER);
+            data.string(2, counter);
+        });
     }
 }
 

@@ -84,6 +84,10 @@ pub enum Message {
     DelSetElement = 14,
     /// Ask for the number of the last transaction.
     GetGeneration = 16,
+    /// Create a stateful object, or report one.
+    NewObject = 18,
+    /// Ask for stateful objects.
+    GetObject = 19,
 }
 
 /// The family of a table, as nfnetlink numbers it.

@@ -108,20 +108,6 @@ pub fn encode_accept(list: &mut Encoder<'_>) {
     List(list).verdict(Verdict::Accept);
 }
 
-/// How many packets a `counter` expression of a rule has counted, by the rule's list of expressions; `None`
-/// if it has none.
-pub(super) fn counted_packets(list: &[u8]) -> Option<u64> {
-    const NFTA_COUNTER_PACKETS: u16 = 2;
-    let (_, counter) = expressions(list).filter(|(name, _)| *name == "counter").last()?;
-    find(counter, NFTA_COUNTER_PACKETS)?.array().ok().map(u64::from_be_bytes)
-}
-
-/// Whether a rule drops packets, by its list of expressions.
-pub(super) fn drops(list: &[u8]) -> bool {
-    expressions(list)
-        .any(|(name, data)| name == "immediate" && Verdict::from_immediate(data) == Some(Verdict::Drop))
-}
-
 /// Whether a rule fixes the destination of a connection as it is, by its list of expressions: a destination NAT
 /// without a port, to the packet's own destination, which was loaded just before.
 pub(super) fn keeps_destination(list: &[u8]) -> bool {

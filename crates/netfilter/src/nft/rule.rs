@@ -28,9 +28,6 @@ pub(crate) struct ObservedRule {
     pub(crate) comment: Box<str>,
     /// Whether it fixes the destination of connections, whichever version of ours wrote it.
     pub(crate) keeps_destination: bool,
-    /// How many packets it has counted, if it counts.
-    pub(crate) counted: Option<u64>,
-    pub(crate) drops: bool,
 }
 
 impl Rule {
@@ -105,11 +102,7 @@ pub(crate) fn decode(reply: &Reply<'_>) -> Result<Option<ObservedRule>, Error> {
             NFTA_RULE_TABLE => table = attribute.string()?,
             NFTA_RULE_CHAIN => rule.chain = attribute.string()?.into(),
             NFTA_RULE_USERDATA => rule.comment = decode_comment(payload).into(),
-            NFTA_RULE_EXPRESSIONS => {
-                rule.keeps_destination = parts::keeps_destination(payload);
-                rule.counted = parts::counted_packets(payload);
-                rule.drops = parts::drops(payload);
-            }
+            NFTA_RULE_EXPRESSIONS => rule.keeps_destination = parts::keeps_destination(payload),
             _ => {}
         }
     }

@@ -10,6 +10,7 @@ use super::{
     expression::{Base, Comparison, ConntrackKey, Direction, List, MetaKey, Register},
     parts::Verdict,
 };
+use crate::PacketCounter;
 
 /// A part of a packet that a set's key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +98,8 @@ pub(crate) enum Statement {
     SetPriorityToDaddr,
     /// Keeps the packet from conntrack.
     Notrack,
-    /// Counts the packet.
-    Counter,
+    /// Counts the packet in a counter of the table.
+    Count(PacketCounter),
     /// Lowers the maximum segment size that a TCP SYN announces to the map's value for these fields.
     ClampMaxSegmentSize { fields: &'static [Field], map: &'static str },
     /// Replaces the source by the node's own address.
@@ -259,7 +260,7 @@ impl Statement {
                 list.set_meta(MetaKey::Priority, FIRST);
             }
             Self::Notrack => list.notrack(),
-            Self::Counter => list.counter(),
+            Self::Count(counter) => list.count_in(counter.name()),
             Self::ClampMaxSegmentSize { fields, map } => {
                 load(fields, family, list);
                 list.lookup(map, FIRST, Some(FIRST));

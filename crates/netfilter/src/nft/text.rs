@@ -14,6 +14,7 @@ use super::{
     set::{Datatype, Recent, Set},
     statement::{CtState, Field, GUE_PLAIN, Interface, Statement, encapsulation},
 };
+use crate::PacketCounter;
 
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,15 +91,19 @@ impl Datatype {
     }
 }
 
-/// Writes a table as `nft --numeric-priority list ruleset` does, without elements.
+/// Writes a table as `nft --numeric-priority list ruleset` does, without elements, and with counters at 0.
 pub(crate) fn write_table<'a>(
     f: &mut fmt::Formatter<'_>,
     family: Family,
     name: &str,
+    counters: &[PacketCounter],
     sets: impl Iterator<Item = &'a Set>,
     chains: &[Chain],
 ) -> fmt::Result {
     writeln!(f, "table {} {name} {{", family_name(family))?;
+    for counter in counters {
+        write!(f, "\tcounter {} {{\n\t\tpackets 0 bytes 0\n\t}}\n\n", counter.name())?;
+    }
     for set in sets {
         write!(f, "\t{} {} {{\n\t\t", set.kind(), set.name)?;
         set.write(family, "\n\t\t", f)?;
@@ -192,7 +197,7 @@ impl Statement {
             Self::SetPriorityToDaddr if family == Family::V4 => f.write_str("meta priority set ip daddr"),
             Self::SetPriorityToDaddr => f.write_str("meta priority set @nh,288,32"),
             Self::Notrack => f.write_str("notrack"),
-            Self::Counter => f.write_str("counter packets 0 bytes 0"),
+            Self::Count(counter) => write!(f, "counter name \"{}\"", counter.name()),
             Self::ClampMaxSegmentSize { fields, map } => {
                 f.write_str("tcp option maxseg size set ")?;
                 write_fields(fields, family, f)?;

@@ -48,15 +48,15 @@ impl KernelNetfilter {
     }
 
     fn with(socket: Socket, policy: &Policy, missing: BTreeMap<Family, Vec<Feature>>) -> Self {
-        let lacks = |family| missing.get(&family).is_some_and(|lacks| lacks.contains(&Feature::IntervalSets));
-        let shapes = |family| (family, Shapes::new(policy, family, !lacks(family)));
+        let lacks = |family| missing.get(&family).map_or(&[][..], Vec::as_slice);
+        let shapes = |family| (family, Shapes::new(policy, family, lacks(family)));
         let shapes = Family::BOTH.into_iter().map(shapes).collect();
         Self { socket, shapes, missing }
     }
 
     /// The features for the table of a family that the kernel lacked when this was opened. Without an essential one,
     /// installing the table fails. Without interval sets the table has no `allowed-sources`: no client reaches a
-    /// restricted address, and adding an allowed source fails.
+    /// restricted address, and adding an allowed source fails. Without counters no packet is counted.
     pub fn missing_features(&self, family: Family) -> &[Feature] {
         self.missing.get(&family).map_or(&[], Vec::as_slice)
     }

@@ -11,7 +11,7 @@ use super::{
     transaction::{self, Request, Transaction},
 };
 use crate::{
-    Element, Error, Operation, Policy, Ruleset,
+    Element, Error, Feature, Operation, Policy, Ruleset,
     nft::{TABLE, message::delete_table},
 };
 
@@ -23,11 +23,15 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// Without interval sets there is no set of allowed sources.
-    pub(super) fn new(policy: &Policy, family: Family, has_interval_sets: bool) -> Self {
-        let stages = |ruleset: Ruleset| {
-            let installed =
-                if has_interval_sets { ruleset } else { ruleset.without(Element::ALLOWED_SOURCES) };
+    /// Without interval sets there is no set of allowed sources, without counters none.
+    pub(super) fn new(policy: &Policy, family: Family, missing: &[Feature]) -> Self {
+        let stages = |mut installed: Ruleset| {
+            if missing.contains(&Feature::IntervalSets) {
+                installed = installed.without(Element::ALLOWED_SOURCES);
+            }
+            if missing.contains(&Feature::Counters) {
+                installed = installed.without_counters();
+            }
             Stages { prepared: installed.prepared(), installed }
         };
         Self {

@@ -5,15 +5,16 @@ use std::iter;
 use ipvs::Family;
 use netlink::{Errno, Error, Protocol, Reply, Socket, if_exists};
 
-use super::ruleset::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
 use crate::{
-    Element, ElementSet,
+    Element, ElementSet, PacketCounter, PacketCounts,
     element::KNOWN_SETS,
     nft::{
         TABLE, chain,
         chain::ObservedChain,
+        counter,
+        counter::ObservedObject,
         element,
-        message::{self, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE},
+        message::{self, Message, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USE, Nfproto},
         rule,
         rule::ObservedRule,
         set,
@@ -25,6 +26,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObservedTable {
     pub(crate) flags: u32,
+    /// Its counters, and any other stateful objects, which are not ours.
+    pub(crate) objects: Vec<ObservedObject>,
     pub(crate) sets: Vec<ObservedSet>,
     pub(crate) chains: Vec<ObservedChain>,
     /// Chain by chain, each chain's in order.
@@ -48,14 +51,15 @@ impl ObservedTable {
         let mut request =
             message::request(Message::GetTable, family, |encoder| encoder.string(NFTA_TABLE_NAME, TABLE));
         let header = if_exists(socket.get(&mut request, Header::decode), &[Errno::ENOENT])?;
-        let Some(Header { flags, objects }) = header.map(Option::unwrap_or_default) else { return Ok(None) };
+        let Some(Header { flags, in_use }) = header.map(Option::unwrap_or_default) else { return Ok(None) };
+        let objects = socket.dump_once(&mut counter::list(family), counter::decode)?;
         let sets = socket.dump_once(&mut set::list(family), set::decode)?;
         let mut chains = named_chains(socket, family, names)?;
-        if usize::try_from(objects) != Ok(sets.len() + chains.len()) {
+        if usize::try_from(in_use) != Ok(objects.len() + sets.len() + chains.len()) {
             chains = socket.dump(&mut chain::list(family), chain::decode)?;
         }
         let rules = socket.dump_once(&mut rule::list(family), rule::decode)?;
-        Ok(Some(Self { flags, sets, chains, rules }))
+        Ok(Some(Self { flags, objects, sets, chains, rules }))
     }
 
     /// Whether it takes flows from the destination NAT of others, even if another version of ours made it.
@@ -69,7 +73,7 @@ impl ObservedTable {
 struct Header {
     flags: u32,
     /// How many sets, chains, stateful objects and flowtables it has (`use` in `struct nft_table`).
-    objects: u32,
+    in_use: u32,
 }
 
 impl Header {
@@ -79,7 +83,7 @@ impl Header {
             let attribute = attribute?;
             match attribute.kind {
                 NFTA_TABLE_FLAGS => header.flags = attribute.u32_be()?,
-                NFTA_TABLE_USE => header.objects = attribute.u32_be()?,
+                NFTA_TABLE_USE => header.in_use = attribute.u32_be()?,
                 _ => {}
             }
         }
@@ -159,53 +163,26 @@ fn read_elements() -> Result<ElementSet, Error> {
     Ok(found)
 }
 
-/// How many packets went through tunnels, or were kept from it, since the rules were written: at the start of
-/// direct return, and when they are repaired.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TunnelCounts {
-    /// Packets that this node has put into others, for endpoints of other nodes.
-    pub sent: u64,
-    /// Packets from other nodes that it has unpacked.
-    pub received: u64,
-    /// Packets that were dropped, because they may not be sent that way, or belong to no connection.
-    pub refused: u64,
-}
-
-impl TunnelCounts {
-    /// Reads them in the calling thread's network namespace.
-    pub fn read(family: Family) -> Result<Self, crate::Error> {
-        let failed = |source| crate::Error::new("read the counters of tunnels", source);
-        let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
-        // Interrupted by another program's commit, it may count a rule twice; the next reading is right.
-        Ok(Self::sum(&socket.dump_once(&mut rule::list(family), rule::decode).map_err(failed)?))
-    }
-
-    /// Only two kinds of rules let pass what they count, each kind in a chain of its own.
-    fn sum(rules: &[ObservedRule]) -> Self {
-        let mut all = Self::default();
-        for rule in rules {
-            let sum = match &*rule.chain {
-                TUNNEL_POSTROUTING if !rule.drops => &mut all.sent,
-                TUNNEL_PREROUTING if !rule.drops => &mut all.received,
-                _ => &mut all.refused,
-            };
-            *sum = sum.saturating_add(rule.counted.unwrap_or_default());
-        }
-        all
-    }
+/// Reads the counters of our tables in the calling thread's network namespace; none where the kernel has no
+/// nf_tables.
+pub fn packet_counts() -> Result<PacketCounts, crate::Error> {
+    let failed = |source| crate::Error::new("read the counters of our nf_tables tables", source);
+    let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
+    // Interrupted by another program's commit, it may read a counter twice, which is the same.
+    let found = socket.dump_once(&mut counter::list(Nfproto::UNSPECIFIED), counter::decode);
+    let found = if_exists(found, &[Errno::EINVAL]).map_err(failed)?.unwrap_or_default();
+    let read = |object: ObservedObject| {
+        Some(((object.family?, PacketCounter::from_name(&object.name)?), object.packets?))
+    };
+    Ok(found.into_iter().filter_map(read).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use netlink::{Batch, Encoder};
+    use netlink::Batch;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::nft::{
-        message::{NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE},
-        parts::encode_expression,
-        statement::Statement,
-    };
 
     proptest! {
         #[test]
@@ -234,6 +211,7 @@ mod tests {
         let _ = chain::decode(&reply);
         let _ = rule::decode(&reply);
         let _ = set::decode(&reply);
+        let _ = counter::decode(&reply);
         let _ = element::decode(&reply, |raw| {
             for known in KNOWN_SETS {
                 known.read(Family::V4, raw);
@@ -252,37 +230,5 @@ mod tests {
         let payload = &batch.as_bytes()[16..];
         let reply = Reply { payload, ..Reply::default() };
         assert_eq!(chain::decode(&reply).unwrap(), None);
-    }
-
-    /// A rule as the kernel shows it.
-    fn rule(chain: &str, packets: u64, drops: bool) -> ObservedRule {
-        const NFTA_COUNTER_PACKETS: u16 = 2;
-        let expressions = |list: &mut Encoder<'_>| {
-            encode_expression(list, "counter", |data| {
-                data.bytes(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
-            });
-            if drops {
-                Statement::Drop.encode(Family::V4, list);
-            }
-        };
-        let shown = message::request(Message::NewRule, Family::V4, |encoder| {
-            encoder.string(NFTA_RULE_TABLE, TABLE);
-            encoder.string(NFTA_RULE_CHAIN, chain);
-            encoder.nest(NFTA_RULE_EXPRESSIONS, expressions);
-        });
-        let payload = &shown.as_bytes()[16..];
-        rule::decode(&Reply { payload, ..Reply::default() }).unwrap().unwrap()
-    }
-
-    #[test]
-    fn rules_that_count_are_told_apart_by_chain_and_verdict() {
-        let counts = [
-            rule(TUNNEL_POSTROUTING, 1, false),
-            rule(TUNNEL_PREROUTING, 20, false),
-            rule(TUNNEL_PREROUTING, 300, true),
-            rule("nat-prerouting", 4_000, true),
-        ];
-        let all = TunnelCounts { sent: 1, received: 20, refused: 4_300 };
-        assert_eq!(TunnelCounts::sum(&counts), all);
     }
 }

@@ -7,7 +7,7 @@ use netlink::{Errno, Error, FailedRequest, Socket, if_exists};
 
 use super::transaction::{Request, Transaction};
 use crate::{
-    Element, Ruleset,
+    Element, PacketCounter, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
         message,
@@ -38,12 +38,14 @@ pub enum Feature {
     Masquerade,
     /// Dropping a packet with an answer to its sender.
     Reject,
+    /// Counters that are objects of the table. Without them nothing is counted.
+    Counters,
 }
 
 impl Feature {
     /// Whether a table cannot be installed without it.
     pub fn is_essential(self) -> bool {
-        self != Self::IntervalSets
+        !matches!(self, Self::IntervalSets | Self::Counters)
     }
 }
 
@@ -60,6 +62,7 @@ impl fmt::Display for Feature {
             Self::DestinationNat => "destination NAT in rules (module nft_nat)",
             Self::Masquerade => "masquerading in rules (module nft_masq)",
             Self::Reject => "rejecting in rules (module nft_reject_ipv4 or nft_reject_ipv6)",
+            Self::Counters => "counters in rules (modules nft_counter and nft_objref)",
         })
     }
 }
@@ -74,7 +77,9 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
     let nat = Hook { kind: Kind::Nat, point: Point::Postrouting, priority: 100 };
     let [plain, nat] =
         [("probe", None), ("probe-nat", Some(nat))].map(|(name, hook)| Chain { name, hook, rules: vec![] });
+    let counter = PacketCounter::NoService;
     let rules = [
+        (Feature::Counters, Statement::Count(counter)),
         (Feature::Conntrack, Statement::CtState(CtState::New)),
         (Feature::DestinationNat, Statement::DnatToDaddr),
         (Feature::Masquerade, Statement::Masquerade { fully_random: true }),
@@ -89,6 +94,7 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
         (Feature::NatChains, Request::AddChain(family, &nat)),
     ];
     trials.extend(intervals.map(|set| (Feature::IntervalSets, Request::AddSet(family, set))));
+    trials.push((Feature::Counters, Request::AddCounter(family, counter)));
     trials.extend(rules.iter().map(|(feature, rule)| (*feature, Request::AddRule(family, plain.name, rule))));
 
     let (tried, requests): (Vec<_>, Vec<_>) = trials.into_iter().unzip();
@@ -108,6 +114,8 @@ fn not_understood(tried: &[Feature], failures: &[FailedRequest]) -> Vec<Feature>
     if missing.contains(&Feature::Tables) {
         missing = vec![Feature::Tables];
     }
+    // A feature can have more than one trial.
+    missing.dedup();
     missing
 }
 
@@ -147,9 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn only_intervals_can_be_done_without() {
+    fn only_intervals_and_counters_can_be_done_without() {
         for feature in TRIED {
             assert_eq!(feature.is_essential(), feature != Feature::IntervalSets);
         }
+        assert!(!Feature::Counters.is_essential());
     }
 }

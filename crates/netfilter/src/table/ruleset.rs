@@ -10,15 +10,17 @@ use ipvs::Family;
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
 use self::chains::KEEPS_DESTINATION;
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
-pub(super) use self::direct_return::{TUNNEL_POSTROUTING, TUNNEL_PREROUTING};
 use super::{
     observed::{Elements, ObservedTable},
     transaction::{Request, Transaction},
 };
 use crate::{
-    Element, Policy,
+    Element, PacketCounter, Policy,
     element::KNOWN_SETS,
-    nft::{TABLE, chain::Chain, rule::Rule, set::Set, text::write_table},
+    nft::{
+        TABLE, chain::Chain, counter::ObservedObject, rule::Rule, set::Set, statement::Statement,
+        text::write_table,
+    },
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
@@ -29,6 +31,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     family: Family,
+    counters: Vec<PacketCounter>,
     sets: Vec<&'static Set>,
     chains: Vec<Chain>,
 }
@@ -38,7 +41,8 @@ impl Ruleset {
     pub fn new(policy: &Policy, family: Family) -> Self {
         let usual = KNOWN_SETS.iter().filter(|known| !known.is_of_direct_return);
         let sets = usual.map(|known| &known.set).collect();
-        Self { family, sets, chains: chains::chains(policy, family) }
+        let counters = PacketCounter::ALL.into();
+        Self { family, counters, sets, chains: chains::chains(policy, family) }
     }
 
     /// The table with what direct return needs besides.
@@ -54,6 +58,15 @@ impl Ruleset {
         self.sets.retain(|known| known.name != set);
         for chain in &mut self.chains {
             chain.rules.retain(|rule| !rule.uses_set(set));
+        }
+        self
+    }
+
+    /// The table without counters.
+    pub(crate) fn without_counters(mut self) -> Self {
+        self.counters.clear();
+        for rule in self.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
+            rule.statements.retain(|statement| !matches!(statement, Statement::Count(_)));
         }
         self
     }
@@ -112,6 +125,7 @@ impl Ruleset {
                     transaction.push(Request::DeleteTable(self.family));
                 }
                 transaction.push(Request::AddTable(self.family));
+                self.add_counters(transaction, &[]);
                 for set in &self.sets {
                     transaction.push(Request::AddSet(self.family, set));
                 }
@@ -146,7 +160,7 @@ impl Ruleset {
         table.sets.iter().any(|observed| set.is(self.family, observed))
     }
 
-    /// Adds the sets that are missing, and refills the chains. A base chain's hook, priority and type are
+    /// Adds the counters and sets that are missing, and refills the chains. A base chain's hook, priority and type are
     /// fixed at its creation, so a chain that differs is deleted first. Packets see either the old rules or
     /// the new ones.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
@@ -156,6 +170,7 @@ impl Ruleset {
                 transaction.push(Request::DeleteChain(self.family, observed.name.clone()));
             }
         }
+        self.add_counters(transaction, &table.objects);
         for set in Self::known_sets() {
             match (self.sets.contains(&set), self.is_set_in(set, table)) {
                 (true, false) => transaction.push(Request::AddSet(self.family, set)),
@@ -169,6 +184,15 @@ impl Ruleset {
             }
         }
         self.add_rules(transaction);
+    }
+
+    /// Adds the counters that are missing. No rule can count in one that is missing, so that a table with the right
+    /// rules has them all.
+    fn add_counters(&self, transaction: &mut Transaction<'_>, there: &[ObservedObject]) {
+        let is_there = |counter: &PacketCounter| there.iter().any(|object| *object.name == *counter.name());
+        for counter in self.counters.iter().filter(|counter| !is_there(counter)) {
+            transaction.push(Request::AddCounter(self.family, *counter));
+        }
     }
 
     fn add_rules<'a>(&'a self, transaction: &mut Transaction<'a>) {
@@ -187,7 +211,7 @@ impl Ruleset {
 
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_table(f, self.family, TABLE, self.sets.iter().copied(), &self.chains)
+        write_table(f, self.family, TABLE, &self.counters, self.sets.iter().copied(), &self.chains)
     }
 }
 

@@ -9,10 +9,11 @@ use ipvs::Family;
 use netlink::Batch;
 
 use crate::{
-    Element, Operation,
+    Element, Operation, PacketCounter,
     nft::{
         TABLE, chain,
         chain::Chain,
+        counter,
         element::{self, Key},
         family_name,
         message::{self, CREATE, Message, NFTA_TABLE_NAME},
@@ -32,6 +33,8 @@ pub(crate) enum Request<'a> {
     AddTable(Family),
     /// With everything in it.
     DeleteTable(Family),
+    /// At 0, unless it exists.
+    AddCounter(Family, PacketCounter),
     AddSet(Family, &'static Set),
     /// With its elements.
     DeleteSet(Family, &'static Set),
@@ -136,6 +139,7 @@ impl Request<'_> {
             Self::DeleteTable(family) => message::add(batch, Message::DelTable, 0, *family, |encoder| {
                 encoder.string(NFTA_TABLE_NAME, TABLE);
             }),
+            Self::AddCounter(family, counter) => counter::add(batch, *family, counter.name()),
             Self::AddSet(family, set) => {
                 set.add_to(batch, *family, TABLE, u32::try_from(position).unwrap_or_default());
             }
@@ -166,6 +170,9 @@ impl fmt::Display for Request<'_> {
         match self {
             Self::AddTable(family) => write!(f, "add table {}", table(family)),
             Self::DeleteTable(family) => write!(f, "delete table {}", table(family)),
+            Self::AddCounter(family, counter) => {
+                write!(f, "add counter {} {}", table(family), counter.name())
+            }
             Self::AddSet(family, set) => {
                 write!(f, "add {} {} {} {{ ", set.kind(), table(family), set.name)?;
                 set.write(*family, "; ", f)?;

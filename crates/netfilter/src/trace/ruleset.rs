@@ -149,7 +149,7 @@ fn answers() -> Vec<Rule> {
 /// As nft prints it, without elements.
 impl fmt::Display for Ruleset<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_table(f, self.family, TRACE_TABLE, self.sets.iter(), &self.chains)
+        write_table(f, self.family, TRACE_TABLE, &[], self.sets.iter(), &self.chains)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     config::VipBinding,
     finding::{Cause, Finding},
     liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
-    serve::control::{DaemonInfo, DaemonStatus, KernelInfo, SourceInfo},
+    serve::control::{CountedPackets, DaemonInfo, DaemonStatus, KernelInfo, RecentPackets, SourceInfo},
 };
 
 fn seconds(seconds: f64) -> Duration {
@@ -21,7 +21,13 @@ fn seconds(seconds: f64) -> Duration {
 
 /// Every field with a value.
 pub(in crate::cli) fn status() -> DaemonStatus {
-    DaemonStatus { daemon: daemon(), programmed: programmed(), advice: advice(), endpoints: endpoints() }
+    DaemonStatus {
+        daemon: daemon(),
+        programmed: programmed(),
+        packets: packets(),
+        advice: advice(),
+        endpoints: endpoints(),
+    }
 }
 
 fn daemon() -> DaemonInfo {
@@ -134,6 +140,20 @@ fn endpoints() -> AnswersSummary {
             answering: Answering { liveness: Liveness::Silent, age: seconds(12.5), failed_connections: 5 },
         }],
     }
+}
+
+fn packets() -> RecentPackets {
+    let counted = |verdict: &str, reason: &str, packets| CountedPackets {
+        verdict: verdict.to_owned(),
+        reason: reason.to_owned(),
+        packets,
+    };
+    let counted = vec![
+        counted("drop", "source-range", 12),
+        counted("reject", "no-service", 3),
+        counted("masquerade", "marked", 400),
+    ];
+    RecentPackets { window: seconds(300.0), counted }
 }
 
 /// Where no Service is.

@@ -37,6 +37,8 @@ last repair:     3.2 s ago, for the period; since the start 9 operations repaire
 last full read:  3.2 s ago; `kube-ipvs resync` reads the kernel now
 schedulers:      240 still to be changed
 busy with:       shop/large for 12 s; 700 changes left, others are served in between
+packets:         dropped 12 (source ranges), rejected 3 (no Service has this port), masqueraded 400 (flows to Services) \
+in the last 5 min 0 s
 API server:      10.0.0.1:6443
                  endpointslices NOT watched for 42 s; last failure 3.2 s ago: the server answered 503 Service Unavailable
                  nodes watched for 3 h 11 min
@@ -52,6 +54,7 @@ warning:         it drops; remedy: open it
     assert_eq!(text(&status), expected);
 
     status.programmed = reconciler::SyncStatus::default();
+    status.packets = RecentPackets::default();
     status.advice.clear();
     status.endpoints = AnswersSummary::default();
     status.daemon.source = SourceInfo::Manifests { directory: "/etc/services".into() };

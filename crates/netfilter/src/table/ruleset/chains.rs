@@ -17,7 +17,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use ipvs::Family;
 
 use crate::{
-    Element, HostFirewall, LocalTraffic, Policy,
+    Element, HostFirewall, LocalTraffic, PacketCounter, Policy,
     nft::{
         chain::{
             Chain, Hook,
@@ -28,8 +28,8 @@ use crate::{
         statement::{
             CtState, Field, Interface, Statement,
             Statement::{
-                ClearMark, DnatToDaddr, EchoRequest, Goto, HasMark, IifName, Jump, Masquerade, Reject,
-                Return, SetMark,
+                ClearMark, Count, DnatToDaddr, Drop, EchoRequest, Goto, HasMark, IifName, Jump, Masquerade,
+                Reject, Return, SetMark,
             },
         },
     },
@@ -211,8 +211,11 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
     let hairpin = Statement::InSet { fields, set: Element::HAIRPIN };
     let masquerade = |fully_random| Masquerade { fully_random };
     vec![
-        Rule::new("marked flows", [HasMark(mark), ClearMark(mark), masquerade(true)]),
-        Rule::new("a pod that reached itself", [hairpin, masquerade(false)]),
+        Rule::new(
+            "marked flows",
+            [HasMark(mark), Count(PacketCounter::Marked), ClearMark(mark), masquerade(true)],
+        ),
+        Rule::new("a pod that reached itself", [hairpin, Count(PacketCounter::Hairpin), masquerade(false)]),
     ]
 }
 
@@ -221,7 +224,7 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
 /// sources.
 fn no_vip_as_source() -> Vec<Rule> {
     let from_vip = Statement::InSet { fields: &[Field::Saddr], set: Element::VIPS };
-    vec![Rule::new("nobody comes from a VIP", [from_vip, Statement::Drop])]
+    vec![Rule::new("nobody comes from a VIP", [from_vip, Count(PacketCounter::FromVip), Drop])]
 }
 
 /// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.
@@ -232,7 +235,10 @@ fn restricted(checked_in: &'static str) -> Vec<Rule> {
 fn source_ranges() -> Vec<Rule> {
     let fields = &[Field::Daddr, Field::L4Proto, Field::ThDport, Field::Saddr];
     let allowed = Statement::InSet { fields, set: Element::ALLOWED_SOURCES };
-    vec![Rule::new("these may", [allowed, Return]), Rule::new("others may not", [Statement::Drop])]
+    vec![
+        Rule::new("these may", [allowed, Return]),
+        Rule::new("others may not", [Count(PacketCounter::SourceRange), Drop]),
+    ]
 }
 
 /// Drops new flows to an address of the external policy Local without an endpoint here, but for those of this
@@ -249,7 +255,7 @@ fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
     vec![
         Rule::new("pods of this node may", [local, Return]),
-        Rule::new("others find nothing here", [Statement::Drop]),
+        Rule::new("others find nothing here", [Count(PacketCounter::NoLocalEndpoint), Drop]),
     ]
 }
 
@@ -260,7 +266,7 @@ fn vip_ports() -> Vec<Rule> {
         Rule::new("the same with the policy Local", [to(Element::EXTERNAL_LOCAL), Return]),
         Rule::new("load balancers ask after health", [to_health_check(), Return]),
         Rule::new("a VIP can be pinged", [EchoRequest, Return]),
-        Rule::new("no Service has this port", [Reject]),
+        Rule::new("no Service has this port", [Count(PacketCounter::NoService), Reject]),
     ]
 }
 

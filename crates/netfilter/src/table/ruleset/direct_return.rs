@@ -21,14 +21,14 @@ use super::chains::{
     loopback, marked_in_forward, marked_in_input, to,
 };
 use crate::{
-    Element, HostFirewall, Policy,
+    Element, HostFirewall, PacketCounter, Policy,
     nft::{
         chain::{Chain, Hook, Kind::Filter, Point},
         rule::Rule,
         statement::{
             CtState, Field, Interface,
             Statement::{
-                self, ClampMaxSegmentSize, Counter, CtState as Connection, Daddr, DnatTo, Drop, Encapsulates,
+                self, ClampMaxSegmentSize, Count, CtState as Connection, Daddr, DnatTo, Drop, Encapsulates,
                 EncapsulatesByGue, FailsReversePath, IifName, InSet, IsReply, Jump, Masquerade, Notrack,
                 Return, SaddrNot, SetDaddr, SetMark, SetPriorityToDaddr, TcpSyn,
             },
@@ -38,11 +38,6 @@ use crate::{
 };
 
 const SENDERS: &str = "tunnel-senders-only";
-
-/// The chain with the rules that count what is unpacked, and the one with those that count what was
-/// tunnelled. All other rules that count drop packets.
-pub(in crate::table) const TUNNEL_PREROUTING: &str = "tunnel-prerouting";
-pub(in crate::table) const TUNNEL_POSTROUTING: &str = "tunnel-postrouting";
 
 /// Adds its chains, and its rules to the chains of every table.
 pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
@@ -62,10 +57,10 @@ pub(super) fn extend(chains: &mut Vec<Chain>, policy: &Policy, family: Family) {
     chains.extend([
         Chain { name: SENDERS, hook: None, rules: senders() },
         // Behind defragmentation at -400, before conntrack at -200.
-        filter(TUNNEL_PREROUTING, Point::Prerouting, -390, arriving(policy, family)),
+        filter("tunnel-prerouting", Point::Prerouting, -390, arriving(policy, family)),
         // Behind conntrack, before destination NAT.
         filter("tunnel-left", Point::Prerouting, -150, vec![known_to_conntrack(family)]),
-        filter(TUNNEL_POSTROUTING, Point::Postrouting, -150, leaving(policy)),
+        filter("tunnel-postrouting", Point::Postrouting, -150, leaving(policy)),
     ]);
     for more in accepted(policy, family) {
         match chains.iter_mut().find(|chain| chain.name == more.name) {
@@ -83,7 +78,10 @@ fn for_pods(policy: &Policy, family: Family) -> Vec<Rule> {
     let exit = DnatTo { fields, map: Element::TUNNEL_EXITS };
     let mut rules = vec![
         Rule::new("out of the tunnel to the pod", [from_tunnel(family), exit]),
-        Rule::new("nothing else leaves the tunnel", [from_tunnel(family), Counter, Drop]),
+        Rule::new(
+            "nothing else leaves the tunnel",
+            [from_tunnel(family), Count(PacketCounter::Tunnel), Drop],
+        ),
     ];
     if let Some(local) = local_traffic(&policy.local_traffic, family) {
         if policy.masquerade_all {
@@ -115,7 +113,7 @@ fn masqueraded() -> [Rule; 2] {
         Rule::new("to a pod of this node", [was_to_direct_return(), here, Return]),
         Rule::new(
             "to an endpoint without a tunnel",
-            [was_to_direct_return(), Masquerade { fully_random: true }],
+            [was_to_direct_return(), Count(PacketCounter::NoTunnel), Masquerade { fully_random: true }],
         ),
     ]
 }
@@ -125,7 +123,7 @@ fn masqueraded() -> [Rule; 2] {
 fn known_to_conntrack(family: Family) -> Rule {
     Rule::new(
         "what belongs to nothing leaves no tunnel",
-        [from_tunnel(family), Connection(CtState::InvalidOrUntracked), Counter, Drop],
+        [from_tunnel(family), Connection(CtState::InvalidOrUntracked), Count(PacketCounter::Tunnel), Drop],
     )
 }
 
@@ -133,14 +131,23 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     let fields = &[Field::Daddr];
     let here = || InSet { fields, set: Element::ENDPOINTS_HERE };
     let elsewhere = InSet { fields, set: Element::ENDPOINTS_ELSEWHERE };
-    let mut rules =
-        vec![Rule::new("nobody sends to the end of the tunnel", [Daddr(end(family)), Counter, Drop])];
+    let mut rules = vec![Rule::new(
+        "nobody sends to the end of the tunnel",
+        [Daddr(end(family)), Count(PacketCounter::Tunnel), Drop],
+    )];
     for tunnelled in encapsulations(policy) {
         rules.extend([
             Rule::new("only nodes send into the tunnel", [tunnelled.clone(), here(), Jump(SENDERS)]),
             Rule::new(
                 "to the end of the tunnel",
-                [tunnelled, here(), SetPriorityToDaddr, SetDaddr(end(family)), Notrack, Counter],
+                [
+                    tunnelled,
+                    here(),
+                    SetPriorityToDaddr,
+                    SetDaddr(end(family)),
+                    Notrack,
+                    Count(PacketCounter::TunnelReceived),
+                ],
             ),
         ]);
     }
@@ -160,11 +167,9 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     let local = local_traffic(&policy.local_traffic, family);
     let from_pods = local.map(|local| ("pods send nothing into it", local));
     for (about, from) in from_pods.into_iter().chain([("nor with another's address", FailsReversePath)]) {
-        rules.extend(
-            encapsulations(policy).map(|tunnelled| {
-                Rule::new(about, [tunnelled, from.clone(), elsewhere.clone(), Counter, Drop])
-            }),
-        );
+        rules.extend(encapsulations(policy).map(|tunnelled| {
+            Rule::new(about, [tunnelled, from.clone(), elsewhere.clone(), Count(PacketCounter::Tunnel), Drop])
+        }));
     }
     rules
 }
@@ -173,9 +178,9 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
 fn senders() -> Vec<Rule> {
     let node = InSet { fields: &[Field::Saddr], set: Element::TUNNEL_SENDERS };
     vec![
-        Rule::new("not by the way to its source", [FailsReversePath, Counter, Drop]),
+        Rule::new("not by the way to its source", [FailsReversePath, Count(PacketCounter::Tunnel), Drop]),
         Rule::new("another node of the cluster", [node, Return]),
-        Rule::new("nobody else", [Counter, Drop]),
+        Rule::new("nobody else", [Count(PacketCounter::Tunnel), Drop]),
     ]
 }
 
@@ -186,10 +191,9 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
         "requests must fit into a tunnel",
         [TcpSyn, IsReply, ClampMaxSegmentSize { fields: ORIGINAL, map: Element::MAX_SEGMENT_SIZES }],
     )];
-    rules.extend(
-        encapsulations(policy)
-            .map(|tunnelled| Rule::new("to another node by a tunnel", [tunnelled, elsewhere(), Counter])),
-    );
+    rules.extend(encapsulations(policy).map(|tunnelled| {
+        Rule::new("to another node by a tunnel", [tunnelled, elsewhere(), Count(PacketCounter::TunnelSent)])
+    }));
     rules
 }
 

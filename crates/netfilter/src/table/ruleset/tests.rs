@@ -39,6 +39,46 @@ fn rules_of(ruleset: &Ruleset, chain: &str) -> String {
 fn the_ipv4_table() {
     assert_snapshot!(Ruleset::new(&by_source(), Family::V4), @r##"
     table ip kube-ipvs {
+    	counter drop-vip-as-source {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-source-range {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-no-local-endpoint {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-tunnel {
+    		packets 0 bytes 0
+    	}
+
+    	counter reject-no-service {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-marked {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-hairpin {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-no-tunnel {
+    		packets 0 bytes 0
+    	}
+
+    	counter tunnel-sent {
+    		packets 0 bytes 0
+    	}
+
+    	counter tunnel-received {
+    		packets 0 bytes 0
+    	}
+
     	set vips {
     		type ipv4_addr
     	}
@@ -83,14 +123,14 @@ fn the_ipv4_table() {
     	}
 
     	chain from-outside {
-    		ip saddr @vips drop comment "nobody comes from a VIP #20f6bed5"
+    		ip saddr @vips counter name "drop-vip-as-source" drop comment "nobody comes from a VIP #b63a28b9"
     		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
-    		drop comment "others may not #7e1320c7"
+    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}
 
     	chain source-ranges {
     		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
-    		drop comment "others may not #7e1320c7"
+    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}
 
     	chain new-flows {
@@ -104,12 +144,12 @@ fn the_ipv4_table() {
     		ip daddr . meta l4proto . th dport @external-local return comment "the same with the policy Local #cea16a2b"
     		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
     		icmp type echo-request return comment "a VIP can be pinged #d32b9a42"
-    		reject comment "no Service has this port #8ca254e7"
+    		counter name "reject-no-service" reject comment "no Service has this port #1eaea1ff"
     	}
 
     	chain local-clients {
     		ip saddr 10.244.0.0/16 return comment "pods of this node may #762503d5"
-    		drop comment "others find nothing here #7e1320c7"
+    		counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
     	}
 
     	chain nat-prerouting {
@@ -134,8 +174,8 @@ fn the_ipv4_table() {
 
     	chain nat-postrouting {
     		type nat hook postrouting priority 99; policy accept;
-    		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
-    		ip daddr . meta l4proto . th dport . ip saddr @hairpin masquerade comment "a pod that reached itself #c116a90f"
+    		meta mark & 0x00004000 == 0x00004000 counter name "masquerade-marked" meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #d8588e1f"
+    		ip daddr . meta l4proto . th dport . ip saddr @hairpin counter name "masquerade-hairpin" masquerade comment "a pod that reached itself #493a76cb"
     	}
 
     	chain filter-input {
@@ -156,6 +196,46 @@ fn the_ipv4_table() {
 fn the_ipv6_table() {
     assert_snapshot!(Ruleset::new(&by_source(), Family::V6), @r##"
     table ip6 kube-ipvs {
+    	counter drop-vip-as-source {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-source-range {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-no-local-endpoint {
+    		packets 0 bytes 0
+    	}
+
+    	counter drop-tunnel {
+    		packets 0 bytes 0
+    	}
+
+    	counter reject-no-service {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-marked {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-hairpin {
+    		packets 0 bytes 0
+    	}
+
+    	counter masquerade-no-tunnel {
+    		packets 0 bytes 0
+    	}
+
+    	counter tunnel-sent {
+    		packets 0 bytes 0
+    	}
+
+    	counter tunnel-received {
+    		packets 0 bytes 0
+    	}
+
     	set vips {
     		type ipv6_addr
     	}
@@ -200,14 +280,14 @@ fn the_ipv6_table() {
     	}
 
     	chain from-outside {
-    		ip6 saddr @vips drop comment "nobody comes from a VIP #5fe888e5"
+    		ip6 saddr @vips counter name "drop-vip-as-source" drop comment "nobody comes from a VIP #ad4bcf69"
     		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
-    		drop comment "others may not #7e1320c7"
+    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}
 
     	chain source-ranges {
     		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
-    		drop comment "others may not #7e1320c7"
+    		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}
 
     	chain new-flows {
@@ -221,12 +301,12 @@ fn the_ipv6_table() {
     		ip6 daddr . meta l4proto . th dport @external-local return comment "the same with the policy Local #33d554c9"
     		meta l4proto . th dport @health-check-ports return comment "load balancers ask after health #c98e3aaa"
     		icmpv6 type echo-request return comment "a VIP can be pinged #722c3d65"
-    		reject comment "no Service has this port #5b6c9b70"
+    		counter name "reject-no-service" reject comment "no Service has this port #ed78e888"
     	}
 
     	chain local-clients {
     		ip6 saddr fd00:10:244::/56 return comment "pods of this node may #a2192a48"
-    		drop comment "others find nothing here #7e1320c7"
+    		counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
     	}
 
     	chain nat-prerouting {
@@ -251,8 +331,8 @@ fn the_ipv6_table() {
 
     	chain nat-postrouting {
     		type nat hook postrouting priority 99; policy accept;
-    		meta mark & 0x00004000 == 0x00004000 meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #bef01819"
-    		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin masquerade comment "a pod that reached itself #fb071a1e"
+    		meta mark & 0x00004000 == 0x00004000 counter name "masquerade-marked" meta mark set meta mark & 0xffffbfff masquerade fully-random comment "marked flows #d8588e1f"
+    		ip6 daddr . meta l4proto . th dport . ip6 saddr @hairpin counter name "masquerade-hairpin" masquerade comment "a pod that reached itself #febfbf66"
     	}
 
     	chain filter-input {
@@ -295,12 +375,12 @@ fn others_are_kept_away_without_a_local_endpoint_only_where_local_pods_are_known
     assert_eq!(v4, "");
     assert_snapshot!(v6, @r##"
     ip6 saddr fd00::/56 return comment "pods of this node may #94210e12"
-    drop comment "others find nothing here #7e1320c7"
+    counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
     "##);
     let bridge = policy(LocalTraffic::Bridge("cbr0".into()));
     assert_snapshot!(rules_of(&Ruleset::new(&bridge, Family::V4), "local-clients"), @r##"
     iifname "cbr0" return comment "pods of this node may #8c4ac508"
-    drop comment "others find nothing here #7e1320c7"
+    counter name "drop-no-local-endpoint" drop comment "others find nothing here #dce0ee7a"
     "##);
 }
 
@@ -427,7 +507,10 @@ fn without_sets_of_intervals_nobody_reaches_a_restricted_address() {
     let ruleset = Ruleset::new(&by_source(), Family::V6).without(Element::ALLOWED_SOURCES);
     assert!(!ruleset.to_string().contains("allowed-sources"));
     let rules = rules_of(&ruleset, "source-ranges");
-    assert!(rules.starts_with("drop comment ") && rules.lines().count() == 1, "{rules}");
+    assert!(
+        rules.starts_with("counter name \"drop-source-range\" drop comment ") && rules.lines().count() == 1,
+        "{rules}"
+    );
 }
 
 #[test]
@@ -439,12 +522,13 @@ fn the_mark_is_the_policys() {
         .filter(|line| line.contains("mark"))
         .map(|line| line.trim().split(" comment").next().unwrap());
     assert_snapshot!(marks.collect::<Vec<_>>().join("\n"), @r##"
+    counter masquerade-marked {
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000 dnat to ip daddr
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000 dnat to ip daddr
     ip saddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000
     ip daddr . meta l4proto . th dport @cluster-ips meta mark set meta mark | 0x00100000 dnat to ip daddr
     ip daddr . meta l4proto . th dport @external meta mark set meta mark | 0x00100000 dnat to ip daddr
     ip daddr . meta l4proto . th dport @external-local meta mark set meta mark | 0x00100000 dnat to ip daddr
-    meta mark & 0x00100000 == 0x00100000 meta mark set meta mark & 0xffefffff masquerade fully-random
+    meta mark & 0x00100000 == 0x00100000 counter name "masquerade-marked" meta mark set meta mark & 0xffefffff masquerade fully-random
     "##);
 }

@@ -1,5 +1,6 @@
 //! Our tables on the real kernel, cross-checked with the nft program.
 
+mod counters;
 mod elements;
 mod installed;
 mod others;

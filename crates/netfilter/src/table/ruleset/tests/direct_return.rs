@@ -45,36 +45,36 @@ fn direct_return_adds_sets_rules_and_chains_and_changes_nothing_else() {
     }
     	ip daddr . meta l4proto . th dport @direct-return return comment "the same with direct return #0b21f89d"
     	iifname "kube-ipvs-tun4" dnat ip to meta priority . ip daddr . meta l4proto . th dport map @tunnel-exits comment "out of the tunnel to the pod #1fc3dcf3"
-    	iifname "kube-ipvs-tun4" counter packets 0 bytes 0 drop comment "nothing else leaves the tunnel #d0c512bd"
+    	iifname "kube-ipvs-tun4" counter name "drop-tunnel" drop comment "nothing else leaves the tunnel #7efc68ca"
     	ip saddr 10.244.0.0/16 dnat ip to ip daddr . meta l4proto . th dport map @cluster-ip-for comment "pods ask the ClusterIP instead #c4afbe7d"
     	ip daddr . meta l4proto . th dport @direct-return dnat to ip daddr comment "no hostPort of another table takes this #9dc7ab48"
     	ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @direct-return meta mark set meta mark | 0x00004000 comment "this node's own flows with direct return #2b8c89b1"
     	ip saddr != 127.0.0.0/8 ip daddr . meta l4proto . th dport @direct-return dnat ip to ip daddr . meta l4proto . th dport map @cluster-ip-for comment "they ask the ClusterIP instead #0f474dcb"
     	ct original ip daddr . meta l4proto . ct original proto-dst @direct-return ip daddr @endpoints-here return comment "to a pod of this node #3e4ae62c"
-    	ct original ip daddr . meta l4proto . ct original proto-dst @direct-return masquerade fully-random comment "to an endpoint without a tunnel #3488012c"
+    	ct original ip daddr . meta l4proto . ct original proto-dst @direct-return counter name "masquerade-no-tunnel" masquerade fully-random comment "to an endpoint without a tunnel #b729ed5e"
     chain tunnel-senders-only {
-    	fib saddr . iif oif 0 counter packets 0 bytes 0 drop comment "not by the way to its source #fd219333"
+    	fib saddr . iif oif 0 counter name "drop-tunnel" drop comment "not by the way to its source #363c8934"
     	ip saddr @tunnel-senders return comment "another node of the cluster #0a0ae69a"
-    	counter packets 0 bytes 0 drop comment "nobody else #1397e0b9"
+    	counter name "drop-tunnel" drop comment "nobody else #c79c24b6"
     }
     chain tunnel-prerouting {
     	type filter hook prerouting priority -390; policy accept;
-    	ip daddr 169.254.73.1 counter packets 0 bytes 0 drop comment "nobody sends to the end of the tunnel #86b731fc"
+    	ip daddr 169.254.73.1 counter name "drop-tunnel" drop comment "nobody sends to the end of the tunnel #c8754a6f"
     	meta l4proto ipencap ip daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #7b1323a1"
-    	meta l4proto ipencap ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter packets 0 bytes 0 comment "to the end of the tunnel #a130d908"
+    	meta l4proto ipencap ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter name "tunnel-received" comment "to the end of the tunnel #3c259c7b"
     	ip daddr . meta l4proto . th dport @direct-return ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #de35880d"
     	iifname "kube-ipvs-tun4" ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients, through the tunnel #ff32c2a4"
-    	meta l4proto ipencap ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #b2df667a"
-    	meta l4proto ipencap fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #099d14de"
+    	meta l4proto ipencap ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "pods send nothing into it #0348c361"
+    	meta l4proto ipencap fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "nor with another's address #5f8af9c5"
     }
     chain tunnel-left {
     	type filter hook prerouting priority -150; policy accept;
-    	iifname "kube-ipvs-tun4" ct state invalid,untracked counter packets 0 bytes 0 drop comment "what belongs to nothing leaves no tunnel #7c516807"
+    	iifname "kube-ipvs-tun4" ct state invalid,untracked counter name "drop-tunnel" drop comment "what belongs to nothing leaves no tunnel #ab08a228"
     }
     chain tunnel-postrouting {
     	type filter hook postrouting priority -150; policy accept;
     	tcp flags syn ct direction reply tcp option maxseg size set ct original ip daddr . meta l4proto . ct original proto-dst map @max-segment-sizes comment "requests must fit into a tunnel #92ef17c0"
-    	meta l4proto ipencap ip daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #675513af"
+    	meta l4proto ipencap ip daddr @endpoints-elsewhere counter name "tunnel-sent" comment "to another node by a tunnel #531daf73"
     }
     "##);
 }
@@ -105,36 +105,36 @@ fn direct_return_adds_the_same_in_ipv6() {
     }
     	ip6 daddr . meta l4proto . th dport @direct-return return comment "the same with direct return #210ad2f7"
     	iifname "kube-ipvs-tun6" dnat ip6 to meta priority . ip6 daddr . meta l4proto . th dport map @tunnel-exits comment "out of the tunnel to the pod #ed3952e8"
-    	iifname "kube-ipvs-tun6" counter packets 0 bytes 0 drop comment "nothing else leaves the tunnel #350e588f"
+    	iifname "kube-ipvs-tun6" counter name "drop-tunnel" drop comment "nothing else leaves the tunnel #68412730"
     	ip6 saddr fd00:10:244::/56 dnat ip6 to ip6 daddr . meta l4proto . th dport map @cluster-ip-for comment "pods ask the ClusterIP instead #c22d4d76"
     	ip6 daddr . meta l4proto . th dport @direct-return dnat to ip6 daddr comment "no hostPort of another table takes this #ceccdad2"
     	ip6 saddr != ::1 ip6 daddr . meta l4proto . th dport @direct-return meta mark set meta mark | 0x00004000 comment "this node's own flows with direct return #625faa77"
     	ip6 saddr != ::1 ip6 daddr . meta l4proto . th dport @direct-return dnat ip6 to ip6 daddr . meta l4proto . th dport map @cluster-ip-for comment "they ask the ClusterIP instead #a0ea9bf5"
     	ct original ip6 daddr . meta l4proto . ct original proto-dst @direct-return ip6 daddr @endpoints-here return comment "to a pod of this node #0f794f74"
-    	ct original ip6 daddr . meta l4proto . ct original proto-dst @direct-return masquerade fully-random comment "to an endpoint without a tunnel #cc648060"
+    	ct original ip6 daddr . meta l4proto . ct original proto-dst @direct-return counter name "masquerade-no-tunnel" masquerade fully-random comment "to an endpoint without a tunnel #f3a038aa"
     chain tunnel-senders-only {
-    	fib saddr . iif oif 0 counter packets 0 bytes 0 drop comment "not by the way to its source #fd219333"
+    	fib saddr . iif oif 0 counter name "drop-tunnel" drop comment "not by the way to its source #363c8934"
     	ip6 saddr @tunnel-senders return comment "another node of the cluster #041a0a6a"
-    	counter packets 0 bytes 0 drop comment "nobody else #1397e0b9"
+    	counter name "drop-tunnel" drop comment "nobody else #c79c24b6"
     }
     chain tunnel-prerouting {
     	type filter hook prerouting priority -390; policy accept;
-    	ip6 daddr fd6b:7562:6970:7673::1 counter packets 0 bytes 0 drop comment "nobody sends to the end of the tunnel #37a0febb"
+    	ip6 daddr fd6b:7562:6970:7673::1 counter name "drop-tunnel" drop comment "nobody sends to the end of the tunnel #de81299c"
     	meta l4proto ipv6 ip6 daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #d02ceaa8"
-    	meta l4proto ipv6 ip6 daddr @endpoints-here meta priority set @nh,288,32 ip6 daddr set fd6b:7562:6970:7673::1 notrack counter packets 0 bytes 0 comment "to the end of the tunnel #65369de6"
+    	meta l4proto ipv6 ip6 daddr @endpoints-here meta priority set @nh,288,32 ip6 daddr set fd6b:7562:6970:7673::1 notrack counter name "tunnel-received" comment "to the end of the tunnel #78a0e111"
     	ip6 daddr . meta l4proto . th dport @direct-return ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a1fa8a49"
     	iifname "kube-ipvs-tun6" ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients, through the tunnel #ecdfe628"
-    	meta l4proto ipv6 ip6 saddr fd00:10:244::/56 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #9670803d"
-    	meta l4proto ipv6 fib saddr . iif oif 0 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #9c126a33"
+    	meta l4proto ipv6 ip6 saddr fd00:10:244::/56 ip6 daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "pods send nothing into it #5b54165a"
+    	meta l4proto ipv6 fib saddr . iif oif 0 ip6 daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "nor with another's address #f186c1b4"
     }
     chain tunnel-left {
     	type filter hook prerouting priority -150; policy accept;
-    	iifname "kube-ipvs-tun6" ct state invalid,untracked counter packets 0 bytes 0 drop comment "what belongs to nothing leaves no tunnel #2f4dcb69"
+    	iifname "kube-ipvs-tun6" ct state invalid,untracked counter name "drop-tunnel" drop comment "what belongs to nothing leaves no tunnel #df7d62c6"
     }
     chain tunnel-postrouting {
     	type filter hook postrouting priority -150; policy accept;
     	tcp flags syn ct direction reply tcp option maxseg size set ct original ip6 daddr . meta l4proto . ct original proto-dst map @max-segment-sizes comment "requests must fit into a tunnel #f958acfc"
-    	meta l4proto ipv6 ip6 daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #0283aa56"
+    	meta l4proto ipv6 ip6 daddr @endpoints-elsewhere counter name "tunnel-sent" comment "to another node by a tunnel #c771cea6"
     }
     "##);
 }
@@ -180,9 +180,9 @@ fn generic_udp_encapsulation_is_recognised_beside_ip_in_ip() {
     let added: Vec<_> = with.lines().map(str::trim).filter(|line| !without.contains(line)).collect();
     assert_snapshot!(added.join("\n"), @r##"
     udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #a0ce93ad"
-    udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter packets 0 bytes 0 comment "to the end of the tunnel #176dfc6c"
-    udp dport 6080 @th,64,16 0x4 ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "pods send nothing into it #231a443e"
-    udp dport 6080 @th,64,16 0x4 fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 drop comment "nor with another's address #d80be42a"
-    udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-elsewhere counter packets 0 bytes 0 comment "to another node by a tunnel #04a67ad7"
+    udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter name "tunnel-received" comment "to the end of the tunnel #908414f7"
+    udp dport 6080 @th,64,16 0x4 ip saddr 10.244.0.0/16 ip daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "pods send nothing into it #8fb67df5"
+    udp dport 6080 @th,64,16 0x4 fib saddr . iif oif 0 ip daddr @endpoints-elsewhere counter name "drop-tunnel" drop comment "nor with another's address #923b2601"
+    udp dport 6080 @th,64,16 0x4 ip daddr @endpoints-elsewhere counter name "tunnel-sent" comment "to another node by a tunnel #d3a4bacb"
     "##);
 }

@@ -9,6 +9,15 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
     let family = ruleset.family;
     ObservedTable {
         flags: 0,
+        objects: ruleset
+            .counters
+            .iter()
+            .map(|counter| ObservedObject {
+                family: Some(family),
+                name: counter.name().into(),
+                packets: Some(0),
+            })
+            .collect(),
         sets: ruleset.sets.iter().map(|set| set.observed(family)).collect(),
         chains: ruleset.chains.iter().map(Chain::observed).collect(),
         rules: ruleset
@@ -43,6 +52,16 @@ fn installing_where_nothing_is() {
     let objects: Vec<_> = transaction.lines().filter(|line| !line.starts_with("add rule")).collect();
     assert_snapshot!(objects.join("\n"), @r##"
     add table ip kube-ipvs
+    add counter ip kube-ipvs drop-vip-as-source
+    add counter ip kube-ipvs drop-source-range
+    add counter ip kube-ipvs drop-no-local-endpoint
+    add counter ip kube-ipvs drop-tunnel
+    add counter ip kube-ipvs reject-no-service
+    add counter ip kube-ipvs masquerade-marked
+    add counter ip kube-ipvs masquerade-hairpin
+    add counter ip kube-ipvs masquerade-no-tunnel
+    add counter ip kube-ipvs tunnel-sent
+    add counter ip kube-ipvs tunnel-received
     add set ip kube-ipvs vips { type ipv4_addr; }
     add set ip kube-ipvs restricted { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs allowed-sources { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
@@ -165,20 +184,45 @@ fn direct_return_comes_and_goes_while_everything_else_stays() {
     "##);
 }
 
-/// [`TunnelCounts`](crate::TunnelCounts) tells what was sent and received from what was dropped by these
-/// chains.
+/// What a rule does to a packet is what its counter says.
 #[test]
-fn what_counts_without_dropping_is_in_the_two_chains_of_what_is_sent_and_received() {
+fn whatever_is_dropped_rejected_or_masqueraded_is_counted_and_nothing_else() {
     let ruleset = Ruleset::with_direct_return(&Policy { gue: true, ..by_source() }, Family::V4);
-    let counting = |chain: &&Chain| {
-        let counts = |rule: &&Rule| {
-            rule.statements.contains(&Statement::Counter) && !rule.statements.contains(&Statement::Drop)
-        };
-        chain.rules.iter().filter(counts).count()
-    };
-    let chains = ruleset.chains.iter().filter(|chain| counting(chain) > 0);
-    let found: Vec<_> = chains.map(|chain| (chain.name, counting(&chain))).collect();
-    assert_eq!(found, [(TUNNEL_PREROUTING, 2), (TUNNEL_POSTROUTING, 2)], "one for each encapsulation");
+    for rule in ruleset.chains.iter().flat_map(|chain| &chain.rules) {
+        let verdict = rule.statements.iter().find_map(|statement| match statement {
+            Statement::Drop => Some("drop"),
+            Statement::Reject => Some("reject"),
+            Statement::Masquerade { .. } => Some("masquerade"),
+            _ => None,
+        });
+        let counter = rule.statements.iter().find_map(|statement| match statement {
+            Statement::Count(counter) => Some(*counter),
+            _ => None,
+        });
+        let counted = counter.and_then(PacketCounter::verdict).map(|(verdict, _)| verdict);
+        assert_eq!(counted, verdict, "{rule:?}");
+        assert_eq!(counter.map(|it| PacketCounter::from_name(it.name())), counter.map(Some));
+    }
+}
+
+#[test]
+fn a_table_of_a_version_that_did_not_count_gets_its_counters_before_its_rules() {
+    let ruleset = Ruleset::new(&by_source(), Family::V4);
+    let mut table = installed(&ruleset.without_counters());
+    let counters = PacketCounter::ALL.map(|it| format!("add counter ip kube-ipvs {}\n", it.name())).concat();
+    assert_eq!(repair(Some(&table), &[]), format!("flush table ip kube-ipvs\n{counters}{}", all_rules()));
+
+    table.objects = installed(&Ruleset::new(&by_source(), Family::V4)).objects;
+    assert_eq!(repair(Some(&table), &[]), format!("flush table ip kube-ipvs\n{}", all_rules()), "they stay");
+}
+
+#[test]
+fn a_kernel_without_counters_has_the_same_rules_and_none_of_them_counts() {
+    let ruleset = Ruleset::with_direct_return(&by_source(), Family::V4);
+    let without = ruleset.clone().without_counters();
+    let rules = |ruleset: &Ruleset| ruleset.chains.iter().map(|chain| chain.rules.len()).sum::<usize>();
+    assert_eq!(rules(&without), rules(&ruleset));
+    assert!(!without.to_string().contains("counter"), "{without}");
 }
 
 #[test]
