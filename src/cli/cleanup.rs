@@ -2,14 +2,19 @@
 
 mod hand_over;
 
-use std::{fmt::Write, path::Path, process::ExitCode};
+use std::{
+    fmt::Write,
+    io::{self, BufRead, IsTerminal},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::bail;
 use service::printable_line;
 
 use super::{
     Flags, Format,
-    output::{self, print_as, say},
+    output::{self, print_as, say, say_lines},
     question::Daemon,
 };
 use crate::{
@@ -42,6 +47,9 @@ pub(super) struct Cleanup {
     /// Remove the tables of kube-proxy's nftables mode too
     #[arg(long)]
     kube_proxy_nftables: bool,
+    /// Print what would be removed, and write nothing
+    #[arg(long, conflicts_with = "hand_over")]
+    dry_run: bool,
     #[command(flatten)]
     output: output::Args,
     #[command(flatten)]
@@ -53,12 +61,12 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
     if asked.hand_over.is_asked {
         return hand_over::run(asked.hand_over.wait, &asked.daemon.control_socket, asked.output.format);
     }
-    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, output, daemon, .. } =
-        asked;
+    let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, .. } = asked;
+    let Cleanup { dry_run, output, daemon, .. } = asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
-        CleanupScope { keep_ipvs, kube_proxy_nftables },
+        CleanupScope { keep_ipvs, kube_proxy_nftables, dry_run },
         force,
         &daemon.control_socket,
         output.format,
@@ -82,13 +90,43 @@ fn clean_up(
         say(format_args!("kube-ipvs: warning: {warning}"));
     }
     requirements::net_admin()?;
+    if scope.dry_run {
+        return print(format, &clean(excluded, scope));
+    }
     let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
     if !force && let Some(proxy) = LiveProxy::find() {
         beside(&proxy, scope)?;
     }
+    if !scope.keep_ipvs && is_terminal() {
+        confirm(excluded, scope)?;
+    }
     let cleaned = clean(excluded, scope);
     drop(alone);
     print(format, &cleaned)
+}
+
+fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks a person before Services are no longer served: what a proxy would restore is gone until one runs.
+fn confirm(excluded: &Excluded, scope: CleanupScope) -> anyhow::Result<()> {
+    let found = clean(excluded, CleanupScope { dry_run: true, ..scope });
+    if found.removed.is_empty() {
+        return Ok(());
+    }
+    say_lines(&text(&found));
+    say("Services are not served on this node until a proxy runs again. Remove all of this? [y/N]");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    if !is_yes(&answer) {
+        bail!("nothing was removed");
+    }
+    Ok(())
+}
+
+fn is_yes(answer: &str) -> bool {
+    ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
 fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
@@ -113,11 +151,11 @@ fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
 }
 
 fn text(cleaned: &CleanupReport) -> String {
-    let CleanupReport { removed, stayed, unknown, cut } = cleaned;
+    let CleanupReport { dry_run, removed, stayed, unknown, cut } = cleaned;
     let mut text = String::new();
-    for (word, lines) in
-        [("cut", cut), ("removed", removed), ("not removed", stayed), ("not checked", unknown)]
-    {
+    let (done, not_done) =
+        if *dry_run { ("would remove", "cannot remove") } else { ("removed", "not removed") };
+    for (word, lines) in [("cut", cut), (done, removed), (not_done, stayed), ("not checked", unknown)] {
         for line in lines {
             let _ = writeln!(text, "{word}: {}", printable_line(line));
         }
@@ -133,12 +171,23 @@ mod tests {
     fn its_json_is_documented() {
         let lines = |line: &str| vec![line.to_owned()];
         let cleaned = CleanupReport {
+            dry_run: false,
             removed: lines("kube-ipvs0"),
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
             cut: lines("3 active and 1 inactive connections to TCP 10.96.0.1:443"),
         };
         assert_documented("cleanup", &cleaned);
+    }
+
+    #[test]
+    fn only_a_yes_is_taken_for_one() {
+        for answer in ["y\n", "Y\n", "yes\n", " YES \r\n"] {
+            assert!(is_yes(answer), "{answer:?}");
+        }
+        for answer in ["", "\n", "n\n", "yea\n", "yy\n"] {
+            assert!(!is_yes(answer), "{answer:?}");
+        }
     }
 
     #[test]
@@ -155,7 +204,8 @@ mod tests {
     #[test]
     fn cleanup_prints_one_line_for_each_removal_or_that_there_was_nothing() {
         let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect();
-        let cleaned = CleanupReport {
+        let mut cleaned = CleanupReport {
+            dry_run: false,
             removed: lines(&["kube-ipvs0", "2 virtual servers"]),
             stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
             unknown: lines(&["iptables-legacy, IPv4: no programs"]),
@@ -169,6 +219,11 @@ mod tests {
              not checked: iptables-legacy, IPv4: no programs\n"
         );
         assert!(!cleaned.is_complete());
+        cleaned.dry_run = true;
+        assert!(
+            text(&cleaned)
+                .contains("\nwould remove: kube-ipvs0\nwould remove: 2 virtual servers\ncannot remove: ")
+        );
         assert_eq!(text(&CleanupReport::default()), "nothing to remove\n");
     }
 }

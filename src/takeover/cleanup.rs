@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use dummy_interface::{DEVICE, remove_device, remove_routes, remove_tunnels};
+use dummy_interface::{
+    DEVICE, count_routes, has_removable_device, remove_device, remove_routes, remove_tunnels, tunnels,
+};
 use host_rules::{
     host_firewall::{self, FirewallChains, HostChains, LegacyChains},
     leftovers::{self, Leftovers, Scope},
@@ -22,11 +24,15 @@ pub struct CleanupScope {
     pub keep_ipvs: bool,
     /// The tables of kube-proxy's nftables mode go too.
     pub kube_proxy_nftables: bool,
+    /// Nothing is written: what would be removed is reported.
+    pub dry_run: bool,
 }
 
 /// The report on a cleanup, one line for each thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanupReport {
+    /// Nothing was written: `removed` is what would be removed, as far as reading shows.
+    pub dry_run: bool,
     /// What was removed.
     pub removed: Vec<String>,
     /// What could not be removed, each with its cause.
@@ -40,10 +46,10 @@ pub struct CleanupReport {
 /// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules
 /// last. A failure does not stop the rest.
 pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
-    let mut cleaned = CleanupReport::default();
+    let mut cleaned = CleanupReport { dry_run: extent.dry_run, ..CleanupReport::default() };
     if !extent.keep_ipvs {
-        let device = remove_device().map(|was_there| was_there.then(|| DEVICE.to_owned()));
-        cleaned.note(DEVICE, device);
+        let device = if extent.dry_run { has_removable_device() } else { remove_device() };
+        cleaned.note(DEVICE, device.map(|was_there| was_there.then(|| DEVICE.to_owned())));
     }
     cleaned.routes();
     if !extent.keep_ipvs {
@@ -95,16 +101,16 @@ impl CleanupReport {
     }
 
     fn tunnels(&mut self) {
-        match remove_tunnels() {
+        match if self.dry_run { tunnels() } else { remove_tunnels() } {
             Ok(removed) => self.removed.extend(removed.into_iter().map(str::to_owned)),
             Err(error) => self.stays("our tunnel devices", &error),
         }
     }
 
     fn routes(&mut self) {
-        let removed =
-            remove_routes(&BTreeSet::new()).map(|count| counted(count, "route to a VIP", "routes to VIPs"));
-        self.note("our routes", removed);
+        let remove = if self.dry_run { count_routes } else { remove_routes };
+        let removed = remove(&BTreeSet::new());
+        self.note("our routes", removed.map(|count| counted(count, "route to a VIP", "routes to VIPs")));
     }
 
     /// Our rules in the host's chains, and our tables.
@@ -113,8 +119,8 @@ impl CleanupReport {
         self.our_rules(LegacyChains::open());
         for family in Family::BOTH {
             let table = format!("our nf_tables table of {family}");
-            let gone = netfilter::uninstall(family).map(|was_there| was_there.then(|| table.clone()));
-            self.note(&table, gone);
+            let remove = if self.dry_run { netfilter::is_installed } else { netfilter::uninstall };
+            self.note(&table, remove(family).map(|was_there| was_there.then(|| table.clone())));
         }
     }
 
@@ -136,6 +142,10 @@ impl CleanupReport {
             };
             let found = kernel.virtual_servers()?.into_iter().map(|found| found.config.id);
             let commands: Vec<_> = found.filter(goes).map(Command::DeleteVirtualServer).collect();
+            if self.dry_run {
+                self.removed.extend(named(&commands));
+                return Ok(());
+            }
             let failed = kernel.apply(&commands)?;
             let deleted = commands.len().saturating_sub(failed.len());
             self.removed.extend(counted(deleted, "virtual server", "virtual servers"));
@@ -160,8 +170,8 @@ impl CleanupReport {
             let mut chains = chains?;
             for chain in chains.chains_with_our_rules()? {
                 let rules = format!("our rules in the host's chain {chain}");
-                let gone = chains.withdraw(&chain).map(|was_there| was_there.then(|| rules.clone()));
-                self.note(&rules, gone);
+                let gone = if self.dry_run { Ok(true) } else { chains.withdraw(&chain) };
+                self.note(&rules, gone.map(|was_there| was_there.then(|| rules.clone())));
             }
             Ok(())
         };
@@ -172,6 +182,7 @@ impl CleanupReport {
 
     fn leftovers(&mut self, scope: Scope) {
         let leftovers::Outcome { leftovers, stayed, unknown } = match Leftovers::open(scope) {
+            Ok(mut leftovers) if self.dry_run => leftovers.find(),
             Ok(mut leftovers) => leftovers.remove(),
             Err(error) => return self.stays("what kube-proxy has left", &error),
         };
@@ -181,6 +192,18 @@ impl CleanupReport {
         }
         self.unknown.extend(unknown.iter().map(|one| format!("{one}: {}", one_line(&one.why))));
     }
+}
+
+/// How many virtual servers are named.
+const MOST_NAMED: usize = 10;
+
+/// The number of virtual servers that these would delete, and the first of them.
+fn named(commands: &[Command]) -> Option<String> {
+    let counted = counted(commands.len(), "virtual server", "virtual servers")?;
+    let first: Vec<_> =
+        commands.iter().take(MOST_NAMED).map(|command| command.virtual_server().to_string()).collect();
+    let more = if commands.len() > MOST_NAMED { " …" } else { "" };
+    Some(format!("{counted}: {}{more}", first.join(", ")))
 }
 
 fn counted(count: usize, one: &str, many: &str) -> Option<String> {
@@ -235,6 +258,15 @@ mod tests {
         let mut left = left(&kernel);
         left.sort_by_key(|id| *id != of_others[0]);
         assert_eq!(left, of_others);
+    }
+
+    #[test]
+    fn a_dry_run_names_the_virtual_servers_and_removes_none() {
+        let kernel = kernel(&[web("10.96.0.1"), web("10.96.0.2")]);
+        let mut cleaned = CleanupReport { dry_run: true, ..CleanupReport::default() };
+        cleaned.virtual_servers(Ok(kernel.clone()), |address| address.ip.is_ipv4());
+        assert_eq!(cleaned.removed, ["2 virtual servers: TCP 10.96.0.1:80, TCP 10.96.0.2:80"]);
+        assert_eq!((left(&kernel).len(), kernel.writes()), (2, String::new()));
     }
 
     #[test]

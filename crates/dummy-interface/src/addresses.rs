@@ -166,8 +166,7 @@ fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// were deleted.
 pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
     let mut socket = socket()?;
-    let mut routes = local_routes(&mut socket)?;
-    routes.retain(|route| route.is_ours() && !except.contains(&route.to));
+    let routes = our_routes(&mut socket, except)?;
     let mut requests = Requests::default();
     for (position, route) in routes.iter().enumerate() {
         requests.unbind_route(position, route.to);
@@ -176,6 +175,17 @@ pub fn remove_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
         Some((_, error)) => Err(Error::during("delete our routes")(error.into())),
         None => Ok(routes.len()),
     }
+}
+
+/// How many routes [`remove_routes`] would delete. Writes nothing.
+pub fn count_routes(except: &BTreeSet<IpAddr>) -> Result<usize, Error> {
+    Ok(our_routes(&mut socket()?, except)?.len())
+}
+
+fn our_routes(socket: &mut Socket, except: &BTreeSet<IpAddr>) -> Result<Vec<LocalRoute>, Error> {
+    let mut routes = local_routes(socket)?;
+    routes.retain(|route| route.is_ours() && !except.contains(&route.to));
+    Ok(routes)
 }
 
 /// Looks up routes in the network namespace in which it was opened. Changes nothing.

@@ -128,6 +128,18 @@ pub fn remove_tunnels() -> Result<Vec<&'static str>, Error> {
     Ok(removed)
 }
 
+/// The names of the devices that [`remove_tunnels`] would delete. Writes nothing.
+pub fn tunnels() -> Result<Vec<&'static str>, Error> {
+    let mut socket = socket()?;
+    let mut found = Vec::new();
+    for family in Family::BOTH {
+        if find(&mut socket, family).map_err(Error::during("read a tunnel device"))?.is_some() {
+            found.push(device(family));
+        }
+    }
+    Ok(found)
+}
+
 /// Where strict checks of sources apply to all devices, this one is checked loosely: the larger value counts
 /// (`IN_DEV_RPFILTER` in include/linux/inetdevice.h). Clients are reached by another device than they came in by.
 const LOOSE: i32 = 2;

@@ -48,12 +48,14 @@ mod link;
 mod message;
 mod monitor;
 
-pub use addresses::{InterfaceAddress, RouteLookup, addresses_of, interface_addresses, remove_routes};
+pub use addresses::{
+    InterfaceAddress, RouteLookup, addresses_of, count_routes, interface_addresses, remove_routes,
+};
 pub use binding::ROUTE_PROTOCOL;
-pub use direct_return::remove_tunnels;
+pub use direct_return::{remove_tunnels, tunnels};
 pub use dummy_interface::{DummyInterface, Error, Observed, Operation, TunnelDevice, VipBinding};
 pub use kernel::{KernelDummyInterface, replace_device_by_routes};
-pub use link::{has_device, remove_device};
+pub use link::{has_device, has_removable_device, remove_device};
 pub use monitor::{Changed, Monitor};
 pub use netlink::{FailedRequest, KernelError};
 

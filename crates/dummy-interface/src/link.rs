@@ -199,13 +199,22 @@ impl Device {
 /// belongs to another program: [`Error::NotADummy`].
 pub fn remove_device() -> Result<bool, Error> {
     let mut socket = socket()?;
-    let Some(device) = Device::find(&mut socket)? else { return Ok(false) };
-    if !device.is_dummy() {
-        return Err(Error::NotADummy { kind: device.kind_name() });
-    }
+    let Some(device) = removable(&mut socket)? else { return Ok(false) };
     let message = RouteNetlinkMessage::DelLink(LinkUnspec::new_with_index(device.index).build());
     let deleted = if_exists(execute(&mut socket, &message, 0), &[Errno::ENODEV]);
     Ok(deleted.map_err(Error::during("delete kube-ipvs0"))?.is_some())
+}
+
+/// Whether [`remove_device`] would delete one, or its error. Writes nothing.
+pub fn has_removable_device() -> Result<bool, Error> {
+    Ok(removable(&mut socket()?)?.is_some())
+}
+
+fn removable(socket: &mut Socket) -> Result<Option<Device>, Error> {
+    match Device::find(socket)? {
+        Some(device) if !device.is_dummy() => Err(Error::NotADummy { kind: device.kind_name() }),
+        found => Ok(found),
+    }
 }
 
 /// Whether kube-ipvs0 exists.

@@ -92,5 +92,5 @@ pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
     ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
-    Observed, Ruleset, TunnelCounts, elements, hand_over, uninstall,
+    Observed, Ruleset, TunnelCounts, elements, hand_over, is_installed, uninstall,
 };

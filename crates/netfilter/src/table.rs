@@ -21,7 +21,7 @@ use crate::{Element, Operation};
 pub use client::KernelNetfilter;
 #[cfg(feature = "wire")]
 pub use client::wire;
-pub use installation::{hand_over, uninstall};
+pub use installation::{hand_over, is_installed, uninstall};
 pub use monitor::{Changed, Monitor};
 pub use observed::{TunnelCounts, elements};
 pub use probe::Feature;

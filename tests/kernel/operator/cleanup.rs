@@ -170,8 +170,15 @@ fn all_that_we_have_programmed_goes_but_for_what_is_excluded_or_marked() {
         assert!(refused.contains("another kube-ipvs runs on this node"), "{refused}");
         cluster.lab.client.ask(at(V4, 80)).unwrap();
 
+        let before = ours(node);
+        let (said, code) = cleanup(node, &["--dry-run", "--ipvs-exclude-cidrs=10.98.0.0/15"]);
+        assert_eq!(code, Some(0), "beside the daemon too: {said}");
+        assert_eq!(ours(node), before);
+        cluster.lab.client.ask(at(V4, 80)).unwrap();
         cluster.stop();
         let node = &cluster.lab.node;
+        let listed = said.replace("would remove: ", "removed: ");
+        let listed: Vec<_> = listed.lines().filter(|line| !line.contains("virtual servers: TCP ")).collect();
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, FOR_IPTABLES_MODE).unwrap();
         let but_for = ["--config", file.path().to_str().unwrap(), "--ipvs-exclude-cidrs=10.99.0.0/16"];
@@ -183,6 +190,8 @@ fn all_that_we_have_programmed_goes_but_for_what_is_excluded_or_marked() {
         let host = node.run("nft", &["list", "table", "inet", "host"]).unwrap();
         assert!(!host.contains("kube-ipvs"), "{host}");
         assert!(said.contains("removed: 2 virtual servers\n"), "{said}");
+        let removed: Vec<_> = said.lines().filter(|line| !line.contains("virtual servers")).collect();
+        assert_eq!(listed, removed, "the dry run listed what was removed");
         assert_eq!(cleanup(node, &but_for), (NOTHING.to_owned(), Some(0)));
     }
 }
@@ -213,7 +222,7 @@ fn a_kube_proxy_that_runs_again_keeps_its_virtual_servers_its_vips_and_its_rules
     assert_eq!(code, Some(0), "{said}");
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     let tables = ["our nf_tables table of IPv4", "our nf_tables table of IPv6"];
-    assert_eq!(said, json!({ "removed": tables, "stayed": [], "unknown": [], "cut": [] }));
+    assert_eq!(said, json!({ "dry_run": false, "removed": tables, "stayed": [], "unknown": [], "cut": [] }));
     assert_eq!(filter(node), rules);
     let [servers_after, device_after, tables, _] = ours(node);
     assert_eq!((servers_after, device_after), (servers, device));

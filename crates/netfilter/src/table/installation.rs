@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     Element, Error, Operation, Policy, Ruleset,
-    nft::{TABLE, message::delete_table},
+    nft::{
+        TABLE,
+        message::{delete_table, has_table},
+    },
 };
 
 /// Our table of one family in each of its shapes.
@@ -141,6 +144,12 @@ impl CurrentTable {
 pub fn uninstall(family: Family) -> Result<bool, Error> {
     delete_table(&mut open_socket()?, family, TABLE)
         .map_err(|source| Error::new("delete our nf_tables table", source))
+}
+
+/// Whether [`uninstall`] would delete a table. Writes nothing.
+pub fn is_installed(family: Family) -> Result<bool, Error> {
+    has_table(&mut open_socket()?, family, TABLE)
+        .map_err(|source| Error::new("read our nf_tables table", source))
 }
 
 /// Removes from our table of a family, in one transaction, the rules that apply to new flows to Services:
