@@ -14,6 +14,7 @@ mod probe;
 mod question;
 mod requests;
 mod status;
+mod subject;
 mod syn_recv;
 mod top;
 mod trace;
@@ -64,14 +65,8 @@ enum Command {
     List(list::List),
     /// Print the difference between the kernel and the desired state; exits with 0, 1 or 2 as diff does
     Diff(Question),
-    /// Print where a Service is served, and why each endpoint is used or not; or whose an address is
-    Explain {
-        /// The Service, or an address with or without a port
-        #[arg(value_name = "NAMESPACE/NAME|IP[:PORT]")]
-        subject: explain::Subject,
-        #[command(flatten)]
-        question: Question,
-    },
+    /// Print where a Service is served, and why each endpoint is used or not; or whose an address or a NodePort is
+    Explain(explain::Explain),
     /// Print the last changes of a Service on this node, with time and cause
     History {
         /// The Service, which may be deleted
@@ -147,7 +142,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::Preflight(asked)) => preflight::preflight(&asked),
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
-        Some(Command::Explain { subject, question }) => explain::explain(&subject, &question),
+        Some(Command::Explain(asked)) => explain::explain(&asked),
         Some(Command::History { service, ask }) => history::history(&service, &ask),
         Some(Command::Watch { service, ask }) => history::watch(service.as_ref(), &ask),
         Some(Command::Resync(ask)) => requests::resync(&ask),
@@ -206,7 +201,10 @@ fn completion(shell: Shell) -> anyhow::Result<ExitCode> {
 /// was tried, whatever the command.
 fn failure(error: &anyhow::Error, of_command: u8) -> u8 {
     let of_configuration = error.downcast_ref::<Error>().is_some_and(Error::is_usage);
-    let is_usage = of_configuration || error.is::<clap::Error>() || error.is::<question::NotOfDaemon>();
+    let is_usage = of_configuration
+        || error.is::<clap::Error>()
+        || error.is::<question::NotOfDaemon>()
+        || error.is::<subject::InvalidSubject>();
     if is_usage { USAGE } else { of_command }
 }
 

@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
-use netfilter::conntrack::KernelConntrack;
+use netfilter::{Policy, conntrack::KernelConntrack};
 use reconciler::{Callbacks, Handle};
 use service::{State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
@@ -200,7 +200,7 @@ impl Daemon<'_> {
     fn control_handler(
         &self,
         Shown { pages, answers, .. }: &Shown,
-        writer: Result<Handle, String>,
+        writer: Result<(Handle, Policy), String>,
         kernel: Option<control::KernelInfo>,
     ) -> ControlHandler {
         ControlHandler {
@@ -260,7 +260,7 @@ impl Daemon<'_> {
             Outbox::clone(outbox),
             self.advice.checks.clone(),
         );
-        let node = NodeRules::new(policy);
+        let node = NodeRules::new(policy.clone());
         let leftovers =
             leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
 
@@ -297,7 +297,7 @@ impl Daemon<'_> {
             never = leftovers => match never {},
             never = log_dropped(self.log_level.limit()) => match never {},
             never = direct_return.follow(peers_to_ask) => match never {},
-            () = control.serve(self.control_handler(shown, Ok(handle.clone()), Some(found))) => Ok(()),
+            () = control.serve(self.control_handler(shown, Ok((handle.clone(), policy)), Some(found))) => Ok(()),
             () = writer.ended() => bail!("the writer thread has ended unexpectedly"),
         }
     }

@@ -7,8 +7,8 @@ use reconciler::{ChangeKind, SyncState, Trigger};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use service::{
-    AddressKind, AddressRefusal, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored, NotServed,
-    SpecialAddress, TrafficPolicy,
+    AddressKind, AddressRefusal, Admission, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored,
+    NotServed, SourceAddress, SpecialAddress, TrafficPolicy,
 };
 use testkit::documented::{DOCUMENT, assert_explained};
 use watcher::OperationKind;
@@ -65,6 +65,8 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         ("choice", words::<EndpointSelection>(|word| json!({ "use": word, "reach": "local" }))),
         ("choice", word::<EndpointScope>()),
         ("hints_ignored", word::<HintsIgnored>()),
+        ("admission", word::<Admission>()),
+        ("source", word::<SourceAddress>()),
         ("kind", word::<AddressKind>()),
         ("policy", word::<TrafficPolicy>()),
         ("verdict", word::<EndpointReason>()),

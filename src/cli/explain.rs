@@ -1,69 +1,58 @@
-//! `kube-ipvs explain`: where a Service is served, or whose an address is.
+//! `kube-ipvs explain`: where a Service is served, or whose an address or a NodePort is.
 
-use std::{
-    fmt::Write as _,
-    net::{IpAddr, SocketAddr},
-    process::ExitCode,
-    str::FromStr,
-    time::Duration,
-};
+use std::{net::IpAddr, process::ExitCode, time::Duration};
 
 use ipvs::Ipvs as _;
-use operator::explain::{Answer, VirtualServer, kind};
-use service::{
-    AddressExplanation, ExplainedAddress, Explanation, InvalidName, NotServed, ObjectName, one_line,
-};
+use operator::explain::{AddressAnswer, Answer, VirtualServer};
+use service::{AddressQuery, ExplainedAddress, Explanation, NotServed, ObjectName, one_line};
 
 use super::{
     output::{print_as, say},
     question::Question,
+    subject::{InvalidSubject, Namespace, Subject},
     syn_recv::SynRecv,
 };
-use crate::{
-    node::requirements,
-    serve::control::{Client, Control as _},
-};
+use crate::{node::requirements, serve::control::Control as _};
 
 /// How long the kernel's text of all connections is read.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is asked about.
-#[derive(Clone, Debug)]
-pub(super) enum Subject {
-    Service(ObjectName),
-    Address(IpAddr),
+/// The flags of the command.
+#[derive(clap::Args, Debug)]
+pub(super) struct Explain {
+    /// The Service; an address with or without its port; or the number of a NodePort
+    #[arg(value_name = "NAMESPACE/NAME|IP[:PORT[/PROTOCOL]]|PORT")]
+    subject: Subject,
+    #[command(flatten)]
+    namespace: Namespace,
+    /// Print whether this client is let in, and whether it is masqueraded
+    #[arg(long, value_name = "IP")]
+    from: Option<IpAddr>,
+    #[command(flatten)]
+    question: Question,
 }
 
-impl FromStr for Subject {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let with_port = || text.parse::<SocketAddr>().map(|at| at.ip());
-        match text.parse::<IpAddr>().or_else(|_| with_port()) {
-            Ok(ip) => Ok(Self::Address(ip)),
-            Err(_) => text.parse().map(Self::Service),
-        }
-    }
-}
-
-/// Prints where a Service is served and why each endpoint is used or not, or whose an address is. An unknown Service is
-/// a failure.
-pub(super) fn explain(subject: &Subject, question: &Question) -> anyhow::Result<ExitCode> {
+/// Prints where a Service is served and why each endpoint is used or not, or whose an address or a NodePort is. It is a
+/// failure if the Service is unknown, or no Service is served at the port.
+pub(super) fn explain(Explain { subject, namespace, from, question }: &Explain) -> anyhow::Result<ExitCode> {
+    let client = from.map(|client| client.to_canonical());
     match subject {
-        Subject::Service(service) => explain_service(service, question),
-        Subject::Address(ip) => explain_address(*ip, question),
+        Subject::Service(name) => explain_service(&name.in_namespace(namespace)?, client, question),
+        Subject::Address(query) if client.is_some() && query.port.is_none() => {
+            Err(InvalidSubject::PortMissing.into())
+        }
+        Subject::Address(query) => explain_address(query, client, question),
     }
 }
 
-fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<ExitCode> {
-    let explanation = question.answer(|daemon| daemon.explain(service), |node| Ok(node.explain(service)))?;
-    let kernel = in_kernel(&explanation).inspect_err(|error| {
-        say(format_args!(
-            "kube-ipvs: cannot read the kernel, so the answer does not show what it has: {}",
-            one_line(error.as_ref())
-        ));
-    });
-    let answer = Answer { kernel: kernel.ok(), explanation };
+fn explain_service(
+    service: &ObjectName,
+    client: Option<IpAddr>,
+    question: &Question,
+) -> anyhow::Result<ExitCode> {
+    let explanation =
+        question.answer(|daemon| daemon.explain(service, client), |node| node.explain(service, client))?;
+    let answer = Answer { kernel: in_kernel([&explanation]), explanation };
     print_as(question.ask.output.format, &answer, || answer.to_string())?;
     if answer.explanation.not_served.is_none() {
         question.print_notes()?;
@@ -72,9 +61,34 @@ fn explain_service(service: &ObjectName, question: &Question) -> anyhow::Result<
     Ok(if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reads the virtual servers at the addresses of a served Service. Without addresses the kernel is not asked.
-fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
-    let addresses: Vec<_> = explanation.parts.iter().flat_map(|part| &part.addresses).collect();
+/// Prints whose an address or a NodePort is on this node, and what is done with it.
+fn explain_address(
+    query: &AddressQuery,
+    client: Option<IpAddr>,
+    question: &Question,
+) -> anyhow::Result<ExitCode> {
+    let explanation = question
+        .answer(|daemon| daemon.explain_address(query, client), |node| node.explain_address(query, client))?;
+    let answer = AddressAnswer { kernel: in_kernel(&explanation.served), explanation };
+    print_as(question.ask.output.format, &answer, || answer.to_string())?;
+    Ok(if answer.is_served() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The virtual servers at the addresses of these Services, or none and a complaint if the kernel cannot be read.
+fn in_kernel<'a>(explanations: impl IntoIterator<Item = &'a Explanation>) -> Option<Vec<VirtualServer>> {
+    let parts = explanations.into_iter().flat_map(|explanation| &explanation.parts);
+    let read = read_kernel(parts.flat_map(|part| &part.addresses).collect());
+    let complain = |error: &anyhow::Error| {
+        say(format_args!(
+            "kube-ipvs: cannot read the kernel, so the answer does not show what it has: {}",
+            one_line(error.as_ref())
+        ));
+    };
+    read.inspect_err(complain).ok()
+}
+
+/// Reads the virtual servers at these addresses. Without addresses the kernel is not asked.
+fn read_kernel(addresses: Vec<&ExplainedAddress>) -> anyhow::Result<Vec<VirtualServer>> {
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
@@ -88,27 +102,6 @@ fn in_kernel(explanation: &Explanation) -> anyhow::Result<Vec<VirtualServer>> {
         Ok(VirtualServer { address: at.address, scheduler, real_servers, syn_recv })
     };
     addresses.into_iter().map(read).collect()
-}
-
-/// Prints whose an address is on this node, and what is done with it.
-fn explain_address(ip: IpAddr, question: &Question) -> anyhow::Result<ExitCode> {
-    let ask = |daemon: &Client| daemon.explain_address(ip);
-    let answer = question.answer(ask, |node| Ok(node.explain_address(ip)))?;
-    print_as(question.ask.output.format, &answer, || address_text(&answer))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn address_text(AddressExplanation { ip, owner, vip, uses, refused }: &AddressExplanation) -> String {
-    let bound = if *vip { "bound to this node as a VIP" } else { "not bound as a VIP" };
-    let mut text = format!("{ip}: {owner}; {bound}\n");
-    let width = uses.iter().map(|it| it.address.to_string().len()).max().unwrap_or_default();
-    for it in uses {
-        let _ = writeln!(text, "  {:width$}  {} of {}", it.address.to_string(), kind(it.kind), it.service);
-    }
-    for (service, refused) in refused {
-        let _ = writeln!(text, "refused: {service}: {refused}");
-    }
-    text
 }
 
 #[cfg(test)]

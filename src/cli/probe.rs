@@ -24,6 +24,7 @@ use tokio::{
 use super::{
     output::{print_as, say},
     question::Ask,
+    subject::{Namespace, ServiceName},
 };
 use crate::node::requirements;
 
@@ -41,7 +42,9 @@ const DNS: u16 = 53;
 pub(super) struct Probe {
     /// The Service
     #[arg(value_name = "NAMESPACE/NAME")]
-    service: ObjectName,
+    service: ServiceName,
+    #[command(flatten)]
+    namespace: Namespace,
     #[command(flatten)]
     ask: Ask,
 }
@@ -102,8 +105,8 @@ struct Counted {
 }
 
 /// Probes, and prints. Exits with 1 if something that was tried does not answer.
-pub(super) fn probe(Probe { service, ask }: &Probe) -> anyhow::Result<ExitCode> {
-    let explanation = ask.daemon.explain_served(service)?;
+pub(super) fn probe(Probe { service, namespace, ask }: &Probe) -> anyhow::Result<ExitCode> {
+    let explanation = ask.daemon.explain_served(&service.in_namespace(namespace)?)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     let report = runtime.block_on(Report::make(&explanation));
     let attempts = report.frontends.iter().map(|it| &it.attempt);

@@ -38,9 +38,12 @@ impl Daemon {
 
     /// Asks where a Service is served. A Service that is not is an error.
     pub(super) fn explain_served(&self, service: &ObjectName) -> anyhow::Result<Explanation> {
-        let explanation = self.client().explain(service)?;
+        let explanation = self.client().explain(service, None)?;
         match explanation.not_served {
-            Some(why) => bail!("{service} is not served: {why}"),
+            Some(why) => {
+                let hints: String = explanation.hints.iter().map(|hint| format!("; {hint}")).collect();
+                bail!("{service} is not served: {why}{hints}")
+            }
             None => Ok(explanation),
         }
     }

@@ -5,19 +5,13 @@ mod flow;
 mod report;
 mod way;
 
-use std::{
-    future::pending,
-    net::{IpAddr, SocketAddr},
-    process::ExitCode,
-    str::FromStr,
-    time::Duration,
-};
+use std::{future::pending, net::IpAddr, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use host_rules::legacy_tables_in_use;
-use ipvs::{ServiceAddress, UnknownProtocol};
+use ipvs::{Protocol, ServiceAddress};
 use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, chains, installed_rule};
-use service::{InvalidName, ObjectName};
+use service::AddressQuery;
 use tokio::{
     pin,
     runtime::Builder,
@@ -29,6 +23,7 @@ use super::{
     output::{self, print_as, say},
     probe,
     question::Daemon,
+    subject::{InvalidSubject, Namespace, Subject},
 };
 use crate::node::requirements;
 use evidence::Evidence;
@@ -48,6 +43,8 @@ pub(super) struct Trace {
     /// The Service, which the daemon knows, or an address with its port and, unless it is TCP, its protocol
     #[arg(value_name = "NAMESPACE/NAME|IP:PORT[/PROTOCOL]")]
     subject: Subject,
+    #[command(flatten)]
+    namespace: Namespace,
     /// Follow only what this client sends, and its answers
     #[arg(long, value_name = "IP")]
     from: Option<IpAddr>,
@@ -64,33 +61,6 @@ pub(super) struct Trace {
     output: output::Args,
     #[command(flatten)]
     daemon: Daemon,
-}
-
-/// What is followed.
-#[derive(Clone, Debug)]
-enum Subject {
-    Service(ObjectName),
-    Address(ServiceAddress),
-}
-
-/// Why a text names nothing to follow.
-#[derive(Debug, thiserror::Error)]
-enum InvalidSubject {
-    #[error(transparent)]
-    Name(#[from] InvalidName),
-    #[error(transparent)]
-    Protocol(#[from] UnknownProtocol),
-}
-
-impl FromStr for Subject {
-    type Err = InvalidSubject;
-
-    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
-        let (at, protocol) = text.rsplit_once('/').unwrap_or((text, "tcp"));
-        let Ok(at) = at.parse::<SocketAddr>() else { return Ok(Self::Service(text.parse()?)) };
-        let protocol = protocol.to_uppercase().parse()?;
-        Ok(Self::Address(ServiceAddress { protocol, ip: at.ip(), port: at.port() }))
-    }
 }
 
 /// Traces, and prints. Exits with 1 if a flow was not answered, or none was seen.
@@ -122,10 +92,14 @@ impl Trace {
     /// The addresses of the subject.
     fn frontends(&self) -> anyhow::Result<Vec<ServiceAddress>> {
         let service = match &self.subject {
-            Subject::Address(address) => return Ok(vec![*address]),
-            Subject::Service(service) => service,
+            Subject::Address(AddressQuery { ip: Some(ip), port: Some(port), protocol }) => {
+                let protocol = protocol.unwrap_or(Protocol::Tcp);
+                return Ok(vec![ServiceAddress { protocol, ip: *ip, port: *port }]);
+            }
+            Subject::Address(_) => return Err(InvalidSubject::PortMissing.into()),
+            Subject::Service(name) => name.in_namespace(&self.namespace)?,
         };
-        let frontends: Vec<_> = self.daemon.explain_served(service)?.served_addresses().collect();
+        let frontends: Vec<_> = self.daemon.explain_served(&service)?.served_addresses().collect();
         if frontends.is_empty() {
             bail!("no port of {service} is served on this node");
         }

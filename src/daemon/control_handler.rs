@@ -3,8 +3,9 @@
 use std::{error::Error, net::IpAddr, sync::Arc, time::Instant};
 
 use kubernetes::{api::Watches, directory};
+use netfilter::Policy;
 use reconciler::{Handle, JournalPage, SyncStatus, VirtualServerOwner};
-use service::{AddressExplanation, Explanation, ObjectName, one_line};
+use service::{AddressExplanation, AddressQuery, Client, Explanation, ObjectName, one_line};
 
 use super::reload::UnusableFile;
 use crate::{
@@ -24,8 +25,8 @@ use crate::{
 /// Answers requests for the daemon.
 pub(super) struct ControlHandler {
     pub(super) identity: Identity,
-    /// The writer thread; before it has started, what it waits for.
-    pub(super) writer: Result<Handle, String>,
+    /// The writer thread, and the policy of our tables; before it has started, what it waits for.
+    pub(super) writer: Result<(Handle, Policy), String>,
     pub(super) problems: Problems,
     pub(super) advice: HeldAdvice,
     pub(super) answers: EndpointAnswers,
@@ -36,6 +37,16 @@ pub(super) struct ControlHandler {
 impl ControlHandler {
     /// The writer thread, or in one line why it cannot answer.
     fn writer(&self) -> Result<&Handle, String> {
+        self.programming().map(|(writer, _)| writer)
+    }
+
+    /// A client, as the rules in place recognise it.
+    fn client(&self, ip: IpAddr) -> Result<Client, String> {
+        let (_, policy) = self.programming()?;
+        Ok(Client { ip, policy: policy.clone() })
+    }
+
+    fn programming(&self) -> Result<&(Handle, Policy), String> {
         self.writer.as_ref().map_err(|waits| self.waiting(waits).join("; "))
     }
 
@@ -53,7 +64,7 @@ impl ControlHandler {
     ) -> Result<DaemonStatus, String> {
         let daemon = self.identity.now();
         let programmed = match &self.writer {
-            Ok(writer) => {
+            Ok((writer, _)) => {
                 let mut programmed = ask(writer)?;
                 put_first(self.problems.all(), &mut programmed.problems);
                 programmed
@@ -80,15 +91,23 @@ impl Control for ControlHandler {
         Ok(Difference { plan, troubles: self.problems.about_source() })
     }
 
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, String> {
-        let mut explanation = self.writer()?.explain(service.clone()).map_err(reason)?;
+    fn explain(&self, service: &ObjectName, client: Option<IpAddr>) -> Result<Explanation, String> {
+        let client = client.map(|ip| self.client(ip)).transpose()?;
+        let mut explanation = self.writer()?.explain(service.clone(), client).map_err(reason)?;
         put_first(self.problems.about_source(), &mut explanation.problems);
         self.answers.add_to(&mut explanation);
         Ok(explanation)
     }
 
-    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, String> {
-        self.writer()?.explain_address(ip).map_err(reason)
+    fn explain_address(
+        &self,
+        query: &AddressQuery,
+        client: Option<IpAddr>,
+    ) -> Result<AddressExplanation, String> {
+        let client = client.map(|ip| self.client(ip)).transpose()?;
+        let mut explanation = self.writer()?.explain_address(*query, client).map_err(reason)?;
+        explanation.served.iter_mut().for_each(|served| self.answers.add_to(served));
+        Ok(explanation)
     }
 
     fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, String> {

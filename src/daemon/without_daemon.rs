@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use kubernetes::api::Watches;
 use netfilter::{KernelNetfilter, Policy};
-use service::{AddressExplanation, Change, Explanation, ObjectName, State};
+use service::{AddressExplanation, AddressQuery, Change, Client, Explanation, ObjectName, State};
 use tokio::{
     runtime::Builder,
     select,
@@ -85,23 +85,34 @@ impl<'a> WithoutDaemon<'a> {
         &self.ours
     }
 
-    /// Explains how a Service would be served.
-    pub fn explain(&mut self, service: &ObjectName) -> Explanation {
+    /// Explains how a Service would be served, and what would become of a client there.
+    pub fn explain(&mut self, service: &ObjectName, client: Option<IpAddr>) -> anyhow::Result<Explanation> {
+        let client = client.map(|ip| self.client(ip)).transpose()?;
         let read = || anyhow::Ok(Observed::virtual_servers(&mut requirements::open_ipvs()?)?);
         let found =
             read().inspect_err(|error| debug!("the tunnels of the kernel are not known: {error:#}")).ok();
         if let Some(found) = &found {
             self.adopt_tunnels(found);
         }
-        let mut explanation = self.ours.explain(&self.source_state.state, service);
+        let mut explanation = self.ours.explain(self.state(), service, client.as_ref());
         let untried = self.untried(&explanation, found.as_ref());
         put_first(self.doubts().into_iter().chain(untried), &mut explanation.problems);
-        explanation
+        Ok(explanation)
     }
 
-    /// Explains whose an address would be.
-    pub fn explain_address(&self, ip: IpAddr) -> AddressExplanation {
-        self.source_state.state.explain_address(ip)
+    /// Explains whose an address or port would be, and what would become of a client there.
+    pub fn explain_address(
+        &self,
+        query: &AddressQuery,
+        client: Option<IpAddr>,
+    ) -> anyhow::Result<AddressExplanation> {
+        let client = client.map(|ip| self.client(ip)).transpose()?;
+        Ok(self.ours.explain_address(self.state(), query, client.as_ref()))
+    }
+
+    /// A client, as the rules of a daemon would recognise it.
+    fn client(&self, ip: IpAddr) -> anyhow::Result<Client> {
+        Ok(Client { ip, policy: self.policy()? })
     }
 
     /// Warns of a scheduler that was not tried: only a daemon tries whether the kernel has it. A scheduler in use

@@ -16,7 +16,7 @@ use serde::{
 };
 
 use reconciler::{JournalPage, VirtualServerOwner};
-use service::{AddressExplanation, Explanation, ObjectName};
+use service::{AddressExplanation, AddressQuery, Explanation, ObjectName};
 
 use crate::{logging::Level, process::Build};
 
@@ -36,11 +36,15 @@ pub trait Control {
     /// Reads everything, and returns the difference from the desired state.
     fn diff(&self) -> Result<Difference, Self::Error>;
 
-    /// How a Service is served.
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, Self::Error>;
+    /// How a Service is served, and what becomes of a client there.
+    fn explain(&self, service: &ObjectName, client: Option<IpAddr>) -> Result<Explanation, Self::Error>;
 
-    /// The owner of an address.
-    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Self::Error>;
+    /// The owner of an address or port, and what becomes of a client there.
+    fn explain_address(
+        &self,
+        query: &AddressQuery,
+        client: Option<IpAddr>,
+    ) -> Result<AddressExplanation, Self::Error>;
 
     /// The changes of one Service, or of all, after the one with a number.
     fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, Self::Error>;
@@ -73,9 +77,14 @@ pub enum Request {
     Diff,
     Explain {
         service: ObjectName,
+        #[serde(default)]
+        client: Option<IpAddr>,
     },
     ExplainAddress {
-        ip: IpAddr,
+        #[serde(flatten)]
+        query: AddressQuery,
+        #[serde(default)]
+        client: Option<IpAddr>,
     },
     History {
         #[serde(default)]
@@ -114,8 +123,12 @@ impl Request {
         match self {
             Self::BugReport => encode_answer("bugreport", daemon.bug_report()),
             Self::Diff => encode_answer("difference", daemon.diff()),
-            Self::Explain { service } => encode_answer("explanation", daemon.explain(&service)),
-            Self::ExplainAddress { ip } => encode_answer("addressexplanation", daemon.explain_address(ip)),
+            Self::Explain { service, client } => {
+                encode_answer("explanation", daemon.explain(&service, client))
+            }
+            Self::ExplainAddress { query, client } => {
+                encode_answer("addressexplanation", daemon.explain_address(&query, client))
+            }
             Self::History { of, after } => encode_answer("history", daemon.history(of.as_ref(), after)),
             Self::LogLevel { set } => encode_answer("loglevel", daemon.log_level(set)),
             Self::Owners => encode_answer("holders", daemon.owners()),

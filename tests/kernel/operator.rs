@@ -4,6 +4,7 @@ mod bugreport;
 mod cleanup;
 mod control;
 mod documents;
+mod explain;
 mod hand_over;
 mod health;
 mod history;

@@ -1,18 +1,18 @@
 //! The answer of `explain`, as data and as text.
 
+mod address;
 mod in_kernel;
 
-use std::{
-    fmt::{self, Write},
-    net::IpAddr,
-};
+use std::fmt::{self, Write};
 
 use ipvs::{ObservedRealServer, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 use service::{
     AddressKind, EndpointReason, EndpointScope, EndpointSelection, ExplainedAddress, ExplainedBalancing,
-    ExplainedPart, Explanation, LEAST_AFFINITY, Traffic, TrafficPolicy, printable_line,
+    ExplainedPart, Explanation, LEAST_AFFINITY, ObjectName, Traffic, TrafficPolicy, printable_line,
 };
+
+pub use address::AddressAnswer;
 
 use in_kernel::InKernel;
 
@@ -62,6 +62,7 @@ impl fmt::Display for Answer {
             refused,
             health_check,
             problems,
+            hints,
         } = &self.explanation;
         match not_served {
             Some(why) => writeln!(f, "{service} is not served: {why}")?,
@@ -80,14 +81,18 @@ impl fmt::Display for Answer {
         }
         for part in parts {
             writeln!(f, "\n{}", Heading(part))?;
-            let mut rows: Vec<_> = part.addresses.iter().map(|at| self.address_row(at, part)).collect();
+            let mut rows = Vec::new();
+            for at in &part.addresses {
+                rows.push(self.address_row(at, part));
+                rows.extend(at.client.map(|client| (String::new(), client.to_string())));
+            }
             rows.extend(self.real_server_rows(part));
             let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or_default();
             for (left, right) in rows {
                 writeln!(f, "  {left:width$}  {right}")?;
             }
             if part.endpoints.is_empty() && part.slices_without_port.is_empty() {
-                writeln!(f, "  no EndpointSlice has an endpoint")?;
+                without_endpoints(f, service, part)?;
             }
             for slice in &part.slices_without_port {
                 writeln!(f, "  {slice}: has no port of this name and protocol")?;
@@ -110,6 +115,9 @@ impl fmt::Display for Answer {
         for problem in problems {
             writeln!(f, "problem: {}", printable_line(problem))?;
         }
+        for hint in hints {
+            writeln!(f, "{}", printable_line(hint))?;
+        }
         Ok(())
     }
 }
@@ -126,8 +134,8 @@ impl Answer {
         if let Some(owner) = &at.held_by {
             let _ = write!(words, ", but it belongs to {owner}, whose claim comes first");
         }
-        if let Some(sources) = &at.allowed_sources {
-            let _ = write!(words, ", {}", Sources(sources));
+        if let Some(sources) = Sources::of(at) {
+            let _ = write!(words, ", {sources}");
         }
         if self.lacks(&at.address) {
             words.push_str(", MISSING in the kernel");
@@ -208,19 +216,49 @@ impl Answer {
     }
 }
 
+/// Why a part lists no endpoint, and the command that shows more.
+fn without_endpoints(f: &mut fmt::Formatter<'_>, service: &ObjectName, part: &ExplainedPart) -> fmt::Result {
+    let (namespace, name) = service.parts();
+    match &part.empty_slices[..] {
+        [] => writeln!(
+            f,
+            "  no EndpointSlice of {} belongs to the Service: kubectl -n {namespace} get endpointslices -l \
+             kubernetes.io/service-name={name}",
+            part.family
+        ),
+        [slice, ..] => writeln!(
+            f,
+            "  EndpointSlice {slice} has no endpoint: no pod matches spec.selector, or none has an address: kubectl -n \
+             {namespace} describe service {name}"
+        ),
+    }
+}
+
 /// Ranges of clients, the first few of them.
-struct Sources<'a>(&'a [(IpAddr, IpAddr)]);
+struct Sources(Vec<String>);
 
 const MOST_SOURCES: usize = 5;
 
-impl fmt::Display for Sources<'_> {
+impl Sources {
+    /// The clients that an address admits, as the Service writes them; `None`: all.
+    fn of(at: &ExplainedAddress) -> Option<Self> {
+        let allowed = at.allowed_sources.as_ref()?;
+        // None is admitted if they are too many, and a daemon of an earlier release does not tell the text.
+        let written = at.source_ranges.as_ref().filter(|_| !allowed.is_empty());
+        Some(Self(match written {
+            Some(ranges) => ranges.iter().map(ToString::to_string).collect(),
+            None => allowed.iter().map(|(first, last)| format!("{first}-{last}")).collect(),
+        }))
+    }
+}
+
+impl fmt::Display for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("from no client: no source range can be used");
         }
-        for (number, (first, last)) in self.0.iter().take(MOST_SOURCES).enumerate() {
-            write!(f, "{}{first}-{last}", if number == 0 { "only from " } else { ", " })?;
-        }
+        let first: Vec<_> = self.0.iter().take(MOST_SOURCES).map(String::as_str).collect();
+        write!(f, "only from {}", first.join(", "))?;
         match self.0.len().saturating_sub(MOST_SOURCES) {
             0 => Ok(()),
             more => write!(f, " and {more} more ranges"),

@@ -5,7 +5,6 @@ mod pending_changes;
 
 use std::{
     mem,
-    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, Sender, channel},
@@ -14,7 +13,7 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, ServiceAddress};
-use service::{AddressExplanation, Change, Explanation, ObjectName, one_line};
+use service::{AddressExplanation, AddressQuery, Change, Client, Explanation, ObjectName, one_line};
 use watcher::Plan;
 
 pub(crate) use self::pending_changes::{PendingChange, PendingChanges};
@@ -93,14 +92,23 @@ impl Handle {
         self.ask_later(Writer::compare)?
     }
 
-    /// Explains why a Service is served on this node as it is. Blocks while a sync is running.
-    pub fn explain(&self, service: ObjectName) -> Result<Explanation, Unanswered> {
-        self.ask(move |writer| writer.listed().map(|it| it.ownership.explain(&it.state, &service)))?
+    /// Explains why a Service is served on this node as it is, and what becomes of a client there. Blocks while a sync
+    /// is running.
+    pub fn explain(&self, service: ObjectName, client: Option<Client>) -> Result<Explanation, Unanswered> {
+        self.ask(move |writer| {
+            writer.listed().map(|it| it.ownership.explain(&it.state, &service, client.as_ref()))
+        })?
     }
 
-    /// Explains the owner of an address on this node, and what is done with it. Blocks while a sync is running.
-    pub fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, Unanswered> {
-        self.ask(move |writer| writer.listed().map(|it| it.state.explain_address(ip)))?
+    /// Explains the owner of an address or port on this node, and what is done with it. Blocks while a sync is running.
+    pub fn explain_address(
+        &self,
+        query: AddressQuery,
+        client: Option<Client>,
+    ) -> Result<AddressExplanation, Unanswered> {
+        self.ask(move |writer| {
+            writer.listed().map(|it| it.ownership.explain_address(&it.state, &query, client.as_ref()))
+        })?
     }
 
     /// The entries of the journal after a number, of one Service or of all. Blocks while a sync is running.
@@ -240,7 +248,7 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
+    use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
 

@@ -1,16 +1,23 @@
 //! Why a Service is served on this node as it is: the decisions about it, rendered.
 
+mod address;
 mod causes;
+mod client;
 mod explanation;
+mod names;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use ipnet::IpNet;
+
 use ipvs::ServiceAddress;
 
+pub use address::{AddressExplanation, AddressQuery, AddressUse, EndpointUse};
 pub use causes::{EndpointCause, EndpointCauses};
+pub use client::{Admission, Client, ExplainedClient, SourceAddress};
 pub use explanation::{
-    AddressExplanation, AddressUse, EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint,
-    ExplainedPart, Explanation, LEAST_AFFINITY,
+    EndpointPath, ExplainedAddress, ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation,
+    LEAST_AFFINITY,
 };
 
 use crate::{
@@ -19,7 +26,7 @@ use crate::{
         NotServed, PolicyGroup, PortEndpoint, PortGroup,
     },
     input::{CompactSlice, ExternalIps, ObjectName, Problem, ServiceInputs, Traits},
-    state::{Inputs, State},
+    state::State,
 };
 
 impl State {
@@ -34,9 +41,11 @@ impl State {
         let not_given = decisions.into_iter().flat_map(not_given);
         let mut problems: Vec<_> =
             not_given.chain(self.inputs.problems_of(service)).map(|problem| problem.to_string()).collect();
-        if not_served == Some(NotServed::Unknown) {
-            problems.extend(unknown_name(service, || self.inputs.services()));
-        }
+        let hints = if not_served == Some(NotServed::Unknown) {
+            names::hints(service, || self.inputs.services())
+        } else {
+            Vec::new()
+        };
         let parts = decisions.zip(desired).map(|(it, desired)| parts(it, desired, self)).unwrap_or_default();
         problems.extend(self.endpoints_at_services(&parts));
         Explanation {
@@ -51,6 +60,7 @@ impl State {
             refused: desired.map(|it| it.refused().to_vec()).unwrap_or_default(),
             health_check: desired.and_then(DesiredService::health_check),
             problems,
+            hints,
         }
     }
 
@@ -71,24 +81,6 @@ impl State {
             }
         }
         found
-    }
-
-    /// Explains the owner of an address on this node, and what is done with it.
-    pub fn explain_address(&self, ip: IpAddr) -> AddressExplanation {
-        let Inputs { node, options, addresses, .. } = &self.inputs;
-        let owner = AddressOwner::new(ip, node, options, addresses);
-        let servers = self.virtual_servers().filter(|server| server.address.ip == ip);
-        let uses = servers.filter_map(|server| {
-            let service = self.owner(&server.address)?.clone();
-            Some(AddressUse { address: server.address, kind: server.kind, service })
-        });
-        let mut uses: Vec<_> = uses.collect();
-        uses.sort_unstable();
-        let refused = self.reports().refused().flat_map(|(service, refused)| {
-            let here = refused.iter().filter(move |refused| refused.ip == ip);
-            here.map(|refused| (service.clone(), *refused))
-        });
-        AddressExplanation { ip, owner, vip: self.wants_vip(&ip), uses, refused: refused.collect() }
     }
 }
 
@@ -137,6 +129,8 @@ fn parts(decisions: &Decisions<'_>, desired: &DesiredService, state: &State) -> 
                 owner: owner(decisions, frontend),
                 held_by: other_owner(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),
+                source_ranges: source_ranges(decisions, frontend),
+                client: None,
             });
             let decided = Some((policies.selection, policies.policy, policies.direct_return));
             match parts.last_mut() {
@@ -177,6 +171,7 @@ fn part(
         addresses,
         endpoints: endpoints(group, policies),
         slices_without_port: names(group.slices_without_port()),
+        empty_slices: names(decisions.inputs.empty_slices(group.family)),
     }
 }
 
@@ -199,6 +194,13 @@ fn other_owner(state: &State, decisions: &Decisions<'_>, frontend: &Frontend<'_>
 fn allowed_sources(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<Vec<(IpAddr, IpAddr)>> {
     let sources = decisions.sources.allowed(frontend)?;
     Some(sources.iter().map(|source| (source.first, source.last)).collect())
+}
+
+/// The ranges to which a frontend is restricted, as the Service writes them.
+fn source_ranges(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<Vec<IpNet>> {
+    decisions.sources.allowed(frontend)?;
+    let ranges = decisions.inputs.service.source_ranges_of(frontend.family())?;
+    Some(ranges.copied().collect())
 }
 
 /// Every entry of an endpoint, sorted by address. One entry of each address counts.
@@ -234,23 +236,4 @@ fn endpoint_path(endpoint: &PortEndpoint) -> EndpointPath {
     } else {
         EndpointPath::Masqueraded
     }
-}
-
-/// How many Services of the same name in other namespaces are named.
-const MAX_NAMESAKES: usize = 5;
-
-/// Hints for a name that no Service has: `svc/web` is easily typed.
-fn unknown_name<'a, I: Iterator<Item = &'a ObjectName>>(
-    unknown: &ObjectName,
-    known: impl Fn() -> I,
-) -> Vec<String> {
-    let (namespace, name) = unknown.parts();
-    let mut namesakes: Vec<_> = known().filter(|it| it.name() == name).map(ToString::to_string).collect();
-    namesakes.sort_unstable();
-    namesakes.truncate(MAX_NAMESAKES);
-    let namespace = (!known().any(|it| it.namespace() == namespace))
-        .then(|| format!("no Service of the namespace {namespace} is known"));
-    let namesakes =
-        (!namesakes.is_empty()).then(|| format!("Services of this name: {}", namesakes.join(", ")));
-    namespace.into_iter().chain(namesakes).collect()
 }

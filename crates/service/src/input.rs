@@ -46,4 +46,9 @@ impl<'a> ServiceInputs<'a> {
     pub(crate) fn filled_slices(self, family: Family) -> impl Iterator<Item = &'a CompactSlice> {
         self.slices.iter().filter(move |slice| slice.family == family && !slice.endpoints.is_empty())
     }
+
+    /// The slices of a family that have none.
+    pub(crate) fn empty_slices(self, family: Family) -> impl Iterator<Item = &'a CompactSlice> {
+        self.slices.iter().filter(move |slice| slice.family == family && slice.endpoints.is_empty())
+    }
 }

@@ -19,7 +19,7 @@
 //!   become virtual servers and nf_tables elements, a [`DesiredService`].
 //! - `state`: all Services together. An address and port goes to the first of its claims; VIPs, hairpin elements and
 //!   health check ports are counted.
-//! - `explain`: the decisions about one Service, rendered.
+//! - `explain`: the decisions about one Service, rendered; whose an address is, and what becomes of a client there.
 //! - `liveness`: whether endpoints answer, judged by counters; nothing else here depends on it.
 //! - `direct_return`: all that direct return adds to these, in one place.
 //!
@@ -53,8 +53,9 @@ pub use direct_return::{
     DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
 };
 pub use explain::{
-    AddressExplanation, AddressUse, EndpointCause, EndpointCauses, EndpointPath, ExplainedAddress,
-    ExplainedBalancing, ExplainedEndpoint, ExplainedPart, Explanation, LEAST_AFFINITY,
+    AddressExplanation, AddressQuery, AddressUse, Admission, Client, EndpointCause, EndpointCauses,
+    EndpointPath, EndpointUse, ExplainedAddress, ExplainedBalancing, ExplainedClient, ExplainedEndpoint,
+    ExplainedPart, Explanation, LEAST_AFFINITY, SourceAddress,
 };
 pub use input::{
     Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,

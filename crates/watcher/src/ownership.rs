@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 use ipvs::{Family, PROBE_ADDRESS, ServiceAddress};
 use netfilter::MasqueradeSet;
-use service::{Explanation, ObjectName, State};
+use service::{AddressExplanation, AddressQuery, Client, Explanation, ObjectName, State};
 
 use crate::Observed;
 
@@ -58,16 +58,42 @@ impl Ownership {
         self.families.contains(&Family::from(*ip))
     }
 
-    /// Explains how a Service is served on this node. A family that this node does not serve is left out, and
-    /// reported as a problem.
-    pub fn explain(&self, desired: &State, service: &ObjectName) -> Explanation {
+    /// Explains how a Service is served on this node, and what becomes of a client there. A family that this node does
+    /// not serve is left out, and reported as a problem.
+    pub fn explain(&self, desired: &State, service: &ObjectName, client: Option<&Client>) -> Explanation {
         let mut explanation = desired.explain(service);
+        self.leave_out_unserved(&mut explanation);
+        if let Some(client) = client {
+            desired.explain_client(&mut explanation, client);
+        }
+        explanation
+    }
+
+    /// Explains whose an address or a port is, in the same way.
+    pub fn explain_address(
+        &self,
+        desired: &State,
+        query: &AddressQuery,
+        client: Option<&Client>,
+    ) -> AddressExplanation {
+        let mut explanation = desired.explain_address(query);
+        for served in &mut explanation.served {
+            self.leave_out_unserved(served);
+            if let Some(client) = client {
+                desired.explain_client(served, client);
+            }
+        }
+        explanation
+    }
+
+    fn leave_out_unserved(&self, explanation: &mut Explanation) {
         let families = explanation.parts.iter().map(|part| part.family);
         let unserved: BTreeSet<_> = families.filter(|family| !self.families.contains(family)).collect();
         explanation.parts.retain(|part| !unserved.contains(&part.family));
+        let service = &explanation.service;
         let in_words = |family| format!("{service}: not served: this node has no {family}");
-        explanation.problems.splice(0..0, unserved.into_iter().map(in_words));
-        explanation
+        let unserved: Vec<_> = unserved.into_iter().map(in_words).collect();
+        explanation.problems.splice(0..0, unserved);
     }
 
     /// Whether a virtual server that is not wanted is ours to remove.

@@ -9,7 +9,7 @@ use std::{
 
 use flate2::read::GzDecoder;
 use reconciler::{JournalPage, VirtualServerOwner};
-use service::{AddressExplanation, Explanation, ObjectName};
+use service::{AddressExplanation, AddressQuery, Explanation, ObjectName};
 use tokio::runtime::Runtime;
 
 use super::{
@@ -105,11 +105,11 @@ impl Control for Fixed {
         not_asked()
     }
 
-    fn explain(&self, _: &ObjectName) -> Result<Explanation, String> {
+    fn explain(&self, _: &ObjectName, _: Option<IpAddr>) -> Result<Explanation, String> {
         not_asked()
     }
 
-    fn explain_address(&self, _: IpAddr) -> Result<AddressExplanation, String> {
+    fn explain_address(&self, _: &AddressQuery, _: Option<IpAddr>) -> Result<AddressExplanation, String> {
         not_asked()
     }
 

@@ -11,7 +11,10 @@ use ipvs::{ServiceAddress, VirtualServerId};
 use reconciler::VirtualServerOwner;
 use service::ObjectName;
 
-use super::super::question::Daemon;
+use super::super::{
+    question::Daemon,
+    subject::{Namespace, ServiceName},
+};
 use crate::serve::control::{AskError, Control as _};
 
 /// A choice of virtual servers.
@@ -94,6 +97,9 @@ impl FromStr for Filter {
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
+        if let Ok(name @ ServiceName::OfKind(_)) = text.parse() {
+            return name.in_namespace(&Namespace::default()).map(Self::Service).map_err(|_| InvalidFilter);
+        }
         match text.split_once('/') {
             None if is_name(text) => Ok(Self::Namespace(text.to_owned())),
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {

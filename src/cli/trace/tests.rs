@@ -7,7 +7,6 @@ use netfilter::{
 };
 
 use super::{
-    Subject,
     evidence::Evidence,
     flow::Flow,
     report::{Report, Reporter},
@@ -221,16 +220,4 @@ fn a_long_trace_remembers_so_many_packets_and_no_more() {
     kernel.0.into_iter().for_each(|event| ways.take(event));
     assert!(ways.are_full());
     assert_eq!(ways.all().count(), 2000);
-}
-
-#[test]
-fn a_subject_is_a_service_or_an_address_with_a_port() {
-    let parsed = |text: &str| text.parse::<Subject>().map(|subject| format!("{subject:?}")).ok();
-    for text in ["10.96.0.10:53/udp", "10.96.0.10:53/UDP", "[fd00::a]:80", "10.96.0.10:80"] {
-        assert!(parsed(text).is_some_and(|it| it.starts_with("Address")), "{text}");
-    }
-    assert!(parsed("default/web").is_some_and(|it| it.starts_with("Service")));
-    for text in ["10.96.0.10", "web", "10.96.0.10:80/icmp", ""] {
-        assert_eq!(parsed(text), None, "{text}");
-    }
 }

@@ -14,7 +14,7 @@ use nix::{
 };
 use reconciler::{JournalPage, VirtualServerOwner};
 use serde::de::DeserializeOwned;
-use service::{AddressExplanation, Explanation, ObjectName};
+use service::{AddressExplanation, AddressQuery, Explanation, ObjectName};
 
 use super::{BugReport, Control, DaemonStatus, Difference, Request, Resynced, decode_answer};
 use crate::{logging::Level, process::Build};
@@ -129,12 +129,16 @@ impl Control for Client {
         self.ask(&Request::Diff)
     }
 
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, AskError> {
-        self.ask(&Request::Explain { service: service.clone() })
+    fn explain(&self, service: &ObjectName, client: Option<IpAddr>) -> Result<Explanation, AskError> {
+        self.ask(&Request::Explain { service: service.clone(), client })
     }
 
-    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, AskError> {
-        self.ask(&Request::ExplainAddress { ip })
+    fn explain_address(
+        &self,
+        query: &AddressQuery,
+        client: Option<IpAddr>,
+    ) -> Result<AddressExplanation, AskError> {
+        self.ask(&Request::ExplainAddress { query: *query, client })
     }
 
     fn history(&self, of: Option<&ObjectName>, after: u64) -> Result<JournalPage, AskError> {

@@ -92,12 +92,12 @@ impl Control for Fixed {
         Ok(self.by_writer(Difference { plan: Plan::default(), troubles: vec!["a".to_owned()] }))
     }
 
-    fn explain(&self, service: &ObjectName) -> Result<Explanation, String> {
+    fn explain(&self, service: &ObjectName, _: Option<IpAddr>) -> Result<Explanation, String> {
         Ok(self.by_writer(State::new(Options::new("node")).explain(service)))
     }
 
-    fn explain_address(&self, ip: IpAddr) -> Result<AddressExplanation, String> {
-        Ok(self.by_writer(State::new(Options::new("node")).explain_address(ip)))
+    fn explain_address(&self, query: &AddressQuery, _: Option<IpAddr>) -> Result<AddressExplanation, String> {
+        Ok(self.by_writer(State::new(Options::new("node")).explain_address(query)))
     }
 
     fn history(&self, _: Option<&ObjectName>, _: u64) -> Result<JournalPage, String> {
@@ -171,8 +171,10 @@ fn each_request_gets_its_answer() {
     assert_eq!(client.owners().unwrap(), []);
     assert_eq!(client.bug_report().unwrap().metrics, "up 1");
     let web = ObjectName::new("default", "web");
-    assert_eq!(client.explain(&web).unwrap().service, web);
-    assert_eq!(client.explain_address([192, 0, 2, 1].into()).unwrap().uses, []);
+    assert_eq!(client.explain(&web, None).unwrap().service, web);
+    let query = AddressQuery { ip: Some([192, 0, 2, 1].into()), port: Some(80), protocol: None };
+    let explained = client.explain_address(&query, Some([192, 0, 2, 2].into())).unwrap();
+    assert_eq!((explained.ip, explained.port, explained.uses), (query.ip, query.port, Vec::new()));
 }
 
 /// Another version sends and expects the same: docs/versions.md.

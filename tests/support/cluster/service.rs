@@ -90,7 +90,7 @@ impl Service {
         self.object["spec"]["ports"].as_array().unwrap()
     }
 
-    pub(super) fn manifest(&self, lab: &Lab) -> Value {
+    pub(crate) fn manifest(&self, lab: &Lab) -> Value {
         let slices = self.vips().into_iter().map(|vip| self.slice(lab, vip));
         let items: Vec<_> = [self.object.clone()].into_iter().chain(slices).collect();
         json!({ "apiVersion": "v1", "kind": "List", "items": items })

@@ -84,7 +84,7 @@ impl<'a> Decisions<'a> {
 }
 
 /// Why a Service is not served at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NotServed {
     /// No Service of this name is known: it does not exist, or it is not listed since it is headless or another proxy

@@ -2,9 +2,11 @@
 
 use std::{fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use serde::{Deserialize, Serialize};
 
+use super::ExplainedClient;
 use crate::{
     compute::{
         AddressKind, AddressOwner, EndpointReason, EndpointSelection, HealthCheck, HintsIgnored, NotServed,
@@ -44,6 +46,9 @@ pub struct Explanation {
     pub health_check: Option<HealthCheck>,
     /// The problems of the Service and its slices, each beginning with the object.
     pub problems: Vec<String>,
+    /// For an unknown name: which Service may have been meant.
+    #[serde(default)]
+    pub hints: Vec<String>,
 }
 
 impl Explanation {
@@ -83,6 +88,9 @@ pub struct ExplainedPart {
     pub endpoints: Vec<ExplainedEndpoint>,
     /// Slices of this family with endpoints, but without a port of this name and protocol.
     pub slices_without_port: Vec<ObjectName>,
+    /// Slices of this family without any endpoint.
+    #[serde(default)]
+    pub empty_slices: Vec<ObjectName>,
 }
 
 /// An address at which a port is served.
@@ -104,6 +112,12 @@ pub struct ExplainedAddress {
     pub held_by: Option<ObjectName>,
     /// The ranges of clients that are let in, first and last; `None`: everybody.
     pub allowed_sources: Option<Vec<(IpAddr, IpAddr)>>,
+    /// The ranges of `spec.loadBalancerSourceRanges` that apply, as the Service writes them; `None`: everybody.
+    #[serde(default)]
+    pub source_ranges: Option<Vec<IpNet>>,
+    /// What becomes of a client there, if the question names one.
+    #[serde(default)]
+    pub client: Option<ExplainedClient>,
 }
 
 /// An endpoint in a slice.
@@ -168,30 +182,4 @@ pub struct ExplainedBalancing {
     /// With fewer than so many it gets new ones again; `None`: as the kernel has it, below three quarters of
     /// the limit.
     pub resume_below: Option<u32>,
-}
-
-/// The owner of an address on this node, and what is done with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddressExplanation {
-    /// The address.
-    pub ip: IpAddr,
-    /// Its owner.
-    pub owner: AddressOwner,
-    /// Whether it is bound to this node for Services.
-    pub vip: bool,
-    /// The ports at which Services are served there, sorted.
-    pub uses: Vec<AddressUse>,
-    /// The Services that ask for it and are refused, sorted by name.
-    pub refused: Vec<(ObjectName, RefusedAddress)>,
-}
-
-/// A port at which a Service is served.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct AddressUse {
-    /// The address and port.
-    pub address: ServiceAddress,
-    /// The kind of the address in the Service.
-    pub kind: AddressKind,
-    /// The Service.
-    pub service: ObjectName,
 }

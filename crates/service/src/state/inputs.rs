@@ -308,6 +308,11 @@ impl Inputs {
         self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
     }
 
+    /// Every Service, or the name that slices have for one, with its slices; in no particular order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&ObjectName, &ServiceEntry)> {
+        self.services.iter().map(|(name, entry)| (name, &**entry))
+    }
+
     /// The decisions about a Service, or why it is not served. `Err(None)`: a Service without slices waits for the
     /// end of the first list of slices. Otherwise everything would be computed twice at a start.
     pub(crate) fn decide(&self, service: &ObjectName) -> Result<Decisions<'_>, Option<NotServed>> {

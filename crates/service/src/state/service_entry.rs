@@ -2,7 +2,7 @@
 
 use std::{mem, net::IpAddr, sync::Arc};
 
-use ipvs::ServiceAddress;
+use ipvs::{RealServerAddress, ServiceAddress};
 use smallvec::SmallVec;
 
 use super::Claim;
@@ -118,6 +118,14 @@ impl ServiceEntry {
     /// The addresses of all endpoints.
     pub(crate) fn endpoint_ips(&self) -> impl Iterator<Item = &IpAddr> {
         self.slices.iter().flat_map(|slice| &slice.endpoints).map(|endpoint| &endpoint.address)
+    }
+
+    /// Where the endpoints with this address listen, each with its slice.
+    pub(crate) fn endpoints_at(&self, ip: IpAddr) -> impl Iterator<Item = (&ObjectName, RealServerAddress)> {
+        let has_it = move |slice: &&CompactSlice| slice.endpoints.iter().any(|it| it.address == ip);
+        self.slices.iter().filter(has_it).flat_map(move |slice| {
+            slice.ports.iter().map(move |port| (&slice.name, RealServerAddress { ip, port: port.port }))
+        })
     }
 
     /// Whether neither the Service nor a slice of it exists any more.

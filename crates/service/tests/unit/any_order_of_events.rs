@@ -19,9 +19,10 @@ use proptest::{
 };
 use rustc_hash::FxHashSet;
 use service::{
-    Absence, AddressKind, AddressOwner, Balancing, Change, Dirty, Endpoint, EndpointReason, EndpointSlice,
-    Event, ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses, ObjectName, Options,
-    Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, UnpackingPeers, Weight,
+    Absence, AddressKind, AddressOwner, AddressQuery, Balancing, Change, Dirty, Endpoint, EndpointReason,
+    EndpointSlice, Event, ExternalForwarding, ExternalIps, ForwardingMethod, Node, NodePortAddresses,
+    ObjectName, Options, Service, ServiceKind, ServicePort, State, TrafficPolicy, Unpacking, UnpackingPeers,
+    Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -426,7 +427,8 @@ fn any_change() -> impl Strategy<Value = Change> {
 
 /// Whether something else than a Service has the address, so that it is not bound.
 fn is_elsewhere(state: &State, ip: IpAddr) -> bool {
-    let owner = state.explain_address(ip).owner;
+    let owner =
+        state.explain_address(&AddressQuery { ip: Some(ip), port: None, protocol: None }).owner.unwrap();
     matches!(
         owner,
         AddressOwner::Special(_)

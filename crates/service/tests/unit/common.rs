@@ -10,8 +10,8 @@ use std::{
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use service::{
-    Change, Dirty, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, HealthCheck, Node,
-    NodePortAddresses, ObjectName, Options, RefusedAddress, Service, ServicePort, State, Traffic,
+    AddressQuery, Change, Dirty, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, HealthCheck,
+    Node, NodePortAddresses, ObjectName, Options, RefusedAddress, Service, ServicePort, State, Traffic,
     WithoutLocalEndpoint,
 };
 
@@ -142,6 +142,11 @@ pub(crate) fn in_zone(zone: &str) -> Change {
 /// The interfaces of the node have these addresses.
 pub(crate) fn node_addresses(texts: &[&str]) -> Change {
     Change::NodeAddresses { here: texts.iter().map(|text| ip(text)).collect(), lost: BTreeSet::new() }
+}
+
+/// The question about an address, with or without a port.
+pub(crate) fn about(text: &str, port: Option<u16>) -> AddressQuery {
+    AddressQuery { ip: Some(ip(text)), port, protocol: None }
 }
 
 /// `tcp("10.96.0.1:80")`.

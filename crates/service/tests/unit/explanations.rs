@@ -138,6 +138,8 @@ fn addresses_that_choose_alike_are_one_part_and_others_have_their_own() {
     );
     let allowed: Vec<_> = part.addresses.iter().map(|it| it.allowed_sources.clone()).collect();
     assert_eq!(allowed, [None, Some(vec![(ip("198.51.100.0"), ip("198.51.100.255"))])]);
+    let written: Vec<_> = part.addresses.iter().map(|it| it.source_ranges.clone()).collect();
+    assert_eq!(written, [None, Some(vec!["198.51.100.0/24".parse().unwrap()])]);
 
     let apart = explained(&with(exposed(TrafficPolicy::Local), &endpoints)).parts;
     let choices: Vec<_> = apart.iter().map(|part| (part.addresses[0].policy, part.selection)).collect();
@@ -163,6 +165,7 @@ fn slices_without_the_port_or_of_an_unserved_family_are_explained() {
     let slices = [slice("web-1", "web", &[ready("10.1.0.1")]), ipv6, slice("web-3", "web", &[])];
     let explanation = explained(&state_of(&[two_ports], &slices));
     assert_eq!(explanation.unused_slices, [name("web-2")]);
+    assert!(explanation.parts.iter().all(|part| part.empty_slices == [name("web-3")]));
     let lacking: Vec<_> =
         explanation.parts.iter().map(|it| (&*it.port, &it.slices_without_port[..])).collect();
     assert_eq!(lacking, [("", &[][..]), ("metrics", &[name("web-1")][..])]);
@@ -234,18 +237,23 @@ fn a_service_that_is_not_served_says_why() {
 }
 
 #[test]
-fn an_unknown_name_says_whether_the_namespace_is_known_and_names_namesakes() {
+fn an_unknown_name_says_whether_the_namespace_is_known_and_suggests_similar_ones() {
     let mut state = state();
     for namespace in ["default", "shop", "b", "c", "d", "e"] {
         let name = format!("{namespace}/web").parse().unwrap();
         state.apply(Change::Services(Event::Apply(Service { name, ..web() })));
     }
-    let problems = |name: &str| state.explain(&name.parse().unwrap()).problems;
-    let namesakes = "Services of this name: b/web, c/web, d/web, default/web, e/web";
-    assert_eq!(problems("svc/web"), ["no Service of the namespace svc is known", namesakes]);
-    assert_eq!(problems("svc/other"), ["no Service of the namespace svc is known"]);
-    assert_eq!(problems("default/other"), [""; 0]);
-    assert_eq!(problems("shop/web"), [""; 0]);
+    let hints = |name: &str| {
+        let explanation = state.explain(&name.parse().unwrap());
+        assert_eq!(explanation.problems, [""; 0], "{name}");
+        explanation.hints
+    };
+    let namesakes = "did you mean b/web, c/web, d/web, default/web, e/web?";
+    assert_eq!(hints("other/web"), ["no Service of the namespace other is known", namesakes]);
+    assert_eq!(hints("other/other"), ["no Service of the namespace other is known"]);
+    assert_eq!(hints("default/wep"), ["did you mean default/web?"]);
+    assert_eq!(hints("default/other"), [""; 0]);
+    assert_eq!(hints("shop/web"), [""; 0]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod changes;
 mod common;
 mod direct_return;
 mod endpoints;
+mod explained_addresses;
 mod explanations;
 mod health_checks;
 mod hostile_services;

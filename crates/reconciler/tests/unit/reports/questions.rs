@@ -12,10 +12,10 @@ fn before_both_lists_have_arrived_there_is_no_answer() {
     let running = Running::on(&FakeKernel::new());
     let web = ObjectName::new("default", "web");
     assert!(matches!(running.handle.compare(), Err(Unanswered::NotListed)));
-    assert!(matches!(running.handle.explain(web.clone()), Err(Unanswered::NotListed)));
+    assert!(matches!(running.handle.explain(web.clone(), None), Err(Unanswered::NotListed)));
     running.lists(Vec::new(), Vec::new());
     assert!(running.handle.compare().unwrap().is_empty());
-    assert_eq!(running.handle.explain(web).unwrap().not_served, Some(NotServed::Unknown));
+    assert_eq!(running.handle.explain(web, None).unwrap().not_served, Some(NotServed::Unknown));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn an_address_with_another_owner_is_refused_as_an_external_ip_unless_allowed() {
             state.apply(change.clone());
             assert_eq!(is_served(&state, "web"), allowed, "{change:?}");
             assert_eq!(refusals(&state, "web"), if allowed { vec![] } else { vec![why] });
-            assert_eq!(state.explain_address(ip(TAKEN)).owner, owner);
+            assert_eq!(state.explain_address(&about(TAKEN, None)).owner, Some(owner));
             let is_pods = owner == AddressOwner::PodRange;
             assert_eq!(state.wants_vip(&ip(TAKEN)), allowed && is_pods, "{change:?}: no pod has it yet");
         }
@@ -237,26 +237,26 @@ fn external_ips_that_are_switched_off_need_no_addresses_of_other_nodes() {
 fn an_explained_address_names_its_services_and_those_that_are_refused() {
     let state =
         state_of(&[asking("a/web", "10.96.0.1", TAKEN, 1), asking("b/thief", "10.96.0.66", TAKEN, 2)], &[]);
-    let explained = state.explain_address(ip(TAKEN));
-    assert_eq!((explained.owner, explained.vip), (AddressOwner::Nobody, true));
+    let explained = state.explain_address(&about(TAKEN, None));
+    assert_eq!((explained.owner, explained.vip), (Some(AddressOwner::Nobody), true));
     let uses: Vec<_> = explained.uses.iter().map(|it| it.service.to_string()).collect();
     assert_eq!(uses, ["a/web"]);
     assert_eq!(explained.refused[0].0, ObjectName::new("b", "thief"));
-    let cluster_ip = state.explain_address(ip("10.96.0.1"));
-    assert_eq!((cluster_ip.owner, cluster_ip.vip), (AddressOwner::ClusterIp, true));
+    let cluster_ip = state.explain_address(&about("10.96.0.1", None));
+    assert_eq!((cluster_ip.owner, cluster_ip.vip), (Some(AddressOwner::ClusterIp), true));
 }
 
 #[test]
 fn an_address_listed_by_two_nodes_is_the_others_unless_an_interface_here_has_it() {
     let mut state = state_of(&[balanced("web", "10.96.0.1", TAKEN, 1)], &[]);
     state.apply(Change::Node(Some(Node { ips: ips(&[TAKEN]), ..Node::default() })));
-    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
+    assert_eq!(state.explain_address(&about(TAKEN, None)).owner, Some(AddressOwner::ThisNode));
     assert!(state.wants_vip(&ip(TAKEN)), "behind NAT no interface has it");
     state.apply(Change::Peers(Event::Replace(vec![peer("node-b", TAKEN, &[])])));
-    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::OtherNode);
+    assert_eq!(state.explain_address(&about(TAKEN, None)).owner, Some(AddressOwner::OtherNode));
     assert!(!state.wants_vip(&ip(TAKEN)));
     state.apply(node_addresses(&[TAKEN]));
-    assert_eq!(state.explain_address(ip(TAKEN)).owner, AddressOwner::ThisNode);
+    assert_eq!(state.explain_address(&about(TAKEN, None)).owner, Some(AddressOwner::ThisNode));
 }
 
 #[test]
@@ -305,8 +305,8 @@ fn a_range_of_pods_within_another_one_hides_nothing_of_it() {
             peer("node-c", "192.0.2.3", &pods[1..]),
         ])));
         for pod in ["10.244.0.5", "10.244.1.5", "10.244.2.5"] {
-            assert_eq!(state.explain_address(ip(pod)).owner, AddressOwner::PodRange, "{pod}");
+            assert_eq!(state.explain_address(&about(pod, None)).owner, Some(AddressOwner::PodRange), "{pod}");
         }
-        assert_eq!(state.explain_address(ip("10.245.0.5")).owner, AddressOwner::Nobody);
+        assert_eq!(state.explain_address(&about("10.245.0.5", None)).owner, Some(AddressOwner::Nobody));
     }
 }

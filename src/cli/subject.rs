@@ -1,0 +1,221 @@
+//! What commands are asked about: a Service, named as for kubectl, or an address.
+
+use std::{net::IpAddr, str::FromStr};
+
+use ipvs::Protocol;
+use service::{AddressQuery, ObjectName};
+
+/// The kinds before a name, as kubectl takes them.
+const KINDS: [&str; 3] = ["svc", "service", "services"];
+
+/// The namespace of a Service that is named `svc/NAME`, as for kubectl.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// The flag for the namespace.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Namespace {
+    /// The Service's namespace, if it is named NAME or svc/NAME; default for svc/NAME
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+}
+
+/// A Service by the name that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ServiceName {
+    /// `NAMESPACE/NAME`.
+    Full(ObjectName),
+    /// `svc/NAME`.
+    OfKind(String),
+    /// `NAME`.
+    Bare(String),
+}
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A Service.
+    Service(ServiceName),
+    /// An address, one with a port, or a NodePort.
+    Address(AddressQuery),
+}
+
+/// Why a text names nothing to ask about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InvalidSubject {
+    #[error("invalid name {0:?}: expected NAMESPACE/NAME, svc/NAME, or NAME with -n NAMESPACE")]
+    Name(String),
+    #[error("{name} is not in the namespace {namespace}")]
+    OtherNamespace { name: ObjectName, namespace: String },
+    #[error("invalid port {0:?}: expected a number from 1 to 65535")]
+    Port(String),
+    #[error("invalid protocol {0:?}: expected tcp, udp or sctp")]
+    Protocol(String),
+    #[error("invalid address {0:?}: expected IP, IP:PORT, IP:PORT/PROTOCOL or [IPv6]:PORT")]
+    Address(String),
+    #[error("the address has no port: expected IP:PORT, IP:PORT/PROTOCOL or [IPv6]:PORT")]
+    PortMissing,
+}
+
+impl ServiceName {
+    /// The namespace and name.
+    pub(super) fn in_namespace(
+        &self,
+        Namespace { namespace }: &Namespace,
+    ) -> Result<ObjectName, InvalidSubject> {
+        match (self, namespace) {
+            (Self::Full(name), None) => Ok(name.clone()),
+            (Self::Full(name), Some(namespace)) if name.namespace() == namespace => Ok(name.clone()),
+            (Self::Full(name), Some(namespace)) => {
+                Err(InvalidSubject::OtherNamespace { name: name.clone(), namespace: namespace.clone() })
+            }
+            (Self::OfKind(name), None) => Ok(ObjectName::new(DEFAULT_NAMESPACE, name)),
+            (Self::Bare(name), None) => Err(InvalidSubject::Name(name.clone())),
+            (Self::OfKind(name) | Self::Bare(name), Some(namespace)) => {
+                let text = format!("{namespace}/{name}");
+                text.parse().map_err(|_| InvalidSubject::Name(text))
+            }
+        }
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = InvalidSubject;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
+        let invalid = || InvalidSubject::Name(text.to_owned());
+        match text.split_once('/') {
+            None if text.is_empty() => Err(invalid()),
+            None => Ok(Self::Bare(text.to_owned())),
+            Some((kind, name)) if KINDS.contains(&kind) && !name.is_empty() && !name.contains('/') => {
+                Ok(Self::OfKind(name.to_owned()))
+            }
+            Some(_) => text.parse().map(Self::Full).map_err(|_| invalid()),
+        }
+    }
+}
+
+impl FromStr for Subject {
+    type Err = InvalidSubject;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
+        let (at, protocol) = match text.split_once('/') {
+            Some((at, protocol)) => (at, Some(protocol)),
+            None => (text, None),
+        };
+        let protocol = protocol.map(|text| {
+            let known = text.to_uppercase().parse::<Protocol>();
+            known.map_err(|_| InvalidSubject::Protocol(text.to_owned()))
+        });
+        let is_number = !at.is_empty() && at.bytes().all(|byte| byte.is_ascii_digit());
+        // A namespace can be a number, but has no colon.
+        let is_address = at.contains(':') || at.parse::<IpAddr>().is_ok();
+        if !is_address && !(is_number && !matches!(protocol, Some(Err(_)))) {
+            return text.parse().map(Self::Service);
+        }
+        let protocol = protocol.transpose()?;
+        let (ip, port) = split(at)?;
+        if protocol.is_some() && port.is_none() {
+            return Err(InvalidSubject::Address(text.to_owned()));
+        }
+        Ok(Self::Address(AddressQuery { ip, port, protocol }))
+    }
+}
+
+/// The address and the port of `IP`, `IP:PORT`, `[IPv6]:PORT`, `:PORT` or `PORT`.
+fn split(at: &str) -> Result<(Option<IpAddr>, Option<u16>), InvalidSubject> {
+    if let Ok(ip) = at.parse::<IpAddr>() {
+        return Ok((Some(ip.to_canonical()), None));
+    }
+    let (ip, port) = at.rsplit_once(':').unwrap_or(("", at));
+    let number = match port.parse::<u16>() {
+        Ok(number) if number > 0 => Some(number),
+        _ if ip.starts_with('[') && at.ends_with(']') => None,
+        _ => return Err(InvalidSubject::Port(port.to_owned())),
+    };
+    let ip = match number {
+        Some(_) if ip.is_empty() => return Ok((None, number)),
+        Some(_) => ip,
+        None => at,
+    };
+    let is_v6 = ip.contains(':');
+    let bare = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']'));
+    let parsed = if is_v6 { bare.and_then(|ip| ip.parse().ok()) } else { ip.parse::<IpAddr>().ok() };
+    let ip = parsed.ok_or_else(|| InvalidSubject::Address(at.to_owned()))?;
+    Ok((Some(ip.to_canonical()), number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(ip: Option<&str>, port: Option<u16>, protocol: Option<Protocol>) -> Subject {
+        Subject::Address(AddressQuery { ip: ip.map(|ip| ip.parse().unwrap()), port, protocol })
+    }
+
+    #[test]
+    fn an_address_a_port_and_a_name_are_distinguished() {
+        let (tcp, udp) = (Some(Protocol::Tcp), Some(Protocol::Udp));
+        for (text, expected) in [
+            ("10.96.0.10", query(Some("10.96.0.10"), None, None)),
+            ("10.96.0.10:80", query(Some("10.96.0.10"), Some(80), None)),
+            ("10.96.0.10:53/udp", query(Some("10.96.0.10"), Some(53), udp)),
+            ("fd00::a", query(Some("fd00::a"), None, None)),
+            ("[fd00::a]", query(Some("fd00::a"), None, None)),
+            ("[fd00::a]:80/TCP", query(Some("fd00::a"), Some(80), tcp)),
+            ("::ffff:10.96.0.10", query(Some("10.96.0.10"), None, None)),
+            ("30081", query(None, Some(30_081), None)),
+            (":30081/tcp", query(None, Some(30_081), tcp)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for text in ["default/web", "80/web", "svc/web", "web"] {
+            assert!(matches!(text.parse(), Ok(Subject::Service(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_with_what_is_wrong() {
+        for (text, complaint) in [
+            ("99999", "invalid port \"99999\""),
+            ("0", "invalid port \"0\""),
+            ("10.96.0.10:http", "invalid port \"http\""),
+            ("10.96.0.10:", "invalid port \"\""),
+            ("10.96.0.10:80/icmp", "invalid protocol \"icmp\""),
+            ("10.96.0.10/24", "invalid protocol \"24\""),
+            ("10.96.0.10/tcp", "invalid address \"10.96.0.10/tcp\""),
+            ("10.96.0:80", "invalid address \"10.96.0:80\""),
+            ("[fd00::g]:80", "invalid address \"[fd00::g]:80\""),
+            ("fd00::1:2:3:4:5:6:80000", "invalid port \"80000\""),
+            ("a/b/c", "invalid name \"a/b/c\""),
+            ("svc/", "invalid name \"svc/\""),
+            ("", "invalid name \"\""),
+        ] {
+            let error = text.parse::<Subject>().unwrap_err().to_string();
+            assert!(error.starts_with(complaint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_named_as_for_kubectl() {
+        let named = |text: &str, namespace: Option<&str>| {
+            let namespace = Namespace { namespace: namespace.map(str::to_owned) };
+            text.parse::<ServiceName>()
+                .and_then(|name| name.in_namespace(&namespace))
+                .map(|name| name.to_string())
+        };
+        for (text, namespace, expected) in [
+            ("shop/web", None, "shop/web"),
+            ("shop/web", Some("shop"), "shop/web"),
+            ("svc/web", None, "default/web"),
+            ("service/web", Some("shop"), "shop/web"),
+            ("services/web", Some("shop"), "shop/web"),
+            ("web", Some("shop"), "shop/web"),
+        ] {
+            assert_eq!(named(text, namespace), Ok(expected.to_owned()));
+        }
+        assert_eq!(named("web", None), Err(InvalidSubject::Name("web".to_owned())));
+        let other = named("shop/web", Some("default")).unwrap_err();
+        assert_eq!(other.to_string(), "shop/web is not in the namespace default");
+        assert_eq!(named("web", Some("")), Err(InvalidSubject::Name("/web".to_owned())));
+    }
+}
