@@ -41,10 +41,10 @@ use question::{Ask, Question};
 /// The IPVS-mode node proxy for Kubernetes.
 ///
 /// Without a command it is the daemon, and accepts kube-proxy's command line unchanged: `run` and its
-/// flags.
+/// flags, which `kube-ipvs run --help` lists.
 #[derive(Debug, Parser)]
 #[command(name = "kube-ipvs", version, args_override_self = true, args_conflicts_with_subcommands = true)]
-#[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
+#[command(mut_args(|flag| flag.hide(true)))]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -57,6 +57,7 @@ pub struct CommandLine {
 enum Command {
     /// Program the kernel as the API server, or a directory of manifests, describes it (the default)
     #[command(args_override_self = true)]
+    #[command(after_help = "Every other flag of kube-proxy is accepted without effect, which is logged.")]
     Run(Box<Flags>),
     /// Print what would happen on this node if the daemon started, and change nothing; exits with 0, with 1 if there
     /// are warnings, with 2 if the daemon would not start or serve

@@ -36,6 +36,7 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
         io::ErrorKind::AlreadyExists => {
             io::Error::new(error.kind(), "it exists already, and is not overwritten")
         }
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), "its directory does not exist"),
         _ => error,
     })
 }

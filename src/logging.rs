@@ -23,7 +23,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-pub use level::{Level, LevelError, LogLevelHandle};
+pub use level::{Level, LevelError, LogLevelHandle, verbosity};
 use limit::Limited;
 pub use limit::{LineLimit, SAID_EVERY};
 use line::{OfJson, Words};

@@ -56,7 +56,7 @@ pub(super) fn bugreport(BugReport { file, daemon }: &BugReport) -> anyhow::Resul
         ensure!(!out.is_terminal(), "standard output is a terminal: redirect the archive to a file");
         write_archive(out, &directory, now, &items(&answers, daemon)).context("standard output")?;
     } else {
-        let cannot = || format!("cannot write {}; use - for standard output", path.display());
+        let cannot = || format!("cannot write {} (- is standard output)", path.display());
         let out = files::create_private(&path).with_context(cannot)?;
         write_archive(out, &directory, now, &items(&answers, daemon)).with_context(cannot)?;
         print(&format!("{}\n", path.display()))?;

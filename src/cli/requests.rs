@@ -10,20 +10,35 @@ use super::{
     Ask,
     output::{doubt, print_as},
 };
-use crate::{logging::Level, process::Build, serve::control::Control as _};
+use crate::{
+    logging::{Level, verbosity},
+    process::Build,
+    serve::control::Control as _,
+};
 
 /// The directives in use, as `-o json` has them.
 #[derive(Debug, Serialize)]
 struct Logged {
     /// In `RUST_LOG`'s notation.
     level: String,
+    /// The verbosity of `-v` with these directives, if there is one.
+    verbosity: Option<i32>,
 }
 
 /// Sets the daemon's level if one is given, and prints the level in use.
 pub(super) fn log_level(set: Option<Level>, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
-    let logged = Logged { level: daemon.client().log_level(set)? };
-    print_as(output.format, &logged, || format!("{}\n", logged.level))?;
+    let level = daemon.client().log_level(set)?;
+    let logged = Logged { verbosity: verbosity(&level), level };
+    print_as(output.format, &logged, || level_text(&logged))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn level_text(Logged { level, verbosity }: &Logged) -> String {
+    match verbosity {
+        Some(0) => "0 (default)\n".to_owned(),
+        Some(verbosity) => format!("{verbosity}\n"),
+        None => format!("{level}\n"),
+    }
 }
 
 /// Has the daemon compare and repair everything. A failed operation makes the exit code 1.
@@ -94,7 +109,10 @@ mod tests {
 
     #[test]
     fn the_json_of_log_level_is_documented() {
-        assert_documented("log-level", &Logged { level: "info,reconciler=trace".to_owned() });
+        let logged = |verbosity| Logged { level: "info,reconciler=trace".to_owned(), verbosity };
+        assert_documented("log-level", &logged(Some(3)));
+        let texts = [Some(0), Some(3), None].map(|verbosity| level_text(&logged(verbosity)));
+        assert_eq!(texts, ["0 (default)\n", "3\n", "info,reconciler=trace\n"]);
     }
 
     fn report(done: usize, failures: &[&str], failed: usize) -> SyncReport {

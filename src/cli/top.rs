@@ -39,7 +39,7 @@ pub(super) struct Top {
     #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
     /// Exit after this number of refreshes
-    #[arg(short = 'n', long, value_name = "NUMBER")]
+    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = refreshes)]
     iterations: Option<NonZero<usize>>,
     /// Print each refresh, as without a terminal
     #[arg(short = 'b', long)]
@@ -62,6 +62,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) if (shortest..=longest).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(format!("expected {shortest} to {longest}")),
     }
+}
+
+fn refreshes(text: &str) -> Result<NonZero<usize>, String> {
+    text.parse().map_err(|_| "expected a number of at least 1".to_owned())
 }
 
 /// Shows the table until it is stopped.

@@ -103,6 +103,16 @@ impl Level {
     }
 }
 
+/// The verbosity with these directives, which a daemon answered; of several the recommended one. `None`: they are no
+/// verbosity's.
+pub fn verbosity(directives: &str) -> Option<i32> {
+    let same = |verbosity: &i32| {
+        let known = Options { format: Format::default(), verbosity: *verbosity }.directives();
+        read(&known).is_ok_and(|filter| filter.to_string() == directives)
+    };
+    [0, 2, 3, 4, 5, 6].into_iter().find(same)
+}
+
 impl FromStr for Level {
     type Err = LevelError;
 
@@ -219,9 +229,16 @@ mod tests {
             assert_eq!(logs(), (false, false));
             set(dial, "3");
             assert!(dial.directives().unwrap().contains("kube_ipvs=debug"));
+            assert_eq!(verbosity(&dial.directives().unwrap()), Some(3));
             assert_eq!(logs(), (true, true));
             set(dial, "start");
             assert_eq!(logs(), (false, false));
+            for (level, known) in [("0", 0), ("1", 2), ("2", 2), ("4", 4), ("5", 5), ("9", 6)] {
+                set(dial, level);
+                assert_eq!(verbosity(&dial.directives().unwrap()), Some(known), "{level}");
+            }
+            set(dial, "debug");
+            assert_eq!(verbosity(&dial.directives().unwrap()), None);
         });
     }
 

@@ -65,5 +65,10 @@ fn it_names_its_file_after_the_node_and_the_time_and_says_so() {
     let output = bugreport(directory.path(), &["/nonexistent/report.tar.gz"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("cannot write /nonexistent/report.tar.gz; use - for standard output: "), "{said}");
+    assert!(
+        said.contains(
+            "cannot write /nonexistent/report.tar.gz (- is standard output): its directory does not exist\n"
+        ),
+        "{said}"
+    );
 }

@@ -80,6 +80,25 @@ fn the_help_names_every_command() {
     }
 }
 
+#[test]
+fn the_daemons_flags_are_in_the_help_of_run_and_taken_without_it_too() {
+    let help = |arguments: &[&str]| String::from_utf8(kube_ipvs(arguments).stdout).unwrap();
+    let (root, run) = (help(&["--help"]), help(&["run", "--help"]));
+    for flag in ["--proxy-mode", "--cluster-cidr", "--vip-binding"] {
+        assert!(!root.contains(flag) && run.contains(flag), "{flag} in:\n{root}\n{run}");
+    }
+    assert!(root.contains("kube-ipvs run --help") && root.lines().count() < 60, "{root}");
+    let written = tempfile::tempdir().unwrap();
+    for (number, run) in [&[][..], &["run"]].into_iter().enumerate() {
+        let path = written.path().join(number.to_string());
+        let path = format!("--write-config-to={}", path.display());
+        let output = kube_ipvs(&[run, &["--proxy-mode=ipvs", "--cluster-cidr=10.1.0.0/16", &path]].concat());
+        assert!(output.status.success(), "{run:?}: {output:?}");
+    }
+    let [one, other] = ["0", "1"].map(|name| fs::read_to_string(written.path().join(name)).unwrap());
+    assert!(one.contains("10.1.0.0/16") && one == other, "{one}\n{other}");
+}
+
 /// Those that kube-proxy lets go before the file, and those it does not have. `--config` explains the mark.
 #[test]
 fn the_help_marks_the_flags_that_go_before_the_file() {

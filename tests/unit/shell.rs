@@ -68,6 +68,6 @@ fn every_command_has_a_manual_page() {
     }
     let plugin = fs::read_to_string(pages.path().join("kubectl-ipvs-status.1")).unwrap();
     assert!(plugin.contains("\\-\\-context"), "{plugin}");
-    let all = fs::read_to_string(pages.path().join("kube-ipvs.1")).unwrap();
-    assert!(all.contains("\\-\\-cluster\\-cidr"), "the daemon's flags are in its own");
+    let run = fs::read_to_string(pages.path().join("kube-ipvs-run.1")).unwrap();
+    assert!(run.contains("\\-\\-cluster\\-cidr"), "the daemon's flags are there");
 }

@@ -57,3 +57,11 @@ fn a_delay_is_a_number_of_seconds_within_reason() {
         assert_eq!(seconds(odd), Err("expected 0.1 to 3600".to_owned()), "{odd}");
     }
 }
+
+#[test]
+fn a_number_of_refreshes_is_at_least_one() {
+    assert_eq!(refreshes("2").map(NonZero::get), Ok(2));
+    for odd in ["0", "-1", "x", ""] {
+        assert_eq!(refreshes(odd), Err("expected a number of at least 1".to_owned()), "{odd}");
+    }
+}

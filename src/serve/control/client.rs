@@ -63,6 +63,12 @@ pub enum AskError {
         /// How long it was given.
         seconds: u64,
     },
+    /// The user may not talk to the daemon.
+    #[error("cannot talk to the daemon at {path}: run as root", path = path.display())]
+    NotPermitted {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The system refuses, or the daemon closed the connection.
     #[error("cannot talk to the daemon at {path}", path = path.display())]
     Io {
@@ -110,6 +116,7 @@ impl Client {
             io::ErrorKind::WouldBlock => {
                 AskError::TimedOut { path: path(), seconds: patience(request).as_secs() }
             }
+            io::ErrorKind::PermissionDenied => AskError::NotPermitted { path: path() },
             _ => AskError::Io { path: path(), source },
         })?;
         decode_answer(line.as_bytes())

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use operator::top::{self, Cells, Column, Frame};
+use operator::top::{self, Cells, Column, Frame, ServiceRow};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// The length up to which a Service's name takes the place of columns. A longer one loses its middle: one such name
+/// would otherwise cost every row its numbers.
+const LONGEST_SERVICE: usize = 32;
 
 /// The part of the table that is shown, and its order.
 pub(super) struct View {
     frame: Option<Frame>,
-    /// The length of the longest name in it, without real servers and with them.
+    /// The length of the longest name in it, of a Service at most [`LONGEST_SERVICE`], without real servers and with
+    /// them.
     longest: (usize, usize),
     delay: Duration,
     sort: Column,
@@ -52,10 +57,14 @@ impl View {
     /// Shows a new frame, and why the names of Services may be out of date.
     pub(super) fn see(&mut self, mut frame: Frame, doubt: Option<String>) {
         frame.sort(self.sort);
-        let longest = |real_servers| {
-            top::lines(&frame, real_servers, |_| true).map(|line| line.name.len()).max().unwrap_or_default()
+        let service = |row: &ServiceRow| match &row.service {
+            Some(_) => row.name().len().min(LONGEST_SERVICE),
+            None => row.name().len(),
         };
-        self.longest = (longest(false), longest(true));
+        let services = frame.services.iter().map(service).max().unwrap_or_default();
+        let all = top::lines(&frame, true, |_| true).filter(|line| line.name.starts_with(' '));
+        let real_servers = all.map(|line| line.name.len()).max().unwrap_or_default();
+        self.longest = (services, services.max(real_servers));
         self.frame = Some(frame);
         self.doubt = doubt;
     }

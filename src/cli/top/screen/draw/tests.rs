@@ -7,6 +7,7 @@ use ratatui::{
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
 };
+use service::ObjectName;
 
 use super::{
     super::{
@@ -208,6 +209,20 @@ fn long_names_take_the_place_of_the_least_important_columns() {
     assert_eq!(shown(47, Column::Inactive), [Column::Inactive, Column::Active, Column::Bytes]);
     assert_eq!(shown(52, Column::Bytes), [Column::Active, Column::Bytes]);
     assert_eq!(shown(200, Column::Bytes), [Column::Active, Column::Bytes], "it is cut all the same");
+}
+
+#[test]
+fn one_long_name_of_a_service_costs_no_row_its_syn_and_new_connections() {
+    let mut traffic = traffic();
+    traffic.services[1].service = Some(ObjectName::new("default", "a".repeat(63)));
+    let mut view = View::new(Column::Bytes, Duration::from_secs(2));
+    view.see(traffic, None);
+    let text = drawn_on(&mut view, 80, 7);
+    let head = text.lines().nth(1).unwrap();
+    assert!(
+        head.contains(" SYN ") && head.contains(" CONN/S ") && text.contains("default/aaaaaaaaaaa…aaaa"),
+        "{text}"
+    );
 }
 
 #[test]
