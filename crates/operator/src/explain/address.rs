@@ -48,11 +48,17 @@ impl fmt::Display for AddressAnswer {
         for (service, refused) in refused {
             writeln!(f, "refused: {service}: {refused}")?;
         }
-        for service in asked_by {
-            writeln!(f, "{service} has this address, but not at a port that is served here")?;
+        for service in asked_by.iter().take(MOST) {
+            writeln!(
+                f,
+                "{service} has this address too, and is not served there: kube-ipvs explain {service}"
+            )?;
         }
-        for it in endpoint_of {
+        for it in endpoint_of.iter().take(MOST_ENDPOINTS) {
             writeln!(f, "endpoint: {}", Endpoint(it))?;
+        }
+        if let more @ 1.. = endpoint_of.len().saturating_sub(MOST_ENDPOINTS) {
+            writeln!(f, "endpoint: {more} more entries of EndpointSlices")?;
         }
         if endpoint_of.is_empty() && served.is_empty() && *owner == Some(AddressOwner::PodRange) {
             writeln!(f, "no Service has an endpoint there (headless ones are not listed)")?;
@@ -60,9 +66,9 @@ impl fmt::Display for AddressAnswer {
         if port.is_none() {
             return Ok(());
         }
-        for explanation in served {
+        for (number, explanation) in served.iter().enumerate() {
             let answer = Answer { explanation: explanation.clone(), kernel: self.kernel.clone() };
-            write!(f, "{}{answer}", if ip.is_some() { "\n" } else { "" })?;
+            write!(f, "{}{answer}", if ip.is_some() || number > 0 { "\n" } else { "" })?;
         }
         Ok(())
     }
@@ -104,6 +110,9 @@ impl AddressAnswer {
 
 /// At most so many things are listed.
 const MOST: usize = 5;
+
+/// At most so many entries of EndpointSlices are printed.
+const MOST_ENDPOINTS: usize = 20;
 
 fn list<T: ToString>(all: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>) -> String {
     let all = all.into_iter();

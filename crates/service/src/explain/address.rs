@@ -55,7 +55,7 @@ pub struct AddressExplanation {
     /// If no Service is served at this port there: those that have it as NodePort.
     #[serde(default)]
     pub node_port_of: BTreeSet<ObjectName>,
-    /// With any of those: the addresses at which this node serves NodePorts.
+    /// With any of those: the addresses, of the same family, at which this node serves NodePorts.
     #[serde(default)]
     pub node_port_addresses: Vec<IpAddr>,
 }
@@ -134,7 +134,8 @@ impl State {
             node_port_addresses: if node_port_of.is_empty() {
                 Vec::new()
             } else {
-                self.node_port_addresses().to_vec()
+                let of_family = |ip: &IpAddr| query.ip.is_none_or(|asked| asked.is_ipv4() == ip.is_ipv4());
+                self.node_port_addresses().iter().copied().filter(of_family).collect()
             },
             node_port_of,
         }
