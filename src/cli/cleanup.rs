@@ -29,6 +29,7 @@ use crate::{
 
 /// What to remove.
 #[derive(clap::Args, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Cleanup {
     /// KubeProxyConfiguration file whose ipvs.excludeCIDRs are respected: the daemon's, or kube-proxy's in any mode
     #[arg(long, value_name = "FILE")]

@@ -41,8 +41,8 @@ impl Daemon {
         let explanation = self.client().explain(service, None)?;
         match explanation.not_served {
             Some(why) => {
-                let hints: String = explanation.hints.iter().map(|hint| format!("; {hint}")).collect();
-                bail!("{service} is not served: {why}{hints}")
+                let why = [why.to_string()].into_iter().chain(explanation.hints).collect::<Vec<_>>();
+                bail!("{service} is not served: {}", why.join("; "))
             }
             None => Ok(explanation),
         }

@@ -109,7 +109,8 @@ impl FromStr for Subject {
         let is_number = !at.is_empty() && at.bytes().all(|byte| byte.is_ascii_digit());
         // A namespace can be a number, but has no colon.
         let is_address = at.contains(':') || at.parse::<IpAddr>().is_ok();
-        if !is_address && !(is_number && !matches!(protocol, Some(Err(_)))) {
+        let is_port = is_number && !matches!(protocol, Some(Err(_)));
+        if !(is_address || is_port) {
             return text.parse().map(Self::Service);
         }
         let protocol = protocol.transpose()?;
