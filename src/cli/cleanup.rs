@@ -4,7 +4,7 @@ mod hand_over;
 
 use std::{
     fmt::Write,
-    io::{self, BufRead, IsTerminal},
+    io::{BufRead, IsTerminal, stderr, stdin},
     path::Path,
     process::ExitCode,
 };
@@ -107,7 +107,7 @@ fn clean_up(
 }
 
 fn is_terminal() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
+    stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Asks a person before Services are no longer served: what a proxy would restore is gone until one runs.
@@ -119,7 +119,7 @@ fn confirm(excluded: &Excluded, scope: CleanupScope) -> anyhow::Result<()> {
     say_lines(&text(&found));
     say("Services are not served on this node until a proxy runs again. Remove all of this? [y/N]");
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
+    stdin().lock().read_line(&mut answer)?;
     if !is_yes(&answer) {
         bail!("nothing was removed");
     }

@@ -28,10 +28,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) fn history(service: &ObjectName, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
     let page = daemon.client().history(Some(service), 0)?;
     if page.entries.is_empty() {
-        let explanation = daemon.client().explain(service)?;
+        let explanation = daemon.client().explain(service, None)?;
         if let Some(why @ NotServed::Unknown) = explanation.not_served {
-            let problems =
-                explanation.problems.iter().fold(String::new(), |all, one| format!("{all}; {one}"));
+            let reasons = explanation.problems.iter().chain(&explanation.hints);
+            let problems = reasons.fold(String::new(), |all, one| format!("{all}; {one}"));
             bail!("no change of {service} is recorded, and {why}{problems}");
         }
     }
