@@ -11,6 +11,7 @@ mod bypass;
 mod connections;
 mod facts;
 mod first_sync;
+mod flowtables;
 mod kernel;
 mod modules;
 mod node_ports;
@@ -42,13 +43,15 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 22] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
     Before(parameters::to_set),
     Before(before_start::host_firewall),
     Running(Cause::HostFirewall, while_running::host_firewall),
+    Before(flowtables::before),
+    Running(Cause::Flowtable, flowtables::running),
     Both(Cause::Bridge, bypass::bridges),
     Both(Cause::NodeLocalDns, bypass::node_local_dns),
     Both(Cause::NodePorts, node_ports::check),

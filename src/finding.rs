@@ -131,6 +131,8 @@ impl Severity {
 pub enum Cause {
     /// A chain of the host's own firewall drops packets of Services.
     HostFirewall,
+    /// Another program's flowtable may take flows past IPVS.
+    Flowtable,
     /// Netfilter does not see the packets on a bridge of pods.
     Bridge,
     /// NodeLocal DNSCache has an address that IPVS serves.
@@ -161,8 +163,9 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::HostFirewall,
+        Self::Flowtable,
         Self::Bridge,
         Self::NodeLocalDns,
         Self::NodePorts,
@@ -191,6 +194,7 @@ impl Cause {
     fn name_and_reason(self) -> (&'static str, &'static str) {
         match self {
             Self::HostFirewall => ("host-firewall", "HostFirewallDrops"),
+            Self::Flowtable => ("flowtable", "FlowtableBypassesIPVS"),
             Self::Bridge => ("bridge", "BridgeBypassesIPVS"),
             Self::NodeLocalDns => ("node-local-dns", "NodeLocalDNSBypassed"),
             Self::NodePorts => ("node-ports", "NodePortsNotReserved"),

@@ -84,6 +84,8 @@ pub enum Message {
     DelSetElement = 14,
     /// Ask for the number of the last transaction.
     GetGeneration = 16,
+    /// Ask for flowtables.
+    GetFlowtable = 23,
 }
 
 /// The family of a table, as nfnetlink numbers it.
