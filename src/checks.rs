@@ -12,6 +12,7 @@ mod connections;
 mod facts;
 mod first_sync;
 mod flowtables;
+mod host_ports;
 mod kernel;
 mod modules;
 mod node_ports;
@@ -43,7 +44,7 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 24] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
@@ -55,6 +56,8 @@ const CHECKS: [Check; 22] = [
     Both(Cause::Bridge, bypass::bridges),
     Both(Cause::NodeLocalDns, bypass::node_local_dns),
     Both(Cause::NodePorts, node_ports::check),
+    Before(host_ports::before),
+    Running(Cause::HostPorts, host_ports::running),
     Both(Cause::Timeouts, connections::timeouts),
     Before(arp::check),
     Before(ports::check),

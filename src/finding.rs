@@ -139,6 +139,8 @@ pub enum Cause {
     NodeLocalDns,
     /// The kernel may use a NodePort for a connection of the node itself.
     NodePorts,
+    /// A NodePort overrides a pod's hostPort.
+    HostPorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
     /// A kernel parameter is not as IPVS mode needs it.
@@ -163,12 +165,13 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::HostFirewall,
         Self::Flowtable,
         Self::Bridge,
         Self::NodeLocalDns,
         Self::NodePorts,
+        Self::HostPorts,
         Self::Timeouts,
         Self::Parameter,
         Self::Tunnel,
@@ -198,6 +201,7 @@ impl Cause {
             Self::Bridge => ("bridge", "BridgeBypassesIPVS"),
             Self::NodeLocalDns => ("node-local-dns", "NodeLocalDNSBypassed"),
             Self::NodePorts => ("node-ports", "NodePortsNotReserved"),
+            Self::HostPorts => ("host-ports", "NodePortOverridesHostPort"),
             Self::Timeouts => ("timeouts", "TimeoutsDiffer"),
             Self::Parameter => ("parameter", "KernelParameterDiffers"),
             Self::Tunnel => ("tunnel", "TunnelFiltered"),

@@ -9,6 +9,7 @@
 
 pub mod flowtables;
 pub mod host_firewall;
+pub mod host_ports;
 pub mod leftovers;
 mod legacy;
 
