@@ -11,6 +11,8 @@ mod bypass;
 mod connections;
 mod facts;
 mod first_sync;
+mod flowtables;
+mod host_ports;
 mod kernel;
 mod modules;
 mod node_ports;
@@ -42,16 +44,20 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 24] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
     Before(parameters::to_set),
     Before(before_start::host_firewall),
     Running(Cause::HostFirewall, while_running::host_firewall),
+    Before(flowtables::before),
+    Running(Cause::Flowtable, flowtables::running),
     Both(Cause::Bridge, bypass::bridges),
     Both(Cause::NodeLocalDns, bypass::node_local_dns),
     Both(Cause::NodePorts, node_ports::check),
+    Before(host_ports::before),
+    Running(Cause::HostPorts, host_ports::running),
     Both(Cause::Timeouts, connections::timeouts),
     Before(arp::check),
     Before(ports::check),

@@ -21,7 +21,8 @@ pub use flags::Flags;
 pub(crate) use options::MASQUERADE_BIT;
 use settings::Origin;
 pub use settings::{
-    ConntrackSettings, KernelParameters, LocalMode, ServiceMetrics, Settings, Source, VipBinding,
+    ConntrackSettings, IpvsTimeouts, KernelParameters, LocalMode, ServiceMetrics, Settings, Source,
+    VipBinding,
 };
 pub use v1alpha1::KubeProxyConfiguration;
 pub use values::{FeatureGates, GoDuration, InvalidDuration, InvalidGates};

@@ -131,12 +131,16 @@ impl Severity {
 pub enum Cause {
     /// A chain of the host's own firewall drops packets of Services.
     HostFirewall,
+    /// Another program's flowtable may take flows past IPVS.
+    Flowtable,
     /// Netfilter does not see the packets on a bridge of pods.
     Bridge,
     /// NodeLocal DNSCache has an address that IPVS serves.
     NodeLocalDns,
     /// The kernel may use a NodePort for a connection of the node itself.
     NodePorts,
+    /// A NodePort overrides a pod's hostPort.
+    HostPorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
     /// A kernel parameter is not as IPVS mode needs it.
@@ -161,11 +165,13 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::HostFirewall,
+        Self::Flowtable,
         Self::Bridge,
         Self::NodeLocalDns,
         Self::NodePorts,
+        Self::HostPorts,
         Self::Timeouts,
         Self::Parameter,
         Self::Tunnel,
@@ -191,9 +197,11 @@ impl Cause {
     fn name_and_reason(self) -> (&'static str, &'static str) {
         match self {
             Self::HostFirewall => ("host-firewall", "HostFirewallDrops"),
+            Self::Flowtable => ("flowtable", "FlowtableBypassesIPVS"),
             Self::Bridge => ("bridge", "BridgeBypassesIPVS"),
             Self::NodeLocalDns => ("node-local-dns", "NodeLocalDNSBypassed"),
             Self::NodePorts => ("node-ports", "NodePortsNotReserved"),
+            Self::HostPorts => ("host-ports", "NodePortOverridesHostPort"),
             Self::Timeouts => ("timeouts", "TimeoutsDiffer"),
             Self::Parameter => ("parameter", "KernelParameterDiffers"),
             Self::Tunnel => ("tunnel", "TunnelFiltered"),

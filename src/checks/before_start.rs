@@ -14,7 +14,7 @@ use super::{facts::Facts, modules::Modules, parameters};
 use crate::{
     config::Settings,
     finding::Finding,
-    node::{host_firewall::findings, requirements},
+    node::{host_firewall::findings, requirements, sysctl::conntrack::TCP_ESTABLISHED},
 };
 
 /// What the checks before the start read.
@@ -77,7 +77,8 @@ impl<'a> BeforeStart<'a> {
             if let Some(state) = state {
                 facts.in_use = NodeUsage::from_state(state);
                 facts.masquerade_all = settings.masquerade_all;
-                let resulting = |found| requirements::resulting(found, settings.ipvs_timeouts);
+                let timeouts = settings.ipvs_timeouts.resolve(facts.number(TCP_ESTABLISHED));
+                let resulting = |found| requirements::resulting(found, timeouts);
                 facts.ipvs_timeouts = kernel.ipvs_timeouts.map(resulting);
             }
         }

@@ -8,13 +8,13 @@ use crate::{
     finding::Finding,
     node::sysctl::{
         Sysctl, TableSize,
-        conntrack::{COUNT, MAX},
+        conntrack::{COUNT, MAX, TCP_ESTABLISHED},
     },
 };
 
 /// What conntrack calls the timeouts that [`Timeouts`] has, in the same order.
 const OF_CONNTRACK: [&str; 3] = [
-    "net.netfilter.nf_conntrack_tcp_timeout_established",
+    TCP_ESTABLISHED,
     "net.netfilter.nf_conntrack_tcp_timeout_fin_wait",
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];

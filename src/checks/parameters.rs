@@ -12,7 +12,7 @@ use crate::{
     finding::Finding,
     node::{
         requirements,
-        sysctl::{Change, Differing, Sysctl},
+        sysctl::{Change, Differing, Sysctl, conntrack::TCP_ESTABLISHED},
     },
 };
 
@@ -40,7 +40,8 @@ pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         let what = "unknown until the module ip_vs is loaded; the daemon sets those that it needs";
         findings.push(Finding::note("net.ipv4.vs", what));
     }
-    let different = |found| requirements::different(found, settings.ipvs_timeouts);
+    let timeouts = settings.ipvs_timeouts.resolve(node.facts.number(TCP_ESTABLISHED));
+    let different = |found| requirements::different(found, timeouts);
     let different = node.kernel.ipvs_timeouts.and_then(different);
     findings.extend(set_at_the_start(&node.facts.changes, different));
     findings

@@ -1,8 +1,8 @@
 //! Strict reverse path filtering that drops packets.
 //!
 //! With `rp_filter` 1 the kernel drops a packet if the route to its source uses another interface. That hurts where
-//! answers, or the packets of a load balancer, come in by another way than they leave. Most nodes are strict without any
-//! harm, so only a counter that grows is reported.
+//! answers, or the packets of a load balancer, come in by another way than they leave. Most nodes are strict without
+//! any harm, so only a counter that grows is reported.
 
 use std::{
     fs,

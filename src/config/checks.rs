@@ -8,14 +8,14 @@ use std::{
 };
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use ipvs::{InvalidScheduler, Timeouts};
+use ipvs::InvalidScheduler;
 use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
 use super::{
-    ConntrackSettings, Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    ConntrackSettings, Error, GoDuration, IpvsTimeouts, KubeProxyConfiguration, LocalMode, Origin,
     v1alpha1::{Conntrack, DetectLocal, Ipvs, Logging, VModule},
-    values::ListenAddress,
+    values::{ListenAddress, TcpTimeout},
 };
 use crate::logging;
 
@@ -291,12 +291,14 @@ pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<Conntra
     })
 }
 
-pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<Timeouts, Error> {
+pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<IpvsTimeouts, Error> {
     let timeout = |field, value| origin.check(field, seconds(value));
-    Ok(Timeouts::UNCHANGED
-        .tcp(timeout("ipvs.tcpTimeout", ipvs.tcp_timeout)?)
-        .tcp_fin(timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?)
-        .udp(timeout("ipvs.udpTimeout", ipvs.udp_timeout)?))
+    let tcp = match ipvs.tcp_timeout {
+        TcpTimeout::After(duration) => Some(timeout("ipvs.tcpTimeout", duration)?),
+        TcpTimeout::Auto => None,
+    };
+    let tcp_fin = timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?;
+    Ok(IpvsTimeouts { tcp, tcp_fin, udp: timeout("ipvs.udpTimeout", ipvs.udp_timeout)? })
 }
 
 /// The timeout in whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean

@@ -16,7 +16,7 @@ use super::{
     FeatureGates, GoDuration, KubeProxyConfiguration, ServiceMetrics, VipBinding,
     options::{HEALTHZ_PORT, METRICS_PORT, OPTIONS, Opt},
     v1alpha1::VModule,
-    values::{FlushFrequency, ListenAddress, Quantity, switch},
+    values::{FlushFrequency, ListenAddress, Quantity, TcpTimeout, switch},
 };
 use crate::serve::control;
 
@@ -282,6 +282,7 @@ values! {
     u32: |flag| flag.value_parser(value_parser!(u32).range(..=0x7fff_ffff));
     f32: |flag| flag.value_parser(value_parser!(f32)).allow_negative_numbers(true);
     GoDuration: |flag| flag.value_parser(value_parser!(GoDuration)).allow_hyphen_values(true);
+    TcpTimeout: |flag| flag.value_parser(value_parser!(TcpTimeout)).allow_hyphen_values(true);
     FlushFrequency: |flag| GoDuration::define(flag).value_parser(|text: &str| text.parse().map(FlushFrequency));
     Quantity: |flag| flag.value_parser(StringValueParser::new().map(Quantity));
     Vec<VModule>: |flag| flag.value_parser(VModule::list);

@@ -182,7 +182,7 @@ pub(super) static OPTIONS: &[Opt] = &[
             "Time after which conntrack forgets a UDP flow with answers; 0s keeps the kernel's"),
     Opt::new("ipvs.tcpTimeout", at!(ipvs.tcp_timeout))
         .flag("ipvs-tcp-timeout", "DURATION",
-            "Time after which IPVS forgets an idle TCP connection; 0s keeps the kernel's"),
+            "Time after which IPVS forgets an idle TCP connection; 0s keeps the kernel's, auto takes conntrack's"),
     Opt::new("ipvs.tcpFinTimeout", at!(ipvs.tcp_fin_timeout))
         .flag("ipvs-tcpfin-timeout", "DURATION",
             "Time after which IPVS forgets a closed TCP connection; 0s keeps the kernel's"),

@@ -68,8 +68,8 @@ pub struct Settings {
     pub tunnel: TunnelKind,
     /// The kernel parameters that the start sets.
     pub kernel_parameters: KernelParameters,
-    /// When IPVS forgets connections; 0 leaves the kernel's timeout.
-    pub ipvs_timeouts: Timeouts,
+    /// When IPVS forgets connections.
+    pub ipvs_timeouts: IpvsTimeouts,
     /// The OOM score adjustment of this process; from -1000 to 1000.
     pub oom_score_adj: i32,
     /// The address of the health checks, if they are served.
@@ -166,6 +166,25 @@ pub struct ConntrackSettings {
     pub udp_timeout: u32,
     /// Seconds until a UDP exchange is forgotten.
     pub udp_stream_timeout: u32,
+}
+
+/// When IPVS forgets idle connections, in seconds; 0 leaves the kernel's timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpvsTimeouts {
+    /// TCP; `None`: when conntrack does.
+    pub tcp: Option<u32>,
+    /// TCP after FIN.
+    pub tcp_fin: u32,
+    /// UDP.
+    pub udp: u32,
+}
+
+impl IpvsTimeouts {
+    /// The timeouts, where conntrack forgets an idle TCP connection after so many seconds, if that is known.
+    pub(crate) fn resolve(self, conntrack: Option<u32>) -> Timeouts {
+        let tcp = self.tcp.or(conntrack).unwrap_or_default();
+        Timeouts::UNCHANGED.tcp(tcp).tcp_fin(self.tcp_fin).udp(self.udp)
+    }
 }
 
 /// The origin of a value, to name it in errors.

@@ -89,7 +89,7 @@ fn without_flags_upstream_s_defaults_hold() {
                     udp_stream_timeout: 0,
                 },
             },
-            ipvs_timeouts: Timeouts::default(),
+            ipvs_timeouts: IpvsTimeouts { tcp: Some(0), tcp_fin: 0, udp: 0 },
             oom_score_adj: -999,
             healthz_bind_address: Some(([0, 0, 0, 0], 10_256).into()),
             metrics_bind_address: Some(([127, 0, 0, 1], 10_249).into()),
@@ -206,7 +206,7 @@ fn every_flag_arrives() {
                 udp_stream_timeout: 32,
             },
         },
-        ipvs_timeouts: Timeouts::UNCHANGED.tcp(7_200).tcp_fin(60).udp(2),
+        ipvs_timeouts: IpvsTimeouts { tcp: Some(7_200), tcp_fin: 60, udp: 2 },
         oom_score_adj: -998,
         healthz_bind_address: Some("[::1]:10356".parse().unwrap()),
         metrics_bind_address: Some("0.0.0.0:10349".parse().unwrap()),
@@ -607,4 +607,15 @@ fn the_page_of_flags_has_the_table_of_fields() {
     let table = format!("| field | default | flag |\n|---|---|---|\n{rows}");
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
     assert!(page.ends_with(&format!("\n\n{table}")), "the end of docs/flags.md must be\n{table}");
+}
+
+#[test]
+fn the_tcp_timeout_of_ipvs_can_be_conntracks_by_flag_and_file() {
+    let flag = settings(&["--ipvs-tcp-timeout=auto"]).ipvs_timeouts;
+    let in_file = with_file("ipvs: {tcpTimeout: auto, udpTimeout: 5m}", &[]).unwrap().ipvs_timeouts;
+    assert_eq!((flag.tcp, in_file.tcp), (None, None));
+    assert_eq!(in_file.resolve(Some(86_400)), Timeouts::UNCHANGED.tcp(86_400).udp(300));
+    assert_eq!(in_file.resolve(None), Timeouts::UNCHANGED.udp(300), "conntrack is not loaded");
+    assert_eq!(IpvsTimeouts { tcp: Some(7), ..flag }.resolve(Some(86_400)), Timeouts::UNCHANGED.tcp(7));
+    assert!(with_file("ipvs: {udpTimeout: auto}", &[]).is_err(), "of TCP alone");
 }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::values::{FeatureGates, FlushFrequency, GoDuration, ListenAddress, Quantity};
+use super::values::{FeatureGates, FlushFrequency, GoDuration, ListenAddress, Quantity, TcpTimeout};
 
 /// Defines objects of the file. A field that is absent or null has its type's zero value; it is an `Option`
 /// where a zero in the file has a meaning of its own.
@@ -111,7 +111,7 @@ objects! {
         strict_arp: bool,
         sync_period: GoDuration,
         tcp_fin_timeout: GoDuration,
-        tcp_timeout: GoDuration,
+        tcp_timeout: TcpTimeout,
         udp_timeout: GoDuration,
     }
 

@@ -168,6 +168,52 @@ impl Serialize for GoDuration {
     }
 }
 
+/// When IPVS forgets an idle TCP connection. `auto` is ours: kube-proxy knows only durations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TcpTimeout {
+    /// After this time; zero leaves the kernel's value.
+    After(GoDuration),
+    /// When conntrack does.
+    Auto,
+}
+
+const AUTO: &str = "auto";
+
+impl Default for TcpTimeout {
+    fn default() -> Self {
+        Self::After(GoDuration::default())
+    }
+}
+
+impl FromStr for TcpTimeout {
+    type Err = InvalidDuration;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        if text == AUTO { Ok(Self::Auto) } else { text.parse().map(Self::After) }
+    }
+}
+
+impl fmt::Display for TcpTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(duration) => duration.fmt(f),
+            Self::Auto => f.write_str(AUTO),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TcpTimeout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for TcpTimeout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// Whether `spec.externalIPs` are served; on unless it is switched off (KEP-5707).
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 

@@ -7,7 +7,10 @@ use netfilter::{KernelNetfilter, LocalTraffic, Policy};
 use service::one_line;
 use tracing::warn;
 
-use super::{requirements, sysctl::Sysctl};
+use super::{
+    requirements,
+    sysctl::{Sysctl, conntrack::TCP_ESTABLISHED},
+};
 use crate::config::Settings;
 
 /// Sets the kernel parameters and nothing else (`--init-only`): a daemon with CAP_NET_ADMIN alone and a
@@ -32,6 +35,7 @@ pub(crate) fn after_reload(settings: &Settings) -> impl FnMut(&mut KernelIpvs) +
         let sysctl = Sysctl::default();
         sysctl.prepare_ipvs_again(&parameters);
         sysctl.bound_ipvs_table();
+        let timeouts = timeouts.resolve(sysctl.number(TCP_ESTABLISHED));
         if let Err(error) = requirements::ipvs_timeouts(ipvs, timeouts) {
             warn!("{}", one_line(&error));
         }
@@ -59,6 +63,6 @@ pub fn prepare(
     // That check has made the kernel load conntrack, so its parameters exist now.
     sysctl.set_conntrack(&settings.kernel_parameters.conntrack)?;
     sysctl.bound_ipvs_table();
-    requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts)?;
+    requirements::ipvs_timeouts(ipvs, settings.ipvs_timeouts.resolve(sysctl.number(TCP_ESTABLISHED)))?;
     Ok(netfilter)
 }

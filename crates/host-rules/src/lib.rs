@@ -1,13 +1,15 @@
 //! Rules of the node that are not ours.
 //!
 //! [`host_firewall`] finds the chains of the host's own firewall that drop unknown traffic, and puts rules
-//! into them on request. [`leftovers`] finds and removes what kube-proxy left behind.
+//! into them on request. [`flowtables`] finds flowtables that take flows past IPVS. [`leftovers`] finds and removes what kube-proxy left behind.
 //!
 //! What only the host's own programs can do is left to them.
 //!
 //! Everything that kube-ipvs needs for itself is in its own tables, in the crate `netfilter`.
 
+pub mod flowtables;
 pub mod host_firewall;
+pub mod host_ports;
 pub mod leftovers;
 mod legacy;
 

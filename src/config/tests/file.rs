@@ -10,7 +10,7 @@ use crate::config::{
         ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
         OutputRouting, VModule, Winkernel,
     },
-    values::{FlushFrequency, ListenAddress, Quantity},
+    values::{FlushFrequency, ListenAddress, Quantity, TcpTimeout},
 };
 
 fn decoded(text: &str) -> File {
@@ -217,7 +217,7 @@ fn every_field_is_read() {
             strict_arp: true,
             sync_period: seconds(60),
             tcp_fin_timeout: seconds(9),
-            tcp_timeout: seconds(10),
+            tcp_timeout: TcpTimeout::After(seconds(10)),
             udp_timeout: seconds(11),
         },
         logging: Logging {

@@ -12,7 +12,7 @@ use crate::config::{
         ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
         OutputRouting, VModule, Winkernel,
     },
-    values::{FlushFrequency, ListenAddress, Quantity},
+    values::{FlushFrequency, ListenAddress, Quantity, TcpTimeout},
 };
 
 /// Text of all kinds, and text that YAML takes for something else unless it is quoted.
@@ -94,9 +94,11 @@ prop_compose! {
 prop_compose! {
     fn ipvs()(
         exclude_cidrs in collection::vec(text(), 0..3), scheduler in text(), strict_arp in any::<bool>(),
-        durations in [duration(), duration(), duration(), duration(), duration()],
+        durations in [duration(), duration(), duration(), duration()],
+        tcp_timeout in option::of(duration()),
     ) -> Ipvs {
-        let [min_sync_period, sync_period, tcp_fin_timeout, tcp_timeout, udp_timeout] = durations;
+        let [min_sync_period, sync_period, tcp_fin_timeout, udp_timeout] = durations;
+        let tcp_timeout = tcp_timeout.map_or(TcpTimeout::Auto, TcpTimeout::After);
         Ipvs {
             exclude_cidrs, min_sync_period, scheduler, strict_arp, sync_period, tcp_fin_timeout, tcp_timeout,
             udp_timeout,

@@ -11,6 +11,8 @@ pub(crate) const COUNT: &str = "net.netfilter.nf_conntrack_count";
 pub(crate) const MAX: &str = "net.netfilter.nf_conntrack_max";
 /// What /sys/module/nf_conntrack/parameters/hashsize shows as well, which a container seldom sees.
 const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
+/// When it forgets an idle TCP connection, in seconds.
+pub(crate) const TCP_ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
 const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
 
 /// No table becomes larger by the number of processors alone, as with kube-proxy (`getConntrackMax` in
@@ -88,7 +90,7 @@ impl Sysctl {
     /// What of conntrack's parameters would be changed. Conntrack has to be loaded.
     pub(crate) fn conntrack_changes(&self, settings: &ConntrackSettings) -> Result<Vec<Change>, Error> {
         let timeouts = [
-            ("net.netfilter.nf_conntrack_tcp_timeout_established", settings.tcp_established_timeout),
+            (TCP_ESTABLISHED, settings.tcp_established_timeout),
             ("net.netfilter.nf_conntrack_tcp_timeout_close_wait", settings.tcp_close_wait_timeout),
             ("net.netfilter.nf_conntrack_udp_timeout", settings.udp_timeout),
             ("net.netfilter.nf_conntrack_udp_timeout_stream", settings.udp_stream_timeout),

@@ -115,6 +115,35 @@ fn a_parameter_changed_since_the_start_is_reported_and_the_remedy_restores_traff
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_host_port_that_a_node_port_overrides_is_a_warning() {
+    let cluster = Cluster::start(1, &[OFTEN]);
+    let (node, port) = (&cluster.lab.node, NODE_PORT.to_string());
+    let port = port.as_str();
+    cluster.apply(&web());
+    let portmap = |action: &[&str]| {
+        let rule = ["CNI-HOSTPORT-DNAT", "-p", "tcp", "-m", "comment", "--comment", "dnat name"];
+        let target = ["-m", "multiport", "--dports", port, "-j", "CNI-DN-1"];
+        node.run("iptables-nft", &[&["-t", "nat"][..], action, &rule, &target].concat()).unwrap();
+    };
+    for chain in ["CNI-HOSTPORT-DNAT", "CNI-DN-1"] {
+        node.run("iptables-nft", &["-t", "nat", "-N", chain]).unwrap();
+    }
+    portmap(&["-A"]);
+    let words = ["warning:", "hostPorts of pods on this node are NodePorts too", port];
+    status_line(&cluster, &words);
+    portmap(&["-D"]);
+    not_in_status(&cluster, &words);
+
+    let nft = format!(
+        "add table ip cni_hostport; add chain ip cni_hostport hostports; \
+                       add rule ip cni_hostport hostports tcp dport {port} dnat to 10.244.1.2:80"
+    );
+    node.run("nft", &[&nft]).unwrap();
+    status_line(&cluster, &words);
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn strict_reverse_path_filtering_is_a_warning_once_it_drops_packets() {
     let cluster = Cluster::start(1, &[OFTEN]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);

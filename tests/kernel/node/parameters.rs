@@ -53,6 +53,23 @@ fn the_kernel_gets_the_parameters_and_timeouts_that_are_asked_for() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn ipvs_keeps_idle_tcp_connections_as_long_as_conntrack_with_auto() {
+    const LONG: [&str; 3] = [
+        "--conntrack-tcp-timeout-established=5000s",
+        "--ipvs-tcp-timeout=auto",
+        "--conntrack-max-per-core=0",
+    ];
+    let mut cluster = Cluster::start(0, &LONG);
+    let timeouts = |cluster: &Cluster| cluster.lab.node.run("ipvsadm", &["--list", "--timeout"]).unwrap();
+    assert_eq!(timeouts(&cluster).trim(), "Timeout (tcp tcpfin udp): 5000 120 300");
+    let status = cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
+    assert!(!status.contains("TCP after 5000 s"), "{status}");
+    cluster.restart(&["--conntrack-tcp-timeout-established=6000s", LONG[1], LONG[2]]);
+    assert_eq!(timeouts(&cluster).trim(), "Timeout (tcp tcpfin udp): 6000 120 300");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_size_of_the_table_stays_where_the_kernel_allows_no_change() {
     let mut cluster = Cluster::without_daemon(0);
     let size = || cluster.lab.node.run("sysctl", &["net.netfilter.nf_conntrack_max"]).unwrap();

@@ -32,7 +32,7 @@ pub struct HostChain {
 }
 
 /// The families of tables that see what IPVS forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TableFamily {
     /// IPv4.
@@ -79,7 +79,7 @@ impl fmt::Display for HostChain {
 }
 
 impl TableFamily {
-    fn numbered(family: Nfproto) -> Option<Self> {
+    pub(crate) fn numbered(family: Nfproto) -> Option<Self> {
         [Self::Ip, Self::Ip6, Self::Inet].into_iter().find(|one| Nfproto::from(*one) == family)
     }
 }

@@ -88,6 +88,8 @@ pub enum Message {
     NewObject = 18,
     /// Ask for stateful objects.
     GetObject = 19,
+    /// Ask for flowtables.
+    GetFlowtable = 23,
 }
 
 /// The family of a table, as nfnetlink numbers it.
