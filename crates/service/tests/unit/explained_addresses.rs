@@ -178,7 +178,7 @@ fn a_client_is_masqueraded_by_its_origin_and_the_policy() {
         (&local, "198.51.100.1", by_range(), [SourceAddress::NotAPodOfThisNode, SourceAddress::PolicyLocal]),
         (&local, NODE_IP, by_range(), [SourceAddress::ThisNode; 2]),
     ] {
-        let found = clients(&with(options(), &[service.clone()]), client, policy);
+        let found = clients(&with(options(), std::slice::from_ref(service)), client, policy);
         let [at_cluster_ip, others] = expected;
         assert_eq!(found, [external(at_cluster_ip), external(others), external(others)], "{client}");
     }
