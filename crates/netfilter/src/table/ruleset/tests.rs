@@ -36,6 +36,7 @@ fn rules_of(ruleset: &Ruleset, chain: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the whole table")]
 fn the_ipv4_table() {
     assert_snapshot!(Ruleset::new(&by_source(), Family::V4), @r##"
     table ip kube-ipvs {
@@ -193,6 +194,7 @@ fn the_ipv4_table() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "the whole table")]
 fn the_ipv6_table() {
     assert_snapshot!(Ruleset::new(&by_source(), Family::V6), @r##"
     table ip6 kube-ipvs {

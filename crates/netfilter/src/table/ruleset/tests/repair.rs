@@ -28,7 +28,6 @@ fn installed(ruleset: &Ruleset) -> ObservedTable {
                 chain: chain.into(),
                 comment: rule.comment(family).into(),
                 keeps_destination: rule.statements.contains(&Statement::DnatToDaddr),
-                ..ObservedRule::default()
             })
             .collect(),
     }

@@ -1,6 +1,6 @@
 //! Counters, in the tables of this version and of those before it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use ipvs::Family;
 use netfilter::{Netfilter, PacketCounter, packet_counts};
@@ -57,12 +57,12 @@ fn without_counters(listed: &str) -> String {
     for line in listed.lines().map(str::trim) {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
-            ["counter", name, "{"] => counters += &format!("delete counter ip kube-ipvs {name}\n"),
+            ["counter", name, "{"] => writeln!(counters, "delete counter ip kube-ipvs {name}").unwrap(),
             ["chain", name, "{"] => chain = name,
             _ if line.contains(" comment ") && !line.contains("@allowed-sources") => {
                 let (before, after) = line.split_once("counter name ").unwrap_or((line, ""));
                 let after = after.split_once(' ').map_or("", |(_, after)| after);
-                rules += &format!("add rule ip kube-ipvs {chain} {before}{after}\n");
+                writeln!(rules, "add rule ip kube-ipvs {chain} {before}{after}").unwrap();
             }
             _ => {}
         }
