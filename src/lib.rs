@@ -8,7 +8,6 @@
 //!   and while the daemon runs; [`finding`]: what a check says; [`preflight`]: what would happen if a daemon
 //!   started here
 //! - `conntrack`: the thread that removes stale UDP flows; `direct_return` asks other nodes
-//! - [`liveness`]: the thread that finds out whether endpoints answer
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log
@@ -23,7 +22,6 @@ mod direct_return;
 pub mod events;
 mod files;
 pub mod finding;
-pub mod liveness;
 pub mod logging;
 pub mod node;
 pub mod preflight;

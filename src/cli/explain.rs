@@ -98,7 +98,7 @@ fn read_kernel(addresses: Vec<&ExplainedAddress>) -> anyhow::Result<Vec<VirtualS
         let found = kernel.virtual_server(at.address.into())?;
         let real_servers = found.is_some().then(|| kernel.real_servers(at.address.into())).transpose()?;
         let scheduler = found.map(|server| server.config.scheduler);
-        let syn_recv = opening.of(at.address);
+        let syn_recv = opening.at_virtual_server(at.address);
         Ok(VirtualServer { address: at.address, scheduler, real_servers, syn_recv })
     };
     addresses.into_iter().map(read).collect()

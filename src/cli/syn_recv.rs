@@ -51,7 +51,10 @@ impl SynRecv {
     }
 
     /// The real servers of a virtual server that have any; `None` if that is not known.
-    pub(in crate::cli) fn of(&self, virtual_server: ServiceAddress) -> Option<Vec<explain::SynRecv>> {
+    pub(in crate::cli) fn at_virtual_server(
+        &self,
+        virtual_server: ServiceAddress,
+    ) -> Option<Vec<explain::SynRecv>> {
         let of = self.0.as_ref()?.iter().filter(|((address, _), _)| *address == virtual_server);
         Some(
             of.map(|((_, address), count)| explain::SynRecv { address: *address, connections: *count })

@@ -11,12 +11,12 @@ use super::reload::UnusableFile;
 use crate::{
     checks::CurrentFindings,
     finding::Finding,
-    liveness::EndpointAnswers,
     logging::{Level, LogLevelHandle},
     process::{Build, VERSION},
     serve::{
         control::{self, BugReport, Control, DaemonStatus, Difference, Resynced},
         http::endpoint::UnboundEndpoints,
+        liveness::EndpointAnswers,
         metrics::MetricsPages,
         packets::Packets,
     },

@@ -11,10 +11,10 @@ use super::{Daemon, kernel::notifications::FirstSyncEnd};
 use crate::{
     direct_return::{PeersObserver, PeersToAsk},
     events::{Outbox, SyncEvents},
-    liveness::EndpointAnswers,
     serve::{
         health::Health,
         health_check_node_ports::HealthCheckPorts,
+        liveness::EndpointAnswers,
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
     source::{Source, nodes::NodesNeeded},

@@ -27,8 +27,8 @@ use netfilter::PacketCounts;
 use reconciler::Observer;
 
 use crate::{
-    finding::Finding, liveness::EndpointAnswers, logging::LineLimit, node::sysctl::Sysctl,
-    serve::health::Health,
+    finding::Finding, logging::LineLimit, node::sysctl::Sysctl, serve::health::Health,
+    serve::liveness::EndpointAnswers,
 };
 pub use kernel_calls::KernelCalls;
 use outcomes::OutcomeMetrics;

@@ -11,11 +11,11 @@ use ::http::Method;
 use ipvs::{Family, Protocol};
 use kube_ipvs::{
     config::ServiceMetrics,
-    liveness::EndpointAnswers,
     logging::LineLimit,
     serve::{
         health::{Health, UnknownNode},
         http::Pages as _,
+        liveness::EndpointAnswers,
         metrics::{Metrics, MetricsPages, TrafficMetrics},
     },
 };

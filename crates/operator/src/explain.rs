@@ -134,7 +134,7 @@ impl Answer {
         if let Some(owner) = &at.held_by {
             let _ = write!(words, ", but it belongs to {owner}, whose claim comes first");
         }
-        if let Some(sources) = Sources::of(at) {
+        if let Some(sources) = Sources::at(at) {
             let _ = write!(words, ", {sources}");
         }
         if self.lacks(&at.address) {
@@ -241,7 +241,7 @@ const MOST_SOURCES: usize = 5;
 
 impl Sources {
     /// The clients that an address admits, as the Service writes them; `None`: all.
-    fn of(at: &ExplainedAddress) -> Option<Self> {
+    fn at(at: &ExplainedAddress) -> Option<Self> {
         let allowed = at.allowed_sources.as_ref()?;
         // None is admitted if they are too many, and a daemon of an earlier release does not tell the text.
         let written = at.source_ranges.as_ref().filter(|_| !allowed.is_empty());

@@ -69,10 +69,10 @@ fn wrapped(text: &str, width: usize, indent: usize) -> String {
         }
         // What stands before the indent stays there, whatever its blanks.
         let begin = line.char_indices().nth(indent).map_or(line.len(), |(at, _)| at);
-        let (label, words) = line.split_at(begin);
+        let (label, rest) = line.split_at(begin);
         let (mut column, mut is_first) = (label.chars().count(), true);
         all.push_str(label);
-        for word in words.split(' ') {
+        for word in rest.split(' ') {
             let length = word.chars().count();
             if is_first {
                 is_first = false;

@@ -197,7 +197,7 @@ impl Reconciler {
 
     /// Asks the kernel for one virtual server that it should have, each time for the next one, and returns the reason to
     /// sync if it is not there. IPVS sends no notifications, so this is how an emptied table, or an unloaded ip_vs, is
-    /// noticed long before the next comparison. An address that is not ours to repair is no reason.
+    /// noticed long before the next comparison. An address that is not ours to repair does not count.
     pub(crate) fn look_for_virtual_server(&mut self) -> Option<Trigger> {
         let servers = &self.image.as_ref()?.virtual_servers;
         let turn = self.next_look.checked_rem(servers.len())?;

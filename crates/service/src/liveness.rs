@@ -185,7 +185,7 @@ impl Evidence {
 
     /// Whether all packets out are refusals. A kernel limits how many ICMP errors it sends (`icmp_ratelimit`), so that
     /// fewer may come back than datagrams were sent; then only datagrams of equal length show it. A server of datagrams
-    /// whose answers are as long as an ICMP error would be cannot be told apart.
+    /// whose answers are as long as an ICMP error would be looks like one that refuses.
     fn is_refusal(&self, counted: &Stats) -> bool {
         let Stats { connections, packets_in, packets_out, bytes_in, bytes_out, .. } = *counted;
         if packets_out == 0 {
@@ -201,7 +201,7 @@ impl Evidence {
                         && bytes_in % packets_in == 0
                         && bytes_out == each(bytes_in / packets_in + header + 8)
             }
-            // A bare RST; or one ICMP error for each SYN, as `REJECT` in iptables sends unless told otherwise.
+            // A bare RST; or one ICMP error for each SYN, as `REJECT` of iptables sends by default.
             Protocol::Tcp => bytes_out == each(header + 20) || packets_in == connections && are_errors,
             // SCTP: an ABORT without causes (RFC 9260, 3.3.7).
             _ => bytes_out == each(header + 16) || packets_in == connections && are_errors,

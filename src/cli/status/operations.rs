@@ -1,4 +1,4 @@
-//! What a sync did, or would do, in words.
+//! What a sync did, or would do, as text.
 
 use std::collections::BTreeMap;
 

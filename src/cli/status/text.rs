@@ -18,8 +18,8 @@ use super::{
 use crate::{
     config::VipBinding,
     finding::{Finding, Severity},
-    liveness::{AnswersSummary, EndpointCounts},
     serve::control::{CountedPackets, DaemonInfo, DaemonStatus, KernelInfo, RecentPackets, SourceInfo},
+    serve::liveness::{AnswersSummary, EndpointCounts},
 };
 
 /// The limit of printed differences, and of repairs of the last sync that had any.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use service::{one_line, seconds};
 use watcher::Plan;
 
-use crate::{config::VipBinding, finding::Finding, liveness::AnswersSummary, serve::metrics::MetricsPages};
+use crate::{
+    config::VipBinding, finding::Finding, serve::liveness::AnswersSummary, serve::metrics::MetricsPages,
+};
 
 /// The difference between the kernel and the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

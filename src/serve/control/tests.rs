@@ -23,7 +23,7 @@ use watcher::Plan;
 use super::*;
 use crate::{
     finding::{Cause, Finding},
-    liveness::AnswersSummary,
+    serve::liveness::AnswersSummary,
 };
 
 /// Answers without a daemon behind it.

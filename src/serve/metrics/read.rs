@@ -11,10 +11,12 @@ use service::liveness::Liveness;
 use super::text::{Kind, Page, Real, Registry, family_label, labels, since_1970};
 use crate::{
     finding::{Cause, Finding, Severity},
-    liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
     node::sysctl::{Sysctl, conntrack},
     process::Build,
-    serve::health::Health,
+    serve::{
+        health::Health,
+        liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
+    },
 };
 
 /// Registers the program's version and platform.

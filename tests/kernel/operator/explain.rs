@@ -40,8 +40,8 @@ fn both_say(cluster: &Cluster, arguments: &[&str], flags: &[&str], code: i32, wo
         let without = run(cluster, &[&["explain"], arguments, &daemon, flags].concat());
         for (found, said) in [with, without] {
             anyhow::ensure!(found == Some(code), "{arguments:?}: {found:?}: {said}");
-            for words in words {
-                anyhow::ensure!(said.contains(words), "{arguments:?}: {words} in:\n{said}");
+            for part in words {
+                anyhow::ensure!(said.contains(part), "{arguments:?}: {part} in:\n{said}");
             }
         }
         Ok(())
@@ -211,7 +211,7 @@ fn what_cannot_be_asked_is_refused_in_one_line() {
         (&["10.96.0.10", "--from", "192.0.2.1"], "kube-ipvs: the address has no port: expected IP:PORT"),
         (&["70000"], "invalid port \"70000\": expected a number from 1 to 65535"),
         (&["10.96.0.10:80/icmp"], "invalid protocol \"icmp\": expected tcp, udp or sctp"),
-        (&["10.96.0.10:80", "--from", "nobody"], "invalid value 'nobody' for '--from <IP>'"),
+        (&["10.96.0.10:80", "--from", "client"], "invalid value 'client' for '--from <IP>'"),
     ] {
         let (code, said) = explain(&cluster, arguments);
         assert!(code == Some(64) && said.contains(complaint), "{arguments:?}: {code:?} {said}");

@@ -130,7 +130,7 @@ COMMIT
     #[test]
     fn the_jumps_are_deleted_by_their_text_and_the_chains_emptied_and_deleted() {
         let plan = parse(SAVED).plan("nat", &BTreeMap::new(), None);
-        assert_eq!(plan.kept.len(), 1, "somebody leads to KUBE-MARK-MASQ: {:?}", plan.kept);
+        assert_eq!(plan.kept.len(), 1, "another chain leads to KUBE-MARK-MASQ: {:?}", plan.kept);
         assert_eq!(
             script("nat", &plan),
             r#"*nat

@@ -98,9 +98,9 @@ fn what_keeps_it_from_asking_is_one_line() {
     let expected =
         "kubectl ipvs: kubectl get pods: error: You must be logged in to the server (Unauthorized)\n";
     assert_eq!(said(&refuses, &["status"]), (Some(1), expected.to_owned()));
-    let nobody = programs("echo '{\"items\": []}'\n");
+    let no_pods = programs("echo '{\"items\": []}'\n");
     let expected = "kubectl ipvs: no pod in the namespace kube-system has the label k8s-app in (kube-ipvs, kube-proxy)\n";
-    assert_eq!(said(&nobody, &["top"]), (Some(1), expected.to_owned()));
+    assert_eq!(said(&no_pods, &["top"]), (Some(1), expected.to_owned()));
     let odd = programs("echo no JSON\n");
     assert!(said(&odd, &["status"]).1.contains("what kubectl get pods prints cannot be read: expected"));
     let (code, usage) = said(&odd, &["explain"]);

@@ -450,7 +450,7 @@ fn refused_for_whatever_reason() -> Vec<(&'static str, Answer)> {
         ("an error of the server's", refusal(500)),
         ("a server that is not ready", refusal(503)),
         ("a time that is over", (504, status(504, "the time is over").to_string())),
-        ("somebody in between", (502, "<html>bad gateway</html>".to_owned())),
+        ("a proxy in between", (502, "<html>bad gateway</html>".to_owned())),
         ("a watch that ends at once", events([])),
         ("no answer", silence()),
         ("half an event", (200, added("b", 4) + BROKEN)),
@@ -943,7 +943,7 @@ async fn who_garbles_protobuf_is_asked_for_json() {
     }
 }
 
-/// What is accepted of a server that has this for whoever takes protobuf, and Services in JSON.
+/// What is accepted of a server that has this for clients that take protobuf, and Services in JSON.
 async fn accepted_after(garbled: Vec<u8>) -> Vec<String> {
     let script = Script::new("services", [list(2, [service("a", 1)]), events([added("b", 3)])]).with_node();
     let all_accepted = Arc::new(Mutex::new(Vec::new()));

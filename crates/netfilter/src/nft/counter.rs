@@ -23,7 +23,7 @@ pub(crate) struct ObservedObject {
     /// `None` for a table of a family without one of ours.
     pub(crate) family: Option<Family>,
     pub(crate) name: Box<str>,
-    /// How many packets it has counted; `None` if it is no counter.
+    /// How many packets it has counted; `None` for another kind of object.
     pub(crate) packets: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Whose an address, an address with a port, or a NodePort is; and if it is no Service's, why not.
+//! The owner of an address, of an address with a port, or of a NodePort; and if no Service owns it, why not.
 
 use std::{collections::BTreeSet, net::IpAddr};
 

@@ -66,7 +66,7 @@ pub enum Admission {
 pub enum SourceAddress {
     /// Masqueraded: `masqueradeAll`.
     MasqueradeAll,
-    /// Masqueraded: it is no pod of this node, and the endpoint would answer past this node.
+    /// Masqueraded: it is not a pod of this node, and the endpoint would answer past this node.
     NotAPodOfThisNode,
     /// Masqueraded: by `externalTrafficPolicy: Cluster` the endpoint may be on another node.
     PolicyCluster,

@@ -36,7 +36,7 @@ fn node_port(number: u16) -> AddressQuery {
 }
 
 #[test]
-fn an_address_with_a_port_is_explained_with_the_service_there_and_nothing_else_of_it() {
+fn an_address_with_a_port_is_explained_with_the_service_there_alone() {
     let state = with(options(), &[exposed()]);
     for (query, addresses) in [
         (about("10.96.0.1", Some(80)), vec![tcp("10.96.0.1:80")]),

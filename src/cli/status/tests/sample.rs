@@ -11,8 +11,8 @@ use watcher::OperationKind;
 use crate::{
     config::VipBinding,
     finding::{Cause, Finding},
-    liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
     serve::control::{CountedPackets, DaemonInfo, DaemonStatus, KernelInfo, RecentPackets, SourceInfo},
+    serve::liveness::{AnswersSummary, EndpointCounts, FailingEndpoint},
 };
 
 fn seconds(seconds: f64) -> Duration {

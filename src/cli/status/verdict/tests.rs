@@ -1,7 +1,7 @@
 use reconciler::{FirstNamed, KernelDifference, LastSync};
 
 use super::{super::tests::sample, *};
-use crate::liveness::AnswersSummary;
+use crate::serve::liveness::AnswersSummary;
 
 /// The verdict on a status in order, after this was done to it.
 fn verdict(change: impl FnOnce(&mut DaemonStatus)) -> (Grade, String) {

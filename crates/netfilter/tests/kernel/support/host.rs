@@ -157,7 +157,7 @@ impl Host {
         self.connect(server, PATIENTLY)
     }
 
-    /// Connects from here and returns the source address that the server saw; `None` if nobody
+    /// Connects from here and returns the source address that the server saw; `None` if no server
     /// answers within `patience`.
     pub(crate) fn source_seen_by(&self, server: SocketAddr, patience: Duration) -> Option<IpAddr> {
         match self.connect(server, patience) {

@@ -79,7 +79,7 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
     let hear = |reconciler: &mut Reconciler| {
         reconciler.on_link_event(&change);
         reconciler.sync_whole(Trigger::NodeAddresses);
-        assert!(reconciler.compare().unwrap().is_empty(), "and nobody wants anything else");
+        assert!(reconciler.compare().unwrap().is_empty(), "and nothing else is wanted");
         fake.writes()
     };
     fake.state().dummy_interface.node_addresses.clear();
@@ -122,7 +122,7 @@ fn drain_found_only_by_the_comparison_of_everything_is_followed_to_its_end() {
     };
     assert_eq!(real_servers(3), 2);
 
-    // A fault in what is kept: nobody knows that a real server is not wanted any more.
+    // A fault in what is kept: it is not known that a real server is no longer wanted.
     reconciler.apply_change(Change::Slices(Event::Apply(slice(&[1]))));
     reconciler.dirty = Dirty::default();
     let mut next = reconciler.deep_verify;
