@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Write as _,
+    mem,
     net::IpAddr,
     process::ExitCode,
     thread,
@@ -13,7 +14,7 @@ use ipvs::{RealServerAddress, ServiceAddress};
 use k8s_openapi::jiff::Timestamp;
 use reconciler::{ChangeKind, JournalEntry, JournalPage};
 use serde::Serialize;
-use service::{NotServed, ObjectName, printable_line};
+use service::{NotServed, ObjectName, one_line, printable_line};
 
 use super::{
     Ask,
@@ -50,9 +51,20 @@ pub(super) fn history(service: &ObjectName, Ask { output, daemon }: &Ask) -> any
 pub(super) fn watch(service: Option<&ObjectName>, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
     let client = daemon.client();
     let JournalPage { mut began, mut last, .. } = client.history(service, u64::MAX)?;
+    let mut is_away = false;
     loop {
         thread::sleep(PAUSE);
-        let mut page = client.history(service, last)?;
+        let mut page = match client.history(service, last) {
+            Ok(page) => page,
+            // It may be about to start again.
+            Err(error) => {
+                if !mem::replace(&mut is_away, true) {
+                    say(format_args!("kube-ipvs: {}; asking again", one_line(&error)));
+                }
+                continue;
+            }
+        };
+        is_away = false;
         if page.began != began {
             say("kube-ipvs: the daemon has started again");
             page = client.history(service, 0)?;

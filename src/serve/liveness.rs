@@ -19,7 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Ipvs, ObservedVirtualServer, Protocol, RealServerAddress, proc_net::total_connections};
+use ipvs::{
+    Ipvs, ObservedVirtualServer, Protocol, RealServerAddress, ServiceAddress, proc_net::total_connections,
+};
 use reconciler::Handle;
 use serde::{Deserialize, Serialize};
 use service::{Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
@@ -39,7 +41,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after a reading, as a multiple of its duration.
 const REST: u32 = 199;
 
-/// How long an endpoint fails before it is logged and an Event says so: an endpoint that goes away is removed sooner.
+/// How long clients fail at an endpoint, from the first to the last one, before it is logged and an Event says so: an
+/// endpoint that goes away is removed sooner, and one lost client or a scan of ports is no news.
 const LASTING: Duration = Duration::from_secs(10);
 /// The limit of failing endpoints that are named.
 const MOST_NAMED: usize = 20;
@@ -80,7 +83,7 @@ impl EndpointAnswers {
         outbox: Outbox,
     ) -> io::Result<()> {
         let known = Arc::downgrade(&self.0);
-        let reader = Reader { kernel, handle, outbox, total: None, logged: BTreeSet::new(), failed: false };
+        let reader = Reader { kernel, handle, outbox, total: None, logged: BTreeMap::new(), failed: false };
         thread::Builder::new().name("liveness".into()).spawn(move || reader.run(&known)).map(drop)
     }
 
@@ -113,8 +116,8 @@ struct Reader<I> {
     outbox: Outbox,
     /// All connections, at the last reading.
     total: Option<u64>,
-    /// The failing endpoints that were logged.
-    logged: BTreeSet<Endpoint>,
+    /// The failing endpoints that were logged, each with the virtual server at which it fails.
+    logged: BTreeMap<Endpoint, ServiceAddress>,
     /// Whether the last reading failed.
     failed: bool,
 }
@@ -130,10 +133,13 @@ impl<I: Ipvs> Reader<I> {
             let Some(known) = known.upgrade() else { return };
             let begin = Instant::now();
             let read = self.read(&known);
-            if let Err(error) = &read
-                && !self.failed
-            {
-                warn!("whether endpoints answer is not known: {}", one_line(error));
+            if let Err(error) = &read {
+                let unknown = one_line(error);
+                if !self.failed {
+                    warn!("whether endpoints answer is not known: {unknown}");
+                }
+                open(&known).summary = AnswersSummary { unknown: Some(unknown), ..AnswersSummary::default() };
+                self.total = None;
             }
             self.failed = read.is_err();
             pause = (begin.elapsed() * REST).clamp(PAUSE, LONGEST_PAUSE);
@@ -162,7 +168,7 @@ impl<I: Ipvs> Reader<I> {
             (table.counts(), table.failing(now))
         };
         let failing = self.of_services(failing);
-        self.report(&failing);
+        self.report(known, &failing);
         let failing = in_turn(failing, MOST_NAMED, |it| it.service.namespace().to_owned());
         open(known).summary = AnswersSummary { unknown: None, counts, failing };
         Ok(())
@@ -193,10 +199,10 @@ impl<I: Ipvs> Reader<I> {
         // Without the writer the daemon is about to end.
         let owners = self.handle.owners(addresses).unwrap_or_default();
         let mut oldest = BTreeMap::<Endpoint, FailingEndpoint>::new();
-        for (owner, (virtual_server, endpoint, answering)) in owners.into_iter().zip(failing) {
+        for (owner, (virtual_server, endpoint, answering, span)) in owners.into_iter().zip(failing) {
             let Some(service) = owner else { continue };
             let key = (service.clone(), virtual_server.protocol, endpoint);
-            let failing = FailingEndpoint { service, virtual_server, endpoint, answering };
+            let failing = FailingEndpoint { service, virtual_server, endpoint, answering, span };
             let known = oldest.entry(key).or_insert_with(|| failing.clone());
             if (answering.age, virtual_server) > (known.answering.age, known.virtual_server) {
                 *known = failing;
@@ -208,24 +214,30 @@ impl<I: Ipvs> Reader<I> {
     }
 
     /// Logs what begins and ceases to fail, and posts an Event about what begins to.
-    fn report(&mut self, failing: &[FailingEndpoint]) {
+    fn report(&mut self, known: &Mutex<Known>, failing: &[FailingEndpoint]) {
         let key = |it: &FailingEndpoint| (it.service.clone(), it.virtual_server.protocol, it.endpoint);
         let failing_now: BTreeSet<_> = failing.iter().map(key).collect();
-        self.logged.retain(|endpoint| {
+        self.logged.retain(|endpoint, virtual_server| {
             let (service, protocol, address) = endpoint;
-            let still = failing_now.contains(endpoint);
-            if !still {
-                info!("{service}: {protocol} {address} no longer fails");
+            let fails = failing_now.contains(endpoint);
+            let answering =
+                || open(known).table.answering([*virtual_server].into_iter(), *address, Instant::now());
+            // One that is gone, or that no client has tried since, is forgotten.
+            if !fails && answering().is_some_and(|it| it.liveness == Liveness::Answers) {
+                info!(namespace = service.namespace(), "{service}: {protocol} {address} no longer fails");
             }
-            still
+            fails
         });
-        for it in failing.iter().filter(|it| it.answering.age >= LASTING) {
-            if self.logged.insert(key(it)) {
-                warn!("{it}");
-                // Without numbers, so that all nodes say the same and one Event is enough.
-                let does =
-                    if it.answering.liveness == Liveness::Refuses { "refuses" } else { "does not answer" };
-                let text = format!("endpoint {} {does} at {}", it.endpoint, it.virtual_server);
+        for it in failing.iter().filter(|it| it.span >= LASTING) {
+            if self.logged.insert(key(it), it.virtual_server).is_none() {
+                warn!(namespace = it.service.namespace(), "{it}");
+                // Without addresses, so that all nodes say the same and one Event is enough.
+                let do_what = if it.answering.liveness == Liveness::Refuses {
+                    "refuse connections"
+                } else {
+                    "do not answer"
+                };
+                let text = format!("endpoints {do_what}: kube-ipvs explain {} names them", it.service);
                 self.outbox.post_about_service(it.service.clone(), Cause::ENDPOINT_FAILING, text);
             }
         }

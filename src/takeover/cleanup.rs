@@ -1,6 +1,6 @@
 //! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use dummy_interface::{
     DEVICE, count_routes, has_removable_device, remove_device, remove_routes, remove_tunnels, tunnels,
@@ -53,7 +53,10 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     }
     cleaned.routes();
     if !extent.keep_ipvs {
-        cleaned.virtual_servers(KernelIpvs::open(), |address| !excluded.contains(address.ip));
+        // To open IPVS loads it.
+        let absent = cleaned.dry_run && !Path::new("/proc/thread-self/net/ip_vs").exists();
+        let kernel = if absent { Err(ipvs::Error::NoIpvs) } else { KernelIpvs::open() };
+        cleaned.virtual_servers(kernel, |address| !excluded.contains(address.ip));
     }
     cleaned.rules();
     cleaned.tunnels();

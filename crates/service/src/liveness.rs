@@ -19,6 +19,9 @@ use crate::seconds;
 /// fall between a question and its answer: only after another tick is there no answer.
 pub const TICK: Duration = Duration::from_secs(2);
 
+/// A datagram may be lost, and a server may ignore one that it does not understand: so many without an answer are a fault.
+const DATAGRAMS: u64 = 3;
+
 /// For how long the last question says something about an endpoint.
 const MEMORY: Duration = Duration::from_secs(60);
 
@@ -94,6 +97,7 @@ pub struct Evidence {
 struct Question {
     since: Instant,
     connections: u64,
+    packets: u64,
 }
 
 impl Evidence {
@@ -131,8 +135,9 @@ impl Evidence {
         let is_udp = self.protocol == Protocol::Udp;
         if grown.connections > 0 || is_udp && grown.packets_in > 0 {
             self.asked = now;
-            let question = self.question.get_or_insert(Question { since: now, connections: 0 });
+            let question = self.question.get_or_insert(Question { since: now, connections: 0, packets: 0 });
             question.connections += grown.connections;
+            question.packets += grown.packets_in;
         }
         match self.question {
             Some(question) if self.is_refusal(&grown) => {
@@ -144,7 +149,9 @@ impl Evidence {
                 self.question = None;
                 self.set(Liveness::Answers, now);
             }
-            Some(Question { since, .. }) if now.saturating_duration_since(since) >= TICK => {
+            Some(Question { since, packets, .. })
+                if now.saturating_duration_since(since) >= TICK && (!is_udp || packets >= DATAGRAMS) =>
+            {
                 let is_fault = expects_answers || !is_udp;
                 self.set(if is_fault { Liveness::Silent } else { Liveness::OneWay }, since);
             }
@@ -164,6 +171,15 @@ impl Evidence {
     /// Whether it answers.
     pub fn liveness(&self) -> Liveness {
         self.liveness
+    }
+
+    /// For how long clients have failed there, from the first to the last one that did; 0 unless it fails.
+    pub fn failing_span(&self) -> Duration {
+        if self.liveness.is_failing() {
+            self.asked.saturating_duration_since(self.since)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// The judgement.
@@ -191,12 +207,16 @@ impl Evidence {
         if packets_out == 0 {
             return false;
         }
-        let header = if self.ipv6 { 40 } else { 20 };
+        let (header, longest_error) = if self.ipv6 { (40, 1280) } else { (20, 576) };
         let each = |bytes: u64| packets_out.saturating_mul(bytes);
         let are_errors = packets_out == packets_in && bytes_out == bytes_in.saturating_add(each(header + 8));
+        // No more is quoted of a longer datagram (RFC 1812, 4.3.2.3; RFC 4443, 2.4).
+        let are_cut_errors = bytes_out == each(longest_error)
+            && bytes_in > packets_in.saturating_mul(longest_error - header - 8);
         match self.protocol {
             Protocol::Udp => {
                 are_errors
+                    || are_cut_errors
                     || packets_out < packets_in
                         && bytes_in % packets_in == 0
                         && bytes_out == each(bytes_in / packets_in + header + 8)

@@ -276,7 +276,7 @@ impl Lines {
         for failing in listed.clone() {
             self.line("", &failing.to_string());
         }
-        self.and_more(failing.len(), listed.len());
+        self.and_more(silent + refusing, listed.len());
     }
 
     fn troubles(&mut self, status: &reconciler::SyncStatus, advice: &[Finding]) {

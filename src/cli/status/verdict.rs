@@ -72,7 +72,7 @@ fn serving(DaemonStatus { programmed, advice, endpoints, .. }: &DaemonStatus) ->
     };
     let warnings = advice.iter().filter(|advice| advice.severity >= Severity::Warning).count();
     let concerns: Vec<_> = [
-        (programmed.without_endpoints.count, "without endpoint", "without endpoint"),
+        (programmed.without_endpoints.count, "Service without endpoint", "Services without endpoint"),
         (
             endpoints.counts.silent + endpoints.counts.refusing,
             "endpoint does not answer",

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, mem,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipvs::{
@@ -30,12 +30,15 @@ pub(super) struct Table(HashMap<ServiceAddress, Watched>);
 #[derive(Debug)]
 struct Watched {
     counted: Stats,
+    /// Whether any of its endpoints has answered since the daemon started. Its counter of packets out does not show it:
+    /// IPVS counts ICMP errors there.
+    has_answered: bool,
     /// Only real servers that could be judged.
     real_servers: HashMap<RealServerAddress, Evidence>,
 }
 
-/// A failing endpoint at one virtual server.
-pub(super) type Failing = (ServiceAddress, RealServerAddress, Answering);
+/// A failing endpoint at one virtual server, and for how long clients have failed there.
+pub(super) type Failing = (ServiceAddress, RealServerAddress, Answering, Duration);
 
 /// How many endpoints do what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,11 +65,14 @@ pub struct FailingEndpoint {
     /// What it does, and for how long.
     #[serde(flatten)]
     pub answering: Answering,
+    /// For how long clients have failed there, from the first to the last one that did.
+    #[serde(skip)]
+    pub(crate) span: Duration,
 }
 
 impl fmt::Display for FailingEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, virtual_server, endpoint, answering } = self;
+        let Self { service, virtual_server, endpoint, answering, .. } = self;
         write!(f, "{service}: {endpoint} {answering} at {virtual_server}")
     }
 }
@@ -92,9 +98,11 @@ impl Table {
         let mut before = mem::take(&mut self.0);
         for server in servers {
             let VirtualServerId::Address(address) = server.config.id else { continue };
-            let mut watched = before
-                .remove(&address)
-                .unwrap_or(Watched { counted: server.stats, real_servers: HashMap::new() });
+            let mut watched = before.remove(&address).unwrap_or(Watched {
+                counted: server.stats,
+                has_answered: false,
+                real_servers: HashMap::new(),
+            });
             watched.counted = server.stats;
             if let Some(real_servers) = real_servers.get(&address) {
                 watched.judge(address, real_servers, now);
@@ -129,12 +137,10 @@ impl Table {
     /// All failing endpoints.
     pub(super) fn failing(&self, now: Instant) -> Vec<Failing> {
         let all = self.0.iter().flat_map(|(address, watched)| {
-            watched
-                .real_servers
-                .iter()
-                .map(|(endpoint, evidence)| (*address, *endpoint, evidence.answering(now)))
+            watched.real_servers.iter().map(|(endpoint, evidence)| (*address, *endpoint, evidence))
         });
-        all.filter(|(_, _, answering)| answering.liveness.is_failing()).collect()
+        let failing = all.filter(|(.., evidence)| evidence.liveness().is_failing());
+        failing.map(|(at, endpoint, it)| (at, endpoint, it.answering(now), it.failing_span())).collect()
     }
 
     /// The worst of what an endpoint does at these virtual servers; `None` if nothing is known.
@@ -155,7 +161,7 @@ impl Watched {
     }
 
     fn judge(&mut self, address: ServiceAddress, real_servers: &[ObservedRealServer], now: Instant) {
-        let expects_answers = self.counted.packets_out > 0 || address.port == DNS_PORT;
+        let expects_answers = self.has_answered || address.port == DNS_PORT;
         let mut before = mem::take(&mut self.real_servers);
         // Answers do not pass here unless they are masqueraded, and a real server without weight is about to go.
         let judged = real_servers.iter().filter(|it| {
@@ -172,6 +178,7 @@ impl Watched {
                     Evidence::begin(address.protocol, ipv6, stats, expects_answers, now)
                 }
             };
+            self.has_answered |= evidence.liveness() == Liveness::Answers;
             self.real_servers.insert(config.address, evidence);
         }
     }

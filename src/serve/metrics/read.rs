@@ -115,7 +115,7 @@ pub(super) fn endpoint_answers(page: &mut Page, summary: &AnswersSummary) {
     }
     let name = "kube_ipvs_endpoint_failing_seconds";
     page.head(name, Kind::Gauge, "Time for which an endpoint has answered no client; at most 20 of them");
-    for FailingEndpoint { service, virtual_server, endpoint, answering } in failing {
+    for FailingEndpoint { service, virtual_server, endpoint, answering, .. } in failing {
         let labels = labels([
             ("svc_namespace", service.namespace()),
             ("service_name", service.name()),

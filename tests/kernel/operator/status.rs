@@ -77,7 +77,10 @@ fn a_service_without_an_endpoint_is_counted_named_and_no_fault() {
         Ok(said)
     })
     .unwrap();
-    assert!(said.starts_with("serving:         2 Services, all as desired; 1 without endpoint"), "{said}");
+    assert!(
+        said.starts_with("serving:         2 Services, all as desired; 1 Service without endpoint"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -183,12 +183,15 @@ impl State {
 /// What the rules of prerouting and output decide about the source address, and those of postrouting carry out.
 fn source(set: MasqueradeSet, masquerade_all: bool, origin: Origin) -> SourceAddress {
     match (set, origin) {
-        (MasqueradeSet::DirectReturn, _) => SourceAddress::DirectReturn,
         (MasqueradeSet::External, _) => SourceAddress::PolicyCluster,
         (_, Origin::ThisNode) => SourceAddress::ThisNode,
         (MasqueradeSet::ExternalLocal, _) => SourceAddress::PolicyLocal,
-        (MasqueradeSet::ClusterIps, _) if masquerade_all => SourceAddress::MasqueradeAll,
-        (MasqueradeSet::ClusterIps, Origin::PodOfThisNode) => SourceAddress::PodOfThisNode,
+        // A pod of this node is sent to the ClusterIP instead.
+        (MasqueradeSet::DirectReturn, Origin::Elsewhere | Origin::ByInterface | Origin::PodsUnknown) => {
+            SourceAddress::DirectReturn
+        }
+        _ if masquerade_all => SourceAddress::MasqueradeAll,
+        (_, Origin::PodOfThisNode) => SourceAddress::PodOfThisNode,
         (MasqueradeSet::ClusterIps, Origin::Elsewhere) => SourceAddress::NotAPodOfThisNode,
         (MasqueradeSet::ClusterIps, Origin::ByInterface) => SourceAddress::ByInterface,
         (MasqueradeSet::ClusterIps, Origin::PodsUnknown) => SourceAddress::PodsUnknown,
@@ -242,7 +245,9 @@ impl fmt::Display for SourceAddress {
             Self::PodsUnknown => "not masqueraded: pods of this node are not recognised in this family",
             Self::ByInterface => "masqueraded unless it is a pod of this node",
             Self::PolicyLocal => "not masqueraded: externalTrafficPolicy is Local",
-            Self::DirectReturn => "not masqueraded: its endpoint answers it directly",
+            Self::DirectReturn => {
+                "not masqueraded where its endpoint answers it directly; masqueraded where that has no tunnel"
+            }
         })
     }
 }

@@ -64,6 +64,11 @@ fn datagrams_are_refused_by_icmp_errors_that_quote_them() {
         "one ICMP error was limited"
     );
     assert_eq!(judged(Protocol::Udp, true, &[(2, [3, 3, 3, 144, 300])]), [Liveness::Answers]);
+    assert_eq!(
+        judged(Protocol::Udp, true, &[(2, [2, 2, 2, 2456, 1152])]),
+        [Liveness::Refuses],
+        "quoted in part"
+    );
 }
 
 #[test]
@@ -71,6 +76,12 @@ fn datagrams_without_an_answer_are_a_fault_only_where_answers_are_expected() {
     let asked = [(2, [1, 3, 0, 144, 0]), (4, [1, 3, 0, 144, 0])];
     assert_eq!(judged(Protocol::Udp, false, &asked)[1], Liveness::OneWay);
     assert_eq!(judged(Protocol::Udp, true, &asked)[1], Liveness::Silent);
+}
+
+#[test]
+fn a_lost_datagram_or_two_are_no_fault() {
+    let asked = [(2, [1, 2, 0, 96, 0]), (20, [1, 2, 0, 96, 0]), (22, [2, 3, 0, 144, 0])];
+    assert_eq!(judged(Protocol::Udp, true, &asked), [Liveness::Idle, Liveness::Idle, Liveness::Silent]);
 }
 
 #[test]

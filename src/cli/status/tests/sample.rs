@@ -138,6 +138,7 @@ fn endpoints() -> AnswersSummary {
             virtual_server: ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 10].into(), port: 80 },
             endpoint: RealServerAddress { ip: [10, 244, 1, 7].into(), port: 8080 },
             answering: Answering { liveness: Liveness::Silent, age: seconds(12.5), failed_connections: 5 },
+            span: seconds(12.0),
         }],
     }
 }

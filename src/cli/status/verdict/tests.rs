@@ -40,7 +40,9 @@ fn what_is_wrong_with_objects_or_the_node_is_counted_and_is_no_fault() {
     assert_eq!(grade, Grade::Doubtful);
     assert_eq!(
         words,
-        format!("{AS_DESIRED}; 1 without endpoint, 1 endpoint does not answer, 2 problems, 1 warning")
+        format!(
+            "{AS_DESIRED}; 1 Service without endpoint, 1 endpoint does not answer, 2 problems, 1 warning"
+        )
     );
 }
 

@@ -142,7 +142,7 @@ fn cause(
     let cause = causes.cause(frontend, endpoint);
     match operation {
         RealServerOperation::Removed(cut_off @ 1..) => {
-            format!("{cause}; the drain timeout has cut off {cut_off} connections").into()
+            format!("{cause}; connections cut off: {cut_off}").into()
         }
         _ => cause.to_string().into(),
     }
