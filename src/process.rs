@@ -77,13 +77,13 @@ pub(crate) fn raise_open_files() {
 
 /// Tries whether so many threads can run at a time. tokio ends the program with a panic if it cannot start
 /// its own (`Spawner::spawn_blocking`): with too little address space (`ulimit -v`), or too many threads in
-/// the pod already.
+/// the pod already. One more is tried, because its own need more memory than these.
 pub(crate) fn try_threads(count: usize) -> io::Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
         let closed = gate.lock();
         let started =
-            (0..count).try_for_each(|_| Builder::new().spawn_scoped(scope, || drop(gate.lock())).map(drop));
+            (0..=count).try_for_each(|_| Builder::new().spawn_scoped(scope, || drop(gate.lock())).map(drop));
         drop(closed);
         started
     })

@@ -42,7 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const REST: u32 = 199;
 
 /// How long clients fail at an endpoint, from the first to the last one, before it is logged and an Event says so: an
-/// endpoint that goes away is removed sooner, and one lost client or a scan of ports is no news.
+/// endpoint that goes away is removed sooner, and one lost client or a scan of ports does not count.
 const LASTING: Duration = Duration::from_secs(10);
 /// The limit of failing endpoints that are named.
 const MOST_NAMED: usize = 20;
