@@ -77,6 +77,11 @@ impl fmt::Display for Answering {
     }
 }
 
+/// Whether counters that have grown so much show that clients asked: by new connections, or by datagrams.
+pub fn is_asked(protocol: Protocol, grown: &Stats) -> bool {
+    grown.connections > 0 || protocol == Protocol::Udp && grown.packets_in > 0
+}
+
 /// The evidence about one real server of one virtual server.
 #[derive(Clone, Debug)]
 pub struct Evidence {
@@ -133,7 +138,7 @@ impl Evidence {
         let grown = counted.since(&self.counted);
         self.counted = *counted;
         let is_udp = self.protocol == Protocol::Udp;
-        if grown.connections > 0 || is_udp && grown.packets_in > 0 {
+        if is_asked(self.protocol, &grown) {
             self.asked = now;
             let question = self.question.get_or_insert(Question { since: now, connections: 0, packets: 0 });
             question.connections += grown.connections;

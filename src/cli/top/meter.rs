@@ -20,7 +20,7 @@ pub(super) struct Meter {
 
 struct Before {
     at: Instant,
-    counters: HashMap<Key, Counters>,
+    counters: HashMap<Key, Stats>,
 }
 
 /// A virtual server, or one of its real servers.
@@ -59,10 +59,10 @@ impl Meter {
         let mut sums: BTreeMap<Group, RowSum> = BTreeMap::new();
         // A new server counted everything since.
         let mut measure = |key: Key, stats: &Stats| {
-            let counters = Counters::from_stats(stats);
-            now.insert(key, counters);
+            now.insert(key, *stats);
             let before = self.before.as_ref().and_then(|before| before.counters.get(&key));
-            (counters, counters.since(before.copied().unwrap_or_default()))
+            let growth = stats.since(&before.copied().unwrap_or_default());
+            (Counters::from_stats(stats), Counters::from_stats(&growth))
         };
         for (virtual_server, real_servers) in &sample.servers {
             let id = virtual_server.config.id;

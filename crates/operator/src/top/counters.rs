@@ -43,20 +43,6 @@ impl Counters {
         Self { connections, packets_in, packets_out, bytes_in, bytes_out }
     }
 
-    /// The counters' growth since `before`. A counter that is less than before was set to zero in between
-    /// (`ipvsadm -Z`), or is that of a server which was deleted and added again.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        let since = |now: u64, before| now.checked_sub(before).unwrap_or(now);
-        Self {
-            connections: since(self.connections, before.connections),
-            packets_in: since(self.packets_in, before.packets_in),
-            packets_out: since(self.packets_out, before.packets_out),
-            bytes_in: since(self.bytes_in, before.bytes_in),
-            bytes_out: since(self.bytes_out, before.bytes_out),
-        }
-    }
-
     /// The growth in a second, if it took this interval. No time is taken for a nanosecond.
     pub fn in_a_second(self, interval: Duration) -> Rates {
         let seconds = interval.max(Duration::from_nanos(1)).as_secs_f64();
@@ -124,12 +110,24 @@ mod tests {
         )
     }
 
+    /// The growth as [`Stats::since`] has it.
+    fn since(now: Counters, before: Counters) -> Counters {
+        let stats = |counters: Counters| {
+            let mut stats = Stats::default();
+            stats.connections = counters.connections;
+            (stats.packets_in, stats.packets_out) = (counters.packets_in, counters.packets_out);
+            (stats.bytes_in, stats.bytes_out) = (counters.bytes_in, counters.bytes_out);
+            stats
+        };
+        Counters::from_stats(&stats(now).since(&stats(before)))
+    }
+
     proptest! {
         #[test]
         fn a_rate_is_a_number_and_never_negative(
             now in counters(), before in counters(), nanoseconds in 0_u64..1 << 40,
         ) {
-            let rates = now.since(before).in_a_second(Duration::from_nanos(nanoseconds));
+            let rates = since(now, before).in_a_second(Duration::from_nanos(nanoseconds));
             for rate in [rates.connections_per_second, rates.packets(), rates.bytes()] {
                 prop_assert!(rate.is_finite() && rate >= 0.0);
             }
@@ -139,13 +137,13 @@ mod tests {
         fn what_was_counted_since_is_the_difference(before in counters(), more in counters()) {
             let mut now = before;
             now += more;
-            prop_assert_eq!(now.since(before), more);
+            prop_assert_eq!(since(now, before), more);
         }
     }
 
     #[test]
     fn a_counter_that_was_set_to_zero_counts_from_there() {
         let packets_in = |packets_in| Counters { packets_in, ..Counters::default() };
-        assert_eq!(packets_in(7).since(packets_in(100)), packets_in(7));
+        assert_eq!(since(packets_in(7), packets_in(100)), packets_in(7));
     }
 }
