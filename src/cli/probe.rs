@@ -13,7 +13,7 @@ use anyhow::Context;
 use ipvs::{Ipvs as _, ObservedRealServer, Protocol, RealServerAddress, ServiceAddress};
 use nix::errno::Errno;
 use serde::Serialize;
-use service::{EndpointReason, Explanation, ObjectName, one_line};
+use service::{DNS_PORT, EndpointReason, Explanation, ObjectName, one_line};
 use tokio::{
     net::{TcpStream, UdpSocket},
     runtime::Builder,
@@ -33,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many are tried at the same time, so that no limit of open files is reached.
 const AT_ONCE: usize = 200;
-
-/// The port of name servers, the only UDP that can be asked without knowing the application.
-const DNS: u16 = 53;
 
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
@@ -116,14 +113,15 @@ pub(super) fn probe(Probe { service, namespace, ask }: &Probe) -> anyhow::Result
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a frontend can be tried.
+/// Whether a frontend can be tried: of UDP only name servers can be asked without knowing the application.
 pub(super) fn is_tried(at: &ServiceAddress) -> bool {
-    at.protocol == Protocol::Tcp || at.protocol == Protocol::Udp && at.port == DNS
+    at.protocol == Protocol::Tcp || at.protocol == Protocol::Udp && at.port == DNS_PORT
 }
 
 /// Connects to frontends, at the same time.
 pub(super) async fn frontends(addresses: &[ServiceAddress]) -> HashMap<ServiceAddress, Attempt> {
-    all(addresses.iter().map(|at| (*at, at.protocol, SocketAddr::new(at.ip, at.port), at.port == DNS))).await
+    all(addresses.iter().map(|at| (*at, at.protocol, SocketAddr::new(at.ip, at.port), at.port == DNS_PORT)))
+        .await
 }
 
 /// Tries what is given: a key, the protocol, where, and whether a name server is there.
@@ -185,7 +183,7 @@ impl Report {
             .parts
             .iter()
             .flat_map(|part| {
-                let is_dns = part.addresses.iter().any(|at| at.address.port == DNS);
+                let is_dns = part.addresses.iter().any(|at| at.address.port == DNS_PORT);
                 let used = part.endpoints.iter().filter(|endpoint| endpoint.reason == EndpointReason::Used);
                 used.map(move |endpoint| ((part.protocol, endpoint.address), is_dns))
             })

@@ -16,7 +16,9 @@ pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use object_name::{InvalidName, ObjectName, Problem};
 pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use service::{Balancing, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy, Weight, Weights};
+pub use service::{
+    Balancing, DNS_PORT, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy, Weight, Weights,
+};
 pub use this_node::Node;
 
 pub(crate) use address_book::{AddressBook, EndpointOwner};

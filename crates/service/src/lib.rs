@@ -58,9 +58,9 @@ pub use explain::{
     ExplainedPart, Explanation, LEAST_AFFINITY, SourceAddress,
 };
 pub use input::{
-    Absence, Balancing, Change, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
-    Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Traffic,
-    TrafficPolicy, Weight, Weights,
+    Absence, Balancing, Change, DNS_PORT, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps,
+    InvalidName, Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind,
+    ServicePort, Traffic, TrafficPolicy, Weight, Weights,
 };
 pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};
 pub use text::{one_line, printable, printable_json, printable_line, seconds};

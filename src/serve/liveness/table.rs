@@ -7,17 +7,14 @@ use std::{
 };
 
 use ipvs::{
-    Forwarding, ObservedRealServer, ObservedVirtualServer, Protocol, RealServerAddress, ServiceAddress,
-    Stats, VirtualServerId,
+    Forwarding, ObservedRealServer, ObservedVirtualServer, RealServerAddress, ServiceAddress, Stats,
+    VirtualServerId,
 };
 use serde::{Deserialize, Serialize};
 use service::{
-    ObjectName,
-    liveness::{Answering, Evidence, Liveness},
+    DNS_PORT, ObjectName,
+    liveness::{Answering, Evidence, Liveness, is_asked},
 };
-
-/// Name servers answer every question.
-const DNS_PORT: u16 = 53;
 
 /// Real servers as they were read, by virtual server.
 pub(super) type RealServers = HashMap<ServiceAddress, Vec<ObservedRealServer>>;
@@ -83,8 +80,7 @@ impl Table {
     pub(super) fn must_be_read(&self, server: &ObservedVirtualServer) -> Option<ServiceAddress> {
         let VirtualServerId::Address(address) = server.config.id else { return None };
         let watched = self.0.get(&address)?;
-        let grown = server.stats.since(&watched.counted);
-        let is_asked = grown.connections > 0 || address.protocol == Protocol::Udp && grown.packets_in > 0;
+        let is_asked = is_asked(address.protocol, &server.stats.since(&watched.counted));
         (is_asked || watched.may_change()).then_some(address)
     }
 
@@ -161,6 +157,7 @@ impl Watched {
     }
 
     fn judge(&mut self, address: ServiceAddress, real_servers: &[ObservedRealServer], now: Instant) {
+        // Name servers answer every question.
         let expects_answers = self.has_answered || address.port == DNS_PORT;
         let mut before = mem::take(&mut self.real_servers);
         // Answers do not pass here unless they are masqueraded, and a real server without weight is about to go.

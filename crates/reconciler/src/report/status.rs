@@ -10,7 +10,9 @@ use std::{
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use serde::{Deserialize, Serialize};
-use service::{AddressKind, Conflict, ObjectName, Problem, RefusedAddress, State, in_turn, seconds};
+use service::{
+    AddressKind, Conflict, DNS_PORT, ObjectName, Problem, RefusedAddress, State, in_turn, seconds,
+};
 use watcher::{Operation, OperationKind, Ownership};
 
 use super::sync_log::NO_NODE_PORTS;
@@ -194,8 +196,6 @@ impl VirtualServerOwner {
         owners.collect()
     }
 }
-
-const DNS_PORT: u16 = 53;
 
 /// The use that Services make of the node itself, which must be fit for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

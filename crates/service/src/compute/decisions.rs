@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     direct_return::{DirectReturn, DirectReturnParts, exits, tunnel_elements},
-    input::{CompactSlice, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits},
+    input::{
+        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits,
+    },
 };
 
 /// Every decision about one Service on this node, together with the inputs that each of them passed over.
@@ -140,10 +142,9 @@ impl Urgency {
     /// Cluster DNS has different names in different clusters (`kube-dns`, `coredns`,
     /// `rke2-coredns-rke2-coredns`), but it is always in kube-system and always at port 53.
     pub(crate) fn for_service(service: &Service) -> Self {
-        const DNS: u16 = 53;
         let first = match service.name.parts() {
             ("default", "kubernetes") => true,
-            ("kube-system", _) => service.ports.iter().any(|port| port.port == DNS),
+            ("kube-system", _) => service.ports.iter().any(|port| port.port == DNS_PORT),
             _ => false,
         };
         if first { Self::First } else { Self::Normal }

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::{ObjectName, Options};
 use crate::direct_return::ForwardingMethod;
 
+/// The port of name servers.
+pub const DNS_PORT: u16 = 53;
+
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
