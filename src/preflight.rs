@@ -146,7 +146,7 @@ impl<'a> Preflight<'a> {
         let release = Sysctl::default().release();
         let modules = Modules::read("/".as_ref(), &release);
         let open = requirements::open_ipvs_with_info;
-        let mut ipvs = KernelRead::has_ipvs().then(|| self.kept("IPVS", open())).flatten();
+        let mut ipvs = requirements::has_ipvs().then(|| self.kept("IPVS", open())).flatten();
         let ipvs_timeouts = ipvs.as_mut().and_then(|(ipvs, _)| self.kept("IPVS", ipvs.timeouts()));
         let virtual_servers = ipvs
             .as_mut()

@@ -1,8 +1,6 @@
 //! What the checks before the start read: the kernel as far as that loads no module, and what a daemon would
 //! make of it.
 
-use std::path::Path;
-
 use host_rules::host_firewall::{FirewallChains as _, HostChains, LegacyChains};
 use ipvs::{Info, KernelIpvs, Timeouts};
 use netfilter::Policy;
@@ -51,13 +49,6 @@ pub(crate) struct FirstSync {
     pub(crate) plan: Plan,
     /// The foreign virtual servers that stay.
     pub(crate) kept: ForeignVirtualServers,
-}
-
-impl KernelRead {
-    /// Whether the kernel has IPVS already: only then can it be asked without loading it.
-    pub(crate) fn has_ipvs() -> bool {
-        Path::new("/proc/thread-self/net/ip_vs").exists()
-    }
 }
 
 impl<'a> BeforeStart<'a> {

@@ -21,10 +21,8 @@ pub(super) fn before(node: &mut BeforeStart<'_>) -> Vec<Finding> {
 
 /// The flowtables while the daemon runs.
 pub(super) fn running(_: &mut WhileRunning) -> Vec<Finding> {
-    let found = Flowtable::in_use();
-    if let Err(error) = &found {
-        debug!("flowtables are not known: {}", one_line(error));
-    }
+    let found =
+        Flowtable::in_use().inspect_err(|error| debug!("flowtables are not known: {}", one_line(error)));
     in_use(&found.unwrap_or_default()).into_iter().collect()
 }
 

@@ -13,7 +13,7 @@ use std::{
 use super::while_running::WhileRunning;
 use crate::{
     finding::{Finding, first_few},
-    node::routing_drops::RoutingDrops,
+    node::routing_drops::{CONF, RoutingDrops, reverse_path_filter},
 };
 
 const STRICT: u8 = 1;
@@ -34,7 +34,7 @@ pub(super) struct ReversePath {
 /// Whether strict reverse path filtering drops packets.
 pub(super) fn check(node: &mut WhileRunning) -> Vec<Finding> {
     let drops = RoutingDrops::read().reverse_path;
-    let strict = || strict_interfaces(Path::new("/proc/sys/net/ipv4/conf"));
+    let strict = || strict_interfaces(Path::new(CONF));
     node.reverse_path.check(drops, strict, Instant::now()).into_iter().collect()
 }
 
@@ -58,12 +58,9 @@ impl ReversePath {
     }
 }
 
-/// The interfaces whose filter is strict, sorted: the larger value of the interface's and `all` applies
-/// (`IN_DEV_RPFILTER` in include/linux/inetdevice.h).
+/// The interfaces whose filter is strict, sorted.
 fn strict_interfaces(conf: &Path) -> Vec<String> {
-    let value = |interface: &str| -> Option<u8> {
-        fs::read_to_string(conf.join(interface).join("rp_filter")).ok()?.trim().parse().ok()
-    };
+    let value = |interface: &str| reverse_path_filter(conf, interface);
     let all = value("all").unwrap_or_default();
     let names = fs::read_dir(conf).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,6 +1,6 @@
 //! The requirements: what the kernel and the process must have before anything is programmed.
 
-use std::{fs, io};
+use std::{fs, io, path::Path};
 
 use ipvs::{
     Family, Info, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, Scheduler, SchedulerSupport, Timeouts,
@@ -49,6 +49,11 @@ pub enum Error {
 pub fn net_admin() -> Result<(), Error> {
     let status = fs::read_to_string("/proc/self/status").map_err(Error::Status)?;
     if has_net_admin(&status) { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+/// Whether the kernel has IPVS already: only then can it be asked without loading it.
+pub(crate) fn has_ipvs() -> bool {
+    Path::new("/proc/thread-self/net/ip_vs").exists()
 }
 
 /// Opens IPVS, which also makes the kernel load it and show its parameters, and writes nothing.

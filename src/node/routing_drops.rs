@@ -1,6 +1,6 @@
 //! Packets that the kernel's routing has dropped.
 
-use std::fs;
+use std::{fs, path::Path};
 
 /// The counters of dropped packets, since the start of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ impl RoutingDrops {
             no_route: counter(&text, "IpExt:", "InNoRoutes"),
         }
     }
+}
+
+/// The parameters of IPv4 of all interfaces.
+pub(crate) const CONF: &str = "/proc/sys/net/ipv4/conf";
+
+/// The value of `rp_filter` of an interface, or of `all`, in a directory like `/proc/sys/net/ipv4/conf`. The larger of
+/// the two applies (`IN_DEV_RPFILTER` in include/linux/inetdevice.h).
+pub(crate) fn reverse_path_filter(conf: &Path, interface: &str) -> Option<u8> {
+    fs::read_to_string(conf.join(interface).join("rp_filter")).ok()?.trim().parse().ok()
 }
 
 /// A counter of `/proc/net/netstat`: one line has the names of a group, and the next one the values.

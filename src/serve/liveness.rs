@@ -49,7 +49,7 @@ const MOST_NAMED: usize = 20;
 
 /// The kernel's totals, in the namespace of the thread that reads.
 const TOTALS: &str = "/proc/thread-self/net/ip_vs_stats";
-/// Whether the kernel counts; absent before Linux 5.17, which always does.
+/// Whether the kernel counts; absent before Linux 5.16, which always does.
 const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";
 
 /// What is known about the answers of endpoints. Clones share it.

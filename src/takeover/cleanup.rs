@@ -1,6 +1,6 @@
 //! Removing from this node what proxies have programmed: our own state, and what kube-proxy has left behind.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use dummy_interface::{
     DEVICE, count_routes, has_removable_device, remove_device, remove_routes, remove_tunnels, tunnels,
@@ -14,7 +14,7 @@ use serde::Serialize;
 use service::one_line;
 
 use super::hand_over::{OpenConnections, Served};
-use crate::config::Excluded;
+use crate::{config::Excluded, node::requirements::has_ipvs};
 
 /// What to keep, and what to remove beyond the usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     cleaned.routes();
     if !extent.keep_ipvs {
         // To open IPVS loads it.
-        let absent = cleaned.dry_run && !Path::new("/proc/thread-self/net/ip_vs").exists();
+        let absent = cleaned.dry_run && !has_ipvs();
         let kernel = if absent { Err(ipvs::Error::NoIpvs) } else { KernelIpvs::open() };
         cleaned.virtual_servers(kernel, |address| !excluded.contains(address.ip));
     }

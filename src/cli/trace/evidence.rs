@@ -1,11 +1,14 @@
 //! What else the kernel knows of a packet whose report just ends.
 
-use std::fs;
+use std::path::Path;
 
 use ipvs::{Ipvs as _, Protocol, ServiceAddress};
 use netfilter::trace::Headers;
 
-use crate::node::{requirements, routing_drops::RoutingDrops};
+use crate::node::{
+    requirements,
+    routing_drops::{CONF, RoutingDrops, reverse_path_filter},
+};
 
 /// What was so when the trace began.
 #[derive(Debug)]
@@ -25,7 +28,11 @@ impl Evidence {
         let unrouted = now.no_route.saturating_sub(self.before.no_route);
         if filtered > 0 {
             let input = input.unwrap_or("all");
-            let strict = [input, "all"].map(reverse_path_filter).into_iter().max().unwrap_or_default();
+            let strict = [input, "all"]
+                .into_iter()
+                .filter_map(|it| reverse_path_filter(Path::new(CONF), it))
+                .max()
+                .unwrap_or_default();
             return format!(
                 "rp_filter of {input} is {strict}, and has dropped {filtered} packets meanwhile \
                  (IPReversePathFilter): the route to their source uses another interface (ip route get)"
@@ -67,9 +74,4 @@ fn frontend(request: &Headers) -> Option<ServiceAddress> {
     let (_, port) = request.transport.ports()?;
     let protocol = Protocol::from_number(u16::from(request.protocol))?;
     Some(ServiceAddress { protocol, ip: request.destination, port })
-}
-
-fn reverse_path_filter(interface: &str) -> u8 {
-    let path = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
-    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }
