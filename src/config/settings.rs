@@ -404,6 +404,8 @@ impl Settings {
     /// How Services are served, where pods of this node are recognised in these families.
     pub fn options(&self, knows_pods: BTreeSet<Family>) -> Options {
         Options {
+            distance_weights: None,
+            ejection: service::Ejection::empty(),
             node_name: self.node_name.as_str().into(),
             scheduler: self.scheduler,
             node_port_addresses: self.node_port_addresses.clone(),

@@ -189,9 +189,11 @@ impl Answer {
             if let Some(answering) = endpoint.answering.filter(|_| is_used) {
                 let _ = write!(words, ", {answering}");
             }
-            let weight = endpoint.weight.get();
-            if is_used && weight != 1 {
-                let _ = write!(words, ", weight {weight}");
+            let weight = endpoint.weight;
+            match endpoint.weight_parts {
+                Some(parts) if is_used => _ = write!(words, ", weight {parts}"),
+                None if is_used && weight != 1 => _ = write!(words, ", weight {weight}"),
+                _ => {}
             }
             if is_used && in_kernel.missing > 0 {
                 words.push_str(", MISSING in the kernel");
@@ -200,7 +202,7 @@ impl Answer {
                 words.extend(in_kernel.other_limit(limits));
             }
             if reason != EndpointReason::ListedAgain && in_kernel.found > 0 {
-                let _ = write!(words, ", {}", in_kernel.of_one(is_used.then_some(weight)));
+                let _ = write!(words, ", {}", in_kernel.of_one(is_used.then_some(weight.into())));
             }
             rows.push((endpoint.address.to_string(), words));
         }

@@ -13,7 +13,7 @@ use std::{
 
 use dummy_interface::Changed;
 use ipvs::{Scheduler, SchedulerSupport, ServiceAddress};
-use service::{AddressExplanation, AddressQuery, Change, Client, Explanation, ObjectName, one_line};
+use service::{AddressExplanation, AddressQuery, Answers, Change, Client, Explanation, ObjectName, one_line};
 use watcher::Plan;
 
 pub(crate) use self::pending_changes::{PendingChange, PendingChanges};
@@ -73,6 +73,11 @@ impl Handle {
     /// Sends the kernel's notification of a change, so that what is not as desired is repaired.
     pub fn kernel_changed(&self, changed: Changed) {
         self.post(|pending| pending.add_links(changed));
+    }
+
+    /// Sends what endpoints answer, which determines who is ejected.
+    pub fn answers(&self, answers: Answers) {
+        self.post(|pending| pending.answers = Some(answers));
     }
 
     /// Sends the kernel's notification that another program has changed our nf_tables tables, so that they
@@ -205,6 +210,8 @@ pub(crate) struct Pending {
     pub(crate) dummy_interface: Changed,
     /// Whether the kernel has notified of a change of our nf_tables tables by another program.
     pub(crate) tables: bool,
+    /// What endpoints answered at the last reading.
+    pub(crate) answers: Option<Answers>,
 }
 
 /// The number of VIPs that are kept one by one. Hardly more are bound, unless another program adds and
@@ -230,7 +237,10 @@ impl Inbox {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.dummy_interface == Changed::default() && !self.tables
+        self.changes.is_empty()
+            && self.dummy_interface == Changed::default()
+            && !self.tables
+            && self.answers.is_none()
     }
 
     /// Adds a notification about kube-ipvs0 and addresses. The last one of each address counts.

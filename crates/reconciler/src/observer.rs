@@ -97,7 +97,9 @@ impl ObjectKind {
             | Change::Gateways(_)
             | Change::MissingTunnels(_)
             | Change::TunnelsInUse(_)
-            | Change::MissingSchedulers(_) => (Self::Node, 1),
+            | Change::MissingSchedulers(_)
+            | Change::Answers(_)
+            | Change::Time(_) => (Self::Node, 1),
         }
     }
 }

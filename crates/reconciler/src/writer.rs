@@ -10,7 +10,7 @@ use std::{
 };
 
 use service::{Change, Event, ObjectName, State, in_turn, one_line};
-use tracing::{field::Empty, trace_span};
+use tracing::{field::Empty, info, trace_span, warn};
 use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
@@ -150,6 +150,9 @@ impl Writer {
             return;
         }
         self.next_look = now + LOOK;
+        if self.reconciler.state.is_unsettled() {
+            self.change_weights(Change::Time(now));
+        }
         if let Some(trigger) = self.reconciler.look_for_virtual_server() {
             self.schedule.request(trigger);
             self.observers.iter_mut().for_each(|observer| observer.on_loss());
@@ -208,8 +211,12 @@ impl Writer {
         }
     }
 
-    fn apply_pending(&mut self, Pending { mut changes, dummy_interface, tables }: Pending) {
+    fn apply_pending(&mut self, pending: Pending) {
+        let Pending { mut changes, dummy_interface, tables, answers } = pending;
         changes.take().into_iter().for_each(|pending| self.apply_change(pending));
+        if let Some(answers) = answers {
+            self.change_weights(Change::Answers(answers));
+        }
         let of_dummy_interface = self.reconciler.on_link_event(&dummy_interface);
         let of_tables = tables.then(|| self.reconciler.on_table_event()).flatten();
         of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.request(trigger));
@@ -232,6 +239,22 @@ impl Writer {
             self.schedule.request(Trigger::Start);
         } else if touches {
             self.schedule.request(Trigger::Change);
+        }
+    }
+
+    /// Applies a change of what weights depend on beside the objects.
+    fn change_weights(&mut self, change: Change) {
+        let had_fault = self.reconciler.state.has_fault();
+        if self.reconciler.apply_change(change) {
+            self.schedule.request(Trigger::Change);
+        }
+        match (had_fault, self.reconciler.state.has_fault()) {
+            (false, true) => warn!(
+                "most endpoints that clients of this node ask do not answer: the fault is probably this node's, and no \
+                 endpoint is ejected"
+            ),
+            (true, false) => info!("most endpoints that clients of this node ask answer again"),
+            _ => {}
         }
     }
 

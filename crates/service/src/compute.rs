@@ -20,10 +20,13 @@ mod external_addresses;
 mod frontend;
 mod limits;
 mod source_ranges;
+mod weight;
 
 pub use address_owner::AddressOwner;
 pub use decisions::{NotServed, Urgency};
-pub use desired_service::{DesiredService, DesiredVirtualServer, HealthCheck, WithoutLocalEndpoint};
+pub use desired_service::{
+    DesiredService, DesiredVirtualServer, EjectedEndpoint, HealthCheck, WithoutLocalEndpoint,
+};
 pub use endpoint_selection::{EndpointReason, EndpointScope, EndpointSelection, HintsIgnored};
 pub use external_addresses::{AddressRefusal, RefusedAddress, SpecialAddress};
 pub use frontend::AddressKind;
@@ -31,10 +34,11 @@ pub use limits::{
     MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
 };
+pub use weight::EndpointWeight;
 
 pub(crate) use balancing::EffectiveBalancing;
 pub(crate) use decisions::Decisions;
-pub(crate) use endpoints::{PolicyGroup, PortEndpoint, PortGroup};
+pub(crate) use endpoints::{PolicyGroup, PortEndpoint, PortGroup, precedence};
 pub(crate) use external_addresses::ExternalAddresses;
 pub(crate) use frontend::Frontend;
 

@@ -161,15 +161,13 @@ fn part(
         family: group.family,
         selection,
         stands_in: policies.stands_in(),
-        direct_return: decisions
-            .direct_balancing
-            .as_ref()
-            .filter(|_| policies.direct_return)
-            .map(ExplainedBalancing::from_effective),
+        direct_return: policies
+            .direct_return
+            .then(|| ExplainedBalancing::from_effective(decisions.balancing_at(policies))),
         zone: zone.map(str::to_owned),
         hints_ignored: selection.hints_ignored(&group.endpoints, zone, policies.direct_return),
         addresses,
-        endpoints: endpoints(group, policies),
+        endpoints: endpoints(decisions, group, policies),
         slices_without_port: names(group.slices_without_port()),
         empty_slices: names(decisions.inputs.empty_slices(group.family)),
     }
@@ -204,7 +202,16 @@ fn source_ranges(decisions: &Decisions<'_>, frontend: &Frontend<'_>) -> Option<V
 }
 
 /// Every entry of an endpoint, sorted by address. One entry of each address counts.
-fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<ExplainedEndpoint> {
+fn endpoints(
+    decisions: &Decisions<'_>,
+    group: &PortGroup<'_>,
+    policies: &PolicyGroup<'_>,
+) -> Vec<ExplainedEndpoint> {
+    let weights = policies.weights(decisions.balancing_at(policies));
+    let weight = |address| {
+        let at = policies.used.binary_search_by_key(&address, |used| used.address).ok()?;
+        weights.get(at).copied()
+    };
     let mut counted = BTreeSet::new();
     let mut explained: Vec<_> = group
         .listed()
@@ -214,11 +221,13 @@ fn endpoints(group: &PortGroup<'_>, policies: &PolicyGroup<'_>) -> Vec<Explained
             let reason = if counts { policies.reason(&endpoint) } else { EndpointReason::ListedAgain };
             let way =
                 (policies.direct_return && reason == EndpointReason::Used).then(|| endpoint_path(&endpoint));
+            let parts = weight(address).filter(|_| reason == EndpointReason::Used);
             ExplainedEndpoint {
                 address,
                 slice: slice.name.clone(),
                 reason,
-                weight: endpoint.weight,
+                weight: parts.map_or(endpoint.weight, |it| it.value()),
+                weight_parts: parts.filter(|it| !it.is_plain()),
                 way,
                 answering: None,
             }

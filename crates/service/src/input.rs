@@ -4,27 +4,34 @@
 //! not be decoded are left out of them, and reported in their `problems`.
 
 mod address_book;
+mod answers;
+mod balancing;
 mod change;
 mod endpoint_slice;
 mod object_name;
 mod options;
 mod peers;
 mod service;
+mod standing;
 mod this_node;
 
+pub use answers::{Answer, Answers, EndpointAnswer};
+pub use balancing::{Balancing, ByDistance, Distance, DistanceWeights, Ejection, Weight, Weights};
 pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use object_name::{InvalidName, ObjectName, Problem};
 pub use options::{ExternalIps, NodePortAddresses, Options};
-pub use service::{
-    Balancing, DNS_PORT, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy, Weight, Weights,
-};
+pub use service::{DNS_PORT, Service, ServiceKind, ServicePort, Traffic, TrafficPolicy};
+pub use standing::{EjectionCause, Share};
 pub use this_node::Node;
 
 pub(crate) use address_book::{AddressBook, EndpointOwner};
 pub(crate) use endpoint_slice::{CompactEndpoint, CompactSlice, Interners, Traits};
 pub(crate) use peers::Peers;
+pub(crate) use standing::{EndpointKey, Standing, Standings};
 pub(crate) use this_node::ThisNode;
+
+use std::time::Instant;
 
 use ipvs::Family;
 
@@ -41,6 +48,9 @@ pub(crate) struct ServiceInputs<'a> {
     pub(crate) options: &'a Options,
     /// The addresses of all Services and endpoints.
     pub(crate) addresses: &'a AddressBook,
+    /// How its endpoints stand, and the time.
+    pub(crate) standings: &'a Standings,
+    pub(crate) now: Option<Instant>,
 }
 
 impl<'a> ServiceInputs<'a> {

@@ -44,10 +44,11 @@ mod text;
 
 pub use collections::{fair_shares, in_turn};
 pub use compute::{
-    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EndpointReason,
-    EndpointScope, EndpointSelection, HealthCheck, HintsIgnored, MAX_ADDRESSES, MAX_ALLOWED_SOURCES,
-    MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS,
-    NotServed, RefusedAddress, SpecialAddress, Urgency, WithoutLocalEndpoint,
+    AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EjectedEndpoint,
+    EndpointReason, EndpointScope, EndpointSelection, EndpointWeight, HealthCheck, HintsIgnored,
+    MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
+    Urgency, WithoutLocalEndpoint,
 };
 pub use direct_return::{
     DirectReturnParts, Entrance, ExternalForwarding, ForwardingMethod, Unpacking, UnpackingPeers,
@@ -58,9 +59,10 @@ pub use explain::{
     ExplainedPart, Explanation, LEAST_AFFINITY, SourceAddress,
 };
 pub use input::{
-    Absence, Balancing, Change, DNS_PORT, Endpoint, EndpointPort, EndpointSlice, Event, ExternalIps,
-    InvalidName, Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind,
-    ServicePort, Traffic, TrafficPolicy, Weight, Weights,
+    Absence, Answer, Answers, Balancing, ByDistance, Change, DNS_PORT, Distance, DistanceWeights, Ejection,
+    EjectionCause, Endpoint, EndpointAnswer, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
+    Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Share,
+    Traffic, TrafficPolicy, Weight, Weights,
 };
 pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};
 pub use text::{one_line, printable, printable_json, printable_line, seconds};

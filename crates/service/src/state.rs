@@ -2,6 +2,7 @@
 
 mod claims;
 mod dirty;
+mod ejection;
 mod former_ages;
 mod inputs;
 mod service_entry;
@@ -70,7 +71,12 @@ impl State {
         let mut dirty = Dirty::default();
         let unpacked = Family::BOTH.map(|family| self.unpacks(family));
         let peers_before = self.inputs.node.peers.clone();
-        for service in self.inputs.apply(change) {
+        let claims = &self.claims;
+        let services = match change {
+            Change::Answers(answers) => self.inputs.judge(&answers, |at| claims.owner(at)),
+            change => self.inputs.apply(change),
+        };
+        for service in services {
             let now = self.inputs.decide(&service).ok().map(Computed::from_decisions);
             let changed = now.as_ref() != self.inputs.computed(&service);
             let before = self.inputs.set_computed(&service, now);
@@ -257,6 +263,16 @@ impl State {
     /// address that the node does not have.
     pub fn node_port_addresses(&self) -> &[IpAddr] {
         &self.inputs.node.node_port_addresses
+    }
+
+    /// Whether weights change with time: [`Change::Time`] has an effect, and should come once a second.
+    pub fn is_unsettled(&self) -> bool {
+        self.inputs.is_unsettled()
+    }
+
+    /// Whether so many endpoints do not answer that the fault is this node's: none is ejected.
+    pub fn has_fault(&self) -> bool {
+        self.inputs.has_fault()
     }
 
     /// Replaces what a Service asked for before with what it asks for now.

@@ -75,7 +75,8 @@ fn answer() -> Answer {
             address: real_server.address,
             slice: slice.clone(),
             reason: EndpointReason::NotReady,
-            weight: NonZero::<u16>::MIN,
+            weight: 1,
+            weight_parts: None,
             way: Some(EndpointPath::Tunnel),
             answering: Some(Answering {
                 liveness: Liveness::Silent,

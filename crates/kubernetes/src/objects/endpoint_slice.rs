@@ -217,7 +217,6 @@ fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -
 mod tests {
     use ipvs::Protocol;
     use serde_json::{Value, json};
-    use service::Weight;
 
     use super::super::View;
     use super::*;
@@ -292,12 +291,13 @@ mod tests {
             let Decoded::Object(slice) = decoded(json!({"metadata": metadata, "addressType": "IPv4"})) else {
                 panic!("not decoded")
             };
-            (slice.weight.map(Weight::get), slice.problems)
+            (slice.weight, slice.problems)
         };
         assert_eq!(with("10".into()), (Some(10), vec![]));
         let at = "metadata.annotations[kube-ipvs.io/weight]";
-        let bad = format!("{at}: \"0\" is not a weight, a number between 1 and 65535");
-        assert_eq!(with("0".into()), (None, vec![bad]));
+        let bad = format!("{at}: \"-1\" is not a weight, a number between 0 and 65535");
+        assert_eq!(with("-1".into()), (None, vec![bad]));
+        assert_eq!(with("0".into()), (Some(0), vec![]));
         assert_eq!(with(7.into()), (None, vec![format!("{at}: 7 is not a string")]));
     }
 

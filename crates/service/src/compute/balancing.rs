@@ -2,7 +2,9 @@
 
 use ipvs::{Scheduler, ServiceFlags};
 
-use crate::input::{Absence, Balancing, CompactSlice, Options, ServiceInputs};
+use crate::input::{
+    Absence, Balancing, CompactSlice, DistanceWeights, Options, ServiceInputs, Share, Weight,
+};
 
 /// The [`Balancing`] of a Service, as far as this node supports it.
 #[derive(Debug)]
@@ -13,6 +15,10 @@ pub(crate) struct EffectiveBalancing {
     pub(crate) upper_threshold: u32,
     /// 0: the kernel's default.
     pub(crate) lower_threshold: u32,
+    /// The factors by distance, if weights depend on it.
+    pub(crate) distance: Option<DistanceWeights>,
+    /// The factor of all weights, which gives shares room; 1 where no weight changes with time.
+    pub(crate) scale: u16,
     /// Settings that are not supported or have no effect.
     pub(crate) problems: Vec<String>,
 }
@@ -20,7 +26,20 @@ pub(crate) struct EffectiveBalancing {
 impl EffectiveBalancing {
     /// At addresses of every kind.
     pub(super) fn new(inputs: ServiceInputs<'_>) -> Self {
-        Self::with_default(inputs, inputs.options.scheduler)
+        Self::with_default(inputs, inputs.options.scheduler, None, has_shares(inputs))
+    }
+
+    /// Where the weights depend on distance. `sed` sends a connection where the fewest are for the weight, so that near
+    /// endpoints get all until they are busy.
+    pub(super) fn by_distance(inputs: ServiceInputs<'_>, weights: DistanceWeights) -> Self {
+        let ServiceInputs { node, options, .. } = inputs;
+        let lacking = node.lacks(Scheduler::SED);
+        let default = if lacking.is_some() { Scheduler::WLC } else { Scheduler::SED };
+        let mut balancing = Self::with_default(inputs, default, Some(weights), has_shares(inputs));
+        if let Some(why) = lacking.filter(|_| inputs.service.scheduler().is_none()) {
+            balancing.problems.push(without(Scheduler::SED, why, default, options));
+        }
+        balancing
     }
 
     /// At addresses that are answered directly, where every node should choose alike.
@@ -28,13 +47,20 @@ impl EffectiveBalancing {
         let ServiceInputs { service, node, options, .. } = inputs;
         let lacking = node.lacks(Scheduler::MH);
         let default = if lacking.is_some() { options.scheduler } else { Scheduler::MH };
-        let mut balancing = Self::with_default(inputs, default);
+        let mut balancing = Self::with_default(inputs, default, None, false);
         if let Some(why) = lacking.filter(|_| service.scheduler().is_none()) {
             let problem = without(Scheduler::MH, why, default, options);
             balancing.problems.push(format!("{problem}; nodes choose differently"));
         }
         if balancing.is_by_client(inputs) {
             balancing.scheduler_flags -= PORT_COUNTS;
+        }
+        if service.balancing.as_ref().is_some_and(|it| it.slow_start.is_some() || it.ejection.is_some()) {
+            balancing.problems.push(
+                "metadata.annotations: no endpoint is ejected or starts slowly where clients are answered directly: \
+                 their answers do not pass here, and all nodes must choose alike"
+                    .to_owned(),
+            );
         }
         balancing
     }
@@ -46,16 +72,24 @@ impl EffectiveBalancing {
         self.scheduler == Scheduler::MH && service.session_affinity.is_some() && service.scheduler().is_none()
     }
 
-    fn with_default(inputs: ServiceInputs<'_>, default: Scheduler) -> Self {
+    fn with_default(
+        inputs: ServiceInputs<'_>,
+        default: Scheduler,
+        distance: Option<DistanceWeights>,
+        has_shares: bool,
+    ) -> Self {
         let ServiceInputs { service, slices, node, options, .. } = inputs;
         let mut balancing = Self {
             scheduler: default,
             scheduler_flags: usual_flags(default),
             upper_threshold: 0,
             lower_threshold: 0,
+            distance,
+            scale: 1,
             problems: Vec::new(),
         };
-        let Some(asked) = &service.balancing else { return balancing };
+        let nothing = Balancing::default();
+        let asked = service.balancing.as_deref().unwrap_or(&nothing);
         if let Some(scheduler) = asked.scheduler {
             // The default scheduler exists, or the daemon would not have started.
             match node.lacks(scheduler).filter(|_| scheduler != options.scheduler) {
@@ -67,8 +101,19 @@ impl EffectiveBalancing {
                 }
             }
         }
+        if has_shares {
+            balancing.make_room(inputs, heaviest(asked, slices, distance));
+        }
         balancing.problems.extend(useless_weights(asked, slices, balancing.scheduler));
-        let walks = walks_for_long(asked, slices, balancing.scheduler);
+        if distance.is_some() && ignores_weights(balancing.scheduler) {
+            let problem = format!(
+                "metadata.annotations: weights by distance: the scheduler {} ignores weights",
+                balancing.scheduler
+            );
+            balancing.problems.push(problem);
+        }
+        let walks =
+            asked.max_connections.and_then(|_| balancing.walks_for_long(heaviest(asked, slices, distance)));
         if let Some(most) = asked.max_connections.filter(|_| walks.is_none()) {
             balancing.upper_threshold = most.get();
             // More than the upper one would be refused (ERANGE).
@@ -77,6 +122,78 @@ impl EffectiveBalancing {
         balancing.problems.extend(walks);
         balancing
     }
+
+    /// Makes room for shares of the heaviest endpoint's weight: a scheduler that shares connections by weight, and larger
+    /// weights than 1.
+    fn make_room(&mut self, ServiceInputs { service, node, .. }: ServiceInputs<'_>, heaviest: Weight) {
+        let weighted = match self.scheduler {
+            Scheduler::RR => Scheduler::WRR,
+            Scheduler::LC => Scheduler::WLC,
+            other => other,
+        };
+        if node.lacks(weighted).is_none() && shares_by_weight(weighted) {
+            self.scheduler = weighted;
+            let is_limited = service.balancing.as_ref().is_some_and(|it| it.max_connections.is_some());
+            let room = if weighted == Scheduler::WRR && is_limited { ROOM_IN_LIMITED_WRR } else { ROOM };
+            self.scale = room.min(Weight::MAX / heaviest.max(1)).max(1);
+        } else if service.slow_start().is_some() {
+            self.problems.push(format!(
+                "metadata.annotations[kube-ipvs.io/slow-start]: ignored: the scheduler {weighted} does not share connections \
+                 by weight"
+            ));
+        }
+    }
+
+    /// What a share leaves of a weight: where weights cannot be shared out, an endpoint gets all or nothing.
+    pub(super) fn share(&self, share: Share) -> Share {
+        match share {
+            Share::SlowStart { .. } | Share::OnTrial if !shares_by_weight(self.scheduler) => Share::Whole,
+            share => share,
+        }
+    }
+
+    /// The problem of a Service with a limit that makes `wrr` slow. Where its heavy endpoints are full, it counts
+    /// down from the largest weight for each new connection, past all endpoints each time, under a lock
+    /// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
+    /// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
+    fn walks_for_long(&self, heaviest: Weight) -> Option<String> {
+        let heaviest = heaviest.saturating_mul(self.scale);
+        (self.scheduler == Scheduler::WRR && heaviest > HEAVIEST_IN_WRR).then(|| {
+            format!(
+                "metadata.annotations[kube-ipvs.io/max-connections]: ignored: with a weight of {heaviest}, above \
+                 {HEAVIEST_IN_WRR}, the scheduler wrr would search too long for an endpoint that is not full"
+            )
+        })
+    }
+}
+
+/// Whether weights change with time.
+fn has_shares(ServiceInputs { service, options, .. }: ServiceInputs<'_>) -> bool {
+    service.slow_start().is_some() || !service.ejection(options).is_empty()
+}
+
+/// The factor by which weights are larger where they change with time.
+const ROOM: Weight = 100;
+/// The same where [`EffectiveBalancing::walks_for_long`] limits weights.
+const ROOM_IN_LIMITED_WRR: Weight = 20;
+
+/// The largest weight that an endpoint can have, shares aside.
+fn heaviest(asked: &Balancing, slices: &[CompactSlice], distance: Option<DistanceWeights>) -> Weight {
+    let of_slices = slices.iter().filter_map(|slice| slice.weight);
+    let bases = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices);
+    bases.max().unwrap_or(1).max(1).saturating_mul(distance.map_or(1, |by| by.max()))
+}
+
+/// Whether the scheduler gives endpoints connections in proportion to their weights. To `fo` and `ovf` a weight is a rank
+/// or a limit, and `sh` gives an endpoint as many of its 256 entries as its weight is (net/netfilter/ipvs/ip_vs_*.c).
+fn shares_by_weight(scheduler: Scheduler) -> bool {
+    use Scheduler as S;
+    [S::WRR, S::WLC, S::SED, S::NQ, S::LBLC, S::LBLCR, S::TWOS].contains(&scheduler)
+}
+
+/// Whether weights make no difference to the scheduler, except 0.
+fn ignores_weights(scheduler: Scheduler) -> bool {
+    [Scheduler::RR, Scheduler::LC, Scheduler::DH].contains(&scheduler)
 }
 
 /// The problem of a Service whose scheduler cannot be used on this node. On others it may be.
@@ -102,22 +219,6 @@ fn without(
 /// The heaviest endpoint that `wrr` may find full.
 const HEAVIEST_IN_WRR: u16 = 256;
 
-/// The problem of a Service with a limit that makes `wrr` slow. Where its heavy endpoints are full, it counts
-/// down from the largest weight for each new connection, past all endpoints each time, under a lock
-/// (`ip_vs_wrr_schedule` in net/netfilter/ipvs/ip_vs_wrr.c). With a thousand endpoints and a weight of 65535
-/// that took 198 ms (Linux 7.2), by which any client could keep a processor of the node busy.
-fn walks_for_long(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
-    asked.max_connections.filter(|_| scheduler == Scheduler::WRR)?;
-    let of_slices = slices.iter().filter_map(|slice| slice.weight);
-    let heaviest = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices).max()?;
-    (heaviest.get() > HEAVIEST_IN_WRR).then(|| {
-        format!(
-            "metadata.annotations[kube-ipvs.io/max-connections]: ignored: with a weight of {heaviest}, above \
-             {HEAVIEST_IN_WRR}, the scheduler wrr would search too long for an endpoint that is not full"
-        )
-    })
-}
-
 /// The problem of a Service with weights that its scheduler never reads, or with a scheduler that makes no
 /// sense without them (net/netfilter/ipvs/ip_vs_*.c).
 fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
@@ -125,7 +226,7 @@ fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Schedu
     // Before the first slice the weights are unknown.
     let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());
     match scheduler {
-        Scheduler::RR | Scheduler::LC | Scheduler::DH if of_places => {
+        _ if of_places && ignores_weights(scheduler) => {
             Some(format!("metadata.annotations: the scheduler {scheduler} ignores weights"))
         }
         Scheduler::FO if none => Some(

@@ -2,20 +2,21 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use ipvs::{Family, RealServer, ServiceFlags};
+use ipvs::{Family, Protocol, RealServer, ServiceFlags};
 use netfilter::{Element, HairpinFlow, HealthCheckPort};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{
-    DesiredService, DesiredVirtualServer, EffectiveBalancing, EndpointSelection, ExternalAddresses, Extras,
-    Frontend, HealthCheck, PolicyGroup, PortEndpoint, PortGroup, Quota, SourceRanges, WithoutLocalEndpoint,
-    frontend::frontends, limits::min_real_servers,
+    DesiredService, DesiredVirtualServer, EffectiveBalancing, EjectedEndpoint, EndpointSelection,
+    EndpointWeight, ExternalAddresses, Extras, Frontend, HealthCheck, PolicyGroup, PortEndpoint, PortGroup,
+    Quota, SourceRanges, WithoutLocalEndpoint, frontend::frontends, limits::min_real_servers,
 };
 use crate::{
     direct_return::{DirectReturn, DirectReturnParts, exits, tunnel_elements},
     input::{
-        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits,
+        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, Share, TrafficPolicy,
+        Traits,
     },
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Decisions<'a> {
     pub(crate) inputs: ServiceInputs<'a>,
     pub(crate) external: ExternalAddresses,
     pub(crate) balancing: EffectiveBalancing,
+    /// The same where weights depend on distance, if they do anywhere.
+    pub(crate) balancing_by_distance: Option<EffectiveBalancing>,
     /// The same at addresses that are answered directly, if there are any.
     pub(crate) direct_balancing: Option<EffectiveBalancing>,
     /// Why there are none although the Service asks for it.
@@ -46,6 +49,9 @@ impl<'a> Decisions<'a> {
     pub(crate) fn new(inputs: ServiceInputs<'a>) -> Self {
         let external = ExternalAddresses::new(inputs);
         let balancing = EffectiveBalancing::new(inputs);
+        let distance_weights = inputs.service.distance_weights(inputs.options);
+        let balancing_by_distance =
+            distance_weights.map(|weights| EffectiveBalancing::by_distance(inputs, weights));
         let direct_return = DirectReturn::new(inputs, &external);
         let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
         let directly = direct_balancing.as_ref().unwrap_or(&balancing);
@@ -61,6 +67,7 @@ impl<'a> Decisions<'a> {
             inputs,
             external,
             balancing,
+            balancing_by_distance,
             direct_balancing,
             without_direct_return: direct_return.problems,
             sources,
@@ -170,6 +177,7 @@ struct Collected {
     shared_elements: Vec<Element>,
     without_local_endpoint: Vec<WithoutLocalEndpoint>,
     ready_here: Vec<IpAddr>,
+    ejected: Vec<EjectedEndpoint>,
 }
 
 impl Collected {
@@ -189,15 +197,16 @@ impl Collected {
 
             let exits = exits(&group, endpoints, decisions.inputs.node);
             self.shared_elements.extend(tunnel_elements(&group, endpoints, decisions.inputs.node));
-            let real_servers: Vec<_> =
-                group.used.iter().map(|it| decisions.real_server(it, &group)).collect();
+            let balancing = decisions.balancing_at(&group);
+            let weights = group.weights(balancing);
+            self.ejected.extend(ejected(&group, &weights));
+            let real_servers = decisions.real_servers(&group, &weights);
             if *real_servers != *shared {
                 shared = real_servers.into();
             }
             for frontend in group.frontends {
                 self.bound.extend(frontend.bound_ip(decisions.inputs));
-                let balancing = decisions.balancing_at(frontend.direct_return);
-                let timeout = decisions.affinity_timeout(frontend);
+                let timeout = decisions.affinity_timeout(&group);
                 let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
                 self.virtual_servers.push(Arc::new(DesiredVirtualServer {
                     address: frontend.address,
@@ -223,8 +232,10 @@ impl Collected {
             health_check.iter().flat_map(|check| health_check_ports(check, inputs.service));
         self.shared_elements.extend(health_check_ports);
         let mut problems = decisions.balancing.problems;
-        let of_direct = decisions.direct_balancing.into_iter().flat_map(|it| it.problems);
-        problems.extend(of_direct.filter(|problem| !problems.contains(problem)).collect::<Vec<_>>());
+        for other in [decisions.balancing_by_distance, decisions.direct_balancing].into_iter().flatten() {
+            let new = other.problems.into_iter().filter(|problem| !problems.contains(problem));
+            problems.extend(new.collect::<Vec<_>>());
+        }
         let bound = sorted_once(self.bound);
         let ips = self.virtual_servers.iter().map(|server| server.address.ip);
         let extras = Extras {
@@ -233,6 +244,7 @@ impl Collected {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(external.refused),
+            ejected: sorted_once(self.ejected),
             problems: problems
                 .into_iter()
                 .chain(api_servers)
@@ -246,29 +258,50 @@ impl Collected {
 
 impl Decisions<'_> {
     /// How connections are balanced at an address.
-    fn balancing_at(&self, direct_return: bool) -> &EffectiveBalancing {
-        self.direct_balancing.as_ref().filter(|_| direct_return).unwrap_or(&self.balancing)
+    ///
+    /// Distance does not matter where a policy demands endpoints of this node; nor to UDP, of which IPVS has no active
+    /// connections, so that `sed` would send all to one endpoint.
+    pub(crate) fn balancing_at(&self, group: &PolicyGroup<'_>) -> &EffectiveBalancing {
+        let depends_on_distance = group.protocol != Protocol::Udp && group.policy == TrafficPolicy::Cluster;
+        let found = if group.direct_return {
+            self.direct_balancing.as_ref()
+        } else {
+            self.balancing_by_distance.as_ref().filter(|_| depends_on_distance)
+        };
+        found.unwrap_or(&self.balancing)
     }
 
     /// How many seconds a client keeps its endpoint at an address, unless the scheduler sees to it.
-    fn affinity_timeout(&self, Frontend { direct_return, .. }: &Frontend<'_>) -> Option<u32> {
-        let balancing = self.balancing_at(*direct_return);
-        let is_by_scheduler = *direct_return && balancing.is_by_client(self.inputs);
+    fn affinity_timeout(&self, group: &PolicyGroup<'_>) -> Option<u32> {
+        let is_by_scheduler = group.direct_return && self.balancing_at(group).is_by_client(self.inputs);
         self.inputs.service.session_affinity.filter(|_| !is_by_scheduler)
     }
 
-    /// The real server of an endpoint.
-    fn real_server(&self, endpoint: &PortEndpoint, group: &PolicyGroup<'_>) -> RealServer {
-        let EffectiveBalancing { upper_threshold, lower_threshold, .. } =
-            *self.balancing_at(group.direct_return);
-        let real_server = RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
-            .weight(endpoint.weight.get().into())
-            .thresholds(upper_threshold, lower_threshold);
-        match endpoint.tunnel.filter(|_| group.direct_return) {
-            Some(tunnel) => real_server.tunnel(tunnel),
-            None => real_server,
-        }
+    /// The real servers of a group, in the order of its endpoints.
+    fn real_servers(&self, group: &PolicyGroup<'_>, weights: &[EndpointWeight]) -> Vec<RealServer> {
+        let EffectiveBalancing { upper_threshold, lower_threshold, .. } = *self.balancing_at(group);
+        let real_server = |(endpoint, weight): (&&PortEndpoint, &EndpointWeight)| {
+            let real_server = RealServer::masquerade(endpoint.address.ip, endpoint.address.port)
+                .weight(weight.value().into())
+                .thresholds(upper_threshold, lower_threshold);
+            match endpoint.tunnel.filter(|_| group.direct_return) {
+                Some(tunnel) => real_server.tunnel(tunnel),
+                None => real_server,
+            }
+        };
+        group.used.iter().zip(weights).map(real_server).collect()
     }
+}
+
+/// The ejected endpoints of a group.
+fn ejected(group: &PolicyGroup<'_>, weights: &[EndpointWeight]) -> impl Iterator<Item = EjectedEndpoint> {
+    let protocol = group.protocol;
+    group.used.iter().zip(weights).filter_map(move |(endpoint, weight)| match weight.share {
+        Share::Ejected { cause, .. } if weight.base > 0 => {
+            Some(EjectedEndpoint { protocol, address: endpoint.address, cause })
+        }
+        _ => None,
+    })
 }
 
 /// A pod of this node can be its own client.

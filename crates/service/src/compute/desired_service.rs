@@ -2,7 +2,9 @@
 
 use std::{iter, net::IpAddr, num::NonZero, sync::Arc};
 
-use ipvs::{Family, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer};
+use ipvs::{
+    Family, Protocol, RealServer, RealServerAddress, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+};
 use netfilter::{AllowedSource, ClusterIpFor, Element, MasqueradeSet, MaxSegmentSize, TunnelExit};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -10,7 +12,7 @@ use smallvec::SmallVec;
 use super::{AddressKind, RefusedAddress};
 use crate::{
     direct_return::DirectReturnParts,
-    input::{Options, Service, ServiceKind, Traffic, TrafficPolicy},
+    input::{EjectionCause, Options, Service, ServiceKind, Traffic, TrafficPolicy},
 };
 
 /// Everything that one Service asks for. It is computed from that Service's own inputs, so that a change costs what its
@@ -34,6 +36,7 @@ pub(crate) struct Extras {
     pub(crate) health_check: Option<HealthCheck>,
     pub(crate) without_local_endpoint: Box<[WithoutLocalEndpoint]>,
     pub(crate) refused: Box<[RefusedAddress]>,
+    pub(crate) ejected: Box<[EjectedEndpoint]>,
     pub(crate) problems: Box<[String]>,
 }
 
@@ -84,6 +87,11 @@ impl DesiredService {
     /// The external addresses that are refused, sorted, each once.
     pub fn refused(&self) -> &[RefusedAddress] {
         self.extras.as_ref().map_or(&[], |extras| &extras.refused)
+    }
+
+    /// The endpoints that get no new connections because clients fail there; sorted, each once.
+    pub fn ejected(&self) -> &[EjectedEndpoint] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.ejected)
     }
 
     /// The problems of settings that this node does not support.
@@ -183,6 +191,17 @@ impl DesiredVirtualServer {
             _ => *element == self.masquerade.element(self.address),
         }
     }
+}
+
+/// An endpoint that gets no new connections because clients fail there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EjectedEndpoint {
+    /// The protocol of its port.
+    pub protocol: Protocol,
+    /// Its address.
+    pub address: RealServerAddress,
+    /// Why.
+    pub cause: EjectionCause,
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod

@@ -1,12 +1,15 @@
 //! From the slices of a Service to the endpoints of one of its ports, and those that each frontend uses.
 
-use ipvs::{Family, RealServerAddress, Tunnel};
+use std::time::Instant;
+
+use ipvs::{Family, Protocol, RealServerAddress, Tunnel};
 
 use super::{EndpointScope, EndpointSelection, Frontend, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER};
 use crate::{
     direct_return::tunnel_to,
     input::{
-        CompactEndpoint, CompactSlice, ServiceInputs, ServicePort, Traffic, TrafficPolicy, Traits, Weight,
+        CompactEndpoint, CompactSlice, Distance, ServiceInputs, ServicePort, Standings, Traffic,
+        TrafficPolicy, Traits, Weight,
     },
 };
 
@@ -16,6 +19,7 @@ pub(crate) struct PortEndpoint {
     pub(crate) address: RealServerAddress,
     pub(crate) traits: Traits,
     pub(crate) weight: Weight,
+    pub(crate) distance: Distance,
     /// The tunnel by which it is reached, if it is on another node that unpacks.
     pub(crate) tunnel: Option<Tunnel>,
 }
@@ -43,6 +47,7 @@ fn listed<'a>(
         address: RealServerAddress { ip: endpoint.address, port },
         traits: slice.traits(endpoint, inputs.node.zone()),
         weight: weight(inputs, slice, endpoint),
+        distance: slice.distance(endpoint, inputs.node.zone()),
         tunnel: tunnel_to(inputs, slice, endpoint),
     })
 }
@@ -61,7 +66,7 @@ fn merged(inputs: ServiceInputs<'_>, port: &ServicePort, family: Family) -> Vec<
 /// The order of several entries of one address: the least counts. While an endpoint moves between slices,
 /// or a new pod gets the address of one that ends, there are two. The one that does not terminate
 /// counts, then the one that is ready, then the one that serves, then the first by slice.
-fn precedence(traits: Traits) -> impl Ord {
+pub(crate) fn precedence(traits: Traits) -> impl Ord {
     (traits.contains(Traits::TERMINATING), !traits.contains(Traits::READY), !traits.contains(Traits::SERVING))
 }
 
@@ -72,7 +77,7 @@ fn weight(inputs: ServiceInputs<'_>, slice: &CompactSlice, endpoint: &CompactEnd
         let of_node = place.node.as_ref().and_then(|node| balancing.node_weights.get(node));
         of_node.or_else(|| balancing.zone_weights.get(place.zone.as_ref()?))
     });
-    by_place.or(slice.weight).unwrap_or(Weight::MIN)
+    by_place.or(slice.weight).unwrap_or(1)
 }
 
 /// The frontends of one port in one family, which share their endpoints.
@@ -87,6 +92,7 @@ pub(crate) struct PortGroup<'a> {
 
 /// The frontends of a port group with the same traffic policy, which use the same endpoints.
 pub(crate) struct PolicyGroup<'a> {
+    pub(crate) protocol: Protocol,
     pub(crate) traffic: Traffic,
     pub(crate) policy: TrafficPolicy,
     /// The node of the endpoint answers the client itself.
@@ -95,6 +101,8 @@ pub(crate) struct PolicyGroup<'a> {
     /// The selected endpoints, as many as a virtual server may have; sorted by address.
     pub(crate) used: Vec<&'a PortEndpoint>,
     pub(crate) frontends: &'a [Frontend<'a>],
+    pub(super) standings: &'a Standings,
+    pub(super) now: Option<Instant>,
 }
 
 impl PolicyGroup<'_> {
@@ -127,7 +135,17 @@ impl<'a> PortGroup<'a> {
             };
             let selected = self.endpoints.iter().filter(|endpoint| selection.selects(endpoint));
             let used = selected.take(MAX_REAL_SERVERS_PER_VIRTUAL_SERVER).collect();
-            Some(PolicyGroup { traffic, policy, direct_return, selection, used, frontends })
+            Some(PolicyGroup {
+                protocol: self.port.protocol,
+                traffic,
+                policy,
+                direct_return,
+                selection,
+                used,
+                frontends,
+                standings: self.inputs.standings,
+                now: self.inputs.now,
+            })
         })
     }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::ExplainedClient;
 use crate::{
     compute::{
-        AddressKind, AddressOwner, EndpointReason, EndpointSelection, HealthCheck, HintsIgnored, NotServed,
-        RefusedAddress,
+        AddressKind, AddressOwner, EndpointReason, EndpointSelection, EndpointWeight, HealthCheck,
+        HintsIgnored, NotServed, RefusedAddress,
     },
     input::{ObjectName, TrafficPolicy, Weight},
     liveness::Answering,
@@ -130,10 +130,13 @@ pub struct ExplainedEndpoint {
     /// Whether it is used, and why.
     #[serde(rename = "verdict")]
     pub reason: EndpointReason,
-    /// Its share of new connections, if it is used.
+    /// Its weight, if it is used: its share of new connections.
     // A daemon of an earlier release, which knows no weights, may be asked.
     #[serde(default = "one")]
     pub weight: Weight,
+    /// What the weight is made of, if annotations, options or failures make it another than usual.
+    #[serde(default)]
+    pub weight_parts: Option<EndpointWeight>,
     /// How it is reached, if it is used where the node of the endpoint answers the client itself.
     #[serde(default)]
     pub way: Option<EndpointPath>,
@@ -167,7 +170,7 @@ impl fmt::Display for EndpointPath {
 }
 
 fn one() -> Weight {
-    Weight::MIN
+    1
 }
 
 /// How the connections of a Service are balanced on this node.

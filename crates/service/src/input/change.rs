@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    time::Instant,
 };
 
 use ipvs::{Family, Scheduler, Tunnel};
 use rustc_hash::FxHashSet;
 
-use super::{EndpointSlice, Node, ObjectName, Service};
+use super::{Answers, EndpointSlice, Node, ObjectName, Service};
 use crate::direct_return::UnpackingPeers;
 
 /// An event of the objects of one kind, shaped like kube's `watcher::Event`.
@@ -110,6 +111,10 @@ pub enum Change {
     MissingTunnels(BTreeSet<Family>),
     /// All families in which packets have recently come out of this node's tunnel.
     TunnelsInUse(BTreeSet<Family>),
+    /// What endpoints answer.
+    Answers(Answers),
+    /// The time. It only goes forward.
+    Time(Instant),
     /// All schedulers that Services ask for and this node cannot use.
     MissingSchedulers(BTreeMap<Scheduler, Absence>),
 }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc, time::SystemTime};
 
 use ipvs::{Family, Protocol};
 
-use super::{ObjectName, ServicePort, Weight};
+use super::{Distance, ObjectName, ServicePort, Weight};
 use crate::collections::Interner;
 
 /// An EndpointSlice of one Service.
@@ -220,6 +220,18 @@ impl CompactSlice {
     /// The place of one of its endpoints, if the slice describes it.
     pub(crate) fn place_of(&self, endpoint: &CompactEndpoint) -> Option<&Place> {
         self.places.get(usize::from(endpoint.place)).map(|place| &**place)
+    }
+
+    /// How far one of its endpoints is, for a node in this zone.
+    pub(crate) fn distance(&self, endpoint: &CompactEndpoint, zone: Option<&str>) -> Distance {
+        let is_in = |zone: &str| self.place_of(endpoint).and_then(|it| it.zone.as_deref()) == Some(zone);
+        if endpoint.traits.contains(Traits::LOCAL) {
+            Distance::Node
+        } else if zone.is_some_and(is_in) {
+            Distance::Zone
+        } else {
+            Distance::Other
+        }
     }
 
     /// The traits of one of its endpoints, for a node in this zone.

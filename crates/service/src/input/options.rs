@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler, Tunnel};
 
+use super::{DistanceWeights, Ejection};
 use crate::direct_return::ExternalForwarding;
 
 /// The configuration that is the same for every Service.
@@ -14,6 +15,10 @@ pub struct Options {
     pub node_name: Arc<str>,
     /// The scheduler of every virtual server.
     pub scheduler: Scheduler,
+    /// The factors by which the weights of Services that do not say otherwise depend on distance; `None`: they do not.
+    pub distance_weights: Option<DistanceWeights>,
+    /// Which failing endpoints of Services that do not say otherwise get no new connections.
+    pub ejection: Ejection,
     /// At which of the node's addresses NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// `bindAddress`: counts before the node IPs of its family where [`NodePortAddresses::primary`] asks
@@ -44,6 +49,8 @@ impl Options {
         Self {
             node_name: node_name.into(),
             scheduler: Scheduler::RR,
+            distance_weights: None,
+            ejection: Ejection::empty(),
             node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
             external_ips: ExternalIps::Unowned,

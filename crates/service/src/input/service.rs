@@ -1,13 +1,12 @@
 //! A Service, decoded: its ports, its policies, and what its annotations ask for.
 
-use std::{net::IpAddr, num::NonZero, sync::Arc};
+use std::{net::IpAddr, num::NonZero, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use ipvs::{Family, Protocol, Scheduler, ServiceFlags};
+use ipvs::{Family, Protocol, Scheduler};
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectName, Options};
-use crate::direct_return::ForwardingMethod;
+use super::{Balancing, ByDistance, DistanceWeights, Ejection, ObjectName, Options};
 
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
@@ -127,6 +126,31 @@ impl Service {
         self.balancing.as_ref()?.scheduler
     }
 
+    /// The factors by which its weights depend on distance, where nothing else forbids them.
+    pub(crate) fn distance_weights(&self, options: &Options) -> Option<DistanceWeights> {
+        match self.balancing.as_ref().and_then(|it| it.distance_weights) {
+            Some(ByDistance::By(weights)) => Some(weights),
+            Some(ByDistance::Off) => None,
+            None => options.distance_weights,
+        }
+    }
+
+    /// Which of its failing endpoints get no new connections.
+    pub(crate) fn ejection(&self, options: &Options) -> Ejection {
+        self.balancing.as_ref().and_then(|it| it.ejection).unwrap_or(options.ejection)
+    }
+
+    /// Whether an endpoint of a port that sends nothing back has failed.
+    pub(crate) fn expects_answers(&self, protocol: Protocol, port: u16) -> bool {
+        let says_so = || self.balancing.as_ref().is_some_and(|it| it.answers_datagrams);
+        protocol != Protocol::Udp || port == DNS_PORT || says_so()
+    }
+
+    /// How long a new endpoint takes to get all of its weight, if it does not get it at once.
+    pub(crate) fn slow_start(&self) -> Option<Duration> {
+        self.balancing.as_ref()?.slow_start
+    }
+
     /// Whether the Service has a ClusterIP of this family, without which nothing of it is served there.
     pub(crate) fn has_cluster_ip_of(&self, family: Family) -> bool {
         self.cluster_ips.iter().any(|ip| Family::from(*ip) == family)
@@ -178,58 +202,4 @@ pub struct ServicePort {
     pub port: u16,
     /// The port at the node's own addresses. Whatever `spec.type` says, as upstream does it.
     pub node_port: Option<NonZero<u16>>,
-}
-
-/// The share of new connections that an endpoint gets. Not 0, by which a real server drains.
-pub type Weight = NonZero<u16>;
-
-/// The settings of a Service's annotations, beyond what every Service gets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Balancing {
-    /// The scheduler, which picks the real server of a new connection; `None`: that of every Service.
-    pub scheduler: Option<Scheduler>,
-    /// The flags of that scheduler, of which only those for schedulers count; `None`: those by which it suits
-    /// Kubernetes. They mean nothing without a scheduler of its own.
-    pub scheduler_flags: Option<ServiceFlags>,
-    /// The weights of the endpoints on a node.
-    pub node_weights: Weights,
-    /// The weights of the endpoints in a zone, where their nodes have none.
-    pub zone_weights: Weights,
-    /// With so many connections a real server gets no new ones: the upper threshold of IPVS.
-    pub max_connections: Option<NonZero<u32>>,
-    /// With fewer it gets new ones again: the lower threshold, at most the upper one and nothing without it. `None`:
-    /// with fewer than three quarters (`ip_vs_unbind_dest` in net/netfilter/ipvs/ip_vs_conn.c).
-    pub resume_below: Option<NonZero<u32>>,
-    /// How what comes in at external addresses reaches the endpoints; `None`: as for every Service.
-    pub forwarding_method: Option<ForwardingMethod>,
-}
-
-/// Weights by name, of nodes or zones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Weights(Box<[(Arc<str>, Weight)]>);
-
-impl Weights {
-    /// Whether no name has a weight.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Weight> {
-        self.0.iter().map(|(_, weight)| *weight)
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<Weight> {
-        let at = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
-        self.0.get(at).map(|(_, weight)| *weight)
-    }
-}
-
-/// Of several of one name the first counts.
-impl FromIterator<(Arc<str>, Weight)> for Weights {
-    fn from_iter<I: IntoIterator<Item = (Arc<str>, Weight)>>(weights: I) -> Self {
-        let mut weights: Vec<_> = weights.into_iter().collect();
-        weights.sort_by(|(one, _), (other, _)| one.cmp(other));
-        weights.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Self(weights.into())
-    }
 }

@@ -1,6 +1,6 @@
 //! The latest inputs of all Services.
 
-use std::{collections::BTreeSet, mem, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, mem, net::SocketAddr, sync::Arc, time::Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,7 +23,13 @@ pub(crate) struct Inputs {
     /// The configuration that is the same for every Service.
     pub(crate) options: Options,
     /// Boxed, since a hash table keeps much of its room free.
-    services: FxHashMap<ObjectName, Box<ServiceEntry>>,
+    pub(super) services: FxHashMap<ObjectName, Box<ServiceEntry>>,
+    /// The Services with endpoints whose weight changes with time.
+    pub(super) unsettled: BTreeSet<ObjectName>,
+    /// The latest time that is known. Nothing here reads a clock.
+    pub(super) now: Option<Instant>,
+    /// When so many endpoints were last silent that the fault is this node's.
+    pub(super) fault: Option<Instant>,
     /// The Service that each slice belongs to; a deletion names the slice only.
     owners: FxHashMap<ObjectName, ObjectName>,
     former_ages: FormerAges,
@@ -44,6 +50,9 @@ impl Inputs {
         Self {
             options,
             services: FxHashMap::default(),
+            unsettled: BTreeSet::new(),
+            now: None,
+            fault: None,
             owners: FxHashMap::default(),
             former_ages: FormerAges::default(),
             node: ThisNode::default(),
@@ -86,6 +95,9 @@ impl Inputs {
             Change::LinkMtu(mtu) => self.change_tunnels(|tunnels| tunnels.link_mtu = Some(mtu)),
             Change::MissingTunnels(missing) => self.change_tunnels(|tunnels| tunnels.missing = missing),
             Change::TunnelsInUse(in_use) => self.change_tunnels(|tunnels| tunnels.in_use = in_use),
+            Change::Time(now) => self.advance(now),
+            // Whose the virtual servers are is known to the State alone.
+            Change::Answers(_) => BTreeSet::new(),
             Change::MissingSchedulers(missing) => self.change_node(|node| node.missing_schedulers = missing),
         };
         let uncounted = mem::take(&mut self.addresses.uncounted);
@@ -159,6 +171,9 @@ impl Inputs {
         }
         self.addresses.replace(entry.service.as_ref(), Some(&service), &self.options);
         let before = entry.owner();
+        if service.ejection(&self.options).is_empty() {
+            entry.standings.retain(|_, standing| standing.starts());
+        }
         entry.service = Some(service);
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         Some(name)
@@ -200,12 +215,17 @@ impl Inputs {
         self.owners.entry(slice.name.clone()).or_insert_with(|| service.clone());
         let entry = self.services.entry(service.clone()).or_default();
         if entry.slice(&slice.name) != Some(&slice) {
+            let ready_before = entry.ready_before_change().filter(|_| self.complete);
             let owner = entry.owner();
             if let Some(owner) = &owner {
                 self.addresses.add_endpoints(&slice, owner);
             }
             if let (Some(before), Some(owner)) = (entry.put_slice(slice), &owner) {
                 self.addresses.remove_endpoints(&before, owner);
+            }
+            entry.endpoints_changed(ready_before.as_ref());
+            if !entry.standings.is_empty() {
+                self.unsettled.insert(service.clone());
             }
             changed.extend(self.put_api_endpoints(&service));
             changed.insert(service);
@@ -219,6 +239,7 @@ impl Inputs {
             && let Some(entry) = self.services.get_mut(&service)
             && let Some(before) = entry.remove_slice(name)
         {
+            entry.endpoints_changed(None);
             if let Some(owner) = entry.owner() {
                 self.addresses.remove_endpoints(&before, &owner);
             }
@@ -330,6 +351,8 @@ impl Inputs {
             node: &self.node,
             options: &self.options,
             addresses: &self.addresses,
+            standings: &entry.standings,
+            now: self.now,
         }))
     }
 

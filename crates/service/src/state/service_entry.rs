@@ -11,7 +11,7 @@ use crate::{
     direct_return::nodes_with_endpoints,
     input::{
         AddressBook, CompactSlice, EndpointOwner, ObjectName, Options, Problem, Service, ServiceInputs,
-        ThisNode,
+        Standings, ThisNode,
     },
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct ServiceEntry {
     pub(crate) computed: Option<Computed>,
     /// Its slices, sorted by name. Most Services have one, and one more for each thousand endpoints.
     pub(super) slices: SmallVec<[CompactSlice; 1]>,
+    /// How its endpoints stand, as far as that changes with time.
+    pub(super) standings: Standings,
 }
 
 /// The desired state for a Service, and what decides between it and others that ask for the same.
@@ -99,14 +101,17 @@ impl ServiceEntry {
         let is_external = service.has_external_addresses(options);
         let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
         let api_endpoints = before.api_endpoints != now.api_endpoints;
-        zone && self.slices.iter().any(CompactSlice::has_zone_hints)
+        let by_distance = service.distance_weights(options).is_some();
+        // Its scheduler follows from these as well.
+        let asks = service.balancing.is_some() || by_distance || !options.ejection.is_empty();
+        zone && (by_distance || self.slices.iter().any(CompactSlice::has_zone_hints))
             || (node_ports || api_endpoints) && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
             || (node_ips || knows_nodes) && is_external
             || nodes && is_external && self.endpoint_ips().any(passes_to_or_from_node)
             || owners && addresses.any(|ip| before.facts_of(ip, options) != now.facts_of(ip, options))
             || direct_return
-            || service.scheduler().is_some_and(|it| before.lacks(it) != now.lacks(it))
+            || asks && before.missing_schedulers != now.missing_schedulers
     }
 
     /// Whether one of the Service's ports has a NodePort.

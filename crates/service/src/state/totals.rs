@@ -11,7 +11,7 @@ use netfilter::Element;
 use super::{Computed, Dirty};
 use crate::{
     collections::RefCounts,
-    compute::{DesiredService, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint},
+    compute::{DesiredService, EjectedEndpoint, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint},
     input::ObjectName,
 };
 
@@ -54,6 +54,7 @@ pub struct Reports {
     served: usize,
     lacking_endpoints: BTreeSet<ObjectName>,
     refused: BTreeMap<ObjectName, Box<[RefusedAddress]>>,
+    ejected: BTreeMap<ObjectName, Box<[EjectedEndpoint]>>,
     problems: BTreeMap<ObjectName, Vec<String>>,
     /// Changes whenever the refusals or the problems do.
     pub(super) revision: u64,
@@ -91,6 +92,16 @@ impl Reports {
     /// How many refused addresses there are.
     pub fn refused_count(&self) -> usize {
         self.refused.values().map(|refused| refused.len()).sum()
+    }
+
+    /// The Services with ejected endpoints, sorted by name, each with these endpoints.
+    pub fn ejected(&self) -> impl Iterator<Item = (&ObjectName, &[EjectedEndpoint])> {
+        self.ejected.iter().map(|(service, ejected)| (service, &ejected[..]))
+    }
+
+    /// How many endpoints are ejected, each counted once for each Service.
+    pub fn ejected_count(&self) -> usize {
+        self.ejected.values().map(|ejected| ejected.len()).sum()
     }
 
     /// The Services that have problems, or whose slices have, sorted by name, each with its problems. Some exist on
@@ -137,6 +148,14 @@ impl Reports {
             match refused_now {
                 [] => drop(self.refused.remove(service)),
                 refused => drop(self.refused.insert(service.clone(), refused.into())),
+            }
+        }
+        let [ejected_before, ejected_now] =
+            [before, now].map(|it| it.map_or(&[][..], DesiredService::ejected));
+        if ejected_before != ejected_now {
+            match ejected_now {
+                [] => drop(self.ejected.remove(service)),
+                ejected => drop(self.ejected.insert(service.clone(), ejected.into())),
             }
         }
         check_before != check_now || without_before != without_now || refused_before != refused_now

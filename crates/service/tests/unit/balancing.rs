@@ -7,7 +7,7 @@ use std::{
 
 use crate::common::*;
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Event, Service, State, Weight, Weights};
+use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Event, Service, State, Weights};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -20,12 +20,8 @@ fn with_scheduler(scheduler: Scheduler) -> Balancing {
     Balancing { scheduler: Some(scheduler), ..Balancing::default() }
 }
 
-fn weight(number: u16) -> Weight {
-    NonZero::new(number).unwrap()
-}
-
 fn weights(of: &[(&str, u16)]) -> Weights {
-    of.iter().map(|(name, number)| ((*name).into(), weight(*number))).collect()
+    of.iter().map(|(name, number)| ((*name).into(), *number)).collect()
 }
 
 /// An endpoint on a node, in a zone; an empty name is none.
@@ -81,7 +77,7 @@ fn the_weight_is_that_of_the_node_then_of_the_zone_then_of_the_slice() {
         weights_in(&state_of(&[web(balancing.clone())], std::slice::from_ref(&light))),
         [5, 3, 5, 2, 1, 1]
     );
-    let heavy = EndpointSlice { weight: Some(weight(10)), ..light };
+    let heavy = EndpointSlice { weight: Some(10), ..light };
     assert_eq!(weights_in(&state_of(&[web(balancing)], std::slice::from_ref(&heavy))), [5, 3, 5, 2, 10, 10]);
     assert_eq!(weights_in(&state_of(&[service("web", "10.96.0.1")], &[heavy])), [10; 6]);
 }
@@ -166,7 +162,7 @@ fn wrr_has_no_limit_with_weights_that_make_its_search_too_long() {
             ..with_scheduler(scheduler)
         };
         let slice = EndpointSlice {
-            weight: NonZero::new(of_slice),
+            weight: Some(of_slice),
             ..slice("web-1", "web", &[located("10.1.0.1", "n1", "a")])
         };
         let state = state_of(&[web(balancing)], &[slice]);
@@ -218,7 +214,7 @@ fn a_scheduler_that_needs_weights_and_has_none_is_named() {
             matches!(&problems[..], [one] if one.contains(&format!("without weights the scheduler {scheduler}"))),
             "{problems:?}"
         );
-        let heavy = EndpointSlice { weight: Some(weight(10)), ..plain.clone() };
+        let heavy = EndpointSlice { weight: Some(10), ..plain.clone() };
         assert_eq!(reported(with_scheduler(scheduler), &[heavy]), [""; 0]);
         assert_eq!(reported(with_scheduler(scheduler), &[]), [""; 0], "too early to say");
         let weighed = Balancing { zone_weights: weights(&[("a", 3)]), ..with_scheduler(scheduler) };
@@ -262,7 +258,7 @@ fn what_is_explained_is_what_counts() {
     };
     let endpoints = [located("10.1.0.1", "n1", ""), located("10.1.0.2", "n2", "")];
     let explanation = state_of(&[web(balancing)], &[slice("web-1", "web", &endpoints)]).explain(&name("web"));
-    let weights: Vec<_> = explanation.parts[0].endpoints.iter().map(|it| it.weight.get()).collect();
+    let weights: Vec<_> = explanation.parts[0].endpoints.iter().map(|it| it.weight).collect();
     assert_eq!(weights, [5, 1]);
     let balancing = explanation.balancing.unwrap();
     assert_eq!(balancing.scheduler_flags, ["mh-fallback".into(), "mh-port".into()]);

@@ -361,7 +361,7 @@ fn any_balancing() -> impl Strategy<Value = Balancing> {
             zone_weights,
             max_connections,
             resume_below,
-            forwarding_method: None,
+            ..Balancing::default()
         },
     )
 }

@@ -18,9 +18,7 @@ use netfilter::{
     TunnelExit,
 };
 use proptest::{collection::vec, prelude::*};
-use service::{
-    Balancing, Change, Dirty, EndpointSlice, Event, ObjectName, Service, State, Urgency, Weight, Weights,
-};
+use service::{Balancing, Change, Dirty, EndpointSlice, Event, ObjectName, Service, State, Urgency, Weights};
 use testkit::FakeKernel;
 use watcher::{
     Draining, Drift, Foreign, Observed, Operation, Ownership, Plan, departing_real_servers, diff,
@@ -751,7 +749,7 @@ fn web_with(balancing: Balancing, endpoints: &[&str]) -> State {
 fn weights_and_limits_are_edited_in_place() {
     let (fake, ours) = (FakeKernel::new(), both_families());
     settle(&web_with(Balancing::default(), &["10.244.1.2"]), &fake, &ours);
-    let heavy: Weights = [("node".into(), Weight::new(3).unwrap())].into_iter().collect();
+    let heavy: Weights = [("node".into(), 3)].into_iter().collect();
     let limited = Balancing {
         node_weights: heavy.clone(),
         max_connections: NonZero::new(100),
@@ -777,7 +775,7 @@ fn weights_and_limits_are_edited_in_place() {
 #[test]
 fn a_real_server_that_comes_back_while_it_drains_has_its_own_weight_again() {
     let (fake, ours) = (FakeKernel::new(), both_families());
-    let weights = || [("node".into(), Weight::new(7).unwrap())].into_iter().collect();
+    let weights = || [("node".into(), 7)].into_iter().collect();
     let desired =
         |endpoints| web_with(Balancing { node_weights: weights(), ..Balancing::default() }, endpoints);
     settle(&desired(&["10.244.1.2", "10.244.2.2"]), &fake, &ours);

@@ -33,6 +33,10 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
         }),
         node_weights: by_node.map(|it| weights(&it, problems)).unwrap_or_default(),
         zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
+        distance_weights: None,
+        ejection: None,
+        answers_datagrams: false,
+        slow_start: None,
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
         forwarding_method: first_usable(forwarding_methods, metadata, problems, forwarding_method),
@@ -184,7 +188,7 @@ mod tests {
     }
 
     fn weights_of(weights: &[(&str, u16)]) -> Weights {
-        weights.iter().map(|(name, weight)| ((*name).into(), NonZero::new(*weight).unwrap())).collect()
+        weights.iter().map(|(name, weight)| ((*name).into(), *weight)).collect()
     }
 
     #[test]
@@ -206,6 +210,10 @@ mod tests {
                 scheduler_flags: Some(ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2),
                 node_weights: weights_of(&[("n1", 65_535), ("n2", 5)]),
                 zone_weights: weights_of(&[("a", 3), ("b", 1)]),
+                distance_weights: None,
+                ejection: None,
+                answers_datagrams: false,
+                slow_start: None,
                 max_connections: NonZero::new(100),
                 resume_below: NonZero::new(80),
                 forwarding_method: Some(ForwardingMethod::Tunnel),
@@ -303,17 +311,17 @@ mod tests {
 
     #[test]
     fn a_weight_that_cannot_be_used_is_left_out_and_named() {
-        let service = with(&json!({"kube-ipvs.io/weights-by-zone": "a=0,b=2,c,=3,d=x,b=4,e=65536"}));
-        assert_eq!(service.balancing.unwrap().zone_weights, weights_of(&[("b", 2)]));
+        let service = with(&json!({"kube-ipvs.io/weights-by-zone": "a=-1,b=2,c,=3,d=x,b=4,e=65536,f=0"}));
+        assert_eq!(service.balancing.unwrap().zone_weights, weights_of(&[("b", 2), ("f", 0)]));
         let at = "metadata.annotations[kube-ipvs.io/weights-by-zone]";
         assert_eq!(
             service.problems,
             [
-                format!("{at}: \"0\" is not a weight, a number between 1 and 65535"),
+                format!("{at}: \"-1\" is not a weight, a number between 0 and 65535"),
                 format!("{at}: \"c\" is not NAME=WEIGHT"),
                 format!("{at}: \"=3\" is not NAME=WEIGHT"),
-                format!("{at}: \"x\" is not a weight, a number between 1 and 65535"),
-                format!("{at}: \"65536\" is not a weight, a number between 1 and 65535"),
+                format!("{at}: \"x\" is not a weight, a number between 0 and 65535"),
+                format!("{at}: \"65536\" is not a weight, a number between 0 and 65535"),
                 format!("{at}: \"b\" is named twice; the first counts"),
             ]
         );

@@ -1,0 +1,300 @@
+//! How endpoints stand, as far as that changes with time: ejected, on trial after that, or starting slowly.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use ipvs::{Protocol, RealServerAddress};
+use serde::{Deserialize, Serialize};
+
+use super::Traits;
+use crate::seconds;
+
+/// The percentage of its weight with which an endpoint begins, and comes back.
+const FIRST_PERCENT: u8 = 10;
+
+/// The first pause of an ejected endpoint; each one that follows is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// For how long an endpoint that came back is remembered: another ejection meanwhile lasts longer than the one before.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// The share of its weight that an endpoint has now, and the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum Share {
+    /// All of it.
+    Whole,
+    /// A part that grows: it has appeared beside others.
+    SlowStart {
+        /// The part, in percent.
+        percent: u8,
+    },
+    /// A tenth: it was ejected, and nobody knows yet whether it answers again.
+    OnTrial,
+    /// Nothing: clients fail there.
+    Ejected {
+        /// Why.
+        cause: EjectionCause,
+        /// For how long; in JSON, seconds.
+        #[serde(rename = "for", with = "seconds")]
+        age: Duration,
+    },
+    /// All of it although clients fail there: as many as may be are ejected already.
+    Kept {
+        /// Why it would be ejected.
+        cause: EjectionCause,
+    },
+}
+
+/// Why an endpoint is ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EjectionCause {
+    /// It does not answer.
+    Silent,
+    /// It rejects connections.
+    Refusing,
+    /// Other endpoints on its node do not answer, and none there does.
+    NodeSilent,
+}
+
+impl EjectionCause {
+    /// Whether silence is the cause.
+    pub(crate) fn is_silence(self) -> bool {
+        matches!(self, Self::Silent | Self::NodeSilent)
+    }
+}
+
+impl fmt::Display for EjectionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "it does not answer",
+            Self::Refusing => "it refuses connections",
+            Self::NodeSilent => "no endpoint on its node answers",
+        })
+    }
+}
+
+/// The protocol and address of an endpoint of a Service.
+pub(crate) type EndpointKey = (Protocol, RealServerAddress);
+
+/// The endpoints of one Service that do not simply have all of their weight. Boxed: nearly all Services have none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standings(Option<Box<BTreeMap<EndpointKey, Standing>>>);
+
+/// How one endpoint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The traits of the endpoint when this began. With other ones it begins anew.
+    pub(crate) traits: Traits,
+    pub(crate) phase: Phase,
+    /// How often it was ejected before it was forgotten.
+    ejections: u32,
+}
+
+/// What the endpoint gets, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No new connections, until a time.
+    Ejected { cause: EjectionCause, since: Instant, until: Instant },
+    /// A tenth of its weight, until it answers.
+    OnTrial { since: Instant },
+    /// All of its weight. It is forgotten after a while.
+    Proven { since: Instant },
+    /// A growing part of its weight; from the first time that is known on.
+    SlowStart { since: Option<Instant>, percent: u8 },
+}
+
+impl Standing {
+    /// A new endpoint beside others.
+    pub(crate) fn new_beside_others(traits: Traits) -> Self {
+        Self { traits, phase: Phase::SlowStart { since: None, percent: FIRST_PERCENT }, ejections: 0 }
+    }
+
+    /// Ejects an endpoint, which had this standing before.
+    pub(crate) fn ejected(before: Option<&Self>, traits: Traits, cause: EjectionCause, now: Instant) -> Self {
+        let ejections = before.map_or(0, |it| it.ejections);
+        let pause = FIRST_PAUSE.saturating_mul(1 << ejections.min(8)).min(LONGEST_PAUSE);
+        Self {
+            traits,
+            phase: Phase::Ejected { cause, since: now, until: now + pause },
+            ejections: ejections.saturating_add(1),
+        }
+    }
+
+    /// Why it is ejected, if it is.
+    pub(crate) fn ejection(&self) -> Option<EjectionCause> {
+        match self.phase {
+            Phase::Ejected { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Whether it begins slowly.
+    pub(crate) fn starts(&self) -> bool {
+        matches!(self.phase, Phase::SlowStart { .. })
+    }
+
+    /// Whether it is on trial.
+    pub(crate) fn is_on_trial(&self) -> bool {
+        matches!(self.phase, Phase::OnTrial { .. })
+    }
+
+    /// Ends a trial: the endpoint has answered.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        self.phase = Phase::Proven { since: now };
+    }
+
+    /// How it stands at a time; `None` once it is forgotten.
+    fn at(mut self, now: Instant, slow_start: Option<Duration>) -> Option<Self> {
+        let age = |since| now.saturating_duration_since(since);
+        self.phase = match self.phase {
+            Phase::Ejected { until, .. } if until <= now => Phase::OnTrial { since: now },
+            // Without clients nobody learns whether it answers.
+            Phase::OnTrial { since } if age(since) >= MEMORY => Phase::Proven { since: now },
+            Phase::Proven { since } if age(since) >= MEMORY => return None,
+            Phase::SlowStart { since, .. } => {
+                let since = since.unwrap_or(now);
+                let percent = slow_start_percent(age(since), slow_start?)?;
+                Phase::SlowStart { since: Some(since), percent }
+            }
+            unchanged => unchanged,
+        };
+        Some(self)
+    }
+
+    fn share(&self, now: Option<Instant>) -> Share {
+        match self.phase {
+            Phase::Ejected { cause, since, .. } => {
+                let age = now.map_or(Duration::ZERO, |now| now.saturating_duration_since(since));
+                Share::Ejected { cause, age }
+            }
+            Phase::OnTrial { .. } => Share::OnTrial,
+            Phase::Proven { .. } => Share::Whole,
+            Phase::SlowStart { percent, .. } => Share::SlowStart { percent },
+        }
+    }
+}
+
+/// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it. It grows by equal steps, at
+/// most once a second and at most ninety times.
+fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
+    let steps = whole.as_secs().clamp(1, 90);
+    let done = age.as_millis().saturating_mul(steps.into()) / whole.as_millis().max(1);
+    let left = u128::from(steps).checked_sub(done).filter(|left| *left > 0)?;
+    let missing = u128::from(100 - FIRST_PERCENT) * left / u128::from(steps);
+    u8::try_from(100 - missing).ok().filter(|percent| *percent < 100)
+}
+
+impl Share {
+    /// The share in percent.
+    pub(crate) fn percent(self) -> u8 {
+        match self {
+            Self::Whole | Self::Kept { .. } => 100,
+            Self::SlowStart { percent } => percent,
+            Self::OnTrial => FIRST_PERCENT,
+            Self::Ejected { .. } => 0,
+        }
+    }
+}
+
+impl Standings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&EndpointKey, &Standing)> {
+        self.0.iter().flat_map(|all| all.iter())
+    }
+
+    pub(crate) fn get(&self, key: &EndpointKey) -> Option<&Standing> {
+        self.0.as_ref()?.get(key)
+    }
+
+    /// The share of an endpoint.
+    pub(crate) fn share(&self, key: &EndpointKey, now: Option<Instant>) -> Share {
+        self.get(key).map_or(Share::Whole, |standing| standing.share(now))
+    }
+
+    /// When an endpoint was ejected, if it is.
+    pub(crate) fn ejected_since(&self, key: &EndpointKey) -> Option<Instant> {
+        match self.get(key)?.phase {
+            Phase::Ejected { since, .. } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Replaces the standing of an endpoint.
+    pub(crate) fn insert(&mut self, key: EndpointKey, standing: Standing) {
+        self.0.get_or_insert_default().insert(key, standing);
+    }
+
+    /// Keeps those for which `keep` holds, which may change them.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&EndpointKey, &mut Standing) -> bool) {
+        if let Some(all) = &mut self.0 {
+            all.retain(|key, standing| keep(key, standing));
+            if all.is_empty() {
+                self.0 = None;
+            }
+        }
+    }
+
+    /// Goes on to a time. Returns whether any share has changed.
+    pub(crate) fn advance(&mut self, now: Instant, slow_start: Option<Duration>) -> bool {
+        let mut changed = false;
+        self.retain(|_, standing| {
+            let next = standing.at(now, slow_start);
+            let share = |it: &Standing| it.share(None);
+            changed |= next.as_ref().map_or(Share::Whole, share) != share(standing);
+            if let Some(next) = next {
+                *standing = next;
+            }
+            next.is_some()
+        });
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn a_slow_start_grows_at_least_ten_times_and_at_most_once_a_second() {
+        for seconds in [10, 11, 30, 60, 3_600] {
+            let percents: Vec<_> = (0..seconds)
+                .map(|age| slow_start_percent(second(age), second(seconds)).expect("not over"))
+                .collect();
+            assert_eq!(percents[0], 10);
+            assert!(percents.is_sorted() && percents.iter().all(|it| *it < 100));
+            let mut grown = percents;
+            grown.dedup();
+            assert!(grown.len() >= 10, "{seconds}: {grown:?}");
+            assert_eq!(slow_start_percent(second(seconds), second(seconds)), None);
+        }
+    }
+
+    #[test]
+    fn each_ejection_lasts_twice_as_long_up_to_a_minute() {
+        let mut now = Instant::now();
+        let mut standing = None;
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            let next = Standing::ejected(standing.as_ref(), Traits::empty(), EjectionCause::Silent, now);
+            let Phase::Ejected { until, .. } = next.phase else { panic!() };
+            pauses.push((until - now).as_secs());
+            now = until;
+            standing = next.at(now, None);
+            assert!(standing.is_some_and(|it| it.is_on_trial()));
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 60, 60]);
+    }
+}
