@@ -44,7 +44,7 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
@@ -63,6 +63,7 @@ const CHECKS: [Check; 24] = [
     Before(ports::check),
     Running(Cause::Parameter, parameters::differing),
     Running(Cause::ReversePath, reverse_path::check),
+    Running(Cause::MostSilent, while_running::most_silent),
     Running(Cause::ConntrackFull, connections::conntrack_full),
     Running(Cause::IpvsTable, connections::ipvs_table),
     Running(Cause::AnotherProxy, other_programs::another_proxy),

@@ -149,6 +149,8 @@ pub enum Cause {
     Tunnel,
     /// Strict reverse path filtering drops packets.
     ReversePath,
+    /// Most endpoints that this node's clients ask do not answer.
+    MostSilent,
     /// Conntrack has no room for new connections.
     ConntrackFull,
     /// IPVS' own table of connections takes much memory.
@@ -165,7 +167,7 @@ pub enum Cause {
 
 impl Cause {
     /// All variants.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::HostFirewall,
         Self::Flowtable,
         Self::Bridge,
@@ -176,6 +178,7 @@ impl Cause {
         Self::Parameter,
         Self::Tunnel,
         Self::ReversePath,
+        Self::MostSilent,
         Self::ConntrackFull,
         Self::IpvsTable,
         Self::ConfigurationFile,
@@ -206,6 +209,7 @@ impl Cause {
             Self::Parameter => ("parameter", "KernelParameterDiffers"),
             Self::Tunnel => ("tunnel", "TunnelFiltered"),
             Self::ReversePath => ("reverse-path", "ReversePathFilterDrops"),
+            Self::MostSilent => ("most-silent", "MostEndpointsSilent"),
             Self::ConntrackFull => ("conntrack-full", "ConntrackTableFull"),
             Self::IpvsTable => ("ipvs-table", "IPVSTableLarge"),
             Self::ConfigurationFile => ("configuration-file", "ConfigurationFileUnusable"),

@@ -118,6 +118,17 @@ pub(super) fn filtered_tunnels(node: &mut WhileRunning) -> Vec<Finding> {
     node.elsewhere.filtered_tunnels.findings()
 }
 
+/// Whether so many endpoints are silent that none is ejected.
+pub(super) fn most_silent(node: &mut WhileRunning) -> Vec<Finding> {
+    let finding = || {
+        let what = "most endpoints that this node's clients ask do not answer: the fault is probably this node's, and no \
+                    endpoint is ejected";
+        Finding::problem("endpoints", what)
+            .remedy("check this node's network; kube-ipvs status names endpoints")
+    };
+    node.status.most_are_silent.then(finding).into_iter().collect()
+}
+
 /// The findings that hold now, for `kube-ipvs status`. Empty before the first check. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CurrentFindings(watch::Sender<Vec<Finding>>);

@@ -65,6 +65,7 @@ impl Cause {
             Reason::AddressTaken => Self::warning("AddressTaken", "ServeAddress"),
             Reason::AddressRefused => Self::warning("AddressRefused", "ServeAddress"),
             Reason::FieldNotUsed => Self::warning("FieldNotUsed", "ReadService"),
+            Reason::EndpointEjected => Self::warning("EndpointEjected", "ServeAddress"),
         }
     }
 }

@@ -22,9 +22,9 @@ use std::{
 use ipvs::{
     Ipvs, ObservedVirtualServer, Protocol, RealServerAddress, ServiceAddress, proc_net::total_connections,
 };
-use reconciler::Handle;
+use reconciler::{Handle, WantedAnswers};
 use serde::{Deserialize, Serialize};
-use service::{Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
+use service::{Answer, Answers, Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
 use tracing::{info, warn};
 
 use crate::{
@@ -36,6 +36,8 @@ use table::{Failing, RealServers, Table};
 
 /// The shortest pause: a little more than a tick.
 const PAUSE: Duration = Duration::from_millis(2_100);
+/// The shortest pause where failing endpoints are ejected: each tick that is missed costs clients.
+const SHORT_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause, on a node where reading takes long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after a reading, as a multiple of its duration.
@@ -142,7 +144,9 @@ impl<I: Ipvs> Reader<I> {
                 self.total = None;
             }
             self.failed = read.is_err();
-            pause = (begin.elapsed() * REST).clamp(PAUSE, LONGEST_PAUSE);
+            let shortest =
+                if self.handle.wanted_answers() == WantedAnswers::None { PAUSE } else { SHORT_PAUSE };
+            pause = (begin.elapsed() * REST).clamp(shortest, LONGEST_PAUSE);
         }
     }
 
@@ -165,6 +169,7 @@ impl<I: Ipvs> Reader<I> {
         let (counts, failing) = {
             let Known { table, .. } = &mut *open(known);
             table.update(&servers, &real_servers, now);
+            self.send_answers(table, now);
             (table.counts(), table.failing(now))
         };
         let failing = self.of_services(failing);
@@ -172,6 +177,19 @@ impl<I: Ipvs> Reader<I> {
         let failing = in_turn(failing, MOST_NAMED, |it| it.service.namespace().to_owned());
         open(known).summary = AnswersSummary { unknown: None, counts, failing };
         Ok(())
+    }
+
+    /// Sends what endpoints answer to the writer, which determines who is ejected, as far as it has to know.
+    fn send_answers(&self, table: &Table, now: Instant) {
+        let wanted = self.handle.wanted_answers();
+        if wanted == WantedAnswers::None {
+            return;
+        }
+        let endpoints = table.answers(now, Answers::RECENT);
+        let any_fails = || endpoints.iter().any(|it| it.answer != Answer::Answered);
+        if wanted == WantedAnswers::All || any_fails() {
+            self.handle.answers(Answers { at: now, endpoints });
+        }
     }
 
     /// All virtual servers, and the real servers of those with something to judge.

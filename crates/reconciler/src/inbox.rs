@@ -56,6 +56,18 @@ pub struct Handle {
     inbox: Inbox,
 }
 
+/// What the writer has to know of the answers of endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WantedAnswers {
+    /// Nothing: no endpoint would be ejected.
+    #[default]
+    None,
+    /// All of them once an endpoint fails.
+    OnceOneFails,
+    /// All of them: an endpoint is ejected, or on trial.
+    All,
+}
+
 impl Handle {
     pub(crate) fn new() -> (Self, Receiver<Input>, Inbox) {
         let (inputs, receiver) = channel();
@@ -73,6 +85,11 @@ impl Handle {
     /// Sends the kernel's notification of a change, so that what is not as desired is repaired.
     pub fn kernel_changed(&self, changed: Changed) {
         self.post(|pending| pending.add_links(changed));
+    }
+
+    /// What the writer has to know of the answers of endpoints.
+    pub fn wanted_answers(&self) -> WantedAnswers {
+        self.inbox.open().wanted_answers
     }
 
     /// Sends what endpoints answer, which determines who is ejected.
@@ -212,6 +229,8 @@ pub(crate) struct Pending {
     pub(crate) tables: bool,
     /// What endpoints answered at the last reading.
     pub(crate) answers: Option<Answers>,
+    /// What the writer has to know of them.
+    wanted_answers: WantedAnswers,
 }
 
 /// The number of VIPs that are kept one by one. Hardly more are bound, unless another program adds and
@@ -221,7 +240,14 @@ const MOST_VIPS: usize = 100_000;
 impl Inbox {
     /// Takes everything that waits.
     pub(crate) fn take(&self) -> Pending {
-        mem::take(&mut *self.open())
+        let mut pending = self.open();
+        let wanted_answers = pending.wanted_answers;
+        mem::replace(&mut *pending, Pending { wanted_answers, ..Pending::default() })
+    }
+
+    /// Says what the writer has to know of the answers of endpoints.
+    pub(crate) fn want_answers(&self, wanted: WantedAnswers) {
+        self.open().wanted_answers = wanted;
     }
 
     /// Whether anything waits.

@@ -23,7 +23,7 @@ mod schedule;
 mod sync;
 mod writer;
 
-pub use inbox::{Handle, Stopped, Unanswered};
+pub use inbox::{Handle, Stopped, Unanswered, WantedAnswers};
 pub use observer::{Callbacks, ChangeEvent, ObjectKind, Observer, StaleFlowCallback, SyncEvent};
 pub use report::{
     FirstNamed, ForeignVirtualServers, SyncReport,
@@ -33,7 +33,8 @@ pub use report::{
     },
     service_notices::{Notice, NoticeCallback, Reason},
     status::{
-        BusyWith, Drain, KernelDifference, LastSync, NodeUsage, SyncState, SyncStatus, VirtualServerOwner,
+        BusyWith, Drain, EjectedFrom, KernelDifference, LastSync, NodeUsage, SyncState, SyncStatus,
+        VirtualServerOwner,
     },
     sync_stats::{FailureKind, Programmed, RepairKind, Subsystem, SyncStats},
 };

@@ -15,14 +15,14 @@ use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
     Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
-    SyncState, SyncStats, SyncStatus, Timing, Trigger, Unanswered,
+    SyncState, SyncStats, SyncStatus, Timing, Trigger, Unanswered, WantedAnswers,
     follow::TunnelsInUse,
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
         history::History,
         journal::{Journal, collect::service_changes},
         service_notices::ServiceNotices,
-        status::{count_problems, problems},
+        status::{EjectedFrom, count_problems, problems},
         sync_log::{BusyLog, SyncLog},
     },
     schedule::{Failures, Rest, Schedule, SyncEnd},
@@ -212,11 +212,12 @@ impl Writer {
     }
 
     fn apply_pending(&mut self, pending: Pending) {
-        let Pending { mut changes, dummy_interface, tables, answers } = pending;
+        let Pending { mut changes, dummy_interface, tables, answers, .. } = pending;
         changes.take().into_iter().for_each(|pending| self.apply_change(pending));
         if let Some(answers) = answers {
             self.change_weights(Change::Answers(answers));
         }
+        self.want_answers();
         let of_dummy_interface = self.reconciler.on_link_event(&dummy_interface);
         let of_tables = tables.then(|| self.reconciler.on_table_event()).flatten();
         of_dummy_interface.into_iter().chain(of_tables).for_each(|trigger| self.schedule.request(trigger));
@@ -242,6 +243,15 @@ impl Writer {
         }
     }
 
+    fn want_answers(&self) {
+        let state = &self.reconciler.state;
+        self.inbox.want_answers(match (state.ejects(), state.is_unsettled()) {
+            (false, _) => WantedAnswers::None,
+            (true, false) => WantedAnswers::OnceOneFails,
+            (true, true) => WantedAnswers::All,
+        });
+    }
+
     /// Applies a change of what weights depend on beside the objects.
     fn change_weights(&mut self, change: Change) {
         let had_fault = self.reconciler.state.has_fault();
@@ -256,6 +266,7 @@ impl Writer {
             (true, false) => info!("most endpoints that clients of this node ask answer again"),
             _ => {}
         }
+        self.want_answers();
     }
 
     fn sync(&mut self, trigger: Trigger) {
@@ -384,12 +395,17 @@ impl Writer {
         let namespace = |drain: &Drain| drain.service.as_ref().map(|service| service.namespace().to_owned());
         let mut drains = in_turn(drains, SyncStatus::MOST_DRAINS, namespace);
         drains.sort_by_key(|drain| Reverse(drain.age));
+        let [ejected, on_trial] = state.reports().ejected_count();
         SyncStatus {
             virtual_servers: state.virtual_servers().count(),
             real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
             vips: state.vips().count(),
             services: state.reports().served(),
             without_endpoints: state.reports().lacking_endpoints().iter().collect(),
+            ejected,
+            on_trial,
+            ejections: EjectedFrom::first(state),
+            most_are_silent: state.has_fault(),
             unbound: state.unbound(),
             busy: self.busy.current(now),
             draining: draining.count(),

@@ -20,7 +20,7 @@
 //! - `state`: all Services together. An address and port goes to the first of its claims; VIPs, hairpin elements and
 //!   health check ports are counted.
 //! - `explain`: the decisions about one Service, rendered; whose an address is, and what becomes of a client there.
-//! - `liveness`: whether endpoints answer, judged by counters; nothing else here depends on it.
+//! - `liveness`: whether endpoints answer, judged by counters.
 //! - `direct_return`: all that direct return adds to these, in one place.
 //!
 //! Invariants:

@@ -13,11 +13,15 @@ use std::{
 use ipvs::{Protocol, Stats};
 use serde::{Deserialize, Serialize};
 
-use crate::seconds;
+use crate::{input::Answer, seconds};
 
-/// IPVS brings its counters up to date every two seconds (`IPVS_EST_NTICKS` in include/net/ip_vs.h), and a reading may
-/// fall between a question and its answer: only after another tick is there no answer.
+/// IPVS brings the counters of each real server up to date every two seconds (`IPVS_EST_NTICKS` in include/net/ip_vs.h).
+/// That may happen between a question and its answer: only after another tick is there no answer. A client that has
+/// asked twice within one tick has waited for a second, the first timeout of TCP, so that one tick shows it.
 pub const TICK: Duration = Duration::from_secs(2);
+
+/// For how long clients are waited for that ask again. A busy node may be late with a tick.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A datagram may be lost, and a server may ignore one that it does not understand: so many without an answer are a fault.
 const DATAGRAMS: u64 = 3;
@@ -103,6 +107,21 @@ struct Question {
     since: Instant,
     connections: u64,
     packets: u64,
+    /// In how many ticks clients asked.
+    ticks: u32,
+    /// Whether clients asked again within one tick.
+    repeated: bool,
+}
+
+impl Question {
+    /// Whether an answer would have come.
+    fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
+        let lasts = self.ticks > 1 || now.saturating_duration_since(self.since) >= PATIENCE;
+        match protocol {
+            Protocol::Udp => self.packets >= DATAGRAMS && lasts,
+            _ => self.repeated || lasts,
+        }
+    }
 }
 
 impl Evidence {
@@ -140,9 +159,19 @@ impl Evidence {
         let is_udp = self.protocol == Protocol::Udp;
         if is_asked(self.protocol, &grown) {
             self.asked = now;
-            let question = self.question.get_or_insert(Question { since: now, connections: 0, packets: 0 });
+            let question = self.question.get_or_insert(Question {
+                since: now,
+                connections: 0,
+                packets: 0,
+                ticks: 0,
+                repeated: false,
+            });
             question.connections += grown.connections;
+            question.repeated |= grown.packets_in > grown.connections;
+        }
+        if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
+            question.ticks += 1;
         }
         match self.question {
             Some(question) if self.is_refusal(&grown) => {
@@ -154,11 +183,9 @@ impl Evidence {
                 self.question = None;
                 self.set(Liveness::Answers, now);
             }
-            Some(Question { since, packets, .. })
-                if now.saturating_duration_since(since) >= TICK && (!is_udp || packets >= DATAGRAMS) =>
-            {
+            Some(question) if question.is_unanswered(self.protocol, now) => {
                 let is_fault = expects_answers || !is_udp;
-                self.set(if is_fault { Liveness::Silent } else { Liveness::OneWay }, since);
+                self.set(if is_fault { Liveness::Silent } else { Liveness::OneWay }, question.since);
             }
             _ => {}
         }
@@ -171,6 +198,30 @@ impl Evidence {
     /// Whether another reading may change the judgement although nothing new is counted.
     pub fn may_change(&self) -> bool {
         self.liveness != Liveness::Idle || self.question.is_some()
+    }
+
+    /// What it did when clients last asked; `None` if they have not, or if it need not answer.
+    pub fn answer(&self) -> Option<Answer> {
+        match self.liveness {
+            Liveness::Silent => Some(Answer::Silent),
+            Liveness::OneWay => None,
+            _ if self.question.is_some() => Some(Answer::Missing),
+            Liveness::Idle => None,
+            Liveness::Answers => Some(Answer::Answered),
+            Liveness::Refuses => Some(Answer::Refused),
+        }
+    }
+
+    /// When it was last asked.
+    pub fn asked(&self) -> Instant {
+        self.asked
+    }
+
+    /// Begins anew with these counters: what was counted while it got no new connections says nothing.
+    pub fn restart(&mut self, counted: &Stats, now: Instant) {
+        self.counted = *counted;
+        self.question = None;
+        self.set(Liveness::Idle, now);
     }
 
     /// Whether it answers.

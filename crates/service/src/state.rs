@@ -270,6 +270,11 @@ impl State {
         self.inputs.is_unsettled()
     }
 
+    /// Whether any failing endpoint would be ejected, so that [`Change::Answers`] has an effect.
+    pub fn ejects(&self) -> bool {
+        !self.options().ejection.is_empty() || self.inputs.ejecting > 0
+    }
+
     /// Whether so many endpoints do not answer that the fault is this node's: none is ejected.
     pub fn has_fault(&self) -> bool {
         self.inputs.has_fault()

@@ -121,6 +121,23 @@ impl Lines {
         self.line("VIPs", &status.vips.to_string());
         self.unbound(&status.unbound);
         self.draining(status);
+        self.ejected(status);
+    }
+
+    /// The endpoints that get no new connections because clients fail there; nothing where there are none.
+    fn ejected(&mut self, status: &reconciler::SyncStatus) {
+        let parts = [(status.ejected, "get no new connections"), (status.on_trial, "on trial")];
+        let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
+        if parts.is_empty() {
+            return;
+        }
+        let counts: Vec<_> = parts.iter().map(|(count, what)| format!("{count} {what}")).collect();
+        self.line("ejected", &format!("endpoints at which clients fail: {}", counts.join(", ")));
+        let listed = status.ejections.iter().take(FIRST_FAILING);
+        for ejection in listed.clone() {
+            self.line("", &ejection.to_string());
+        }
+        self.and_more(status.ejected + status.on_trial, listed.len());
     }
 
     /// How many Services are served, and which of them have no endpoint.

@@ -78,6 +78,7 @@ fn serving(DaemonStatus { programmed, advice, endpoints, .. }: &DaemonStatus) ->
             "endpoint does not answer",
             "endpoints do not answer",
         ),
+        (programmed.ejected, "endpoint ejected", "endpoints ejected"),
         (programmed.problems.len(), "problem", "problems"),
         (warnings, "warning", "warnings"),
     ]

@@ -12,7 +12,7 @@ use ipvs::{
 };
 use serde::{Deserialize, Serialize};
 use service::{
-    DNS_PORT, ObjectName,
+    DNS_PORT, EndpointAnswer, ObjectName,
     liveness::{Answering, Evidence, Liveness, is_asked},
 };
 
@@ -32,6 +32,8 @@ struct Watched {
     has_answered: bool,
     /// Only real servers that could be judged.
     real_servers: HashMap<RealServerAddress, Evidence>,
+    /// Those that get no new connections, which are judged anew when they do.
+    resting: HashMap<RealServerAddress, Evidence>,
 }
 
 /// A failing endpoint at one virtual server, and for how long clients have failed there.
@@ -98,6 +100,7 @@ impl Table {
                 counted: server.stats,
                 has_answered: false,
                 real_servers: HashMap::new(),
+                resting: HashMap::new(),
             });
             watched.counted = server.stats;
             if let Some(real_servers) = real_servers.get(&address) {
@@ -130,6 +133,18 @@ impl Table {
         }
     }
 
+    /// What endpoints did that were asked within the last `recent`.
+    pub(super) fn answers(&self, now: Instant, recent: Duration) -> Vec<EndpointAnswer> {
+        let all = self.0.iter().flat_map(|(at, watched)| watched.real_servers.iter().map(move |it| (at, it)));
+        let asked = all.filter_map(|(virtual_server, (endpoint, evidence))| {
+            let (answer, asked) = (evidence.answer()?, evidence.asked());
+            let answer =
+                EndpointAnswer { virtual_server: *virtual_server, endpoint: *endpoint, answer, asked };
+            (now.saturating_duration_since(asked) <= recent).then_some(answer)
+        });
+        asked.collect()
+    }
+
     /// All failing endpoints.
     pub(super) fn failing(&self, now: Instant) -> Vec<Failing> {
         let all = self.0.iter().flat_map(|(address, watched)| {
@@ -160,20 +175,29 @@ impl Watched {
         // Name servers answer every question.
         let expects_answers = self.has_answered || address.port == DNS_PORT;
         let mut before = mem::take(&mut self.real_servers);
-        // Answers do not pass here unless they are masqueraded, and a real server without weight is about to go.
-        let judged = real_servers.iter().filter(|it| {
-            matches!(it.config.forwarding, Forwarding::Masquerade | Forwarding::Local) && it.config.weight > 0
-        });
+        before.extend(mem::take(&mut self.resting));
+        // Answers do not pass here unless they are masqueraded.
+        let judged = real_servers
+            .iter()
+            .filter(|it| matches!(it.config.forwarding, Forwarding::Masquerade | Forwarding::Local));
         for ObservedRealServer { config, stats, .. } in judged {
-            let evidence = match before.remove(&config.address) {
+            let known = before.remove(&config.address);
+            let begin = || {
+                let ipv6 = config.address.ip.is_ipv6();
+                Evidence::begin(address.protocol, ipv6, stats, expects_answers, now)
+            };
+            if config.weight == 0 {
+                let mut evidence = known.unwrap_or_else(begin);
+                evidence.restart(stats, now);
+                self.resting.insert(config.address, evidence);
+                continue;
+            }
+            let evidence = match known {
                 Some(mut evidence) => {
                     evidence.update(stats, expects_answers, now);
                     evidence
                 }
-                None => {
-                    let ipv6 = config.address.ip.is_ipv6();
-                    Evidence::begin(address.protocol, ipv6, stats, expects_answers, now)
-                }
+                None => begin(),
             };
             self.has_answered |= evidence.liveness() == Liveness::Answers;
             self.real_servers.insert(config.address, evidence);

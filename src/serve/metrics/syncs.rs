@@ -28,6 +28,9 @@ pub(super) struct SyncMetrics {
     refused: Count,
     served: Count,
     without_endpoints: Count,
+    /// Ejected, and on trial after that.
+    ejected: Count,
+    on_trial: Count,
     started: SystemTime,
     /// Whether there was a complete sync: until then every change is pending.
     synced: bool,
@@ -82,6 +85,14 @@ impl SyncMetrics {
                 "kube_ipvs_services_without_endpoints",
                 "Services that are served on this node and have no endpoint, for another reason than a policy Local",
             ),
+            ejected: registry.register(
+                "kube_ipvs_ejected_endpoints",
+                "Endpoints that get no new connections because clients fail there",
+            ),
+            on_trial: registry.register(
+                "kube_ipvs_endpoints_on_trial",
+                "Endpoints that were ejected, get few new connections, and have not answered since",
+            ),
             started,
             synced: false,
         };
@@ -132,6 +143,9 @@ impl Observer for SyncMetrics {
             self.refused.set(state.reports().refused_count());
             self.served.set(state.reports().served());
             self.without_endpoints.set(state.reports().lacking_endpoints().len());
+            let [ejected, on_trial] = state.reports().ejected_count();
+            self.ejected.set(ejected);
+            self.on_trial.set(on_trial);
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Notices to the owners of Services about what is not served as they ask for it.
 
-use std::{collections::BTreeSet, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
-use ipvs::ServiceAddress;
+use ipvs::{Protocol, RealServerAddress, ServiceAddress};
 use service::{ObjectName, RefusedAddress, State, in_turn};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// A problem of one Service that its owner can solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub enum Reason {
     AddressRefused,
     /// A field or annotation of the Service, or of one of its slices, is not used as it is written.
     FieldNotUsed,
+    /// Endpoints of the Service get no new connections: clients fail there.
+    EndpointEjected,
 }
 
 /// Receives notices. The writer thread calls it: it must not block.
@@ -43,6 +48,7 @@ pub(crate) struct ServiceNotices {
     refusals: BTreeSet<(ObjectName, RefusedAddress)>,
     /// Fields and annotations that are not used as they are written, as text.
     unused_fields: BTreeSet<(ObjectName, String)>,
+    ejections: BTreeSet<(ObjectName, Ejected)>,
     notices: NoticeCallback,
 }
 
@@ -57,8 +63,8 @@ enum Unserved {
 
 impl ServiceNotices {
     pub(crate) fn new(notices: NoticeCallback) -> Self {
-        let (conflicts, refusals, unused_fields) = Default::default();
-        Self { revision: 0, conflicts, refusals, unused_fields, notices }
+        let (conflicts, refusals, unused_fields, ejections) = Default::default();
+        Self { revision: 0, conflicts, refusals, unused_fields, ejections, notices }
     }
 
     /// Logs and sends the notices that were not sent before.
@@ -92,7 +98,56 @@ impl ServiceNotices {
         };
         let unlogged = unused.iter().filter(is_from_state).take(MOST_LOGGED);
         unlogged.for_each(log);
-        by_namespaces(losses.into_iter().chain(unused)).into_iter().for_each(&self.notices);
+        let ejections = self.log_ejections(state);
+        let all = losses.into_iter().chain(unused).chain(ejections);
+        by_namespaces(all).into_iter().for_each(&self.notices);
+    }
+}
+
+/// The protocol and address of an endpoint that is ejected, or was and has not answered since.
+type Ejected = (Protocol, RealServerAddress);
+
+impl ServiceNotices {
+    /// Logs which endpoints were ejected, and which of them answer again. Returns a notice for each Service that had
+    /// none. An endpoint on trial that fails once more is nothing new.
+    fn log_ejections(&mut self, state: &State) -> Vec<Notice> {
+        let causes: BTreeMap<_, _> = each(state.reports().ejected())
+            .into_iter()
+            .map(|(service, it)| ((service, (it.protocol, it.address)), it.cause))
+            .collect();
+        let current = causes.keys().cloned().collect();
+        let ended: Vec<_> = self.ejections.difference(&current).cloned().collect();
+        let had_any: BTreeSet<_> = self.ejections.iter().map(|(service, _)| service.clone()).collect();
+        let new = new_entries(&mut self.ejections, current);
+        for key @ (service, (protocol, address)) in new.iter().take(MOST_LOGGED) {
+            let Some(cause) = causes.get(key) else { continue };
+            warn!(
+                namespace = service.namespace(),
+                "{service}: {protocol} {address} gets no new connections: {cause}"
+            );
+        }
+        for (service, (protocol, address)) in ended.iter().take(MOST_LOGGED) {
+            info!(
+                namespace = service.namespace(),
+                "{service}: {protocol} {address} gets new connections again"
+            );
+        }
+        for (what, count) in [("ejected", new.len()), ("no longer ejected", ended.len())] {
+            if let Some(more @ 1..) = count.checked_sub(MOST_LOGGED) {
+                warn!("and {more} more endpoints {what}");
+            }
+        }
+        let services: BTreeSet<_> =
+            new.into_iter().map(|(service, _)| service).filter(|it| !had_any.contains(it)).collect();
+        // Without addresses, so that all nodes say the same and one Event is enough.
+        let notice = |service: ObjectName| Notice {
+            text: format!(
+                "clients fail at endpoints, which get no new connections: kube-ipvs explain {service} names them"
+            ),
+            reason: Reason::EndpointEjected,
+            service,
+        };
+        services.into_iter().map(notice).collect()
     }
 }
 

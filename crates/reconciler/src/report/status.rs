@@ -11,7 +11,8 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use serde::{Deserialize, Serialize};
 use service::{
-    AddressKind, Conflict, DNS_PORT, ObjectName, Problem, RefusedAddress, State, in_turn, seconds,
+    AddressKind, Conflict, DNS_PORT, EjectedEndpoint, ObjectName, Problem, RefusedAddress, State, in_turn,
+    seconds,
 };
 use watcher::{Operation, OperationKind, Ownership};
 
@@ -45,6 +46,19 @@ pub struct SyncStatus {
     /// Those of them of which no port has an endpoint, for another reason than a policy Local.
     #[serde(default)]
     pub without_endpoints: FirstNamed<ObjectName>,
+    /// How many endpoints are ejected: they get no new connections because clients fail there.
+    // A daemon of an earlier release may be asked.
+    #[serde(default)]
+    pub ejected: usize,
+    /// How many were, and have not answered since.
+    #[serde(default)]
+    pub on_trial: usize,
+    /// The first of both, in turn by namespaces; at most [`SyncStatus::MOST_EJECTED`].
+    #[serde(default)]
+    pub ejections: Vec<EjectedFrom>,
+    /// So many endpoints do not answer that the fault is probably this node's, and none is ejected.
+    #[serde(default)]
+    pub most_are_silent: bool,
     /// How many virtual servers are wanted.
     pub virtual_servers: usize,
     /// How many real servers are wanted.
@@ -91,6 +105,9 @@ impl SyncStatus {
     /// How many draining real servers are listed.
     pub const MOST_DRAINS: usize = 20;
 
+    /// How many ejected endpoints are listed.
+    pub const MOST_EJECTED: usize = 20;
+
     /// How many problems are listed.
     pub const MOST_PROBLEMS: usize = 20;
 }
@@ -117,6 +134,34 @@ pub struct Drain {
     /// For how long it has been draining, as far as is known: a restart forgets it. In JSON, seconds.
     #[serde(with = "seconds")]
     pub age: Duration,
+}
+
+/// An endpoint that is ejected or on trial, and its Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EjectedFrom {
+    /// The Service.
+    pub service: ObjectName,
+    /// The endpoint, and why.
+    #[serde(flatten)]
+    pub endpoint: EjectedEndpoint,
+}
+
+impl EjectedFrom {
+    /// The first of all that are ejected or on trial, in turn by namespaces.
+    pub(crate) fn first(state: &State) -> Vec<Self> {
+        let all = state.reports().ejected().flat_map(|(service, endpoints)| {
+            endpoints.iter().map(|endpoint| Self { service: service.clone(), endpoint: *endpoint })
+        });
+        in_turn(all, SyncStatus::MOST_EJECTED, |it| it.service.namespace().to_owned())
+    }
+}
+
+impl fmt::Display for EjectedFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EjectedEndpoint { protocol, address, cause, on_trial } = self.endpoint;
+        let what = if on_trial { "on trial, ejected before" } else { "ejected" };
+        write!(f, "{}: {protocol} {address} {what}: {cause}", self.service)
+    }
 }
 
 /// Whether the desired state is programmed.

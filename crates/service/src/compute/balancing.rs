@@ -147,7 +147,9 @@ impl EffectiveBalancing {
     /// What a share leaves of a weight: where weights cannot be shared out, an endpoint gets all or nothing.
     pub(super) fn share(&self, share: Share) -> Share {
         match share {
-            Share::SlowStart { .. } | Share::OnTrial if !shares_by_weight(self.scheduler) => Share::Whole,
+            Share::SlowStart { .. } | Share::OnTrial { .. } if !shares_by_weight(self.scheduler) => {
+                Share::Whole
+            }
             share => share,
         }
     }

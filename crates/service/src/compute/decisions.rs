@@ -293,14 +293,13 @@ impl Decisions<'_> {
     }
 }
 
-/// The ejected endpoints of a group.
+/// The endpoints of a group that are ejected or on trial.
 fn ejected(group: &PolicyGroup<'_>, weights: &[EndpointWeight]) -> impl Iterator<Item = EjectedEndpoint> {
     let protocol = group.protocol;
-    group.used.iter().zip(weights).filter_map(move |(endpoint, weight)| match weight.share {
-        Share::Ejected { cause, .. } if weight.base > 0 => {
-            Some(EjectedEndpoint { protocol, address: endpoint.address, cause })
-        }
-        _ => None,
+    group.used.iter().zip(weights).filter_map(move |(endpoint, weight)| {
+        let (cause, on_trial) = group.standings.share(&(protocol, endpoint.address), None).ejection()?;
+        let counts = weight.base > 0 && !matches!(weight.share, Share::Kept { .. });
+        counts.then_some(EjectedEndpoint { protocol, address: endpoint.address, cause, on_trial })
     })
 }
 

@@ -89,7 +89,7 @@ impl DesiredService {
         self.extras.as_ref().map_or(&[], |extras| &extras.refused)
     }
 
-    /// The endpoints that get no new connections because clients fail there; sorted, each once.
+    /// The endpoints that get no new connections because clients fail there, or few because they did; sorted, each once.
     pub fn ejected(&self) -> &[EjectedEndpoint] {
         self.extras.as_ref().map_or(&[], |extras| &extras.ejected)
     }
@@ -193,7 +193,7 @@ impl DesiredVirtualServer {
     }
 }
 
-/// An endpoint that gets no new connections because clients fail there.
+/// An endpoint that gets no new connections because clients fail there, or few because they did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EjectedEndpoint {
     /// The protocol of its port.
@@ -202,6 +202,8 @@ pub struct EjectedEndpoint {
     pub address: RealServerAddress,
     /// Why.
     pub cause: EjectionCause,
+    /// Whether it has a share of new connections again, until it answers or fails once more.
+    pub on_trial: bool,
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod

@@ -101,7 +101,7 @@ pub(crate) struct PolicyGroup<'a> {
     /// The selected endpoints, as many as a virtual server may have; sorted by address.
     pub(crate) used: Vec<&'a PortEndpoint>,
     pub(crate) frontends: &'a [Frontend<'a>],
-    pub(super) standings: &'a Standings,
+    pub(crate) standings: &'a Standings,
     pub(super) now: Option<Instant>,
 }
 

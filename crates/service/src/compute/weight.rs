@@ -65,7 +65,7 @@ impl fmt::Display for EndpointWeight {
         match share {
             Share::Whole | Share::Ejected { .. } => Ok(()),
             Share::SlowStart { percent } => write!(f, ", {percent} % (slow start)"),
-            Share::OnTrial => write!(f, ", {} % until it answers again", share.percent()),
+            Share::OnTrial { .. } => write!(f, ", {} % until it answers again", share.percent()),
             Share::Kept { cause } => {
                 write!(f, "; not ejected although {cause}: half of the endpoints are out already")
             }

@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt};
 use ipvs::{RealServerAddress, ServiceAddress};
 
 use crate::{
-    compute::{EndpointReason, EndpointSelection, NotServed, PolicyGroup},
-    input::ObjectName,
+    compute::{EndpointReason, EndpointSelection, EndpointWeight, NotServed, PolicyGroup},
+    input::{ObjectName, Share},
     state::State,
 };
 
@@ -15,6 +15,8 @@ use crate::{
 pub enum EndpointCause {
     /// An EndpointSlice lists it, and these decide.
     Listed(EndpointReason, EndpointSelection),
+    /// The same, and it is used with a weight that is not the usual one.
+    Weighted(EndpointWeight),
     /// No EndpointSlice of the Service lists it for the port of the frontend.
     NotListed,
 }
@@ -30,6 +32,8 @@ struct Group {
     selection: EndpointSelection,
     /// Sorted by address.
     reasons: Vec<(RealServerAddress, EndpointReason)>,
+    /// The weights of those in use that are not the usual ones; sorted by address.
+    weights: Vec<(RealServerAddress, EndpointWeight)>,
 }
 
 impl EndpointCauses {
@@ -37,10 +41,25 @@ impl EndpointCauses {
     pub fn cause(&self, frontend: &ServiceAddress, endpoint: &RealServerAddress) -> EndpointCause {
         let group = self.0.iter().find(|group| group.frontends.contains(frontend));
         let found = group.and_then(|group| {
+            if let Ok(at) = group.weights.binary_search_by_key(endpoint, |(address, _)| *address) {
+                return group.weights.get(at).map(|(_, weight)| EndpointCause::Weighted(*weight));
+            }
             let at = group.reasons.binary_search_by_key(endpoint, |(address, _)| *address).ok()?;
             group.reasons.get(at).map(|(_, reason)| EndpointCause::Listed(*reason, group.selection))
         });
         found.unwrap_or(EndpointCause::NotListed)
+    }
+}
+
+impl EndpointCause {
+    /// Whether it is in use and gets no new connections.
+    pub fn is_out(&self) -> bool {
+        matches!(self, Self::Weighted(weight) if weight.value() == 0)
+    }
+
+    /// Whether its weight grows from second to second.
+    pub fn starts_slowly(&self) -> bool {
+        matches!(self, Self::Weighted(EndpointWeight { share: Share::SlowStart { .. }, .. }))
     }
 }
 
@@ -50,6 +69,7 @@ impl From<&PolicyGroup<'_>> for Group {
             frontends: group.frontends.iter().map(|frontend| frontend.address).collect(),
             selection: group.selection,
             reasons: Vec::new(),
+            weights: Vec::new(),
         }
     }
 }
@@ -63,7 +83,10 @@ impl State {
         for ports in decisions.port_groups() {
             groups.extend(ports.policy_groups().map(|policies| {
                 let reasons = ports.endpoints.iter().map(|it| (it.address, policies.reason(it))).collect();
-                Group { reasons, ..Group::from(&policies) }
+                let weights = policies.weights(decisions.balancing_at(&policies));
+                let weights = policies.used.iter().map(|it| it.address).zip(weights);
+                let weights = weights.filter(|(_, weight)| !weight.is_plain()).collect();
+                Group { reasons, weights, ..Group::from(&policies) }
             }));
         }
         EndpointCauses(groups)
@@ -89,6 +112,7 @@ impl fmt::Display for EndpointCause {
             }
             Self::Listed(EndpointReason::Used, _) => f.write_str("ready"),
             Self::Listed(reason, _) => f.write_str(reason.cause()),
+            Self::Weighted(weight) => write!(f, "weight {weight}"),
             Self::NotListed => f.write_str("no EndpointSlice lists it"),
         }
     }

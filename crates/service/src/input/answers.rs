@@ -1,6 +1,6 @@
 //! What the counters of IPVS say about the answers of endpoints, as an input.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipvs::{RealServerAddress, ServiceAddress};
 
@@ -11,6 +11,12 @@ pub struct Answers {
     pub at: Instant,
     /// The endpoints, in any order; one at several virtual servers once for each.
     pub endpoints: Vec<EndpointAnswer>,
+}
+
+impl Answers {
+    /// For how long an answer, or a question without one, says something about the present: three ticks of the
+    /// counters.
+    pub const RECENT: Duration = Duration::from_secs(6);
 }
 
 /// What one endpoint does at one virtual server.

@@ -33,8 +33,11 @@ pub enum Share {
         /// The part, in percent.
         percent: u8,
     },
-    /// A tenth: it was ejected, and nobody knows yet whether it answers again.
-    OnTrial,
+    /// A tenth: it was ejected, and has not answered since.
+    OnTrial {
+        /// Why it was ejected.
+        cause: EjectionCause,
+    },
     /// Nothing: clients fail there.
     Ejected {
         /// Why.
@@ -102,7 +105,7 @@ pub(crate) enum Phase {
     /// No new connections, until a time.
     Ejected { cause: EjectionCause, since: Instant, until: Instant },
     /// A tenth of its weight, until it answers.
-    OnTrial { since: Instant },
+    OnTrial { cause: EjectionCause, since: Instant },
     /// All of its weight. It is forgotten after a while.
     Proven { since: Instant },
     /// A growing part of its weight; from the first time that is known on.
@@ -153,9 +156,9 @@ impl Standing {
     fn at(mut self, now: Instant, slow_start: Option<Duration>) -> Option<Self> {
         let age = |since| now.saturating_duration_since(since);
         self.phase = match self.phase {
-            Phase::Ejected { until, .. } if until <= now => Phase::OnTrial { since: now },
-            // Without clients nobody learns whether it answers.
-            Phase::OnTrial { since } if age(since) >= MEMORY => Phase::Proven { since: now },
+            Phase::Ejected { until, cause, .. } if until <= now => Phase::OnTrial { cause, since: now },
+            // Without clients nothing shows whether it answers.
+            Phase::OnTrial { since, .. } if age(since) >= MEMORY => Phase::Proven { since: now },
             Phase::Proven { since } if age(since) >= MEMORY => return None,
             Phase::SlowStart { since, .. } => {
                 let since = since.unwrap_or(now);
@@ -173,7 +176,7 @@ impl Standing {
                 let age = now.map_or(Duration::ZERO, |now| now.saturating_duration_since(since));
                 Share::Ejected { cause, age }
             }
-            Phase::OnTrial { .. } => Share::OnTrial,
+            Phase::OnTrial { cause, .. } => Share::OnTrial { cause },
             Phase::Proven { .. } => Share::Whole,
             Phase::SlowStart { percent, .. } => Share::SlowStart { percent },
         }
@@ -191,12 +194,21 @@ fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
 }
 
 impl Share {
+    /// Why the endpoint is ejected or on trial, and whether it is on trial.
+    pub(crate) fn ejection(self) -> Option<(EjectionCause, bool)> {
+        match self {
+            Self::Ejected { cause, .. } => Some((cause, false)),
+            Self::OnTrial { cause } => Some((cause, true)),
+            Self::Whole | Self::SlowStart { .. } | Self::Kept { .. } => None,
+        }
+    }
+
     /// The share in percent.
     pub(crate) fn percent(self) -> u8 {
         match self {
             Self::Whole | Self::Kept { .. } => 100,
             Self::SlowStart { percent } => percent,
-            Self::OnTrial => FIRST_PERCENT,
+            Self::OnTrial { .. } => FIRST_PERCENT,
             Self::Ejected { .. } => 0,
         }
     }

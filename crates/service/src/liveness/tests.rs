@@ -37,7 +37,7 @@ const SILENT: [u64; 5] = [4, 4, 0, 240, 0];
 fn the_counters_of_three_endpoints_tell_them_apart() {
     assert_eq!(judged(Protocol::Tcp, true, &[(2, SERVES)]), [Liveness::Answers]);
     assert_eq!(judged(Protocol::Tcp, true, &[(2, REFUSES)]), [Liveness::Refuses]);
-    let silent = judged(Protocol::Tcp, true, &[(2, SILENT), (3, SILENT), (4, SILENT)]);
+    let silent = judged(Protocol::Tcp, true, &[(2, SILENT), (3, SILENT), (6, SILENT)]);
     assert_eq!(
         silent,
         [Liveness::Idle, Liveness::Idle, Liveness::Silent],
@@ -73,7 +73,7 @@ fn datagrams_are_refused_by_icmp_errors_that_quote_them() {
 
 #[test]
 fn datagrams_without_an_answer_are_a_fault_only_where_answers_are_expected() {
-    let asked = [(2, [1, 3, 0, 144, 0]), (4, [1, 3, 0, 144, 0])];
+    let asked = [(2, [1, 3, 0, 144, 0]), (4, [1, 4, 0, 192, 0])];
     assert_eq!(judged(Protocol::Udp, false, &asked)[1], Liveness::OneWay);
     assert_eq!(judged(Protocol::Udp, true, &asked)[1], Liveness::Silent);
 }
@@ -93,6 +93,17 @@ fn an_answer_in_the_next_tick_is_one() {
 }
 
 #[test]
+fn a_client_that_asks_again_within_a_tick_has_no_answer() {
+    assert_eq!(judged(Protocol::Tcp, true, &[(2, [2, 3, 0, 180, 0])]), [Liveness::Silent]);
+    assert_eq!(judged(Protocol::Tcp, true, &[(2, [2, 2, 0, 120, 0])]), [Liveness::Idle]);
+    assert_eq!(
+        judged(Protocol::Udp, true, &[(2, [2, 9, 0, 432, 0])]),
+        [Liveness::Idle],
+        "a burst of questions"
+    );
+}
+
+#[test]
 fn an_open_connection_without_new_ones_is_no_question() {
     let read = [(2, SERVES), (4, [4, 30, 16, 1800, 904]), (30, [4, 40, 16, 3000, 904])];
     assert_eq!(judged(Protocol::Tcp, true, &read), [Liveness::Answers; 3]);
@@ -100,7 +111,7 @@ fn an_open_connection_without_new_ones_is_no_question() {
 
 #[test]
 fn what_was_asked_a_minute_ago_says_nothing_any_more() {
-    let read = [(2, SILENT), (4, SILENT), (61, SILENT), (62, SILENT)];
+    let read = [(2, SILENT), (6, SILENT), (61, SILENT), (62, SILENT)];
     assert_eq!(judged(Protocol::Tcp, true, &read)[1..], [Liveness::Silent, Liveness::Silent, Liveness::Idle]);
 }
 
@@ -123,7 +134,7 @@ fn totals_show_only_what_has_never_served() {
     let now = Instant::now();
     let begun = |counted| {
         let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, now);
-        evidence.update(&stats(counted), true, now + Duration::from_secs(2));
+        evidence.update(&stats(counted), true, now + Duration::from_secs(4));
         evidence.answering(now).liveness
     };
     assert_eq!([SERVES, REFUSES, SILENT].map(begun), [Liveness::Idle, Liveness::Refuses, Liveness::Silent]);

@@ -26,9 +26,6 @@ use crate::{
     },
 };
 
-/// For how long an answer, or a question without one, says something about the present: three ticks of the counters.
-const RECENT: Duration = Duration::from_secs(6);
-
 /// Fewer silent endpoints than this do not show that the fault is here.
 const LEAST_FAULT: usize = 3;
 
@@ -317,8 +314,10 @@ fn recently_seen<'a>(
     owner: impl Fn(&ServiceAddress) -> Option<&'a ObjectName>,
 ) -> SeenByService {
     let mut seen = SeenByService::new();
-    let recent =
-        answers.endpoints.iter().filter(|it| answers.at.saturating_duration_since(it.asked) <= RECENT);
+    let recent = answers
+        .endpoints
+        .iter()
+        .filter(|it| answers.at.saturating_duration_since(it.asked) <= Answers::RECENT);
     for answer in recent {
         let Some(service) = owner(&answer.virtual_server) else { continue };
         let key = (answer.virtual_server.protocol, answer.endpoint);

@@ -28,6 +28,8 @@ pub(crate) struct Inputs {
     pub(super) unsettled: BTreeSet<ObjectName>,
     /// The latest time that is known. Nothing here reads a clock.
     pub(super) now: Option<Instant>,
+    /// How many Services have failing endpoints ejected by their own annotations.
+    pub(super) ejecting: usize,
     /// When so many endpoints were last silent that the fault is this node's.
     pub(super) fault: Option<Instant>,
     /// The Service that each slice belongs to; a deletion names the slice only.
@@ -52,6 +54,7 @@ impl Inputs {
             services: FxHashMap::default(),
             unsettled: BTreeSet::new(),
             now: None,
+            ejecting: 0,
             fault: None,
             owners: FxHashMap::default(),
             former_ages: FormerAges::default(),
@@ -174,6 +177,8 @@ impl Inputs {
         if service.ejection(&self.options).is_empty() {
             entry.standings.retain(|_, standing| standing.starts());
         }
+        self.ejecting += usize::from(asks_for_ejection(&service));
+        self.ejecting -= usize::from(entry.service.as_ref().is_some_and(asks_for_ejection));
         entry.service = Some(service);
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         Some(name)
@@ -183,6 +188,7 @@ impl Inputs {
         let Some(entry) = self.services.get_mut(name) else { return BTreeSet::new() };
         let before = entry.owner();
         let Some(service) = entry.service.take() else { return BTreeSet::new() };
+        self.ejecting -= usize::from(asks_for_ejection(&service));
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         self.addresses.replace(Some(&service), None, &self.options);
         self.former_ages.remember(&service, &self.options);
@@ -389,6 +395,10 @@ impl Inputs {
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem<'_>> {
         self.services.values().flat_map(|entry| entry.problems())
     }
+}
+
+fn asks_for_ejection(service: &Service) -> bool {
+    service.balancing.as_ref().and_then(|it| it.ejection).is_some_and(|it| !it.is_empty())
 }
 
 #[cfg(test)]

@@ -94,14 +94,16 @@ impl Reports {
         self.refused.values().map(|refused| refused.len()).sum()
     }
 
-    /// The Services with ejected endpoints, sorted by name, each with these endpoints.
+    /// The Services with endpoints that are ejected or on trial, sorted by name, each with these endpoints.
     pub fn ejected(&self) -> impl Iterator<Item = (&ObjectName, &[EjectedEndpoint])> {
         self.ejected.iter().map(|(service, ejected)| (service, &ejected[..]))
     }
 
-    /// How many endpoints are ejected, each counted once for each Service.
-    pub fn ejected_count(&self) -> usize {
-        self.ejected.values().map(|ejected| ejected.len()).sum()
+    /// How many endpoints are ejected, and how many on trial after that; each counted once for each Service.
+    pub fn ejected_count(&self) -> [usize; 2] {
+        let all = || self.ejected.values().flatten();
+        let on_trial = all().filter(|it| it.on_trial).count();
+        [all().count() - on_trial, on_trial]
     }
 
     /// The Services that have problems, or whose slices have, sorted by name, each with its problems. Some exist on
@@ -153,6 +155,7 @@ impl Reports {
         let [ejected_before, ejected_now] =
             [before, now].map(|it| it.map_or(&[][..], DesiredService::ejected));
         if ejected_before != ejected_now {
+            self.revision += 1;
             match ejected_now {
                 [] => drop(self.ejected.remove(service)),
                 ejected => drop(self.ejected.insert(service.clone(), ejected.into())),

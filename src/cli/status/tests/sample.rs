@@ -4,8 +4,13 @@ use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipvs::{Family, Protocol, RealServerAddress, Scheduler, ServiceAddress};
 use kubernetes::api::{PastFailure, Watch, WatchState};
-use reconciler::{BusyWith, Drain, FirstNamed, KernelDifference, LastSync, SyncReport, SyncState, Trigger};
-use service::liveness::{Answering, Liveness};
+use reconciler::{
+    BusyWith, Drain, EjectedFrom, FirstNamed, KernelDifference, LastSync, SyncReport, SyncState, Trigger,
+};
+use service::{
+    EjectedEndpoint, EjectionCause,
+    liveness::{Answering, Liveness},
+};
 use watcher::OperationKind;
 
 use crate::{
@@ -110,6 +115,18 @@ fn programmed() -> reconciler::SyncStatus {
         busy: Some(BusyWith { service: Some("shop/large".parse().unwrap()), left: 700, age: seconds(12.0) }),
         services: 7,
         without_endpoints: FirstNamed { count: 1, first: vec!["default/typo".parse().unwrap()] },
+        ejected: 1,
+        on_trial: 0,
+        ejections: vec![EjectedFrom {
+            service: "default/web".parse().unwrap(),
+            endpoint: EjectedEndpoint {
+                protocol: Protocol::Tcp,
+                address: RealServerAddress { ip: [10, 244, 1, 9].into(), port: 8080 },
+                cause: EjectionCause::Silent,
+                on_trial: false,
+            },
+        }],
+        most_are_silent: false,
         virtual_servers: 12,
         real_servers: 40,
         vips: 6,

@@ -44,7 +44,9 @@ pub enum ChangeKind {
     EndpointAdded,
     /// An endpoint gets no new connections, and keeps those that it has.
     EndpointDraining,
-    /// An endpoint that was draining gets new connections again.
+    /// An endpoint gets no new connections because clients fail there, or by annotation.
+    EndpointOut,
+    /// An endpoint that was draining or out gets new connections again.
     EndpointRestored,
     /// The weight, the limits or the tunnel of an endpoint were changed.
     EndpointChanged,
@@ -135,6 +137,7 @@ impl fmt::Display for ServiceChange {
             ChangeKind::VirtualServerRemoved => self.virtual_server(f, "removed"),
             ChangeKind::EndpointAdded => self.endpoint(f, "added to"),
             ChangeKind::EndpointDraining => self.endpoint(f, "draining at"),
+            ChangeKind::EndpointOut => self.endpoint(f, "gets no new connections at"),
             ChangeKind::EndpointRestored => self.endpoint(f, "restored at"),
             ChangeKind::EndpointChanged => self.endpoint(f, "changed at"),
             ChangeKind::EndpointRemoved => self.endpoint(f, "removed from"),

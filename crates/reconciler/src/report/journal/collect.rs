@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipvs::ServiceAddress;
-use service::{EndpointCauses, ObjectName, State};
+use service::{EndpointCause, ObjectName, State};
 use watcher::Operation;
 
 use super::change::{ChangeKind, ServiceChange};
@@ -111,12 +111,17 @@ fn endpoints(state: &State, service: &ObjectName, servers: &[OnServer<'_>]) -> V
     let mut at: BTreeMap<_, Places> = BTreeMap::new();
     for (address, done) in servers {
         for (endpoint, done) in &done.real_servers {
-            let cause = cause(&causes, address, endpoint, *done);
-            at.entry((*endpoint, *done, cause)).or_default().add(**address);
+            let found = causes.cause(address, endpoint);
+            if done.operation == RealServerOperation::Changed && found.starts_slowly() {
+                continue;
+            }
+            let is_out = found.is_out();
+            at.entry((*endpoint, *done, is_out, cause(found, *done))).or_default().add(**address);
         }
     }
-    let change = |((endpoint, Done { operation, is_repair }, cause), places): (_, Places)| {
+    let change = |((endpoint, Done { operation, is_repair }, is_out, cause), places): (_, Places)| {
         let kind = match operation {
+            RealServerOperation::Drained if is_out => ChangeKind::EndpointOut,
             RealServerOperation::Added => ChangeKind::EndpointAdded,
             RealServerOperation::Drained => ChangeKind::EndpointDraining,
             RealServerOperation::Restored => ChangeKind::EndpointRestored,
@@ -133,13 +138,7 @@ fn endpoints(state: &State, service: &ObjectName, servers: &[OnServer<'_>]) -> V
     at.into_iter().map(change).collect()
 }
 
-fn cause(
-    causes: &EndpointCauses,
-    frontend: &ServiceAddress,
-    endpoint: &ipvs::RealServerAddress,
-    Done { operation, .. }: Done<RealServerOperation>,
-) -> Cow<'static, str> {
-    let cause = causes.cause(frontend, endpoint);
+fn cause(cause: EndpointCause, Done { operation, .. }: Done<RealServerOperation>) -> Cow<'static, str> {
     match operation {
         RealServerOperation::Removed(cut_off @ 1..) => {
             format!("{cause}; connections cut off: {cut_off}").into()
