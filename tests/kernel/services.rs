@@ -2,6 +2,7 @@
 
 mod balancing;
 mod draining;
+mod ejection;
 mod exposure;
 mod limits;
 mod local_mode;
