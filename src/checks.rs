@@ -44,7 +44,7 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),
@@ -62,6 +62,7 @@ const CHECKS: [Check; 24] = [
     Before(arp::check),
     Before(ports::check),
     Running(Cause::Parameter, parameters::differing),
+    Both(Cause::Parameter, parameters::uncounted),
     Running(Cause::ReversePath, reverse_path::check),
     Running(Cause::ConntrackFull, connections::conntrack_full),
     Running(Cause::IpvsTable, connections::ipvs_table),
