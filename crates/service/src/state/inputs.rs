@@ -171,9 +171,9 @@ impl Inputs {
         }
         self.addresses.replace(entry.service.as_ref(), Some(&service), &self.options);
         let before = entry.owner();
-        if service.ejection(&self.options).is_empty() {
-            entry.standings.retain(|_, standing| standing.starts());
-        }
+        let (ejects, starts_slowly) =
+            (!service.ejection(&self.options).is_empty(), service.slow_start().is_some());
+        entry.standings.retain(|_, standing| if standing.starts() { starts_slowly } else { ejects });
         entry.service = Some(service);
         entry.recount_endpoints(before.as_ref(), &mut self.addresses);
         Some(name)
