@@ -62,6 +62,7 @@ const CHECKS: [Check; 25] = [
     Before(arp::check),
     Before(ports::check),
     Running(Cause::Parameter, parameters::differing),
+    Both(Cause::Parameter, parameters::uncounted),
     Running(Cause::ReversePath, reverse_path::check),
     Running(Cause::MostSilent, while_running::most_silent),
     Running(Cause::ConntrackFull, connections::conntrack_full),

@@ -21,6 +21,8 @@ pub(super) struct Facts {
     pub(super) in_use: NodeUsage,
     /// Whether every flow is masqueraded.
     pub(super) masquerade_all: bool,
+    /// Whether failing endpoints are ejected, unless a Service says otherwise.
+    pub(super) ejects: bool,
     /// The timeouts of IPVS; `None` where there is no IPVS.
     pub(super) ipvs_timeouts: Option<Timeouts>,
     /// The kernel parameters that the start will set.

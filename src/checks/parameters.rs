@@ -6,13 +6,13 @@
 use ipvs::Timeouts;
 use service::one_line;
 
-use super::{BeforeStart, while_running::WhileRunning};
+use super::{BeforeStart, facts::Facts, while_running::WhileRunning};
 use crate::{
     config::{KernelParameters, Settings},
     finding::Finding,
     node::{
         requirements,
-        sysctl::{Change, Differing, Sysctl, conntrack::TCP_ESTABLISHED},
+        sysctl::{Change, Differing, RUN_ESTIMATION, Sysctl, conntrack::TCP_ESTABLISHED},
     },
 };
 
@@ -77,8 +77,20 @@ fn differs((Change { key, found, wanted }, otherwise): Differing) -> Finding {
         .remedy(format!("sysctl -w {key}={wanted}"))
 }
 
+/// Whether IPVS counts what endpoints answer, where that decides about their connections.
+pub(super) fn uncounted(facts: &Facts) -> Vec<Finding> {
+    let is_off = facts.ejects && facts.number(RUN_ESTIMATION) == Some(0);
+    let finding = || {
+        let what = format!("endpoints cannot be ejected: IPVS does not count, since {RUN_ESTIMATION} is 0");
+        Finding::warning(RUN_ESTIMATION, what).remedy(format!("sysctl -w {RUN_ESTIMATION}=1, or --eject=off"))
+    };
+    is_off.then(finding).into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::finding::Severity;
 
@@ -116,6 +128,25 @@ mod tests {
         assert_eq!(
             set_at_the_start(&[], None),
             [Finding::ok("kernel parameters", "all have the wanted values")]
+        );
+    }
+    #[test]
+    fn ejection_without_the_counters_of_ipvs_is_a_warning() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("proc/sys/net/ipv4/vs");
+        fs::create_dir_all(&directory).unwrap();
+        let found =
+            |ejects| uncounted(&Facts { ejects, sysctl: Sysctl::at(root.path()), ..Facts::default() });
+        assert_eq!(found(true), [], "before Linux 5.16 IPVS always counts");
+        for (value, warns) in [("1", false), ("0", true)] {
+            fs::write(directory.join("run_estimation"), value).unwrap();
+            assert_eq!(found(false), [], "nothing depends on it");
+            assert_eq!(!found(true).is_empty(), warns, "{value}");
+        }
+        assert_eq!(
+            found(true)[0].to_string(),
+            "endpoints cannot be ejected: IPVS does not count, since net.ipv4.vs.run_estimation is 0; \
+             remedy: sysctl -w net.ipv4.vs.run_estimation=1, or --eject=off"
         );
     }
 }

@@ -39,7 +39,11 @@ pub(crate) fn start(
     outbox: Outbox,
     current: CurrentFindings,
 ) -> (Recheck, impl Future<Output = ()> + use<>) {
-    let facts = Facts { masquerade_all: policy.masquerade_all, ..Facts::default() };
+    let facts = Facts {
+        masquerade_all: policy.masquerade_all,
+        ejects: !settings.ejection.is_empty(),
+        ..Facts::default()
+    };
     let mut node = WhileRunning {
         facts,
         status: SyncStatus::default(),

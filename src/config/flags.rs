@@ -9,7 +9,7 @@ use clap::{
 };
 use ipvs::TunnelKind;
 use netfilter::HostFirewall;
-use service::ExternalForwarding;
+use service::{ByDistance, Ejection, ExternalForwarding};
 use watcher::Foreign;
 
 use super::{
@@ -67,6 +67,17 @@ pub struct Flags {
     /// Time after which a draining TCP real server is removed even if it has connections; 0s: never *
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     pub(super) drain_timeout: GoDuration,
+
+    /// Failing endpoints that get no new connections while others of their Service answer: silent,
+    /// refusing or silent,refusing. With off they are reported only. A Service's annotation
+    /// kube-ipvs.io/eject overrides it *
+    #[arg(long, value_name = "FAILING", default_value = "off")]
+    pub(super) eject: Ejection,
+
+    /// Factors of the weights of endpoints on this node, in its zone, and elsewhere, such as
+    /// node=100,zone=10,other=1. A Service's annotation kube-ipvs.io/weights-by-distance overrides it *
+    #[arg(long, value_name = "FACTORS", default_value = "off")]
+    pub(super) weights_by_distance: ByDistance,
 
     /// What is accepted where the host's own firewall drops: what kube-proxy accepts, nothing but with a
     /// warning, or all Service traffic *

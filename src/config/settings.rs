@@ -1,5 +1,7 @@
 //! The settings of the daemon: flags and configuration file resolved and checked.
 
+mod kernel;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -10,11 +12,13 @@ use std::{
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler, Timeouts, Tunnel, TunnelKind};
+use ipvs::{Family, Scheduler, Tunnel, TunnelKind};
 use netfilter::{HostFirewall, LocalTraffic, Policy, tunnel::GUE_PORT};
 use reconciler::Timing;
 use serde::{Deserialize, Serialize};
-use service::{ExternalForwarding, ExternalIps, NodePortAddresses, Options};
+use service::{
+    ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, Options,
+};
 use watcher::{Foreign, Ownership};
 
 use super::{
@@ -22,6 +26,8 @@ use super::{
     file::{self, File},
     options::{MASQUERADE_BIT, OPTIONS},
 };
+pub use kernel::{ConntrackSettings, IpvsTimeouts, KernelParameters};
+
 use crate::logging;
 
 /// All settings of the daemon. Every value has been checked.
@@ -34,6 +40,10 @@ pub struct Settings {
     pub source: Source,
     /// The scheduler of every virtual server. Whether the kernel has it is not known yet.
     pub scheduler: Scheduler,
+    /// The factors of weights by distance, if weights depend on it, unless a Service has its own.
+    pub distance_weights: Option<DistanceWeights>,
+    /// Which failing endpoints get no new connections, unless a Service says otherwise.
+    pub ejection: Ejection,
     /// The longest time until everything is compared and repaired again; more than zero.
     pub sync_period: Duration,
     /// The least time from the end of one sync to the beginning of the next; at most `sync_period`.
@@ -138,55 +148,6 @@ pub enum ServiceMetrics {
     Endpoint,
 }
 
-/// The kernel parameters that the configuration decides about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelParameters {
-    /// Whether ARP is answered only on the interface that has the address.
-    pub strict_arp: bool,
-    /// Whether Services may be answered directly.
-    pub direct_return: bool,
-    /// Limits and timeouts of connection tracking.
-    pub conntrack: ConntrackSettings,
-}
-
-/// Parameters of connection tracking. A zero leaves the kernel's value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConntrackSettings {
-    /// The entries that the table may hold per CPU; with 0 `min` is ignored too.
-    pub max_per_core: u32,
-    /// The entries that it may hold at least.
-    pub min: u32,
-    /// Seconds until an established TCP connection without a packet is forgotten.
-    pub tcp_established_timeout: u32,
-    /// Seconds until a TCP connection that one side has closed is forgotten.
-    pub tcp_close_wait_timeout: u32,
-    /// Whether TCP packets outside the window are part of their connection.
-    pub tcp_be_liberal: bool,
-    /// Seconds until a UDP flow without an answer is forgotten.
-    pub udp_timeout: u32,
-    /// Seconds until a UDP exchange is forgotten.
-    pub udp_stream_timeout: u32,
-}
-
-/// When IPVS forgets idle connections, in seconds; 0 leaves the kernel's timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpvsTimeouts {
-    /// TCP; `None`: when conntrack does.
-    pub tcp: Option<u32>,
-    /// TCP after FIN.
-    pub tcp_fin: u32,
-    /// UDP.
-    pub udp: u32,
-}
-
-impl IpvsTimeouts {
-    /// The timeouts, where conntrack forgets an idle TCP connection after so many seconds, if that is known.
-    pub(crate) fn resolve(self, conntrack: Option<u32>) -> Timeouts {
-        let tcp = self.tcp.or(conntrack).unwrap_or_default();
-        Timeouts::UNCHANGED.tcp(tcp).tcp_fin(self.tcp_fin).udp(self.udp)
-    }
-}
-
 /// The origin of a value, to name it in errors.
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
@@ -273,6 +234,11 @@ impl Settings {
             node_name: node_name(flags, &configuration, origin)?,
             source: source(flags, &configuration)?,
             scheduler: origin.check("ipvs.scheduler", ipvs.scheduler.parse().map_err(Problem::from))?,
+            distance_weights: match flags.weights_by_distance {
+                ByDistance::Off => None,
+                ByDistance::By(weights) => Some(weights),
+            },
+            ejection: flags.eject,
             sync_period,
             min_sync_period,
             exclude_cidrs: origin.check("ipvs.excludeCIDRs", checks::cidrs(&ipvs.exclude_cidrs))?,
@@ -404,10 +370,10 @@ impl Settings {
     /// How Services are served, where pods of this node are recognised in these families.
     pub fn options(&self, knows_pods: BTreeSet<Family>) -> Options {
         Options {
-            distance_weights: None,
-            ejection: service::Ejection::empty(),
             node_name: self.node_name.as_str().into(),
             scheduler: self.scheduler,
+            distance_weights: self.distance_weights,
+            ejection: self.ejection,
             node_port_addresses: self.node_port_addresses.clone(),
             bind_address: self.bind_address,
             external_ips: self.external_ips.clone(),

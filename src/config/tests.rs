@@ -4,12 +4,12 @@ mod file;
 mod refusals;
 mod round_trip;
 
-use std::{ffi::OsString, fs, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, fs, time::Duration};
 
 use ipvs::{Scheduler, Timeouts, TunnelKind};
 use netfilter::{HostFirewall, LocalTraffic};
 use serde_json::Value;
-use service::{ExternalForwarding, ExternalIps, NodePortAddresses};
+use service::{ByDistance, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses};
 use watcher::Foreign;
 
 use super::{
@@ -47,6 +47,13 @@ fn with_file(fields: &str, arguments: &[&str]) -> Result<Settings, Error> {
     Settings::resolve(&flags(&arguments))
 }
 
+fn distance_weights(text: &str) -> Option<service::DistanceWeights> {
+    match text.parse().unwrap() {
+        ByDistance::By(weights) => Some(weights),
+        ByDistance::Off => None,
+    }
+}
+
 fn ranges(cidrs: &[&str]) -> NodePortAddresses {
     NodePortAddresses { primary: false, ranges: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect() }
 }
@@ -60,6 +67,8 @@ fn without_flags_upstream_s_defaults_hold() {
             node_name: "node".to_owned(),
             source: Source::Api { kubeconfig: None, master: None },
             scheduler: Scheduler::RR,
+            distance_weights: None,
+            ejection: Ejection::empty(),
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             exclude_cidrs: vec![],
@@ -158,6 +167,8 @@ fn every_flag_arrives() {
         "--bind-address=192.0.2.1",
         "--feature-gates=AllowServiceExternalIPs=false",
         "--drain-timeout=10m",
+        "--eject=silent,refusing",
+        "--weights-by-distance=node=100,zone=10,other=1",
         "-v=4",
         "--log-format=json",
         "--vip-binding=route",
@@ -174,6 +185,8 @@ fn every_flag_arrives() {
             master: Some("https://10.0.0.1:6443".to_owned()),
         },
         scheduler: Scheduler::LC,
+        distance_weights: distance_weights("node=100,zone=10,other=1"),
+        ejection: Ejection::SILENT | Ejection::REFUSING,
         sync_period: Duration::from_secs(90),
         min_sync_period: Duration::from_millis(500),
         exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"].map(|net| net.parse().unwrap()).to_vec(),
@@ -286,6 +299,8 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
             "--vip-binding=route",
             "--drain-timeout=1h",
             "--service-metrics=service",
+            "--eject=silent",
+            "--weights-by-distance=zone=2,other=1,node=3",
             "--host-firewall=accept",
         ],
     )
@@ -302,6 +317,10 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
     assert_eq!(settings.vip_binding, VipBinding::Route);
     assert_eq!(settings.drain_timeout, Some(Duration::from_hours(1)));
     assert_eq!(settings.service_metrics, ServiceMetrics::Service);
+    assert_eq!(settings.ejection, Ejection::SILENT);
+    assert_eq!(settings.distance_weights, distance_weights("node=3,zone=2,other=1"));
+    let options = settings.options(BTreeSet::new());
+    assert_eq!((options.ejection, options.distance_weights), (settings.ejection, settings.distance_weights));
     assert_eq!(settings.host_firewall, HostFirewall::Accept);
 }
 

@@ -17,6 +17,9 @@ use tracing::{info, warn};
 use crate::config::KernelParameters;
 pub use conntrack::TableSize;
 
+/// Whether IPVS counts; absent before Linux 5.16, which always does.
+pub(crate) const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";
+
 /// The file trees in which the kernel shows its parameters, its processors and its memory.
 #[derive(Clone, Debug)]
 pub struct Sysctl {

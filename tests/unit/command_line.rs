@@ -126,6 +126,8 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "tunnel",
             "external-ip-policy",
             "drain-timeout",
+            "eject",
+            "weights-by-distance",
             "host-firewall",
             "foreign-virtual-servers",
             "manifests",
@@ -191,6 +193,15 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--drain-timeout=10"],
             "kube-ipvs: invalid value '10' for '--drain-timeout <DURATION>': \
              invalid duration \"10\": expected for example 30s, 1m30s or 500ms",
+        ),
+        (
+            &["--eject=dead"],
+            "kube-ipvs: invalid value 'dead' for '--eject <FAILING>': expected off, silent, refusing or silent,refusing",
+        ),
+        (
+            &["--weights-by-distance=node=100,zone=10"],
+            "kube-ipvs: invalid value 'node=100,zone=10' for '--weights-by-distance <FACTORS>': \
+             expected off or node=N,zone=N,other=N with numbers between 1 and 1000",
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (

@@ -16,7 +16,10 @@ mod standing;
 mod this_node;
 
 pub use answers::{Answer, Answers, EndpointAnswer};
-pub use balancing::{Balancing, ByDistance, Distance, DistanceWeights, Ejection, Weight, Weights};
+pub use balancing::{
+    Balancing, ByDistance, Distance, DistanceWeights, Ejection, InvalidDistanceWeights, InvalidEjection,
+    Weight, Weights,
+};
 pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 pub use object_name::{InvalidName, ObjectName, Problem};

@@ -60,9 +60,9 @@ pub use explain::{
 };
 pub use input::{
     Absence, Answer, Answers, Balancing, ByDistance, Change, DNS_PORT, Distance, DistanceWeights, Ejection,
-    EjectionCause, Endpoint, EndpointAnswer, EndpointPort, EndpointSlice, Event, ExternalIps, InvalidName,
-    Named, Node, NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Share,
-    Traffic, TrafficPolicy, Weight, Weights,
+    EjectionCause, Endpoint, EndpointAnswer, EndpointPort, EndpointSlice, Event, ExternalIps,
+    InvalidDistanceWeights, InvalidEjection, InvalidName, Named, Node, NodePortAddresses, ObjectName,
+    Options, Problem, Service, ServiceKind, ServicePort, Share, Traffic, TrafficPolicy, Weight, Weights,
 };
 pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};
 pub use text::{one_line, printable, printable_json, printable_line, seconds};

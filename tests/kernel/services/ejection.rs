@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use ipvs::ServiceAddress;
 use serde_json::json;
 use testkit::{
-    daemon::eventually,
+    daemon::{binary, eventually},
     lab::{Host, Manner},
 };
 
@@ -118,8 +118,9 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
         weighs(&cluster, &addresses, pod, |weight| weight > 0);
     }
     let says = |command: &[&str], words: &str| {
-        let daemon = cluster.daemon();
-        let text = daemon.ask_for(&cluster.lab.node, command).unwrap();
+        let mut asked = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
+        asked.args(command).arg("--control-socket").arg(cluster.daemon().socket());
+        let text = String::from_utf8(asked.output().unwrap().stdout).unwrap();
         assert!(text.contains(words), "{text}");
     };
     says(&["explain", "default/rr"], ", weight 0: ejected for ");

@@ -134,12 +134,17 @@ impl EffectiveBalancing {
         if node.lacks(weighted).is_none() && shares_by_weight(weighted) {
             self.scheduler = weighted;
             let is_limited = service.balancing.as_ref().is_some_and(|it| it.max_connections.is_some());
-            let room = if weighted == Scheduler::WRR && is_limited { ROOM_IN_LIMITED_WRR } else { ROOM };
-            self.scale = room.min(Weight::MAX / heaviest.max(1)).max(1);
+            let (room, most) = if weighted == Scheduler::WRR && is_limited {
+                (ROOM_IN_LIMITED_WRR, HEAVIEST_IN_WRR)
+            } else {
+                (ROOM, Weight::MAX)
+            };
+            self.scale = room.min(most / heaviest.max(1)).max(1);
         } else if service.slow_start().is_some() {
             self.problems.push(format!(
-                "metadata.annotations[kube-ipvs.io/slow-start]: ignored: the scheduler {weighted} does not share connections \
-                 by weight"
+                "metadata.annotations[kube-ipvs.io/slow-start]: ignored: the scheduler {} does not share connections by \
+                 weight",
+                self.scheduler
             ));
         }
     }

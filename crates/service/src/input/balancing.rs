@@ -1,6 +1,6 @@
 //! The settings of a Service's annotations about the balancing of its connections.
 
-use std::{num::NonZero, sync::Arc, time::Duration};
+use std::{num::NonZero, str::FromStr, sync::Arc, time::Duration};
 
 use ipvs::{Scheduler, ServiceFlags};
 
@@ -115,6 +115,40 @@ impl DistanceWeights {
     }
 }
 
+/// The text says nothing about weights by distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected off or node=N,zone=N,other=N with numbers between 1 and {}", DistanceWeights::MAX)]
+pub struct InvalidDistanceWeights;
+
+/// As in the annotation and the flag: `off`, or `node=100,zone=10,other=1` in any order.
+impl FromStr for ByDistance {
+    type Err = InvalidDistanceWeights;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDistanceWeights> {
+        if text.trim() == "off" {
+            return Ok(Self::Off);
+        }
+        let (mut node, mut zone, mut other) = (None, None, None);
+        for element in text.split(',') {
+            let (name, number) = element.split_once('=').ok_or(InvalidDistanceWeights)?;
+            let factor = match name.trim() {
+                "node" => &mut node,
+                "zone" => &mut zone,
+                "other" => &mut other,
+                _ => return Err(InvalidDistanceWeights),
+            };
+            let number = number.trim().parse().ok();
+            let number = number.filter(|number: &NonZero<u16>| number.get() <= DistanceWeights::MAX);
+            if factor.replace(number.ok_or(InvalidDistanceWeights)?).is_some() {
+                return Err(InvalidDistanceWeights);
+            }
+        }
+        let weights = node.zip(zone).zip(other).ok_or(InvalidDistanceWeights)?;
+        let ((node, zone), other) = weights;
+        Ok(Self::By(DistanceWeights { node, zone, other }))
+    }
+}
+
 /// How far an endpoint is from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -135,5 +169,90 @@ bitflags::bitflags! {
         const SILENT = 1 << 0;
         /// Those that reject connections.
         const REFUSING = 1 << 1;
+    }
+}
+
+/// The text does not say which failing endpoints are ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected off, silent, refusing or silent,refusing")]
+pub struct InvalidEjection;
+
+/// As in the annotation and the flag.
+impl FromStr for Ejection {
+    type Err = InvalidEjection;
+
+    fn from_str(text: &str) -> Result<Self, InvalidEjection> {
+        if text.trim() == "off" {
+            return Ok(Self::empty());
+        }
+        text.split(',').try_fold(Self::empty(), |ejection, failing| match failing.trim() {
+            "silent" => Ok(ejection | Self::SILENT),
+            "refusing" => Ok(ejection | Self::REFUSING),
+            _ => Err(InvalidEjection),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_by_distance_are_read_in_any_order() {
+        let factor = |number| NonZero::new(number).expect("not 0");
+        let by = |node, zone, other| {
+            Ok(ByDistance::By(DistanceWeights {
+                node: factor(node),
+                zone: factor(zone),
+                other: factor(other),
+            }))
+        };
+        for (text, expected) in [
+            ("node=100,zone=10,other=1", by(100, 10, 1)),
+            (" other = 1 , node=1000,zone = 7", by(1_000, 7, 1)),
+            ("off", Ok(ByDistance::Off)),
+            (" off ", Ok(ByDistance::Off)),
+        ] {
+            assert_eq!(text.parse(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn factors_that_lack_a_name_or_exceed_the_limit_are_refused() {
+        for text in [
+            "",
+            "on",
+            "100",
+            "node=100",
+            "node=100,zone=10",
+            "node=100,zone=10,other",
+            "node=100,zone=10,other=0",
+            "node=1001,zone=10,other=1",
+            "node=70000,zone=10,other=1",
+            "node=100,zone=10,other=-1",
+            "node=100,zone=10,other=1,",
+            "node=100,zone=10,other=1,node=100",
+            "node=100,zone=10,region=1",
+            "Node=100,zone=10,other=1",
+            "off,node=100,zone=10,other=1",
+        ] {
+            assert_eq!(text.parse::<ByDistance>(), Err(InvalidDistanceWeights), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_failing_endpoints_that_are_ejected_are_read_by_name() {
+        for (text, expected) in [
+            ("off", Ejection::empty()),
+            ("silent", Ejection::SILENT),
+            ("refusing", Ejection::REFUSING),
+            ("silent,refusing", Ejection::all()),
+            ("refusing , silent", Ejection::all()),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text:?}");
+        }
+        for text in ["", "on", "true", "silent,", "silent,off", "Silent", "silent refusing"] {
+            assert_eq!(text.parse::<Ejection>(), Err(InvalidEjection), "{text:?}");
+        }
     }
 }

@@ -174,9 +174,9 @@ impl Inputs {
         }
         self.addresses.replace(entry.service.as_ref(), Some(&service), &self.options);
         let before = entry.owner();
-        if service.ejection(&self.options).is_empty() {
-            entry.standings.retain(|_, standing| standing.starts());
-        }
+        let (ejects, starts_slowly) =
+            (!service.ejection(&self.options).is_empty(), service.slow_start().is_some());
+        entry.standings.retain(|_, standing| if standing.starts() { starts_slowly } else { ejects });
         self.ejecting += usize::from(asks_for_ejection(&service));
         self.ejecting -= usize::from(entry.service.as_ref().is_some_and(asks_for_ejection));
         entry.service = Some(service);

@@ -1,15 +1,21 @@
 //! The annotations of a Service that say how its connections are balanced.
 
-use std::{fmt::Display, num::NonZero, sync::Arc};
+mod failing;
+mod weights;
+
+use std::{fmt::Display, num::NonZero};
 
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Balancing, ForwardingMethod, Weight, Weights};
+use service::{Balancing, ForwardingMethod};
 
+use self::{
+    failing::{answers_datagrams, ejection, slow_start},
+    weights::{by_distance, by_name},
+};
 use crate::objects::{
     Problems,
     field::Quoted,
     metadata::{Annotation, Metadata},
-    values::weight,
 };
 
 /// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
@@ -22,6 +28,10 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
 
     let by_node = metadata.annotation("kube-ipvs.io/weights-by-node", problems);
     let by_zone = metadata.annotation("kube-ipvs.io/weights-by-zone", problems);
+    let by_distance = metadata.annotation("kube-ipvs.io/weights-by-distance", problems);
+    let eject = metadata.annotation("kube-ipvs.io/eject", problems);
+    let udp_answers = metadata.annotation("kube-ipvs.io/udp-answers", problems);
+    let slow_start = metadata.annotation("kube-ipvs.io/slow-start", problems);
     let most = metadata.annotation("kube-ipvs.io/max-connections", problems);
     let below = metadata.annotation("kube-ipvs.io/resume-below", problems);
     let scheduler = first_usable(schedulers, metadata, problems, self::scheduler);
@@ -31,12 +41,12 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
         scheduler_flags: first_usable(flags, metadata, problems, |it, problems| {
             scheduler_flags(it, scheduler, problems)
         }),
-        node_weights: by_node.map(|it| weights(&it, problems)).unwrap_or_default(),
-        zone_weights: by_zone.map(|it| weights(&it, problems)).unwrap_or_default(),
-        distance_weights: None,
-        ejection: None,
-        answers_datagrams: false,
-        slow_start: None,
+        node_weights: by_node.map(|it| by_name(&it, problems)).unwrap_or_default(),
+        zone_weights: by_zone.map(|it| by_name(&it, problems)).unwrap_or_default(),
+        distance_weights: by_distance.and_then(|it| self::by_distance(&it, problems)),
+        ejection: eject.and_then(|it| ejection(&it, problems)),
+        answers_datagrams: udp_answers.is_some_and(|it| answers_datagrams(&it, problems)),
+        slow_start: slow_start.and_then(|it| self::slow_start(&it, problems)),
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
         forwarding_method: first_usable(forwarding_methods, metadata, problems, forwarding_method),
@@ -89,28 +99,6 @@ fn scheduler_flags(
     Some(flags)
 }
 
-/// Weights by name, as in `a=3,b=1`. An element that cannot be used is left out.
-fn weights(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Weights {
-    let mut found: Vec<(Arc<str>, Weight)> = Vec::new();
-    for element in elements(text) {
-        let Some((name, number)) = element.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
-            problems.add(at, format_args!("{} is not NAME=WEIGHT", Quoted(element)));
-            continue;
-        };
-        let name = name.trim();
-        found.extend(weight(number, at, problems).map(|weight| (name.into(), weight)));
-    }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    for twice in found.windows(2) {
-        if let [(one, _), (other, _)] = twice
-            && one == other
-        {
-            problems.add(at, format_args!("{} is named twice; the first counts", Quoted(one)));
-        }
-    }
-    found.into_iter().collect()
-}
-
 /// The largest limit. The kernel compares multiples of both limits in 32 bits (`ip_vs_unbind_dest` in
 /// net/netfilter/ipvs/ip_vs_conn.c).
 const MOST_CONNECTIONS: u32 = 1_000_000_000;
@@ -159,14 +147,16 @@ fn elements(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
-    use service::Service;
+    use service::{Ejection, Service, Weights};
 
     use super::super::tests::decoded;
     use super::*;
     use crate::objects::Decoded;
 
-    fn with(annotations: &Value) -> Service {
+    pub(super) fn with(annotations: &Value) -> Service {
         let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
         let Decoded::Object(service) = decoded(json!({ "metadata": metadata })) else {
             panic!("not decoded")
@@ -174,20 +164,20 @@ mod tests {
         service
     }
 
-    fn asked(annotations: &Value) -> Balancing {
+    pub(super) fn asked(annotations: &Value) -> Balancing {
         let service = with(annotations);
         assert_eq!(service.problems, [""; 0]);
         service.balancing.map(|it| *it).unwrap_or_default()
     }
 
     /// The problems of annotations of which nothing is used.
-    fn problems(annotations: &Value) -> Vec<String> {
+    pub(super) fn problems(annotations: &Value) -> Vec<String> {
         let service = with(annotations);
         assert_eq!(service.balancing, None);
         service.problems
     }
 
-    fn weights_of(weights: &[(&str, u16)]) -> Weights {
+    pub(super) fn weights_of(weights: &[(&str, u16)]) -> Weights {
         weights.iter().map(|(name, weight)| ((*name).into(), *weight)).collect()
     }
 
@@ -198,6 +188,10 @@ mod tests {
             "kube-ipvs.io/scheduler-flags": "sh-fallback, flag-2",
             "kube-ipvs.io/weights-by-node": "n2=5,n1=65535",
             "kube-ipvs.io/weights-by-zone": " a=3 , b = 1,",
+            "kube-ipvs.io/weights-by-distance": "node=100,zone=10,other=1",
+            "kube-ipvs.io/eject": "silent,refusing",
+            "kube-ipvs.io/udp-answers": "true",
+            "kube-ipvs.io/slow-start": "30s",
             "kube-ipvs.io/max-connections": "100",
             "kube-ipvs.io/resume-below": "80",
             "kube-ipvs.io/forwarding-method": "tunnel",
@@ -210,10 +204,10 @@ mod tests {
                 scheduler_flags: Some(ServiceFlags::SCHEDULER_1 | ServiceFlags::SCHEDULER_2),
                 node_weights: weights_of(&[("n1", 65_535), ("n2", 5)]),
                 zone_weights: weights_of(&[("a", 3), ("b", 1)]),
-                distance_weights: None,
-                ejection: None,
-                answers_datagrams: false,
-                slow_start: None,
+                distance_weights: Some("node=100,zone=10,other=1".parse().unwrap()),
+                ejection: Some(Ejection::SILENT | Ejection::REFUSING),
+                answers_datagrams: true,
+                slow_start: Some(Duration::from_secs(30)),
                 max_connections: NonZero::new(100),
                 resume_below: NonZero::new(80),
                 forwarding_method: Some(ForwardingMethod::Tunnel),
@@ -306,24 +300,6 @@ mod tests {
         assert_eq!(
             problems(&json!({"kube-ipvs.io/scheduler-flags": "flag-1"})),
             [format!("{at}: ignored without an annotation for the scheduler")]
-        );
-    }
-
-    #[test]
-    fn a_weight_that_cannot_be_used_is_left_out_and_named() {
-        let service = with(&json!({"kube-ipvs.io/weights-by-zone": "a=-1,b=2,c,=3,d=x,b=4,e=65536,f=0"}));
-        assert_eq!(service.balancing.unwrap().zone_weights, weights_of(&[("b", 2), ("f", 0)]));
-        let at = "metadata.annotations[kube-ipvs.io/weights-by-zone]";
-        assert_eq!(
-            service.problems,
-            [
-                format!("{at}: \"-1\" is not a weight, a number between 0 and 65535"),
-                format!("{at}: \"c\" is not NAME=WEIGHT"),
-                format!("{at}: \"=3\" is not NAME=WEIGHT"),
-                format!("{at}: \"x\" is not a weight, a number between 0 and 65535"),
-                format!("{at}: \"65536\" is not a weight, a number between 0 and 65535"),
-                format!("{at}: \"b\" is named twice; the first counts"),
-            ]
         );
     }
 
