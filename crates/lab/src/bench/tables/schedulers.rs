@@ -1,0 +1,47 @@
+//! How each scheduler spreads connections, a table for each scenario.
+
+use super::Report;
+use crate::{
+    bench::{
+        figures::Figures,
+        schedulers::figures::{Scenario, Seen},
+    },
+    statistics::Percentiles,
+    table::{Table, both},
+};
+
+pub(super) fn tables(report: &Report) -> String {
+    Scenario::ALL.into_iter().map(|scenario| of_scenario(report, scenario).to_string()).collect()
+}
+
+fn of_scenario(report: &Report, scenario: Scenario) -> Table {
+    let columns = match scenario {
+        Scenario::Steady | Scenario::SlowPod => "least and most per pod | p50 / p99 | refused or late",
+        Scenario::Held | Scenario::RollingUpdate => "least and most per pod",
+        Scenario::QuietZone | Scenario::HotZone => {
+            "from its node | from the zone | p50 / p99 | refused or late"
+        }
+    };
+    let mut table = Table::new(&scenario.to_string(), &format!("client nodes | chosen by | {columns}"));
+    for (case, figures) in report.worked() {
+        let Figures::Schedulers(schedulers) = figures else { continue };
+        for row in schedulers.rows.iter().filter(|row| row.scenario == scenario) {
+            table.row(&format!("{} | {} | {}", case.size.services, row.choice, cells(scenario, row.seen)));
+        }
+    }
+    table
+}
+
+fn cells(scenario: Scenario, seen: Seen) -> String {
+    let Seen { least, most, p50, p99, failed, near, zone } = seen;
+    let spread = format!("{least:.2} to {most:.2} × the mean");
+    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    let times = both(Percentiles { p50, p99, longest: p99 });
+    match scenario {
+        Scenario::Steady | Scenario::SlowPod => format!("{spread} | {times} | {}", percent(failed)),
+        Scenario::Held | Scenario::RollingUpdate => spread,
+        Scenario::QuietZone | Scenario::HotZone => {
+            format!("{} | {} | {times} | {}", percent(near), percent(zone), percent(failed))
+        }
+    }
+}
