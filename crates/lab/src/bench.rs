@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             (equipment.measure_all(plan::small(), &names), None)
         }
         ["schedulers"] => {
-            // Neither is a program measured nor does speed count: what takes time sleeps.
+            // No program is measured, and what takes time sleeps: a debug build does.
             let equipment = Equipment { kernel, programs: Programs::alone(workspace::myself()?), times: 1 };
             (equipment.measure_all(plan::schedulers(), &[]), Some(SCHEDULERS))
         }
