@@ -96,20 +96,20 @@ impl Pod {
 
     /// Answers, and leaves it to the client to close the connection, which it may hold.
     async fn serve(&self, mut stream: TcpStream) -> Result<()> {
-        let mut end = [0];
         let answer = match self.places.try_acquire() {
             Err(_) => REFUSED,
             Ok(_place) => {
                 let _worker = select! {
                     worker = self.workers.acquire() => worker?,
-                    _ = stream.read(&mut end) => return Ok(()),
+                    _ = stream.read_u8() => return Ok(()),
                 };
                 time::sleep(self.service).await;
                 self.number
             }
         };
         stream.write_u8(answer).await?;
-        stream.read(&mut end).await?;
+        // Until the client closes it.
+        stream.read_u8().await?;
         Ok(())
     }
 }
