@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use fastrand::Rng;
 use testkit::lab::Fabric;
 
@@ -55,6 +55,7 @@ pub(super) struct Load {
 
 impl World {
     pub(super) fn new(nodes: u32, pods: u32) -> Result<Self> {
+        ensure!(pods <= 64, "with their successors, {pods} pods are more than a byte can number");
         let fabric = Fabric::new(&vec![0; nodes as usize], UNUSED)?;
         for node in &fabric.nodes {
             // Of a hundred namespaces together, estimators would be most of what is measured. Older kernels have no such

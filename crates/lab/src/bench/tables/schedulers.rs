@@ -11,10 +11,10 @@ use crate::{
 };
 
 pub(super) fn tables(report: &Report) -> String {
-    Scenario::ALL.into_iter().map(|scenario| of_scenario(report, scenario).to_string()).collect()
+    Scenario::ALL.into_iter().map(|scenario| table(report, scenario).to_string()).collect()
 }
 
-fn of_scenario(report: &Report, scenario: Scenario) -> Table {
+fn table(report: &Report, scenario: Scenario) -> Table {
     let columns = match scenario {
         Scenario::Steady | Scenario::SlowPod => "least and most per pod | p50 / p99 | refused or late",
         Scenario::Held | Scenario::RollingUpdate => "least and most per pod",
@@ -43,5 +43,18 @@ fn cells(scenario: Scenario, seen: Seen) -> String {
         Scenario::QuietZone | Scenario::HotZone => {
             format!("{} | {} | {times} | {}", percent(near), percent(zone), percent(failed))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages_and_the_spread_is_relative_to_the_mean() {
+        let seen = Seen { least: 0.5, most: 1.5, p50: 0.08, p99: 1.25, failed: 0.016, near: 0.1, zone: 1.0 };
+        assert_eq!(cells(Scenario::Held, seen), "0.50 to 1.50 × the mean");
+        assert_eq!(cells(Scenario::SlowPod, seen), "0.50 to 1.50 × the mean | 80.0 ms / 1.2 s | 1.6%");
+        assert_eq!(cells(Scenario::HotZone, seen), "10.0% | 100.0% | 80.0 ms / 1.2 s | 1.6%");
     }
 }
