@@ -18,6 +18,7 @@ mod node;
 pub mod plan;
 mod report;
 mod rolling_update;
+pub mod schedulers;
 mod syncs;
 mod tables;
 
@@ -41,9 +42,10 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// The same for the way of a packet, in which every program sets a node up, one after the other, and for the changes of a
 /// tenant, each of which takes minutes.
 const TIMEOUT_OF_MANY: Duration = Duration::from_secs(3_600);
-/// Where the tables are, of everything and of the way of a packet.
+/// Where the tables are, of everything, of the way of a packet and of schedulers.
 const TABLES: &str = "docs/performance/tables.txt";
 const DATA_PLANE: &str = "docs/performance/data-plane.txt";
+const SCHEDULERS: &str = "docs/performance/schedulers.txt";
 /// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
 /// A longer measurement is hardly affected by short disturbances.
@@ -64,7 +66,8 @@ pub(crate) struct Args {
     /// With --check: record the counts as the new baseline
     #[arg(long, requires = "check")]
     bless: bool,
-    /// Only the measurements whose line in the progress contains one of these; `data-plane` alone is a plan of its own
+    /// Only the measurements whose line in the progress contains one of these; `data-plane` and `schedulers` alone are
+    /// plans of their own
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Make one measurement here: what the test kernel runs
@@ -97,6 +100,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         _ if args.small => {
             let equipment = Equipment { kernel, programs: Programs::debug()?, times: 1 };
             (equipment.measure_all(plan::small(), &names), None)
+        }
+        ["schedulers"] => {
+            // No program is measured, and what takes time sleeps: a debug build does.
+            let equipment = Equipment { kernel, programs: Programs::alone(workspace::myself()?), times: 1 };
+            (equipment.measure_all(plan::schedulers(), &[]), Some(SCHEDULERS))
         }
         ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
         [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
@@ -170,7 +178,7 @@ impl Equipment {
 impl Case {
     const fn timeout(self) -> Duration {
         match self.subject {
-            Subject::DataPlane(_) | Subject::Fairness => TIMEOUT_OF_MANY,
+            Subject::DataPlane(_) | Subject::Fairness | Subject::Schedulers(_) => TIMEOUT_OF_MANY,
             _ => TIMEOUT,
         }
     }
@@ -189,6 +197,7 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::RollingUpdate => rolling_update::measure(size),
         Subject::Fairness => fairness::measure(size),
         Subject::Growth => syncs::growth(size),
+        Subject::Schedulers(effort) => Ok(Figures::Schedulers(schedulers::measure(size, effort)?)),
         Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),
     }
 }

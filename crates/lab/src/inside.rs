@@ -23,32 +23,37 @@ const MEMORY: u32 = 4096;
 /// The programs that are run in the guest.
 pub(crate) struct Programs {
     pub(crate) myself: PathBuf,
-    kube_ipvs: PathBuf,
-    kube_proxy: PathBuf,
+    /// The programs that are measured or disturbed, each with the variable that names it in the guest.
+    others: Vec<(&'static str, PathBuf)>,
 }
 
 impl Programs {
     /// This program, and kube-ipvs as it is in the container image.
     pub(crate) fn released(myself: PathBuf) -> Result<Self> {
-        let kube_ipvs = platform::build_program(Platform::HERE)?;
-        Ok(Self { myself, kube_ipvs, kube_proxy: control_plane::kube_proxy()? })
+        Self::with(myself, platform::build_program(Platform::HERE)?)
     }
 
     /// Debug builds.
     pub(crate) fn debug() -> Result<Self> {
-        let kube_ipvs = workspace::daemon()?;
-        Ok(Self { myself: workspace::myself()?, kube_ipvs, kube_proxy: control_plane::kube_proxy()? })
+        Self::with(workspace::myself()?, workspace::daemon()?)
+    }
+
+    /// This program alone.
+    pub(crate) fn alone(myself: PathBuf) -> Self {
+        Self { myself, others: Vec::new() }
+    }
+
+    fn with(myself: PathBuf, kube_ipvs: PathBuf) -> Result<Self> {
+        let kube_proxy = control_plane::kube_proxy()?;
+        Ok(Self { myself, others: vec![("KUBE_IPVS_BIN", kube_ipvs), ("KUBE_PROXY_BIN", kube_proxy)] })
     }
 
     /// A guest that has them.
     pub(crate) fn guest(&self, kernel: &Kernel, timeout: Duration) -> Guest {
-        let Self { myself, kube_ipvs, kube_proxy } = self;
+        let others = self.others.iter();
         Guest {
-            files: vec![myself.clone(), kube_ipvs.clone(), kube_proxy.clone()],
-            env: vec![
-                ("KUBE_IPVS_BIN".into(), kube_ipvs.into()),
-                ("KUBE_PROXY_BIN".into(), kube_proxy.into()),
-            ],
+            files: [&self.myself].into_iter().chain(others.clone().map(|(_, path)| path)).cloned().collect(),
+            env: others.map(|(name, path)| ((*name).into(), path.into())).collect(),
             timeout,
             memory: MEMORY,
             ..Guest::new(kernel.clone())

@@ -45,6 +45,8 @@ impl Args {
             "demo" if self.has("--api") => Task::DemoWithApi,
             "bench" if self.has("--small") => Task::Bench,
             "bench" if self.has("--check") => Task::Count,
+            // It measures the kernel alone.
+            "bench" if self.has("schedulers") => Task::Vm,
             "bench" => Task::Measure,
             "scale" => Task::Scale,
             "chaos" | "soak" => Task::Chaos,

@@ -43,6 +43,8 @@ pub enum Subject {
     Growth,
     /// What the processor does for packets, with every program and without.
     DataPlane(Effort),
+    /// How schedulers spread connections. There are as many client nodes as the size has Services.
+    Schedulers(Effort),
 }
 
 /// The programs that are compared.
@@ -132,6 +134,7 @@ impl fmt::Display for Case {
             Subject::FirstVip(binding) => write!(f, "first VIP, VIPs as {binding}")?,
             Subject::RollingUpdate => f.write_str("rolling update")?,
             Subject::Fairness => return write!(f, "fairness, ports × endpoints: {}", self.size),
+            Subject::Schedulers(_) => return write!(f, "schedulers, nodes × pods: {}", self.size),
             Subject::Growth => f.write_str("growth")?,
             Subject::DataPlane(_) => f.write_str("data-plane")?,
         }

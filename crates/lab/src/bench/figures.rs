@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use testkit::kernel_baseline::Reading;
 
-use super::{case::Case, data_plane::figures::DataPlane};
+use super::{case::Case, data_plane::figures::DataPlane, schedulers::figures::Schedulers};
 use crate::statistics::Percentiles;
 
 /// A case and what was seen, or why nothing was.
@@ -65,6 +65,8 @@ pub enum Figures {
     Growth(Phases),
     /// Of one number of Services.
     DataPlane(DataPlane),
+    /// Of one number of nodes.
+    Schedulers(Schedulers),
 }
 
 /// What the kernel itself needs.
@@ -142,7 +144,8 @@ impl Figures {
             | Self::RollingUpdate { .. }
             | Self::Fairness(_)
             | Self::Growth(_)
-            | Self::DataPlane(_) => None,
+            | Self::DataPlane(_)
+            | Self::Schedulers(_) => None,
         }
     }
 

@@ -62,6 +62,12 @@ pub(super) fn data_plane() -> Vec<Case> {
     [1, 1_000, 10_000].map(of_size).to_vec()
 }
 
+/// The measurements of docs/performance/schedulers.txt.
+pub(super) fn schedulers() -> Vec<Case> {
+    let with = |nodes| Case { subject: Subject::Schedulers(Effort::Whole), size: size(nodes, 10) };
+    [1, 10, 100].map(with).to_vec()
+}
+
 /// One of each kind, and every mode of kube-proxy.
 pub fn small() -> Vec<Case> {
     let mut cases = against_baseline(TINY);
@@ -73,6 +79,7 @@ pub fn small() -> Vec<Case> {
     // What is looked at then is the same in all modes.
     cases.extend(changes_and_memory(Program::KubeProxy(Mode::Ipvs), 2, TINY));
     cases.push(Case { subject: Subject::DataPlane(Effort::Tiny), size: TINY });
+    cases.push(Case { subject: Subject::Schedulers(Effort::Tiny), size: TINY });
     cases
 }
 
@@ -105,7 +112,7 @@ mod tests {
     #[test]
     fn every_kind_of_measurement_of_the_document_is_tried_out_in_a_tiny_size() {
         let small = small();
-        for case in full().into_iter().chain(data_plane()) {
+        for case in full().into_iter().chain(data_plane()).chain(schedulers()) {
             let same = |tiny: &Case| discriminant(&tiny.subject) == discriminant(&case.subject);
             assert!(small.iter().any(same), "{case}");
         }
@@ -113,7 +120,7 @@ mod tests {
 
     #[test]
     fn no_measurement_is_made_twice() {
-        for cases in [full(), data_plane(), small()] {
+        for cases in [full(), data_plane(), schedulers(), small()] {
             for (number, case) in cases.iter().enumerate() {
                 assert!(!cases[..number].contains(case), "{case}");
             }

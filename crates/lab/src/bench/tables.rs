@@ -1,6 +1,7 @@
 //! The figures as tables, each beside its goal.
 
 mod data_plane;
+mod schedulers;
 
 use std::fmt::Write as _;
 
@@ -41,7 +42,7 @@ pub(super) fn all(report: &Report) -> String {
     ] {
         text += &table.to_string();
     }
-    text + &data_plane::tables(report) + &missing(report)
+    text + &data_plane::tables(report) + &schedulers::tables(report) + &missing(report)
 }
 
 /// Why there is no figure.

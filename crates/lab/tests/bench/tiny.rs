@@ -53,6 +53,7 @@ measurements! {
     endpoint_change_of_kube_proxy: Subject::EndpointChange(Program::KubeProxy(Mode::Ipvs), 2), TINY;
     memory_of_kube_proxy: Subject::Memory(Program::KubeProxy(Mode::Ipvs)), TINY;
     data_plane: Subject::DataPlane(Effort::Tiny), TINY;
+    schedulers: Subject::Schedulers(Effort::Tiny), TINY;
 }
 
 fn measure(case: Case) -> anyhow::Result<()> {
