@@ -33,7 +33,7 @@ pub enum Share {
         /// The part, in percent.
         percent: u8,
     },
-    /// A tenth: it was ejected, and nobody knows yet whether it answers again.
+    /// A tenth: it was ejected, and has not answered yet.
     OnTrial,
     /// Nothing: clients fail there.
     Ejected {
@@ -84,6 +84,7 @@ pub(crate) type EndpointKey = (Protocol, RealServerAddress);
 
 /// The endpoints of one Service that do not simply have all of their weight. Boxed: nearly all Services have none.
 #[derive(Debug, Default, PartialEq, Eq)]
+#[allow(clippy::box_collection, reason = "a map takes three words in each Service, a box one")]
 pub(crate) struct Standings(Option<Box<BTreeMap<EndpointKey, Standing>>>);
 
 /// How one endpoint stands.
@@ -154,7 +155,7 @@ impl Standing {
         let age = |since| now.saturating_duration_since(since);
         self.phase = match self.phase {
             Phase::Ejected { until, .. } if until <= now => Phase::OnTrial { since: now },
-            // Without clients nobody learns whether it answers.
+            // Without clients it cannot answer.
             Phase::OnTrial { since } if age(since) >= MEMORY => Phase::Proven { since: now },
             Phase::Proven { since } if age(since) >= MEMORY => return None,
             Phase::SlowStart { since, .. } => {
