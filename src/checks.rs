@@ -44,7 +44,7 @@ enum Check {
 }
 
 /// Every check, in the order of their findings.
-const CHECKS: [Check; 25] = [
+const CHECKS: [Check; 26] = [
     Before(kernel::check),
     Before(proxy::check),
     Before(first_sync::check),

@@ -185,7 +185,7 @@ impl<I: Ipvs> Reader<I> {
         if wanted == WantedAnswers::None {
             return;
         }
-        let endpoints = table.answers(now, Answers::RECENT);
+        let endpoints = table.answers(now, Answers::MEMORY);
         let any_fails = || endpoints.iter().any(|it| it.answer != Answer::Answered);
         if wanted == WantedAnswers::All || any_fails() {
             self.handle.answers(Answers { at: now, endpoints });

@@ -34,7 +34,8 @@ fn scheduled(name: &str, last: u16, scheduler: &str) -> Service {
         "ports": [{ "port": 80 }],
     });
     let annotations = json!({ "kube-ipvs.io/scheduler": scheduler });
-    ejecting(Service::new(name, &spec), "silent").patch(&json!({ "metadata": { "annotations": annotations } }))
+    ejecting(Service::new(name, &spec), "silent")
+        .patch(&json!({ "metadata": { "annotations": annotations } }))
 }
 
 /// Lets a pod drop what comes to its port, as if its node had lost power.
@@ -110,7 +111,8 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
     clients(&cluster.lab.client, &addresses, Duration::from_secs(3)).expect("all pods answer");
 
     silence(&cluster, 2);
-    let slowest = clients(&cluster.lab.client, &addresses, Duration::from_secs(8)).expect("each client is served");
+    let slowest =
+        clients(&cluster.lab.client, &addresses, Duration::from_secs(8)).expect("each client is served");
     println!("slowest client: {slowest:?}");
     assert!(slowest < RESCUED, "{slowest:?}");
     weighs(&cluster, &addresses, 2, |weight| weight == 0);

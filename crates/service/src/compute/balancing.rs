@@ -188,7 +188,7 @@ const ROOM_IN_LIMITED_WRR: Weight = 20;
 fn heaviest(asked: &Balancing, slices: &[CompactSlice], distance: Option<DistanceWeights>) -> Weight {
     let of_slices = slices.iter().filter_map(|slice| slice.weight);
     let bases = asked.node_weights.iter().chain(asked.zone_weights.iter()).chain(of_slices);
-    bases.max().unwrap_or(1).max(1).saturating_mul(distance.map_or(1, |by| by.max()))
+    bases.max().unwrap_or(1).max(1).saturating_mul(distance.map_or(1, DistanceWeights::max))
 }
 
 /// Whether the scheduler gives endpoints connections in proportion to their weights. To `fo` and `ovf` a weight is a rank

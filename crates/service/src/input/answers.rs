@@ -14,9 +14,10 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// For how long an answer, or a question without one, says something about the present: three ticks of the
-    /// counters.
-    pub const RECENT: Duration = Duration::from_secs(6);
+    /// Endpoints that were asked longer ago say nothing.
+    pub const MEMORY: Duration = Duration::from_secs(30);
+    /// For how long a question without an answer says something about the present: three ticks of the counters.
+    pub(crate) const RECENT: Duration = Duration::from_secs(6);
 }
 
 /// What one endpoint does at one virtual server.

@@ -102,7 +102,7 @@ impl DistanceWeights {
     pub const MAX: u16 = 1_000;
 
     /// The factor at a distance.
-    pub(crate) fn at(&self, distance: Distance) -> NonZero<u16> {
+    pub(crate) fn at(self, distance: Distance) -> NonZero<u16> {
         match distance {
             Distance::Node => self.node,
             Distance::Zone => self.zone,
@@ -110,7 +110,7 @@ impl DistanceWeights {
         }
     }
 
-    pub(crate) fn max(&self) -> u16 {
+    pub(crate) fn max(self) -> u16 {
         self.node.max(self.zone).max(self.other).get()
     }
 }

@@ -65,13 +65,6 @@ pub enum EjectionCause {
     NodeSilent,
 }
 
-impl EjectionCause {
-    /// Whether silence is the cause.
-    pub(crate) fn is_silence(self) -> bool {
-        matches!(self, Self::Silent | Self::NodeSilent)
-    }
-}
-
 impl fmt::Display for EjectionCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -87,6 +80,7 @@ pub(crate) type EndpointKey = (Protocol, RealServerAddress);
 
 /// The endpoints of one Service that do not simply have all of their weight. Boxed: nearly all Services have none.
 #[derive(Debug, Default, PartialEq, Eq)]
+#[allow(clippy::box_collection, reason = "a map takes three words in each Service, a box one")]
 pub(crate) struct Standings(Option<Box<BTreeMap<EndpointKey, Standing>>>);
 
 /// How one endpoint stands.
@@ -144,7 +138,15 @@ impl Standing {
 
     /// Whether it is on trial.
     pub(crate) fn is_on_trial(&self) -> bool {
-        matches!(self.phase, Phase::OnTrial { .. })
+        self.on_trial_since().is_some()
+    }
+
+    /// Since when it is on trial.
+    pub(crate) fn on_trial_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::OnTrial { since, .. } => Some(since),
+            _ => None,
+        }
     }
 
     /// Ends a trial: the endpoint has answered.

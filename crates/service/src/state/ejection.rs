@@ -41,6 +41,7 @@ const CONDITIONS: Traits =
 #[derive(Clone, Copy)]
 struct Seen {
     answer: Answer,
+    asked: Instant,
 }
 
 impl Seen {
@@ -50,6 +51,7 @@ impl Seen {
             (Answer::Answered, _) | (_, Answer::Answered) => Answer::Answered,
             (one, other) => one.max(other),
         };
+        self.asked = self.asked.max(other.asked);
     }
 }
 
@@ -64,11 +66,13 @@ impl Inputs {
         owner: impl Fn(&ServiceAddress) -> Option<&'a ObjectName>,
     ) -> BTreeSet<ObjectName> {
         let mut changed = self.advance(answers.at);
-        let seen = recently_seen(answers, owner);
+        let mut seen = seen(answers, owner);
         if self.is_fault_here(&seen, answers.at) {
             changed.extend(self.return_all());
             return changed;
         }
+        let is_recent = |seen: &Seen| answers.at.saturating_duration_since(seen.asked) <= Answers::RECENT;
+        seen.values_mut().for_each(|endpoints| endpoints.retain(|_, seen| is_recent(seen)));
         for (service, endpoints) in &seen {
             for (key, seen) in endpoints {
                 if self.judge_endpoint(service, key, seen, answers.at) {
@@ -92,19 +96,24 @@ impl Inputs {
         !self.unsettled.is_empty() || self.has_fault()
     }
 
+    /// An endpoint that turns silent is the occasion to count all that were asked. Those that were ejected meanwhile are
+    /// silent too, as far as they were asked themselves.
     fn is_fault_here(&mut self, seen: &SeenByService, now: Instant) -> bool {
+        let is_recent = |at| now.saturating_duration_since(at) <= Answers::RECENT;
         let mut asked: BTreeMap<EndpointKey, bool> = BTreeMap::new();
         for (key, seen) in seen.values().flatten() {
-            *asked.entry(*key).or_default() |= seen.answer == Answer::Silent;
+            *asked.entry(*key).or_default() |= seen.answer == Answer::Silent && is_recent(seen.asked);
         }
-        for entry in self.unsettled.iter().filter_map(|service| self.services.get(service)) {
-            let silent =
-                entry.standings.iter().filter(|(_, it)| it.ejection().is_some_and(EjectionCause::is_silence));
-            asked.extend(silent.map(|(key, _)| (*key, true)));
-        }
-        let silent = asked.values().filter(|is_silent| **is_silent).count();
-        if silent >= LEAST_FAULT && silent * 2 > asked.len() {
-            self.fault = Some(now);
+        if asked.values().any(|is_silent| *is_silent) {
+            for entry in self.unsettled.iter().filter_map(|service| self.services.get(service)) {
+                let silent =
+                    entry.standings.iter().filter(|(_, it)| it.ejection() == Some(EjectionCause::Silent));
+                asked.extend(silent.map(|(key, _)| (*key, true)));
+            }
+            let silent = asked.values().filter(|is_silent| **is_silent).count();
+            if silent >= LEAST_FAULT && silent * 2 > asked.len() {
+                self.fault = Some(now);
+            }
         }
         self.has_fault()
     }
@@ -131,6 +140,9 @@ impl Inputs {
         let ejection = entry.ejection(key, &self.options);
         let mut before = entry.standings.get(key).copied();
         let is_on_trial = before.is_some_and(|it| it.is_on_trial());
+        if before.and_then(|it| it.on_trial_since()).is_some_and(|since| seen.asked <= since) {
+            return false;
+        }
         let cause = match seen.answer {
             Answer::Silent if ejection.contains(Ejection::SILENT) => EjectionCause::Silent,
             // On trial the first question without an answer is enough.
@@ -309,15 +321,12 @@ impl ServiceEntry {
     }
 }
 
-fn recently_seen<'a>(
-    answers: &Answers,
-    owner: impl Fn(&ServiceAddress) -> Option<&'a ObjectName>,
-) -> SeenByService {
+fn seen<'a>(answers: &Answers, owner: impl Fn(&ServiceAddress) -> Option<&'a ObjectName>) -> SeenByService {
     let mut seen = SeenByService::new();
     let recent = answers
         .endpoints
         .iter()
-        .filter(|it| answers.at.saturating_duration_since(it.asked) <= Answers::RECENT);
+        .filter(|it| answers.at.saturating_duration_since(it.asked) <= Answers::MEMORY);
     for answer in recent {
         let Some(service) = owner(&answer.virtual_server) else { continue };
         let key = (answer.virtual_server.protocol, answer.endpoint);
@@ -325,7 +334,7 @@ fn recently_seen<'a>(
             .or_default()
             .entry(key)
             .and_modify(|seen| seen.add(answer))
-            .or_insert(Seen { answer: answer.answer });
+            .or_insert(Seen { answer: answer.answer, asked: answer.asked });
     }
     seen
 }

@@ -80,7 +80,8 @@ impl Inputs {
             }
             Change::Peers(event) => self.take(event, Self::put_peers, Self::keep_peers, Self::remove_peer),
             Change::Node(Some(node)) => self.change_node(|this| this.describe(node)),
-            Change::Node(None) => BTreeSet::new(),
+            // Whose the virtual servers of answers are is known to the State alone.
+            Change::Node(None) | Change::Answers(_) => BTreeSet::new(),
             Change::NodeAddresses { here, lost } => {
                 self.change_node(|node| (node.addresses, node.lost) = (here, lost))
             }
@@ -99,8 +100,6 @@ impl Inputs {
             Change::MissingTunnels(missing) => self.change_tunnels(|tunnels| tunnels.missing = missing),
             Change::TunnelsInUse(in_use) => self.change_tunnels(|tunnels| tunnels.in_use = in_use),
             Change::Time(now) => self.advance(now),
-            // Whose the virtual servers are is known to the State alone.
-            Change::Answers(_) => BTreeSet::new(),
             Change::MissingSchedulers(missing) => self.change_node(|node| node.missing_schedulers = missing),
         };
         let uncounted = mem::take(&mut self.addresses.uncounted);

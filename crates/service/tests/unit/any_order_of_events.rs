@@ -90,7 +90,7 @@ impl Inputs {
                 }
                 self.node = node;
             }
-            Change::Node(None) => {}
+            Change::Node(None) | Change::Answers(_) | Change::Time(_) => {}
             Change::NodeAddresses { here, lost } => (self.addresses, self.lost_addresses) = (here, lost),
             Change::MissingSchedulers(schedulers) => self.missing_schedulers = schedulers,
             Change::ApiServer(addresses) => self.api_server = addresses,
@@ -120,7 +120,6 @@ impl Inputs {
             Change::LinkMtu(mtu) => self.link_mtu = Some(mtu),
             Change::MissingTunnels(families) => self.missing_tunnels = families,
             Change::TunnelsInUse(families) => self.tunnels_in_use = families,
-            Change::Answers(_) | Change::Time(_) => {}
         }
     }
 

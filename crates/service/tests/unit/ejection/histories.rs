@@ -142,7 +142,9 @@ impl History {
 
     fn after(options: &Options, annotations: [Annotations; 2], steps: &[Step], begin: Instant) -> Self {
         let mut history = Self::new(options, annotations, begin);
-        steps.iter().for_each(|step| history.take(step));
+        for step in steps {
+            history.take(step);
+        }
         history
     }
 
