@@ -116,10 +116,12 @@ struct Question {
 impl Question {
     /// Whether an answer would have come.
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
-        let lasts = self.ticks > 1 || now.saturating_duration_since(self.since) >= PATIENCE;
+        let is_begun = self.connections > 0;
+        let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
+        let lasts = self.ticks > 1 || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
-            _ => self.repeated || lasts,
+            _ => is_begun && self.repeated || lasts,
         }
     }
 }
@@ -145,19 +147,22 @@ impl Evidence {
             refused: 0,
         };
         if counted.packets_out == 0 || evidence.is_refusal(counted) {
-            evidence.update(counted, expects_answers, now);
+            evidence.update(counted, 0, expects_answers, now);
         }
         evidence.counted = *counted;
         evidence
     }
 
     /// Judges by how the counters have grown. `expects_answers`: datagrams to this virtual server have been answered,
-    /// or must be.
-    pub fn update(&mut self, counted: &Stats, expects_answers: bool, now: Instant) {
+    /// or must be. `active`: its active connections now.
+    pub fn update(&mut self, counted: &Stats, active: u32, expects_answers: bool, now: Instant) {
         let grown = counted.since(&self.counted);
         self.counted = *counted;
         let is_udp = self.protocol == Protocol::Udp;
-        if is_asked(self.protocol, &grown) {
+        // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
+        // that clients ask again. A single packet may have ended a connection that was answered.
+        let goes_on = !is_udp && active > 0 && grown.packets_in > 0 && grown.packets_out == 0;
+        if is_asked(self.protocol, &grown) || goes_on {
             self.asked = now;
             let question = self.question.get_or_insert(Question {
                 since: now,

@@ -180,7 +180,7 @@ impl Watched {
         let judged = real_servers
             .iter()
             .filter(|it| matches!(it.config.forwarding, Forwarding::Masquerade | Forwarding::Local));
-        for ObservedRealServer { config, stats, .. } in judged {
+        for ObservedRealServer { config, stats, active_connections, .. } in judged {
             let known = before.remove(&config.address);
             let begin = || {
                 let ipv6 = config.address.ip.is_ipv6();
@@ -194,7 +194,7 @@ impl Watched {
             }
             let evidence = match known {
                 Some(mut evidence) => {
-                    evidence.update(stats, expects_answers, now);
+                    evidence.update(stats, *active_connections, expects_answers, now);
                     evidence
                 }
                 None => begin(),

@@ -22,7 +22,7 @@ fn judged(protocol: Protocol, expects_answers: bool, readings: &[(u64, [u64; 5])
     let mut evidence = Evidence::begin(protocol, false, &Stats::default(), expects_answers, begin);
     let judge = |(seconds, counted): &(u64, [u64; 5])| {
         let now = begin + Duration::from_secs(*seconds);
-        evidence.update(&stats(*counted), expects_answers, now);
+        evidence.update(&stats(*counted), 1, expects_answers, now);
         evidence.answering(now).liveness
     };
     readings.iter().map(judge).collect()
@@ -104,9 +104,15 @@ fn a_client_that_asks_again_within_a_tick_has_no_answer() {
 }
 
 #[test]
-fn an_open_connection_without_new_ones_is_no_question() {
-    let read = [(2, SERVES), (4, [4, 30, 16, 1800, 904]), (30, [4, 40, 16, 3000, 904])];
+fn a_packet_without_an_answer_may_be_the_last_of_a_connection() {
+    let read = [(2, SERVES), (4, [4, 25, 16, 1324, 904]), (30, [4, 25, 16, 1324, 904])];
     assert_eq!(judged(Protocol::Tcp, true, &read), [Liveness::Answers; 3]);
+}
+
+#[test]
+fn clients_that_ask_again_and_again_show_it_without_new_connections() {
+    let read = [(2, SERVES), (4, [4, 26, 16, 1404, 904]), (6, [4, 27, 16, 1464, 904])];
+    assert_eq!(judged(Protocol::Tcp, true, &read)[1..], [Liveness::Answers, Liveness::Silent]);
 }
 
 #[test]
@@ -134,7 +140,7 @@ fn totals_show_only_what_has_never_served() {
     let now = Instant::now();
     let begun = |counted| {
         let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, now);
-        evidence.update(&stats(counted), true, now + Duration::from_secs(4));
+        evidence.update(&stats(counted), 0, true, now + Duration::from_secs(4));
         evidence.answering(now).liveness
     };
     assert_eq!([SERVES, REFUSES, SILENT].map(begun), [Liveness::Idle, Liveness::Refuses, Liveness::Silent]);
@@ -146,7 +152,7 @@ fn a_failing_endpoint_has_the_connections_that_failed_and_since_when() {
     let mut evidence = Evidence::begin(Protocol::Tcp, false, &Stats::default(), true, begin);
     for (seconds, connections) in [(2, 4), (4, 6), (6, 7)] {
         let counted = stats([connections, connections, 0, 60 * connections, 0]);
-        evidence.update(&counted, true, begin + Duration::from_secs(seconds));
+        evidence.update(&counted, 1, true, begin + Duration::from_secs(seconds));
     }
     let answering = evidence.answering(begin + Duration::from_secs(7));
     assert_eq!((answering.age, answering.failed_connections), (Duration::from_secs(5), 7));
@@ -165,7 +171,7 @@ proptest! {
             let more = [connections, packets_in, packets_out, 60 * packets_in, 41 * packets_out];
             counted.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             let now = begin + Duration::from_secs(2 * number as u64);
-            evidence.update(&stats(counted), true, now);
+            evidence.update(&stats(counted), 1, true, now);
             prop_assert!(!evidence.answering(now).liveness.is_failing());
         }
     }
