@@ -228,6 +228,7 @@ impl Daemon<'_> {
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
         let options = settings.options(knows_pods);
+        shown.metrics.set_tcp_timeout(tcp_timeout);
         let kernel_calls = shown.metrics.kernel_calls();
         let notices = Outbox::clone(outbox);
         let writer = WriterThread::start(
