@@ -14,7 +14,6 @@ mod probe;
 mod question;
 mod requests;
 mod status;
-mod subject;
 mod syn_recv;
 mod top;
 mod trace;
@@ -23,8 +22,11 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::aot::{Generator, Shell};
-use operator::output::{self, Format, USAGE, print_script, refuse, say};
-use service::{ObjectName, one_line};
+use operator::{
+    output::{self, Format, USAGE, print_script, refuse, say},
+    subject::{self, Namespace, ServiceName},
+};
+use service::one_line;
 use tracing::warn;
 
 pub use crate::config::Flags;
@@ -72,7 +74,9 @@ enum Command {
     History {
         /// The Service, which may be deleted
         #[arg(value_name = "NAMESPACE/NAME")]
-        service: ObjectName,
+        service: ServiceName,
+        #[command(flatten)]
+        namespace: Namespace,
         #[command(flatten)]
         ask: Ask,
     },
@@ -80,7 +84,9 @@ enum Command {
     Watch {
         /// The Service; without it, all
         #[arg(value_name = "NAMESPACE/NAME")]
-        service: Option<ObjectName>,
+        service: Option<ServiceName>,
+        #[command(flatten)]
+        namespace: Namespace,
         #[command(flatten)]
         ask: Ask,
     },
@@ -144,8 +150,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain(asked)) => explain::explain(&asked),
-        Some(Command::History { service, ask }) => history::history(&service, &ask),
-        Some(Command::Watch { service, ask }) => history::watch(service.as_ref(), &ask),
+        Some(Command::History { service, namespace, ask }) => {
+            service.in_namespace(&namespace).map_err(Into::into).and_then(|it| history::history(&it, &ask))
+        }
+        Some(Command::Watch { service, namespace, ask }) => {
+            let named = namespace.name_of(service.as_ref());
+            named.map_err(Into::into).and_then(|it| history::watch(it.as_ref(), &ask))
+        }
         Some(Command::Resync(ask)) => requests::resync(&ask),
         Some(Command::Status(asked)) => status::status(&asked),
         Some(Command::Probe(asked)) => probe::probe(&asked),

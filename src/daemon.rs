@@ -11,6 +11,7 @@ mod writer;
 use std::{
     collections::BTreeSet,
     convert::Infallible,
+    path::Path,
     pin::pin,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
@@ -26,13 +27,13 @@ use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
 use crate::{
-    checks::{self, FoundElsewhere},
+    checks::{self, FoundElsewhere, Modules},
     config::{self, Settings},
     conntrack,
     direct_return::{DirectReturn, FilteredTunnels},
     events::{Cause, Outbox},
     logging::{LineLimit, LogLevelHandle, SAID_EVERY},
-    node::{families, requirements},
+    node::{families, requirements, sysctl::Sysctl},
     process::{self, TerminationSignals, VERSION},
     serve::{
         control,
@@ -90,6 +91,8 @@ async fn take_turn(
     let mut signals = TerminationSignals::new()?;
     tokio::spawn(TerminationSignals::new()?.enforce(LONGEST_END));
     // First all that can fail without changing the kernel.
+    let modules = Modules::read(Path::new("/"), &Sysctl::default().release());
+    requirements::scheduler_module(settings.scheduler, |module| modules.lacks(module))?;
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
     let outbox = source.outbox(&settings.node_name);
@@ -228,6 +231,7 @@ impl Daemon<'_> {
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
         let options = settings.options(knows_pods);
+        shown.metrics.set_tcp_timeout(tcp_timeout);
         let kernel_calls = shown.metrics.kernel_calls();
         let notices = Outbox::clone(outbox);
         let writer = WriterThread::start(

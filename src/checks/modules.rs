@@ -56,6 +56,11 @@ impl Modules {
         }
     }
 
+    /// Whether the kernel certainly does not have a module and cannot load it.
+    pub(crate) fn lacks(&self, module: &str) -> bool {
+        self.presence(module) == Presence::Missing
+    }
+
     /// Whether the kernel can be asked for what a module does without loading it.
     pub(super) fn may_ask(&self, module: &str) -> bool {
         !self.loads || self.presence(module) == Presence::Here

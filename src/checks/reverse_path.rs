@@ -2,7 +2,7 @@
 //!
 //! With `rp_filter` 1 the kernel drops a packet if the route to its source uses another interface. That hurts where
 //! answers, or the packets of a load balancer, come in by another way than they leave. Most nodes are strict without
-//! any harm, so only a counter that grows is reported.
+//! any harm, so only a counter that grows is reported, and not for one stray packet: it must have grown in two checks.
 
 use std::{
     fs,
@@ -19,7 +19,8 @@ use crate::{
 const STRICT: u8 = 1;
 /// How many interfaces are named: each pod has one.
 const NAMED: usize = 5;
-/// How long a finding holds after the last dropped packet: those of one client come with pauses.
+/// How long a finding holds after the last dropped packet, and how long one dropped packet waits for another: those of
+/// one client come with pauses.
 const HOLDS: Duration = Duration::from_secs(600);
 /// Not interfaces, or not those by which packets come in.
 const OTHERS: [&str; 4] = ["all", "default", "lo", "kube-ipvs0"];
@@ -28,7 +29,10 @@ const OTHERS: [&str; 4] = ["all", "default", "lo", "kube-ipvs0"];
 #[derive(Debug, Default)]
 pub(super) struct ReversePath {
     counted: Option<u64>,
+    /// The last check in which the count had grown.
     grew: Option<Instant>,
+    /// Whether it had grown in an earlier one too, and not long before.
+    repeatedly: bool,
 }
 
 /// Whether strict reverse path filtering drops packets.
@@ -41,10 +45,15 @@ pub(super) fn check(node: &mut WhileRunning) -> Vec<Finding> {
 impl ReversePath {
     /// Takes the count of all dropped packets, and the interfaces that are strict.
     fn check(&mut self, drops: u64, strict: impl FnOnce() -> Vec<String>, now: Instant) -> Option<Finding> {
-        if self.counted.replace(drops).is_some_and(|before| drops > before) {
-            self.grew = Some(now);
+        if self.grew.is_some_and(|grew| now.duration_since(grew) >= HOLDS) {
+            (self.grew, self.repeatedly) = (None, false);
         }
-        self.grew.filter(|grew| now.duration_since(*grew) < HOLDS)?;
+        if self.counted.replace(drops).is_some_and(|before| drops > before) {
+            self.repeatedly = self.grew.replace(now).is_some();
+        }
+        if !self.repeatedly {
+            return None;
+        }
         let strict = strict();
         let what = format!(
             "rp_filter is strict (1) and drops packets (the counter IPReversePathFilter grows): the route to their \
@@ -76,17 +85,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_grows_is_a_warning_where_an_interface_is_strict() {
+    fn a_counter_that_grows_repeatedly_is_a_warning_where_an_interface_is_strict() {
         let (mut filter, begin) = (ReversePath::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         let eth1 = || vec!["eth1".to_owned()];
         assert_eq!(filter.check(7, eth1, begin), None, "it may have grown long ago");
         assert_eq!(filter.check(7, eth1, after(30)), None);
-        let found = filter.check(9, eth1, after(60)).unwrap();
+        assert_eq!(filter.check(9, eth1, after(60)), None, "it has grown once");
+        assert_eq!(filter.check(9, eth1, after(90)), None);
+        let found = filter.check(10, eth1, after(120)).unwrap();
         assert!(found.what.ends_with("; strict are eth1"), "{}", found.what);
-        assert_eq!(filter.check(9, eth1, after(90)), Some(found), "it is not over with the first pause");
-        assert_eq!(filter.check(10, Vec::new, after(120)), None, "nothing is strict any more");
-        assert_eq!(filter.check(10, eth1, after(120) + HOLDS), None);
+        assert_eq!(filter.check(10, eth1, after(150)), Some(found), "it is not over with the first pause");
+        assert_eq!(filter.check(11, Vec::new, after(180)), None, "nothing is strict any more");
+        assert_eq!(filter.check(11, eth1, after(180) + HOLDS), None);
+    }
+
+    #[test]
+    fn stray_packets_far_apart_are_no_warning() {
+        let (mut filter, begin) = (ReversePath::default(), Instant::now());
+        for stray in 0..5 {
+            let eth1 = || vec!["eth1".to_owned()];
+            let at = begin + HOLDS.saturating_mul(u32::try_from(stray).unwrap());
+            assert_eq!(filter.check(stray, eth1, at), None, "{stray}");
+        }
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub(super) struct Cleanup {
     /// Print what would be removed, and write nothing
     #[arg(long, conflicts_with = "hand_over")]
     dry_run: bool,
+    /// Do not ask on a terminal, as in scripts
+    #[arg(short = 'y', long, conflicts_with_all = ["hand_over", "dry_run"])]
+    yes: bool,
     #[command(flatten)]
     output: output::Args,
     #[command(flatten)]
@@ -63,12 +66,12 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
         return hand_over::run(asked.hand_over.wait, &asked.daemon.control_socket, asked.output.format);
     }
     let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, .. } = asked;
-    let Cleanup { dry_run, output, daemon, .. } = asked;
+    let Cleanup { dry_run, yes, output, daemon, .. } = asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
         CleanupScope { keep_ipvs, kube_proxy_nftables, dry_run },
-        force,
+        Consent { force, asks: !yes && is_terminal() },
         &daemon.control_socket,
         output.format,
     )
@@ -77,13 +80,23 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
 /// The cleanup of kube-proxy's flag `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
     let excluded = Excluded::read(flags.config.as_deref(), flags.exclude_cidrs())?;
-    clean_up(&excluded, CleanupScope::default(), false, &flags.control_socket, Format::Text)
+    let consent = Consent { force: false, asks: is_terminal() };
+    clean_up(&excluded, CleanupScope::default(), consent, &flags.control_socket, Format::Text)
+}
+
+/// What may go ahead without a question.
+#[derive(Clone, Copy, Debug)]
+struct Consent {
+    /// Whether to run although a proxy runs.
+    force: bool,
+    /// Whether a person is asked before Services are no longer served.
+    asks: bool,
 }
 
 fn clean_up(
     excluded: &Excluded,
     scope: CleanupScope,
-    force: bool,
+    consent: Consent,
     control_socket: &Path,
     format: Format,
 ) -> anyhow::Result<ExitCode> {
@@ -95,10 +108,12 @@ fn clean_up(
         return print(format, &clean(excluded, scope));
     }
     let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
-    if !force && let Some(proxy) = LiveProxy::find() {
+    if !consent.force
+        && let Some(proxy) = LiveProxy::find()
+    {
         beside(&proxy, scope)?;
     }
-    if !scope.keep_ipvs && is_terminal() {
+    if !scope.keep_ipvs && consent.asks {
         confirm(excluded, scope)?;
     }
     let cleaned = clean(excluded, scope);

@@ -1,8 +1,9 @@
 //! `kube-ipvs top`: what goes through each Service and real server, again and again.
 //!
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
-//! terminal or printed. The names of Services come from the daemon, if there is one.
+//! terminal or printed. The names of Services, and whether their endpoints answer, come from the daemon, if there is one.
 
+mod answers;
 mod meter;
 mod names;
 mod sample;
@@ -28,6 +29,7 @@ use super::{
     question::Daemon,
 };
 use crate::node::requirements;
+use answers::Answers;
 use meter::Meter;
 use names::Names;
 use sample::Sample;
@@ -91,6 +93,7 @@ pub(super) fn sample_once(daemon: &Daemon) -> anyhow::Result<Frame> {
     sampler.names.wait();
     thread::sleep(delay);
     let mut frame = sampler.frame()?.unwrap_or_default();
+    sampler.answers.wait(&mut frame);
     frame.sort(Column::Bytes);
     Ok(frame)
 }
@@ -103,6 +106,7 @@ fn is_terminal() -> bool {
 struct Sampler {
     kernel: KernelIpvs,
     names: Names,
+    answers: Answers,
     meter: Meter,
     /// How long reading the connections may take: their number has no limit.
     patience: Duration,
@@ -111,15 +115,20 @@ struct Sampler {
 impl Sampler {
     /// Opens IPVS; the daemon knows the names.
     fn open(daemon: &Daemon, delay: Duration) -> anyhow::Result<Self> {
-        let (names, meter) = (Names::from(daemon.silent_client()), Meter::default());
-        Ok(Self { kernel: requirements::open_ipvs()?, names, meter, patience: delay / 10 })
+        let (names, answers) = (Names::from(daemon.silent_client()), Answers::from(daemon.silent_client()));
+        let kernel = requirements::open_ipvs()?;
+        Ok(Self { kernel, names, answers, meter: Meter::default(), patience: delay / 10 })
     }
 
     /// What went through since the last sample; `None` at the first.
     fn frame(&mut self) -> anyhow::Result<Option<Frame>> {
         let sample = Sample::read(&mut self.kernel, self.patience)?;
         self.names.refresh(&sample, Instant::now());
-        Ok(self.meter.frame(&sample, &self.names))
+        let mut frame = self.meter.frame(&sample, &self.names);
+        if let Some(frame) = &mut frame {
+            self.answers.add_to(frame, Instant::now());
+        }
+        Ok(frame)
     }
 }
 
@@ -138,6 +147,7 @@ fn print(
     for number in 0..refreshes {
         thread::sleep(delay);
         let Some(mut frame) = sampler.frame()? else { continue };
+        sampler.answers.wait(&mut frame);
         frame.sort(sort);
         let text = output::one_of_many(format, &frame, || top::text(&frame, number > 0))?;
         if output::print_to_readers(&text)? == Readers::Gone {

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use host_rules::legacy_tables_in_use;
 use ipvs::{Protocol, ServiceAddress};
 use netfilter::trace::{Followed, Tracer, UNOWNED_SECONDS, chains, installed_rule};
-use service::AddressQuery;
+use service::{AddressQuery, Explanation};
 use tokio::{
     pin,
     runtime::Builder,
@@ -25,7 +25,7 @@ use super::{
     question::Daemon,
     subject::{InvalidSubject, Namespace, Subject},
 };
-use crate::node::requirements;
+use crate::{node::requirements, serve::control::Control as _};
 use evidence::Evidence;
 use flow::{Flow, Outcome};
 use report::{Report, Reporter};
@@ -40,8 +40,9 @@ const QUIET: Duration = Duration::from_millis(300);
 /// The flags of the command.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Trace {
-    /// The Service, which the daemon knows, or an address with its port and, unless it is TCP, its protocol
-    #[arg(value_name = "NAMESPACE/NAME|IP:PORT[/PROTOCOL]")]
+    /// The Service, which the daemon knows; an address with its port and, unless it is TCP, its protocol; or the number
+    /// of a NodePort, which the daemon knows too
+    #[arg(value_name = "NAMESPACE/NAME|IP:PORT[/PROTOCOL]|PORT")]
     subject: Subject,
     #[command(flatten)]
     namespace: Namespace,
@@ -96,12 +97,25 @@ impl Trace {
                 let protocol = protocol.unwrap_or(Protocol::Tcp);
                 return Ok(vec![ServiceAddress { protocol, ip: *ip, port: *port }]);
             }
+            Subject::Address(query @ AddressQuery { ip: None, port: Some(port), .. }) => {
+                return self.node_port(query, *port);
+            }
             Subject::Address(_) => return Err(InvalidSubject::PortMissing.into()),
             Subject::Service(name) => name.in_namespace(&self.namespace)?,
         };
         let frontends: Vec<_> = self.daemon.explain_served(&service)?.served_addresses().collect();
         if frontends.is_empty() {
             bail!("no port of {service} is served on this node");
+        }
+        Ok(frontends)
+    }
+
+    /// The addresses at which this node serves a NodePort.
+    fn node_port(&self, query: &AddressQuery, port: u16) -> anyhow::Result<Vec<ServiceAddress>> {
+        let explanation = self.daemon.client().explain_address(query, None)?;
+        let frontends: Vec<_> = explanation.served.iter().flat_map(Explanation::served_addresses).collect();
+        if frontends.is_empty() {
+            bail!("this node serves no NodePort {port}");
         }
         Ok(frontends)
     }

@@ -40,6 +40,14 @@ pub enum Error {
         /// The kernel's answer.
         refusal: KernelError,
     },
+    /// The kernel has no module of the scheduler.
+    #[error("there is no scheduler {scheduler}: the kernel has no module {module}")]
+    NoScheduler {
+        /// Its name.
+        scheduler: Scheduler,
+        /// The name of its module.
+        module: String,
+    },
     /// The scheduler's module must be loaded before it is used.
     #[error("{0} is not loaded, and loading it on demand can hang IPVS: load the module ip_vs_{0} at boot")]
     SchedulerNotLoaded(Scheduler),
@@ -81,6 +89,13 @@ pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
         );
     }
     Ok(())
+}
+
+/// Refuses a scheduler whose module the kernel certainly lacks. The kernel is not asked, so that this may be called while
+/// another daemon runs.
+pub(crate) fn scheduler_module(scheduler: Scheduler, lacks: impl Fn(&str) -> bool) -> Result<(), Error> {
+    let module = format!("ip_vs_{scheduler}").replace('-', "_");
+    if lacks(&module) { Err(Error::NoScheduler { scheduler, module }) } else { Ok(()) }
 }
 
 /// Refuses a kernel that does not take a scheduler. To be called before there is a writer thread, which is
@@ -175,6 +190,14 @@ mod tests {
         let error = scheduler(&mut kernel, Scheduler::MH).unwrap_err();
         assert!(error.to_string().starts_with("the kernel refuses the scheduler mh: "), "{error}");
         assert!(kernel.state().virtual_servers.is_empty());
+    }
+
+    #[test]
+    fn a_scheduler_without_a_module_is_refused_before_the_kernel_is_asked() {
+        let lacks = |module: &str| module != "ip_vs_rr";
+        scheduler_module(Scheduler::RR, lacks).unwrap();
+        let error = scheduler_module("my-own".parse().unwrap(), lacks).unwrap_err();
+        assert_eq!(error.to_string(), "there is no scheduler my-own: the kernel has no module ip_vs_my_own");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::{
 use ::http::{Method, StatusCode};
 use ipvs::{Family, TunnelKind};
 use k8s_openapi::jiff::Timestamp;
-use reconciler::{ChangeEvent, Observer, Programmed, Subsystem, SyncEvent};
+use reconciler::{ChangeEvent, Observer, Programmed, SyncEvent};
 use service::{Change, Unpacking};
 use tokio::time::Instant;
 
@@ -158,9 +158,8 @@ impl Observer for Health {
             *self.unpacking() = Some(Unpacking { families: unpacks.clone(), gue });
         }
         let SyncEvent { report, stats, complete, .. } = *sync;
-        let has_servers = report.left == 0 && stats.failures.keys().all(|(of, _)| *of != Subsystem::Ipvs);
-        let undone = report.failed + report.left;
-        self.progress().synced(complete, undone, has_servers, Instant::now(), Timestamp::now());
+        let (undone, lost) = (report.failed + report.left, stats.lost_virtual_servers > 0);
+        self.progress().synced(complete, undone, lost, Instant::now(), Timestamp::now());
     }
 }
 

@@ -18,7 +18,7 @@ mod traffic;
 use std::{
     collections::BTreeSet,
     path::Path,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ipvs::Family;
@@ -123,6 +123,11 @@ impl Metrics {
     /// The observers of the writer thread.
     pub fn observers(&self) -> [Box<dyn Observer>; 3] {
         [Box::new(self.syncs.clone()), Box::new(self.outcomes.clone()), Box::new(self.programmed.clone())]
+    }
+
+    /// Sets how long IPVS keeps an idle TCP connection: for so long a drain waits for a client that has vanished.
+    pub fn set_tcp_timeout(&self, timeout: Duration) {
+        self.programmed.set_tcp_timeout(timeout);
     }
 
     /// The metrics of the writer thread's calls of the kernel.

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
 use ipvs::ObservedRealServer;
-use operator::explain::{Answer, VirtualServer};
+use operator::explain::{AddressAnswer, Answer, VirtualServer};
 use service::{AddressKind, ExplainedPart};
 
 use super::{
@@ -50,6 +50,34 @@ pub(super) fn text(answers: &[Answered<Answer>]) -> String {
             _ = writeln!(text, "{}:\n{}", named(&other.nodes), difference(most, other));
         }
     }
+    with_silent_nodes(text, answers)
+}
+
+/// The answer of most nodes about an address or a NodePort, those of the others, and the nodes without one. What the
+/// kernel has is left out: it is in the answer about the Service.
+pub(super) fn address_text(answers: &[Answered<AddressAnswer>]) -> String {
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for answered in answers {
+        let Ok(answer) = &answered.answer else { continue };
+        let mut answer = AddressAnswer { kernel: None, ..answer.read.clone() };
+        for served in &mut answer.explanation.served {
+            *served = without_node(Answer { explanation: served.clone(), kernel: None }).explanation;
+        }
+        groups.entry(answer.to_string()).or_default().push(name(answered));
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, nodes)| usize::MAX - nodes.len());
+    let mut text = String::new();
+    for (number, (answer, nodes)) in groups.iter().enumerate() {
+        let who = if number == 0 { counted(nodes.len()) } else { named(nodes) };
+        // Writing to a string cannot fail.
+        _ = writeln!(text, "{who}:\n{answer}");
+    }
+    with_silent_nodes(text, answers)
+}
+
+/// Adds the nodes without an answer.
+fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) -> String {
     if answers.iter().any(|answered| answered.answer.is_err()) {
         text.push_str(&table("ANSWER", answers, |_| Finding::in_order("above")));
     }

@@ -31,8 +31,8 @@ pub(super) struct Cluster {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The namespace of the proxies' pods
-    #[arg(short = 'n', long, value_name = "NAME", default_value = "kube-system")]
-    namespace: String,
+    #[arg(long, value_name = "NAME", default_value = "kube-system")]
+    proxy_namespace: String,
 }
 
 /// Calls it for a cluster.
@@ -53,7 +53,7 @@ impl Kubectl<'_> {
 
     /// The error for an empty list of pods.
     pub(super) fn found_nothing(&self) -> String {
-        format!("no pod in the namespace {} has the label {}", self.0.namespace, Pod::LABELS)
+        format!("no pod in the namespace {} has the label {}", self.0.proxy_namespace, Pod::LABELS)
     }
 
     /// Runs a command of `kube-ipvs` in a pod.
@@ -69,7 +69,7 @@ impl Kubectl<'_> {
     }
 
     fn command(&self) -> Command {
-        let Cluster { context, kubeconfig, namespace } = self.0;
+        let Cluster { context, kubeconfig, proxy_namespace } = self.0;
         let mut kubectl = Command::new("kubectl");
         if let Some(context) = context {
             kubectl.args(["--context", context]);
@@ -77,7 +77,7 @@ impl Kubectl<'_> {
         if let Some(kubeconfig) = kubeconfig {
             kubectl.arg("--kubeconfig").arg(kubeconfig);
         }
-        kubectl.args(["--namespace", namespace]);
+        kubectl.args(["--namespace", proxy_namespace]);
         kubectl
     }
 }

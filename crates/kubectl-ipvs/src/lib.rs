@@ -20,9 +20,12 @@ use std::{
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
-use operator::output::{self, print_as, refuse, say};
+use operator::{
+    output::{self, USAGE, print_as, refuse, say},
+    subject::{Namespace, Subject},
+};
 use serde::de::DeserializeOwned;
-use service::{ObjectName, one_line};
+use service::one_line;
 
 use fleet::{Answered, FleetJson};
 use kubectl::{Cluster, Kubectl};
@@ -50,11 +53,13 @@ enum Command {
     Status(Nodes),
     /// Print the differences between each node's kernel and its desired state
     Diff(Nodes),
-    /// Print where a Service is served, and on which nodes that differs
+    /// Print where a Service is served, or whose an address or a NodePort is, and on which nodes that differs
     Explain {
-        /// The Service
-        #[arg(value_name = "NAMESPACE/NAME")]
-        service: ObjectName,
+        /// The Service; an address with or without its port; or the number of a NodePort
+        #[arg(value_name = "NAMESPACE/NAME|IP[:PORT[/PROTOCOL]]|PORT")]
+        subject: Subject,
+        #[command(flatten)]
+        namespace: Namespace,
         #[command(flatten)]
         nodes: Nodes,
     },
@@ -88,7 +93,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let all_in_order = match asked {
         Command::Status(nodes) => nodes.ask(&["status", "--check"], tables::status),
         Command::Diff(nodes) => nodes.ask(&["diff"], tables::diff),
-        Command::Explain { service, nodes } => nodes.ask(&["explain", &service.to_string()], explain::text),
+        Command::Explain { subject, namespace, nodes } => match subject.to_argument(&namespace) {
+            Err(error) => {
+                say(format_args!("{CALLED}: {error}"));
+                return ExitCode::from(USAGE);
+            }
+            Ok(argument) => match subject {
+                Subject::Service(_) => nodes.ask(&["explain", &argument], explain::text),
+                Subject::Address(_) => nodes.ask(&["explain", &argument], explain::address_text),
+            },
+        },
         Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], tables::top),
     };
     match all_in_order {

@@ -132,7 +132,10 @@ fn sum<'a>(frames: impl Iterator<Item = &'a Frame>) -> Frame {
     let mut rows: BTreeMap<String, ServiceRow> = BTreeMap::new();
     for row in frames.flat_map(|frame| &frame.services) {
         match rows.get_mut(&row.name()) {
-            Some(sum) => sum.load += row.load,
+            Some(sum) => {
+                sum.load += row.load;
+                sum.liveness = sum.liveness.max(row.liveness);
+            }
             None => _ = rows.insert(row.name(), ServiceRow { real_servers: Vec::new(), ..row.clone() }),
         }
     }

@@ -7,7 +7,11 @@ use std::{cmp::Ordering, ops::AddAssign, time::Duration};
 
 use ipvs::{Protocol, RealServerAddress, VirtualServerId};
 use serde::{Deserialize, Serialize};
-use service::{ObjectName, seconds};
+use service::{
+    ObjectName,
+    liveness::{Answering, Liveness},
+    seconds,
+};
 
 pub use counters::{Counters, Rates};
 pub use table::{Cells, HEAD, WIDTHS, lines, text};
@@ -29,6 +33,8 @@ pub enum Column {
     Packets,
     /// Bytes in a second, both ways.
     Bytes,
+    /// Whether endpoints answer: those that do not first.
+    Answer,
 }
 
 /// A frame: what went through from one reading of the table to the next.
@@ -51,6 +57,10 @@ pub struct ServiceRow {
     /// The load of all of them together.
     #[serde(flatten)]
     pub load: Load,
+    /// The worst that is known of its endpoints; `None` if nothing is known.
+    // An earlier release does not print it.
+    #[serde(default)]
+    pub liveness: Option<Liveness>,
     /// Their real servers.
     pub real_servers: Vec<RealServerRow>,
 }
@@ -65,6 +75,9 @@ pub struct RealServerRow {
     /// Its load.
     #[serde(flatten)]
     pub load: Load,
+    /// Whether it answers; `None` if that is not known.
+    #[serde(default)]
+    pub answering: Option<Answering>,
 }
 
 /// The load of a server.
@@ -87,11 +100,18 @@ pub struct Load {
 impl Frame {
     /// Sorts Services, and the real servers of each.
     pub fn sort(&mut self, column: Column) {
-        self.services.sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| a.name().cmp(&b.name())));
+        let compare = |a: (&Load, Option<Liveness>), b: (&Load, Option<Liveness>)| match column {
+            Column::Answer => b.1.cmp(&a.1),
+            column => a.0.compare(b.0, column),
+        };
+        self.services.sort_by(|a, b| {
+            compare((&a.load, a.liveness), (&b.load, b.liveness)).then_with(|| a.name().cmp(&b.name()))
+        });
         for row in &mut self.services {
             let key = |server: &RealServerRow| (server.protocol, server.address);
-            row.real_servers
-                .sort_by(|a, b| a.load.compare(&b.load, column).then_with(|| key(a).cmp(&key(b))));
+            row.real_servers.sort_by(|a, b| {
+                compare((&a.load, a.liveness()), (&b.load, b.liveness())).then_with(|| key(a).cmp(&key(b)))
+            });
         }
     }
 }
@@ -107,6 +127,11 @@ impl ServiceRow {
 }
 
 impl RealServerRow {
+    /// Whether it answers, if that is known.
+    pub fn liveness(&self) -> Option<Liveness> {
+        self.answering.map(|answering| answering.liveness)
+    }
+
     /// Its address, and its protocol unless that is the usual one: an IPv6 address needs the room.
     pub fn name(&self) -> String {
         match self.protocol {
@@ -117,10 +142,10 @@ impl RealServerRow {
 }
 
 impl Load {
-    /// The most first; names say nothing here.
+    /// The most first; names and answers say nothing here.
     fn compare(&self, other: &Self, column: Column) -> Ordering {
         match column {
-            Column::Name => Ordering::Equal,
+            Column::Name | Column::Answer => Ordering::Equal,
             Column::Active => other.active_connections.cmp(&self.active_connections),
             Column::SynRecv => other.syn_recv_connections.cmp(&self.syn_recv_connections),
             Column::Inactive => other.inactive_connections.cmp(&self.inactive_connections),

@@ -1,4 +1,4 @@
-//! Work that takes more than one sync: repairs, addresses that the node lost a moment ago and may get back, and tunnels
+//! Work that takes more than one sync: repairs, virtual servers that the kernel lost, addresses that the node lost a moment ago and may get back, and tunnels
 //! of direct return: those that the kernel lacks, and those that other nodes still send into. Nothing here reads a
 //! clock: the caller passes the time.
 
@@ -12,7 +12,7 @@ use std::{
 };
 
 use dummy_interface::TunnelDevice;
-use ipvs::Family;
+use ipvs::{Family, ServiceAddress};
 use service::{Change, Dirty, Key};
 use tracing::warn;
 
@@ -46,6 +46,35 @@ impl Unrepaired {
     /// Keeps the keys that must still be compared after a sync: the rest is as desired.
     pub(crate) fn retain(&mut self, remains: impl Fn(&Key) -> bool) {
         self.keys = self.keys.keys().filter(remains).collect();
+    }
+}
+
+/// The virtual servers that the kernel may have lost, until a sync has found them there or added them again.
+#[derive(Debug, Default)]
+pub(crate) struct LostVirtualServers {
+    addresses: BTreeSet<ServiceAddress>,
+    /// Whether the kernel was read since, so that the image says which of them are there.
+    read: bool,
+}
+
+impl LostVirtualServers {
+    /// One of these virtual servers, which the kernel had, is not there: perhaps none of them is.
+    pub(crate) fn suspect(&mut self, all: impl IntoIterator<Item = ServiceAddress>) {
+        self.addresses.extend(all);
+        self.read = false;
+    }
+
+    /// Keeps those that are still missing after a sync. `full`: the sync has compared everything with the kernel.
+    pub(crate) fn retain(&mut self, full: bool, is_missing: impl Fn(&ServiceAddress) -> bool) {
+        self.read |= full;
+        if self.read {
+            self.addresses.retain(is_missing);
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.addresses.len()
     }
 }
 
@@ -165,6 +194,22 @@ mod tests {
 
     fn ips(last: &[u8]) -> BTreeSet<IpAddr> {
         last.iter().map(|last| [192, 0, 2, *last].into()).collect()
+    }
+
+    #[test]
+    fn virtual_servers_count_as_lost_until_the_kernel_was_read_and_has_them() {
+        let at = |port| ServiceAddress { protocol: ipvs::Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
+        let mut lost = LostVirtualServers::default();
+        lost.suspect([at(1), at(2)]);
+        lost.retain(false, |_| false);
+        assert_eq!(lost.count(), 2, "the image is from before the loss");
+        lost.retain(true, |address| *address == at(2));
+        assert_eq!(lost.count(), 1);
+        lost.retain(false, |_| false);
+        assert_eq!(lost.count(), 0, "the image is from after the loss");
+        lost.suspect([at(1)]);
+        lost.retain(false, |_| false);
+        assert_eq!(lost.count(), 1, "lost again");
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub trait Observer: Send {
         _ = change;
     }
 
-    /// Called when the kernel lacks a virtual server that it had: perhaps it lacks all of them. A sync follows. Most
-    /// observers need only that.
+    /// Called when the kernel lacks a virtual server that it had: perhaps it lacks all of them. Syncs follow, until
+    /// [`SyncStats::lost_virtual_servers`] is 0. Most observers need only those.
     fn on_loss(&mut self) {}
 
     /// Called when a sync has ended.

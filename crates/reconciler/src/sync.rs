@@ -47,8 +47,22 @@ use self::{
 };
 use crate::{
     ForeignVirtualServers, KernelDifference, PLAN_LOG, Trigger,
-    follow::{LostAddresses, MissingTunnels, TunnelsInUse, Unrepaired, schedulers, stale_flows::Rerouted},
+    follow::{
+        LostAddresses, LostVirtualServers, MissingTunnels, TunnelsInUse, Unrepaired, schedulers,
+        stale_flows::Rerouted,
+    },
 };
+
+/// What a look for a virtual server has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is there, or there is none to look for.
+    Nothing,
+    /// The kernel does not have it any more.
+    Lost,
+    /// The kernel does not say whether it is there.
+    Unread,
+}
 
 /// The desired state, an image of the kernel, and what is known about the difference.
 pub(crate) struct Reconciler {
@@ -59,6 +73,7 @@ pub(crate) struct Reconciler {
     image: Option<Observed>,
     /// The position in the image of the virtual server that is looked for next.
     next_look: usize,
+    lost_virtual_servers: LostVirtualServers,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
     /// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
@@ -122,6 +137,7 @@ impl Reconciler {
             ownership,
             image: None,
             next_look: 0,
+            lost_virtual_servers: LostVirtualServers::default(),
             deep_verify: DeepVerify::default(),
             adopted: Vec::new(),
             dirty: Dirty::default(),
@@ -195,16 +211,24 @@ impl Reconciler {
         Some(Trigger::TablesChanged)
     }
 
-    /// Asks the kernel for one virtual server that it should have, each time for the next one, and returns the reason to
-    /// sync if it is not there. IPVS sends no notifications, so this is how an emptied table, or an unloaded ip_vs, is
-    /// noticed long before the next comparison. An address that is not ours to repair does not count.
-    pub(crate) fn look_for_virtual_server(&mut self) -> Option<Trigger> {
-        let servers = &self.image.as_ref()?.virtual_servers;
-        let turn = self.next_look.checked_rem(servers.len())?;
+    /// Asks the kernel for one virtual server that it should have, each time for the next one. IPVS sends no
+    /// notifications, so this is how an emptied table, or an unloaded ip_vs, is noticed long before the next comparison.
+    /// An address that is not ours to repair does not count.
+    pub(crate) fn look_for_virtual_server(&mut self) -> Look {
+        let Some(image) = &self.image else { return Look::Nothing };
+        let servers = &image.virtual_servers;
+        let Some(turn) = self.next_look.checked_rem(servers.len()) else { return Look::Nothing };
         self.next_look = turn + 1;
-        let address = servers.keys().nth(turn).filter(|at| self.state.virtual_server(at).is_some())?;
-        let found = self.kernel.ipvs.virtual_server((*address).into());
-        (!matches!(found, Ok(Some(_)))).then_some(Trigger::VirtualServerLost)
+        let is_wanted = |at: &&ServiceAddress| self.state.virtual_server(at).is_some();
+        let Some(address) = servers.keys().nth(turn).filter(is_wanted) else { return Look::Nothing };
+        match self.kernel.ipvs.virtual_server((*address).into()) {
+            Ok(Some(_)) => Look::Nothing,
+            Ok(None) | Err(ipvs::Error::NoIpvs | ipvs::Error::Reloaded) => {
+                self.lost_virtual_servers.suspect(servers.keys().filter(is_wanted).copied());
+                Look::Lost
+            }
+            Err(_) => Look::Unread,
+        }
     }
 
     /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps

@@ -26,7 +26,7 @@ use crate::{
         sync_log::{BusyLog, SyncLog},
     },
     schedule::{Failures, Rest, Schedule, SyncEnd},
-    sync::{Reconciler, Slice, SyncResult},
+    sync::{Look, Reconciler, Slice, SyncResult},
 };
 
 /// How often the kernel is asked for one of our virtual servers.
@@ -143,8 +143,8 @@ impl Writer {
         }
     }
 
-    /// Looks for one of our virtual servers, if it is time. What is missing is a reason to sync, and the node is not
-    /// ready until that is done.
+    /// Looks for one of our virtual servers, if it is time. If it is missing, or the kernel does not say, a sync compares
+    /// everything. If it is missing the node is not ready until the sync has restored what was lost.
     fn look(&mut self, now: Instant) {
         if now < self.next_look {
             return;
@@ -153,8 +153,11 @@ impl Writer {
         if self.reconciler.state.is_unsettled() {
             self.change_weights(Change::Time(now));
         }
-        if let Some(trigger) = self.reconciler.look_for_virtual_server() {
-            self.schedule.request(trigger);
+        let found = self.reconciler.look_for_virtual_server();
+        if found != Look::Nothing {
+            self.schedule.request(Trigger::VirtualServerLost);
+        }
+        if found == Look::Lost {
             self.observers.iter_mut().for_each(|observer| observer.on_loss());
         }
     }

@@ -129,11 +129,13 @@ impl RowSum {
             protocol,
             address,
             load: tally.load(interval),
+            answering: None,
         });
         ServiceRow {
             service: if let Group::Service(service) = group { Some(service) } else { None },
             virtual_servers,
             load: load.load(interval),
+            liveness: None,
             real_servers: real_servers.collect(),
         }
     }

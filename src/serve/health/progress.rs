@@ -16,7 +16,7 @@ pub(super) struct Progress {
     started: bool,
     /// Whether a sync has ended after which nothing was left to be tried again.
     programmed: bool,
-    /// Whether the kernel lacks virtual servers that it had, until a sync has added all of them again.
+    /// Whether the kernel lacks virtual servers that it had, until syncs have added all of them again.
     lost: bool,
     updated: Option<Timestamp>,
     /// The oldest change taken in and not synced, or the sync that could not be carried out.
@@ -51,13 +51,13 @@ impl Progress {
         self.lost = true;
     }
 
-    /// A sync has ended, and this many operations were refused or are left for the next one. `has_servers`: none of
-    /// these is about virtual or real servers.
+    /// A sync has ended, and this many operations were refused or are left for the next one. `lost`: virtual servers
+    /// that the kernel had are missing still.
     pub(super) fn synced(
         &mut self,
         complete: bool,
         undone: usize,
-        has_servers: bool,
+        lost: bool,
         now: Instant,
         time: Timestamp,
     ) {
@@ -66,10 +66,10 @@ impl Progress {
             self.unsynced_since = None;
         }
         self.started = true;
+        self.lost = lost;
         self.restart_stall_clock(now);
         if complete {
             self.programmed |= undone == 0;
-            self.lost &= !has_servers;
             self.updated = Some(time);
             self.unsynced_since = None;
         } else {

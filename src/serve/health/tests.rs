@@ -3,7 +3,7 @@
 use std::{path::Path, time::SystemTime};
 
 use ::http::header;
-use reconciler::{FailureKind, ObjectKind, Programmed, SyncReport, SyncStats, Trigger};
+use reconciler::{FailureKind, ObjectKind, Programmed, Subsystem, SyncReport, SyncStats, Trigger};
 use serde_json::Value;
 use service::{Event, Node, Options, State};
 use tokio::time::advance;
@@ -67,14 +67,13 @@ impl Proxy {
         self.0.clone().on_sync(&sync);
     }
 
-    /// A complete sync ends, of which one operation of a subsystem was refused.
-    fn syncs_without(&self, of: Subsystem) {
+    /// A sync ends, after which the kernel still lacks this many virtual servers that it had.
+    fn syncs_without(&self, lost_virtual_servers: usize, complete: bool) {
         let report = SyncReport { full: true, failed: 1, ..SyncReport::empty(Trigger::VirtualServerLost) };
-        let failures = [((of, FailureKind::Refused), 1)].into();
+        let failures = [((Subsystem::Ipvs, FailureKind::Refused), 1)].into();
         let state = State::new(Options::new("node"));
-        let stats = SyncStats { failures, ..SyncStats::default() };
-        let sync =
-            SyncEvent { report: &report, stats: &stats, complete: true, state: &state, triggered_at: &[] };
+        let stats = SyncStats { failures, lost_virtual_servers, ..SyncStats::default() };
+        let sync = SyncEvent { report: &report, stats: &stats, complete, state: &state, triggered_at: &[] };
         self.0.clone().on_sync(&sync);
     }
 
@@ -190,12 +189,12 @@ async fn a_proxy_that_lost_its_virtual_servers_is_ready_again_when_they_are_ther
         (503, (200, 200)),
         "a restart would not help, nor would another node's load balancer"
     );
-    proxy.syncs_but_for(false, 1);
+    proxy.syncs_without(2, false);
     assert_eq!(answers().0, 503, "IPVS could not be read");
-    proxy.syncs_without(Subsystem::Ipvs);
+    proxy.syncs_without(1, true);
     assert_eq!(answers().0, 503, "one of them was refused");
-    proxy.syncs_without(Subsystem::DummyInterface);
-    assert_eq!(answers(), (200, (200, 200)), "what else is refused was so before");
+    proxy.syncs_without(0, true);
+    assert_eq!(answers(), (200, (200, 200)), "what else IPVS refuses it refused before");
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,6 +218,8 @@ pub(super) struct ProgrammedMetrics {
     real_servers: Count,
     vips: Count,
     problems: Count,
+    /// In seconds.
+    tcp_timeout: Count,
 }
 
 impl ProgrammedMetrics {
@@ -232,7 +234,16 @@ impl ProgrammedMetrics {
             vips: registry.register("kube_ipvs_vips", "VIPs bound to this node"),
             problems: registry
                 .register("kube_ipvs_problems", "Problems of Services and EndpointSlices on this node"),
+            tcp_timeout: registry.register(
+                "kube_ipvs_tcp_timeout_seconds",
+                "How long IPVS keeps an idle TCP connection, as of the start; 0 before",
+            ),
         }
+    }
+
+    /// Sets how long IPVS keeps an idle TCP connection.
+    pub(super) fn set_tcp_timeout(&self, timeout: Duration) {
+        self.tcp_timeout.set(timeout.as_secs().try_into().unwrap_or(usize::MAX));
     }
 }
 

@@ -144,7 +144,7 @@ fn a_host_port_that_a_node_port_overrides_is_a_warning() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn strict_reverse_path_filtering_is_a_warning_once_it_drops_packets() {
+fn strict_reverse_path_filtering_is_a_warning_once_it_drops_packets_repeatedly() {
     let cluster = Cluster::start(1, &[OFTEN]);
     let (node, client) = (&cluster.lab.node, &cluster.lab.client);
     cluster.apply(&web());
@@ -156,7 +156,8 @@ fn strict_reverse_path_filtering_is_a_warning_once_it_drops_packets() {
     client.ip("addr add 192.0.2.77/32 dev eth0").unwrap();
     node.ip("link add elsewhere type dummy\nlink set elsewhere up\nroute add 192.0.2.77/32 dev elsewhere")
         .unwrap();
-    client.run("sh", &["-c", &format!("nc -w 1 -s 192.0.2.77 {V4} 80 < /dev/null || true")]).unwrap();
+    // The client repeats its SYN after one second and after three.
+    client.run("sh", &["-c", &format!("nc -w 5 -s 192.0.2.77 {V4} 80 < /dev/null || true")]).unwrap();
     let line = status_line(&cluster, &["warning:", "rp_filter is strict (1) and drops packets"]);
     assert!(line.contains("strict are ") && line.contains("elsewhere"), "{line}");
     node.run("sysctl", &["-w", "net.ipv4.conf.all.rp_filter=2"]).unwrap();

@@ -198,6 +198,30 @@ fn all_that_we_have_programmed_goes_but_for_what_is_excluded_or_marked() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn on_a_terminal_cleanup_asks_unless_the_answer_is_given_before() {
+    let mut cluster = Cluster::start(1, &[NO_PERIOD]);
+    cluster.apply(&web());
+    cluster.lab.client.ask(at(V4, 80)).unwrap();
+    cluster.stop();
+    let node = &cluster.lab.node;
+    let on_terminal = |input: &str, arguments: &str| {
+        let inside = format!("{} cleanup {arguments}; echo status $?", binary().unwrap().display());
+        let command = format!("{input} | script -qec '{inside}' /dev/null");
+        node.run("bash", &["-c", &command]).unwrap()
+    };
+    let before = ours(node);
+    let said = on_terminal("echo n", "");
+    assert!(said.contains("[y/N]") && said.contains("nothing was removed"), "{said}");
+    assert_eq!(ours(node), before);
+    // The terminal stays open: a question would wait for its answer.
+    let said = on_terminal("sleep 5", "--yes");
+    assert!(!said.contains("[y/N]") && said.contains("status 0"), "{said}");
+    assert!(said.contains("removed: kube-ipvs0"), "{said}");
+    assert_eq!(cleanup(node, &[]), (NOTHING.to_owned(), Some(0)));
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_kube_proxy_that_runs_again_keeps_its_virtual_servers_its_vips_and_its_rules() {
     let mut cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&web());

@@ -268,6 +268,28 @@ fn a_trace_may_send_the_packets_itself() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_node_port_is_traced_by_its_number_at_the_nodes_addresses() {
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
+    let ports = json!([{ "port": 80, "nodePort": 30_081 }]);
+    let spec = json!({ "type": "NodePort", "clusterIPs": [V4, V6], "ports": ports });
+    served(&cluster, &Service::new("web", &spec).endpoints([1]));
+    let trace =
+        |port| command(&cluster, &["trace", port, "--probe", "--count", "1", "-o", "json"]).output().unwrap();
+    let output = trace("30081");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["flows"][0]["answered"], output.status.code()),
+        (&json!(true), Some(0)),
+        "{report:#}"
+    );
+    let output = trace("30082");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("this node serves no NodePort 30082"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_probe_tells_endpoints_that_answer_from_those_that_refuse_and_are_silent() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1, 2, 3]));

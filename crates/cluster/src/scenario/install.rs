@@ -92,6 +92,18 @@ fn expect_nothing_of_kube_proxy(node: &Node) -> Result<()> {
     })
 }
 
+/// `probe` and `trace`, in the pod of a node: all of cluster DNS answers, and a packet that the node sends there is
+/// followed to a pod and back. Both fail otherwise.
+fn follow_packets(node: &Node, app: &str, tag: &str) -> Result<()> {
+    let pod = ready_pod(node, app, tag)?;
+    patiently(Duration::from_secs(60), || {
+        for words in ["probe kube-system/kube-dns", "trace kube-system/kube-dns --probe --count=1"] {
+            in_pod(&pod, words).with_context(|| format!("{}: kube-ipvs {words}", node.name))?;
+        }
+        Ok(())
+    })
+}
+
 /// What kube-ipvs prints in a pod.
 fn in_pod(pod: &str, words: &str) -> Result<String> {
     kubectl::output(&format!("--namespace=kube-system exec {pod} -- kube-ipvs {words}"))
@@ -113,9 +125,11 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// "Check a node" on every node, then all nodes at once.
+/// "Check a node" on every node, where packets end on the last one, then all nodes at once.
 pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
     cluster.nodes.iter().try_for_each(|node| check(node, app, tag))?;
+    let last = cluster.nodes.last().context("the cluster has no node")?;
+    follow_packets(last, app, tag)?;
     check_fleet(cluster)
 }
 

@@ -151,3 +151,27 @@ d:
     let silent: Vec<_> = silent.lines().skip(1).map(|line| line.split_once(' ').unwrap().0).collect();
     assert_eq!(silent, ["f", "e", "4"], "{text}");
 }
+
+#[test]
+fn an_address_is_explained_once_by_the_nodes_that_agree_and_by_each_other_one() {
+    let address = |owner: &str, vip: bool| {
+        let explanation = json!({
+            "ip": "10.96.0.10", "owner": owner, "vip": vip, "uses": [], "refused": [], "port": null, "served": [],
+            "endpoint_of": [], "asked_by": [], "node_port_of": [], "node_port_addresses": [], "kernel": [],
+        });
+        Canned::answer(0, &explanation)
+    };
+    let answers = answers::<AddressAnswer>(&[
+        ("a", address("nobody", true)),
+        ("b", address("nobody", false)),
+        ("c", address("nobody", true)),
+        ("d", Canned::TimesOut),
+    ]);
+    let text = address_text(&answers);
+    let (agree, rest) = text.split_once("\n\nb:\n").unwrap();
+    assert!(
+        agree.starts_with("2 nodes:\n10.96.0.10: ") && agree.ends_with("bound to this node as a VIP"),
+        "{text}"
+    );
+    assert!(rest.contains("not bound as a VIP") && rest.contains("timed out"), "{text}");
+}

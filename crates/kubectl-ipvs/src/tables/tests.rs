@@ -157,9 +157,9 @@ fn the_traffic_of_a_service_is_that_of_all_nodes_and_the_most_comes_first() {
         ("c", Canned::answer(0, &traffic(&[]))),
     ];
     let expected = "\
-SERVICE      ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
-default/web      30      4       2     1.0       30      30     3000   30.0k
-default/dns      15      2       1     0.5       15      15     1500   15.0k
+SERVICE      ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT  ANSWER
+default/web      30      4       2     1.0       30      30     3000   30.0k       -
+default/dns      15      2       1     0.5       15      15     1500   15.0k       -
 ";
     assert_eq!(top(&answers(&nodes)), expected);
     let [a, b, c] = nodes;

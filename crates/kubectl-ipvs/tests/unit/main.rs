@@ -55,7 +55,7 @@ fn two_nodes() -> TempDir {
 #[test]
 fn the_program_called_kubectl_ipvs_asks_each_pod_by_kubectl_and_prints_one_table() {
     let programs = two_nodes();
-    let cluster = ["--context", "prod", "--kubeconfig", "/a file", "-n", "proxies"];
+    let cluster = ["--context", "prod", "--kubeconfig", "/a file", "--proxy-namespace", "proxies"];
     let output = kubectl_ipvs(&programs, &[&["diff"][..], &cluster].concat());
     let expected = "\
 NODE    DIFFERENCE
@@ -85,6 +85,26 @@ fn one_node_can_be_asked_alone_and_programs_get_its_answer() {
     let node = json!({ "node": "one", "pod": "kube-proxy-one", "in_order": true, "complaint": null, "answer": answer });
     assert_eq!(printed, json!({ "nodes": [node] }));
     assert_eq!(calls(&programs).len(), 2);
+}
+
+#[test]
+fn explain_takes_what_it_takes_on_a_node() {
+    for (arguments, asked) in [
+        (&["default/web"][..], "default/web"),
+        (&["svc/web"], "default/web"),
+        (&["-n", "shop", "web"], "shop/web"),
+        (&["10.96.0.10:53/UDP"], "10.96.0.10:53/udp"),
+        (&["[fd00::a]:80"], "[fd00::a]:80"),
+        (&["30081"], "30081"),
+    ] {
+        let programs = two_nodes();
+        _ = kubectl_ipvs(&programs, &[&["explain", "--node", "one"], arguments].concat());
+        let calls = calls(&programs);
+        let exec = format!(" -- kube-ipvs explain {asked} --output json");
+        assert!(calls.iter().any(|call| call.ends_with(&exec)), "{arguments:?}: {calls:?}");
+    }
+    let refused = kubectl_ipvs(&two_nodes(), &["explain", "web"]);
+    assert_eq!(refused.status.code(), Some(64));
 }
 
 #[test]

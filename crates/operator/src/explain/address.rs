@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use service::{AddressExplanation, AddressOwner, EndpointUse};
 
 use super::{Answer, VirtualServer, kind};
 
 /// The answer: the owner of the address, the Services there, and what the kernel has of them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AddressAnswer {
     /// The owner, and the Services.
     #[serde(flatten)]

@@ -2,23 +2,25 @@
 
 use std::fmt::Write;
 
+use service::liveness::Liveness;
+
 use super::{Frame, Load};
 
 /// The head of the table.
 pub const HEAD: Cells = Cells {
     name: "SERVICE",
-    numbers: ["ACTIVE", "SYN", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT"],
+    values: ["ACTIVE", "SYN", "INACT", "CONN/S", "PKT/S IN", "OUT", "B/S IN", "OUT", "ANSWER"],
 };
 
-/// How wide the columns of numbers are.
-pub const WIDTHS: [u16; 8] = [7, 6, 7, 7, 8, 7, 8, 7];
+/// How wide the columns of values are.
+pub const WIDTHS: [u16; 9] = [7, 6, 7, 7, 8, 7, 8, 7, 7];
 
 /// One line; the first one of texts.
 pub struct Cells<T = &'static str> {
     /// Real servers are indented.
     pub name: T,
     /// One for each of [`WIDTHS`].
-    pub numbers: [T; 8],
+    pub values: [T; 9],
 }
 
 /// The lines of a frame: each Service whose name is wanted, and below it its real servers if they are shown.
@@ -29,8 +31,9 @@ pub fn lines(
 ) -> impl Iterator<Item = Cells<String>> {
     frame.services.iter().filter(move |row| is_wanted(&row.name())).flat_map(move |row| {
         let below = row.real_servers.iter().filter(move |_| real_servers);
-        let below = below.map(|server| cells(format!("  -> {}", server.name()), &server.load));
-        std::iter::once(cells(row.name(), &row.load)).chain(below)
+        let below =
+            below.map(|server| cells(format!("  -> {}", server.name()), &server.load, server.liveness()));
+        std::iter::once(cells(row.name(), &row.load, row.liveness)).chain(below)
     })
 }
 
@@ -50,15 +53,15 @@ pub fn text(frame: &Frame, apart: bool) -> String {
     text
 }
 
-fn line<T: AsRef<str>>(text: &mut String, width: usize, Cells { name, numbers }: &Cells<T>) {
+fn line<T: AsRef<str>>(text: &mut String, width: usize, Cells { name, values }: &Cells<T>) {
     let _ = write!(text, "{:width$}", name.as_ref());
-    for (number, width) in numbers.iter().zip(WIDTHS) {
-        let _ = write!(text, " {:>width$}", number.as_ref(), width = usize::from(width));
+    for (value, width) in values.iter().zip(WIDTHS) {
+        let _ = write!(text, " {:>width$}", value.as_ref(), width = usize::from(width));
     }
     text.push('\n');
 }
 
-fn cells(name: String, load: &Load) -> Cells<String> {
+fn cells(name: String, load: &Load, liveness: Option<Liveness>) -> Cells<String> {
     let Load { active_connections, syn_recv_connections, inactive_connections, rates, .. } = load;
     let [connections, packets_in, packets_out, bytes_in, bytes_out] = [
         rates.connections_per_second,
@@ -70,9 +73,21 @@ fn cells(name: String, load: &Load) -> Cells<String> {
     .map(short);
     let [active, inactive] = [active_connections, inactive_connections].map(ToString::to_string);
     let syn_recv = syn_recv_connections.map_or_else(|| "-".to_owned(), |count| count.to_string());
-    Cells {
-        name,
-        numbers: [active, syn_recv, inactive, connections, packets_in, packets_out, bytes_in, bytes_out],
+    let answer = answer(liveness).to_owned();
+    let values =
+        [active, syn_recv, inactive, connections, packets_in, packets_out, bytes_in, bytes_out, answer];
+    Cells { name, values }
+}
+
+/// A word for whether an endpoint answers; failures are in capitals.
+fn answer(liveness: Option<Liveness>) -> &'static str {
+    match liveness {
+        None => "-",
+        Some(Liveness::Idle) => "idle",
+        Some(Liveness::Answers) => "answers",
+        Some(Liveness::OneWay) => "one-way",
+        Some(Liveness::Refuses) => "REFUSES",
+        Some(Liveness::Silent) => "SILENT",
     }
 }
 

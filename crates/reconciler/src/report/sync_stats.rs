@@ -23,6 +23,9 @@ pub struct SyncStats {
     /// The Services of which something is left for the next sync, so that their last changes are not all in
     /// the kernel.
     pub left: BTreeSet<ObjectName>,
+    /// How many virtual servers the kernel had lost ([`Observer::on_loss`](crate::Observer::on_loss)) and has not got
+    /// back yet.
+    pub lost_virtual_servers: usize,
 }
 
 /// The kernel's state, whichever program made it.

@@ -264,6 +264,14 @@ impl Reconciler {
             self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
         }
         let PlanOutcome { cut_off, left, stats, .. } = &mut synced.outcome;
+        if let Some(image) = &self.image {
+            let is_missing = |at: &ServiceAddress| {
+                let is_there = image.virtual_servers.contains_key(at) && !left.virtual_servers.contains(at);
+                self.state.virtual_server(at).is_some() && !is_there
+            };
+            self.lost_virtual_servers.retain(synced.full, is_missing);
+        }
+        stats.lost_virtual_servers = self.lost_virtual_servers.count();
         let cut_off = cut_off.iter().map(|(_, connections)| connections).sum();
         stats.drains = self.draining.take_stats(cut_off);
         stats.programmed = self.image.as_ref().map(Into::into);

@@ -19,6 +19,7 @@ The traffic of each Service since the last refresh.
   n              sort by name
   a, s, i        sort by connections: active, those of them in SYN_RECV, inactive
   c, p, b        sort by new connections, packets or bytes a second, both ways
+  f              sort by answers: endpoints that fail first
   r              show or hide the real servers of each Service
   /              show only names that contain what you type; Enter ends, Esc shows all
   arrows, pages  scroll; Home and End too
@@ -29,7 +30,10 @@ SYN_RECV, whose handshake is not over: many mean that a real server is dead, or
 that its answers do not come back; - means that it is not known.
 
 IN is from clients, OUT to them. The kernel counts every two seconds, a client's
-packets at the virtual server and at the real server.";
+packets at the virtual server and at the real server.
+
+ANSWER is what the daemon knows of an endpoint within the last minute, and of a
+Service the worst of them; - means that it is not known.";
 
 pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
     let areas = Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]);
@@ -60,17 +64,16 @@ fn table(columns: &Columns, sort: Column, lines: Vec<Cells<String>>) -> Table<'s
 /// The cells of a line, each with what its column is sorted by.
 fn cells<T: AsRef<str>>(
     columns: &Columns,
-    Cells { name, numbers }: Cells<T>,
+    Cells { name, values }: Cells<T>,
 ) -> impl Iterator<Item = (Column, Cell<'static>)> {
     let name = Cell::from(shortened(name.as_ref(), columns.name));
-    let number = |(column, number): (_, T)| {
-        (column, Cell::from(Line::from(number.as_ref().to_owned()).right_aligned()))
-    };
-    [(Column::Name, name)].into_iter().chain(columns.select(numbers).map(number))
+    let value =
+        |(column, value): (_, T)| (column, Cell::from(Line::from(value.as_ref().to_owned()).right_aligned()));
+    [(Column::Name, name)].into_iter().chain(columns.select(values).map(value))
 }
 
-/// What each column of numbers is sorted by.
-const NUMBERS: [Column; 8] = [
+/// What each column of values is sorted by.
+const VALUES: [Column; 9] = [
     Column::Active,
     Column::SynRecv,
     Column::Inactive,
@@ -79,14 +82,22 @@ const NUMBERS: [Column; 8] = [
     Column::Packets,
     Column::Bytes,
     Column::Bytes,
+    Column::Answer,
 ];
 
-/// The columns of numbers that make room for the names, in this order.
-const GOING: [Column; 6] =
-    [Column::Inactive, Column::Packets, Column::SynRecv, Column::Connections, Column::Active, Column::Bytes];
+/// The columns of values that make room for the names, in this order.
+const GOING: [Column; 7] = [
+    Column::Inactive,
+    Column::Packets,
+    Column::SynRecv,
+    Column::Connections,
+    Column::Active,
+    Column::Answer,
+    Column::Bytes,
+];
 
 /// The longest address of a real server, indented: `  -> [` and 39 characters and `]:65535`. What is longer than that
-/// takes no numbers' place.
+/// takes no values' place.
 const LONGEST_ADDRESS: usize = 52;
 
 /// The columns that there is room for.
@@ -104,8 +115,8 @@ impl Columns {
         let wanted = longest_name.min(LONGEST_ADDRESS);
         let mut shown = Vec::from(GOING);
         let room = |shown: &[Column]| {
-            let numbers = NUMBERS.iter().zip(WIDTHS).filter(|(number, _)| shown.contains(number));
-            width.saturating_sub(numbers.map(|(_, width)| 1 + usize::from(width)).sum())
+            let values = VALUES.iter().zip(WIDTHS).filter(|(value, _)| shown.contains(value));
+            width.saturating_sub(values.map(|(_, width)| 1 + usize::from(width)).sum())
         };
         for going in GOING {
             if room(&shown) >= wanted {
@@ -116,9 +127,9 @@ impl Columns {
         Self { name: room(&shown), shown }
     }
 
-    /// The numbers among these that are shown, one of each column.
-    fn select<T>(&self, numbers: [T; 8]) -> impl Iterator<Item = (Column, T)> {
-        NUMBERS.into_iter().zip(numbers).filter(|(number, _)| self.shown.contains(number))
+    /// The values among these that are shown, one of each column.
+    fn select<T>(&self, values: [T; 9]) -> impl Iterator<Item = (Column, T)> {
+        VALUES.into_iter().zip(values).filter(|(value, _)| self.shown.contains(value))
     }
 }
 

@@ -120,6 +120,7 @@ impl View {
             'c' => Column::Connections,
             'p' => Column::Packets,
             'b' => Column::Bytes,
+            'f' => Column::Answer,
             _ => return,
         };
         if let Some(frame) = &mut self.frame {

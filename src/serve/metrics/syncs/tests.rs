@@ -248,3 +248,13 @@ fn what_the_kernel_has_is_shown_until_more_is_known() {
     assert_eq!(page(None, 5), ["3", "7", "2", "5"]);
     assert_eq!(page(Some(Programmed::default()), 0), ["0"; 4]);
 }
+
+#[test]
+fn the_timeout_of_idle_connections_is_shown_in_seconds() {
+    let mut registry = Registry::default();
+    let metrics = ProgrammedMetrics::register(&mut registry);
+    let shown = || testkit::metrics::value(&registry.text(), "kube_ipvs_tcp_timeout_seconds").unwrap();
+    assert_eq!(shown().to_string(), "0");
+    metrics.set_tcp_timeout(Duration::from_secs(86_400));
+    assert_eq!(shown().to_string(), "86400");
+}

@@ -224,7 +224,7 @@ fn masqueraded(mark: u32) -> Vec<Rule> {
 /// sources.
 fn no_vip_as_source() -> Vec<Rule> {
     let from_vip = Statement::InSet { fields: &[Field::Saddr], set: Element::VIPS };
-    vec![Rule::new("nobody comes from a VIP", [from_vip, Count(PacketCounter::FromVip), Drop])]
+    vec![Rule::new("no client has a VIP as its source", [from_vip, Count(PacketCounter::FromVip), Drop])]
 }
 
 /// Checks every packet, not only a connection's first: a client that is no longer allowed is cut off.

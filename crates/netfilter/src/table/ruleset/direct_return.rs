@@ -132,7 +132,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     let here = || InSet { fields, set: Element::ENDPOINTS_HERE };
     let elsewhere = InSet { fields, set: Element::ENDPOINTS_ELSEWHERE };
     let mut rules = vec![Rule::new(
-        "nobody sends to the end of the tunnel",
+        "no client sends to the end of the tunnel",
         [Daddr(end(family)), Count(PacketCounter::Tunnel), Drop],
     )];
     for tunnelled in encapsulations(policy) {
@@ -180,7 +180,7 @@ fn senders() -> Vec<Rule> {
     vec![
         Rule::new("not by the way to its source", [FailsReversePath, Count(PacketCounter::Tunnel), Drop]),
         Rule::new("another node of the cluster", [node, Return]),
-        Rule::new("nobody else", [Count(PacketCounter::Tunnel), Drop]),
+        Rule::new("no other sender", [Count(PacketCounter::Tunnel), Drop]),
     ]
 }
 

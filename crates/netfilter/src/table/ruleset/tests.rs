@@ -124,7 +124,7 @@ fn the_ipv4_table() {
     	}
 
     	chain from-outside {
-    		ip saddr @vips counter name "drop-vip-as-source" drop comment "nobody comes from a VIP #b63a28b9"
+    		ip saddr @vips counter name "drop-vip-as-source" drop comment "no client has a VIP as its source #b63a28b9"
     		ip daddr . meta l4proto . th dport . ip saddr @allowed-sources return comment "these may #193ea07d"
     		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}
@@ -282,7 +282,7 @@ fn the_ipv6_table() {
     	}
 
     	chain from-outside {
-    		ip6 saddr @vips counter name "drop-vip-as-source" drop comment "nobody comes from a VIP #ad4bcf69"
+    		ip6 saddr @vips counter name "drop-vip-as-source" drop comment "no client has a VIP as its source #ad4bcf69"
     		ip6 daddr . meta l4proto . th dport . ip6 saddr @allowed-sources return comment "these may #08222e6c"
     		counter name "drop-source-range" drop comment "others may not #7d3f8d49"
     	}

@@ -54,7 +54,7 @@ fn drawn_on(view: &mut View, width: u16, height: u16) -> String {
 fn names(view: &mut View, height: u16) -> Vec<String> {
     let text = drawn(view, height);
     let rows: Vec<_> = text.lines().skip(2).collect();
-    let name = |row: &&str| row.get(..24).map(|name| name.trim_end().to_owned());
+    let name = |row: &&str| row.get(..20).map(|name| name.trim_end().to_owned());
     rows.iter().take(rows.len() - 1).filter_map(name).filter(|name| !name.is_empty()).collect()
 }
 
@@ -62,10 +62,10 @@ fn names(view: &mut View, height: u16) -> Vec<String> {
 fn services_are_a_table_with_a_title_above_and_the_keys_below() {
     let expected = "\
 kube-ipvs top: 2.0 s, Services 2, real servers 4, active connections 4000403
-SERVICE                       ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT
-FWM 7                        4000000      -       1  200.0k     2.0M    2.0M   200.0M    2.0G
-default/web                      400     30       3      15      150     150    15.0k  150.0k
-default/dns                        3      0       1       0      1.5     1.5      150    1500
+SERVICE               ACTIVE    SYN   INACT  CONN/S PKT/S IN     OUT   B/S IN     OUT  ANSWER
+FWM 7                4000000      -       1  200.0k     2.0M    2.0M   200.0M    2.0G       -
+default/web              400     30       3      15      150     150    15.0k  150.0k       -
+default/dns                3      0       1       0      1.5     1.5      150    1500       -
 
 q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
@@ -88,19 +88,19 @@ fn on_eighty_columns_addresses_are_whole_and_what_is_cut_shows_it() {
     view.see(frame(seen(0), seen(300)), None);
     let services = "\
 kube-ipvs top: 2.0 s, Services 1, real servers 2, active connections 16
-SERVICE                                          ACTIVE  CONN/S   B/S IN     OUT
-UDP [fd00:10:244:1234:5678:9abc:def0:a]:53            7      15    15.0k  150.0k
-default/web                                           9      15    15.0k  150.0k
+SERVICE                                          ACTIVE   B/S IN     OUT  ANSWER
+UDP [fd00:10:244:1234:5678:9abc:def0:a]:53            7    15.0k  150.0k       -
+default/web                                           9    15.0k  150.0k       -
 
 q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
     let with_real_servers = "\
 kube-ipvs top: 2.0 s, Services 1, real servers 2, active connections 16
-SERVICE                                                  ACTIVE   B/S IN     OUT
-UDP [fd00:10:244:1234:5678:9abc:def0:a]:53                    7    15.0k  150.0k
-  -> UDP [fd00:10:244:1234:5678:9abc:def0:1234]:65535         7        0       0
-default/web                                                   9    15.0k  150.0k
-  -> 10.244.0.2:8080                                          9        0       0
+SERVICE                                                   B/S IN     OUT  ANSWER
+UDP [fd00:10:244:1234:5678:9abc:def0:a]:53                 15.0k  150.0k       -
+  -> UDP [fd00:10:244:1234:5678:9abc:def0:1234]:65535          0       0       -
+default/web                                                15.0k  150.0k       -
+  -> 10.244.0.2:8080                                           0       0       -
 
 q quit  h help  / filter  r real servers  sort n a s i c p b
 ";
@@ -184,7 +184,7 @@ fn help_explains_every_key_and_q_and_control_c_quit() {
     let mut view = view();
     press(&mut view, "?");
     let help = drawn(&mut view, 24);
-    for words in ["q, Ctrl-C", "n  ", "a, s, i", "c, p, b", "r  ", "/  ", "h, ?"] {
+    for words in ["q, Ctrl-C", "n  ", "a, s, i", "c, p, b", "f  ", "r  ", "/  ", "h, ?", "ANSWER is"] {
         assert!(help.contains(words), "{words} in:\n{help}");
     }
     press(&mut view, "\x1b");
@@ -203,12 +203,12 @@ fn of_names_that_may_be_out_of_date_the_last_line_says_so() {
 #[test]
 fn long_names_take_the_place_of_the_least_important_columns() {
     let shown = |longest, sort| Columns::fitting(80, longest, sort).shown;
-    assert_eq!(shown(15, Column::Bytes), GOING);
-    assert_eq!(shown(23, Column::Bytes), GOING[1..]);
-    assert_eq!(shown(40, Column::Bytes), GOING[2..]);
-    assert_eq!(shown(47, Column::Inactive), [Column::Inactive, Column::Active, Column::Bytes]);
-    assert_eq!(shown(52, Column::Bytes), [Column::Active, Column::Bytes]);
-    assert_eq!(shown(200, Column::Bytes), [Column::Active, Column::Bytes], "it is cut all the same");
+    assert_eq!(shown(7, Column::Bytes), GOING);
+    assert_eq!(shown(15, Column::Bytes), GOING[1..]);
+    assert_eq!(shown(32, Column::Bytes), GOING[2..]);
+    assert_eq!(shown(47, Column::Inactive), [Column::Inactive, Column::Answer, Column::Bytes]);
+    assert_eq!(shown(52, Column::Bytes), [Column::Answer, Column::Bytes]);
+    assert_eq!(shown(200, Column::Bytes), [Column::Answer, Column::Bytes], "it is cut all the same");
 }
 
 #[test]

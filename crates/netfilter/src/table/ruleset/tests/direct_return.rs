@@ -55,11 +55,11 @@ fn direct_return_adds_sets_rules_and_chains_and_changes_nothing_else() {
     chain tunnel-senders-only {
     	fib saddr . iif oif 0 counter name "drop-tunnel" drop comment "not by the way to its source #363c8934"
     	ip saddr @tunnel-senders return comment "another node of the cluster #0a0ae69a"
-    	counter name "drop-tunnel" drop comment "nobody else #c79c24b6"
+    	counter name "drop-tunnel" drop comment "no other sender #c79c24b6"
     }
     chain tunnel-prerouting {
     	type filter hook prerouting priority -390; policy accept;
-    	ip daddr 169.254.73.1 counter name "drop-tunnel" drop comment "nobody sends to the end of the tunnel #c8754a6f"
+    	ip daddr 169.254.73.1 counter name "drop-tunnel" drop comment "no client sends to the end of the tunnel #c8754a6f"
     	meta l4proto ipencap ip daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #7b1323a1"
     	meta l4proto ipencap ip daddr @endpoints-here meta priority set ip daddr ip daddr set 169.254.73.1 notrack counter name "tunnel-received" comment "to the end of the tunnel #3c259c7b"
     	ip daddr . meta l4proto . th dport @direct-return ip daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #de35880d"
@@ -115,11 +115,11 @@ fn direct_return_adds_the_same_in_ipv6() {
     chain tunnel-senders-only {
     	fib saddr . iif oif 0 counter name "drop-tunnel" drop comment "not by the way to its source #363c8934"
     	ip6 saddr @tunnel-senders return comment "another node of the cluster #041a0a6a"
-    	counter name "drop-tunnel" drop comment "nobody else #c79c24b6"
+    	counter name "drop-tunnel" drop comment "no other sender #c79c24b6"
     }
     chain tunnel-prerouting {
     	type filter hook prerouting priority -390; policy accept;
-    	ip6 daddr fd6b:7562:6970:7673::1 counter name "drop-tunnel" drop comment "nobody sends to the end of the tunnel #de81299c"
+    	ip6 daddr fd6b:7562:6970:7673::1 counter name "drop-tunnel" drop comment "no client sends to the end of the tunnel #de81299c"
     	meta l4proto ipv6 ip6 daddr @endpoints-here jump tunnel-senders-only comment "only nodes send into the tunnel #d02ceaa8"
     	meta l4proto ipv6 ip6 daddr @endpoints-here meta priority set @nh,288,32 ip6 daddr set fd6b:7562:6970:7673::1 notrack counter name "tunnel-received" comment "to the end of the tunnel #78a0e111"
     	ip6 daddr . meta l4proto . th dport @direct-return ip6 daddr . meta l4proto . th dport @restricted jump source-ranges comment "only some clients may reach this #a1fa8a49"

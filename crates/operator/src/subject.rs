@@ -1,6 +1,10 @@
 //! What commands are asked about: a Service, named as for kubectl, or an address.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 use ipvs::Protocol;
 use service::{AddressQuery, ObjectName};
@@ -13,7 +17,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// The flag for the namespace.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub(super) struct Namespace {
+pub struct Namespace {
     /// The Service's namespace, if it is named NAME or svc/NAME; default for svc/NAME
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -21,7 +25,7 @@ pub(super) struct Namespace {
 
 /// A Service by the name that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ServiceName {
+pub enum ServiceName {
     /// `NAMESPACE/NAME`.
     Full(ObjectName),
     /// `svc/NAME`.
@@ -32,7 +36,7 @@ pub(super) enum ServiceName {
 
 /// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub enum Subject {
     /// A Service.
     Service(ServiceName),
     /// An address, one with a port, or a NodePort.
@@ -41,27 +45,38 @@ pub(super) enum Subject {
 
 /// Why a text names nothing to ask about.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidSubject {
+pub enum InvalidSubject {
+    /// It is no name.
     #[error("invalid name {0:?}: expected NAMESPACE/NAME, svc/NAME, or NAME with -n NAMESPACE")]
     Name(String),
+    /// Name and flag disagree.
     #[error("{name} is not in the namespace {namespace}")]
-    OtherNamespace { name: ObjectName, namespace: String },
+    OtherNamespace {
+        /// The full name.
+        name: ObjectName,
+        /// The namespace of the flag.
+        namespace: String,
+    },
+    /// The flag says of which namespace, and the Service is not named.
+    #[error("-n {0} needs the name of a Service")]
+    NameMissing(String),
+    /// It is no port.
     #[error("invalid port {0:?}: expected a number from 1 to 65535")]
     Port(String),
+    /// It is no protocol.
     #[error("invalid protocol {0:?}: expected tcp, udp or sctp")]
     Protocol(String),
+    /// It is no address.
     #[error("invalid address {0:?}: expected IP, IP:PORT, IP:PORT/PROTOCOL or [IPv6]:PORT")]
     Address(String),
+    /// The command needs a port.
     #[error("the address has no port: expected IP:PORT, IP:PORT/PROTOCOL or [IPv6]:PORT")]
     PortMissing,
 }
 
 impl ServiceName {
     /// The namespace and name.
-    pub(super) fn in_namespace(
-        &self,
-        Namespace { namespace }: &Namespace,
-    ) -> Result<ObjectName, InvalidSubject> {
+    pub fn in_namespace(&self, Namespace { namespace }: &Namespace) -> Result<ObjectName, InvalidSubject> {
         match (self, namespace) {
             (Self::Full(name), None) => Ok(name.clone()),
             (Self::Full(name), Some(namespace)) if name.namespace() == namespace => Ok(name.clone()),
@@ -75,6 +90,43 @@ impl ServiceName {
                 text.parse().map_err(|_| InvalidSubject::Name(text))
             }
         }
+    }
+}
+
+impl Namespace {
+    /// The namespace and name of a Service that need not be named: without a name and this flag, none.
+    pub fn name_of(&self, service: Option<&ServiceName>) -> Result<Option<ObjectName>, InvalidSubject> {
+        match (service, &self.namespace) {
+            (Some(service), _) => service.in_namespace(self).map(Some),
+            (None, Some(namespace)) => Err(InvalidSubject::NameMissing(namespace.clone())),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl Subject {
+    /// The subject as a command takes it without the flag for the namespace.
+    pub fn to_argument(&self, namespace: &Namespace) -> Result<String, InvalidSubject> {
+        match self {
+            Self::Service(name) => name.in_namespace(namespace).map(|name| name.to_string()),
+            Self::Address(query) => Ok(Address(query).to_string()),
+        }
+    }
+}
+
+/// An address as a command takes it.
+struct Address<'a>(&'a AddressQuery);
+
+impl fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AddressQuery { ip, port, protocol } = *self.0;
+        match (ip, port) {
+            (Some(ip), Some(port)) => write!(f, "{}", SocketAddr::new(ip, port))?,
+            (Some(ip), None) => write!(f, "{ip}")?,
+            (None, Some(port)) => write!(f, "{port}")?,
+            (None, None) => {}
+        }
+        protocol.map_or(Ok(()), |protocol| write!(f, "/{}", protocol.to_string().to_lowercase()))
     }
 }
 
@@ -167,7 +219,9 @@ mod tests {
             ("30081", query(None, Some(30_081), None)),
             (":30081/tcp", query(None, Some(30_081), tcp)),
         ] {
-            assert_eq!(text.parse(), Ok(expected), "{text}");
+            assert_eq!(text.parse(), Ok(expected.clone()), "{text}");
+            let again = expected.to_argument(&Namespace::default()).unwrap();
+            assert_eq!(again.parse(), Ok(expected), "{again}");
         }
         for text in ["default/web", "80/web", "svc/web", "web"] {
             assert!(matches!(text.parse(), Ok(Subject::Service(_))), "{text}");
@@ -217,6 +271,9 @@ mod tests {
         assert_eq!(named("web", None), Err(InvalidSubject::Name("web".to_owned())));
         let other = named("shop/web", Some("default")).unwrap_err();
         assert_eq!(other.to_string(), "shop/web is not in the namespace default");
+        let shop = Namespace { namespace: Some("shop".to_owned()) };
+        assert_eq!(shop.name_of(None).unwrap_err().to_string(), "-n shop needs the name of a Service");
+        assert_eq!(Namespace::default().name_of(None), Ok(None));
         assert_eq!(named("web", Some("")), Err(InvalidSubject::Name("/web".to_owned())));
     }
 }
