@@ -1,5 +1,6 @@
 //! Which endpoints get no new connections because clients fail there, and how they come back.
 
+mod false_faults;
 mod histories;
 
 use std::time::{Duration, Instant};
