@@ -202,7 +202,7 @@ impl Answer {
                 words.extend(in_kernel.other_limit(limits));
             }
             if reason != EndpointReason::ListedAgain && in_kernel.found > 0 {
-                let _ = write!(words, ", {}", in_kernel.of_one(is_used.then_some(weight.into())));
+                let _ = write!(words, ", {}", in_kernel.of_one(is_used.then_some(weight)));
             }
             rows.push((endpoint.address.to_string(), words));
         }

@@ -136,6 +136,10 @@ impl Inputs {
     /// Ejects an endpoint, or ends its trial. Returns whether its share has changed.
     fn judge_endpoint(&mut self, service: &ObjectName, key: &EndpointKey, seen: &Seen, now: Instant) -> bool {
         let Some(entry) = self.services.get_mut(service) else { return false };
+        // Nearly all endpoints answer, and have no standing.
+        if seen.answer == Answer::Answered && entry.standings.get(key).is_none() {
+            return false;
+        }
         let Some(traits) = entry.traits_of(key.1.ip) else { return false };
         let ejection = entry.ejection(key, &self.options);
         let mut before = entry.standings.get(key).copied();
