@@ -39,11 +39,7 @@ pub(crate) fn start(
     outbox: Outbox,
     current: CurrentFindings,
 ) -> (Recheck, impl Future<Output = ()> + use<>) {
-    let facts = Facts {
-        masquerade_all: policy.masquerade_all,
-        ejects: !settings.ejection.is_empty(),
-        ..Facts::default()
-    };
+    let facts = Facts { masquerade_all: policy.masquerade_all, ..Facts::default() };
     let mut node = WhileRunning {
         facts,
         status: SyncStatus::default(),
@@ -98,6 +94,7 @@ pub(crate) struct FoundElsewhere {
 
 impl WhileRunning {
     fn read(&mut self, in_use: NodeUsage, status: SyncStatus) {
+        self.facts.ejects = in_use.ejects;
         self.facts.in_use = in_use;
         self.facts.ipvs_timeouts = ipvs_timeouts();
         self.status = status;

@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::{
     events::{Cause, Outbox},
-    node::sysctl::Sysctl,
+    node::sysctl::{RUN_ESTIMATION, Sysctl},
 };
 pub use table::{EndpointCounts, FailingEndpoint};
 use table::{Failing, RealServers, Table};
@@ -51,8 +51,6 @@ const MOST_NAMED: usize = 20;
 
 /// The kernel's totals, in the namespace of the thread that reads.
 const TOTALS: &str = "/proc/thread-self/net/ip_vs_stats";
-/// Whether the kernel counts; absent before Linux 5.16, which always does.
-const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";
 
 /// What is known about the answers of endpoints. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -161,7 +159,7 @@ impl<I: Ipvs> Reader<I> {
         let total = fs::read(TOTALS).ok().and_then(|text| total_connections(&text));
         let is_quiet = total.is_some() && total == self.total;
         self.total = total;
-        if is_quiet && !open(known).table.may_change() {
+        if is_quiet && !open(known).table.may_change(Instant::now()) {
             return Ok(());
         }
         let (servers, real_servers) = self.counters(known)?;
@@ -199,8 +197,8 @@ impl<I: Ipvs> Reader<I> {
     ) -> Result<(Vec<ObservedVirtualServer>, RealServers), ipvs::Error> {
         let servers = self.kernel.virtual_servers()?;
         let wanted: Vec<_> = {
-            let table = &open(known).table;
-            servers.iter().filter_map(|server| table.must_be_read(server)).collect()
+            let (table, now) = (&open(known).table, Instant::now());
+            servers.iter().filter_map(|server| table.must_be_read(server, now)).collect()
         };
         let read = wanted.into_iter().map(|at| Ok((at, self.kernel.real_servers(at.into())?)));
         let real_servers = read.collect::<Result<_, ipvs::Error>>()?;

@@ -99,6 +99,8 @@ pub struct Evidence {
     since: Instant,
     /// The connections that it has refused since.
     refused: u64,
+    /// Whether it was asked since this began: totals may be of any age.
+    is_current: bool,
 }
 
 /// What was sent to a real server, while nothing has come back.
@@ -116,9 +118,10 @@ struct Question {
 impl Question {
     /// Whether an answer would have come.
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
-        let is_begun = self.connections > 0;
+        let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
-        let lasts = self.ticks > 1 || is_late;
+        // What has not begun a connection is clients' packets in one tick after the other.
+        let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
             _ => is_begun && self.repeated || lasts,
@@ -145,11 +148,13 @@ impl Evidence {
             liveness: Liveness::Idle,
             since: now,
             refused: 0,
+            is_current: false,
         };
         if counted.packets_out == 0 || evidence.is_refusal(counted) {
             evidence.update(counted, 0, expects_answers, now);
         }
         evidence.counted = *counted;
+        evidence.is_current = false;
         evidence
     }
 
@@ -162,8 +167,12 @@ impl Evidence {
         // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
         // that clients ask again. A single packet may have ended a connection that was answered.
         let goes_on = !is_udp && active > 0 && grown.packets_in > 0 && grown.packets_out == 0;
+        if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
+            self.question = self.question.filter(|question| question.connections > 0);
+        }
         if is_asked(self.protocol, &grown) || goes_on {
             self.asked = now;
+            self.is_current = true;
             let question = self.question.get_or_insert(Question {
                 since: now,
                 connections: 0,
@@ -179,7 +188,7 @@ impl Evidence {
             question.ticks += 1;
         }
         match self.question {
-            Some(question) if self.is_refusal(&grown) => {
+            Some(question) if (is_udp || question.connections > 0) && self.is_refusal(&grown) => {
                 self.question = None;
                 self.set(Liveness::Refuses, now);
                 self.refused += question.connections;
@@ -205,12 +214,13 @@ impl Evidence {
         self.liveness != Liveness::Idle || self.question.is_some()
     }
 
-    /// What it did when clients last asked; `None` if they have not, or if it need not answer.
+    /// What it did when clients last asked; `None` if they have not since this began. Whether datagrams need an answer is
+    /// not known here.
     pub fn answer(&self) -> Option<Answer> {
         match self.liveness {
-            Liveness::Silent => Some(Answer::Silent),
-            Liveness::OneWay => None,
-            _ if self.question.is_some() => Some(Answer::Missing),
+            _ if !self.is_current => None,
+            Liveness::Silent | Liveness::OneWay => Some(Answer::Silent),
+            _ if self.question.is_some_and(|question| question.connections > 0) => Some(Answer::Missing),
             Liveness::Idle => None,
             Liveness::Answers => Some(Answer::Answered),
             Liveness::Refuses => Some(Answer::Refused),
@@ -226,6 +236,7 @@ impl Evidence {
     pub fn restart(&mut self, counted: &Stats, now: Instant) {
         self.counted = *counted;
         self.question = None;
+        self.is_current = false;
         self.set(Liveness::Idle, now);
     }
 

@@ -6,6 +6,7 @@ mod ejection;
 mod former_ages;
 mod inputs;
 mod service_entry;
+mod standings;
 mod totals;
 
 pub use claims::{Conflict, ConflictLoss};

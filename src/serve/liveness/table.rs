@@ -13,7 +13,7 @@ use ipvs::{
 use serde::{Deserialize, Serialize};
 use service::{
     DNS_PORT, EndpointAnswer, ObjectName,
-    liveness::{Answering, Evidence, Liveness, is_asked},
+    liveness::{Answering, Evidence, Liveness, TICK, is_asked},
 };
 
 /// Real servers as they were read, by virtual server.
@@ -27,6 +27,8 @@ pub(super) struct Table(HashMap<ServiceAddress, Watched>);
 #[derive(Debug)]
 struct Watched {
     counted: Stats,
+    /// When clients were last seen to ask.
+    asked: Option<Instant>,
     /// Whether any of its endpoints has answered since the daemon started. Its counter of packets out does not show it:
     /// IPVS counts ICMP errors there.
     has_answered: bool,
@@ -79,11 +81,15 @@ impl fmt::Display for FailingEndpoint {
 impl Table {
     /// The address of a virtual server whose real servers must be read: clients have asked it since the last reading,
     /// or something is known about one of its endpoints. What was counted before the first reading may be of any age.
-    pub(super) fn must_be_read(&self, server: &ObservedVirtualServer) -> Option<ServiceAddress> {
+    pub(super) fn must_be_read(
+        &self,
+        server: &ObservedVirtualServer,
+        now: Instant,
+    ) -> Option<ServiceAddress> {
         let VirtualServerId::Address(address) = server.config.id else { return None };
         let watched = self.0.get(&address)?;
         let is_asked = is_asked(address.protocol, &server.stats.since(&watched.counted));
-        (is_asked || watched.may_change()).then_some(address)
+        (is_asked || watched.may_change(now)).then_some(address)
     }
 
     /// Judges by new counters. A virtual or real server that is not there any more is forgotten.
@@ -98,10 +104,14 @@ impl Table {
             let VirtualServerId::Address(address) = server.config.id else { continue };
             let mut watched = before.remove(&address).unwrap_or(Watched {
                 counted: server.stats,
+                asked: None,
                 has_answered: false,
                 real_servers: HashMap::new(),
                 resting: HashMap::new(),
             });
+            if is_asked(address.protocol, &server.stats.since(&watched.counted)) {
+                watched.asked = Some(now);
+            }
             watched.counted = server.stats;
             if let Some(real_servers) = real_servers.get(&address) {
                 watched.judge(address, real_servers, now);
@@ -111,8 +121,8 @@ impl Table {
     }
 
     /// Whether another reading may change a judgement although no connection is new.
-    pub(super) fn may_change(&self) -> bool {
-        self.0.values().any(Watched::may_change)
+    pub(super) fn may_change(&self, now: Instant) -> bool {
+        self.0.values().any(|watched| watched.may_change(now))
     }
 
     /// How many endpoints do what; one at several virtual servers counts once, by the worst.
@@ -167,8 +177,10 @@ impl Table {
 }
 
 impl Watched {
-    fn may_change(&self) -> bool {
-        self.real_servers.values().any(Evidence::may_change)
+    /// A real server is counted up to a tick later than its virtual server.
+    fn may_change(&self, now: Instant) -> bool {
+        self.asked.is_some_and(|asked| now.saturating_duration_since(asked) <= 2 * TICK)
+            || self.real_servers.values().any(Evidence::may_change)
     }
 
     fn judge(&mut self, address: ServiceAddress, real_servers: &[ObservedRealServer], now: Instant) {

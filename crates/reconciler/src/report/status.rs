@@ -253,6 +253,8 @@ pub struct NodeUsage {
     pub dns: BTreeSet<IpAddr>,
     /// Whether other nodes may tunnel to this one.
     pub direct_return: bool,
+    /// Whether failing endpoints of any Service are ejected.
+    pub ejects: bool,
 }
 
 impl NodeUsage {
@@ -277,6 +279,7 @@ impl NodeUsage {
             local_endpoints: state.elements().filter_map(local_endpoint).collect(),
             dns,
             direct_return: !state.unpacking().is_empty(),
+            ejects: state.ejects(),
         }
     }
 }

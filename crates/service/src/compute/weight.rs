@@ -1,11 +1,11 @@
 //! The weight of a real server: the one owner of that number.
 
-use std::fmt;
+use std::{cmp::Reverse, fmt};
 
 use serde::{Deserialize, Serialize};
 
 use super::{EffectiveBalancing, PolicyGroup, PortEndpoint};
-use crate::input::{Distance, Share, Weight};
+use crate::input::{Distance, EjectionCause, Share, Weight};
 
 /// The weight of an endpoint, and what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,8 @@ impl fmt::Display for Distance {
 impl PolicyGroup<'_> {
     /// The weights of the endpoints in use, in their order.
     ///
-    /// At most half of the endpoints that may have connections are ejected, and never the last: those ejected first.
+    /// At most half of the endpoints that may have connections are ejected, and never the last: those that failed last.
+    /// One that failed earlier may serve again, and one that was ejected with its node has not failed itself.
     /// Where clients are answered directly no answer passes here, so nothing is known.
     pub(crate) fn weights(&self, balancing: &EffectiveBalancing) -> Vec<EndpointWeight> {
         let mut weights: Vec<_> = self.used.iter().map(|it| it.weight(balancing)).collect();
@@ -99,14 +100,14 @@ impl PolicyGroup<'_> {
         for (at, weight) in weights.iter_mut().enumerate() {
             let Some(key) = key(at).filter(|_| !self.direct_return) else { continue };
             weight.share = balancing.share(self.standings.share(&key, self.now));
-            if weight.base > 0
-                && let Some(since) = self.standings.ejected_since(&key)
-            {
-                ejected.push((since, at));
+            let standing = self.standings.get(&key).filter(|_| weight.base > 0);
+            if let Some((standing, since)) = standing.and_then(|it| Some((it, it.ejected_since()?))) {
+                let has_not_failed = standing.ejection() == Some(EjectionCause::NodeSilent);
+                ejected.push((has_not_failed, Reverse(since), at));
             }
         }
         ejected.sort_unstable();
-        for (_, at) in ejected.into_iter().skip(most) {
+        for (.., at) in ejected.into_iter().skip(most) {
             if let Some(weight) = weights.get_mut(at)
                 && let Share::Ejected { cause, .. } = weight.share
             {

@@ -149,9 +149,18 @@ impl Standing {
         }
     }
 
-    /// Ends a trial: the endpoint has answered.
-    pub(crate) fn pass(&mut self, now: Instant) {
+    /// After the endpoint has answered: with all of its weight.
+    pub(crate) fn passed(mut self, now: Instant) -> Self {
         self.phase = Phase::Proven { since: now };
+        self
+    }
+
+    /// When it was ejected, if it is.
+    pub(crate) fn ejected_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Ejected { since, .. } => Some(since),
+            _ => None,
+        }
     }
 
     /// How it stands at a time; `None` once it is forgotten.
@@ -234,12 +243,8 @@ impl Standings {
         self.get(key).map_or(Share::Whole, |standing| standing.share(now))
     }
 
-    /// When an endpoint was ejected, if it is.
-    pub(crate) fn ejected_since(&self, key: &EndpointKey) -> Option<Instant> {
-        match self.get(key)?.phase {
-            Phase::Ejected { since, .. } => Some(since),
-            _ => None,
-        }
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |all| all.len())
     }
 
     /// Replaces the standing of an endpoint.

@@ -111,8 +111,11 @@ fn a_packet_without_an_answer_may_be_the_last_of_a_connection() {
 
 #[test]
 fn clients_that_ask_again_and_again_show_it_without_new_connections() {
-    let read = [(2, SERVES), (4, [4, 26, 16, 1404, 904]), (6, [4, 27, 16, 1464, 904])];
-    assert_eq!(judged(Protocol::Tcp, true, &read)[1..], [Liveness::Answers, Liveness::Silent]);
+    let asked = |ticks: u64| [4, 24 + ticks, 16, 1284 + 60 * ticks, 904];
+    let read = [(2, SERVES), (4, asked(1)), (6, asked(2)), (8, asked(3))];
+    assert_eq!(judged(Protocol::Tcp, true, &read)[2..], [Liveness::Answers, Liveness::Silent]);
+    let now_and_then = [(2, SERVES), (12, asked(1)), (30, asked(2)), (50, asked(3))];
+    assert_eq!(judged(Protocol::Tcp, true, &now_and_then), [Liveness::Answers; 4]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::common::*;
 use ipvs::{Protocol, Scheduler, ServiceAddress};
 use service::{
     Answer, Answers, Balancing, Change, Ejection, EjectionCause, Endpoint, EndpointAnswer, EndpointSlice,
-    Event, Options, Service, Share, State, Weights,
+    Event, ObjectName, Options, Service, Share, State, Weights,
 };
 
 use Answer::{Answered, Missing, Refused, Silent};
@@ -168,16 +168,29 @@ fn an_endpoint_that_refuses_is_ejected_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn at_most_half_of_the_endpoints_are_out_those_that_failed_first() {
+fn at_most_half_of_the_endpoints_are_out_those_that_failed_last() {
     let mut node = Node::with(ejecting(Ejection::REFUSING), &[service("web", "10.96.0.1")], &[web_slice(5)]);
     node.answer(&[(4, Refused)]);
     node.wait(1);
     node.answer(&[(1, Refused)]);
     node.wait(1);
     node.answer(&[(2, Refused), (3, Answered)]);
-    assert_eq!(node.weights(), [0, 100, 100, 0, 100]);
-    assert_eq!(node.shares()[1], Share::Kept { cause: EjectionCause::Refusing });
+    assert_eq!(node.weights(), [0, 0, 100, 100, 100]);
+    assert_eq!(node.shares()[3], Share::Kept { cause: EjectionCause::Refusing });
     assert_eq!(node.ejected().len(), 2);
+    node.wait(1);
+    node.answer(&[(4, Answered)]);
+    assert_eq!(node.shares()[3], Share::Whole, "it answers those that it got");
+}
+
+#[test]
+fn of_two_endpoints_the_one_that_fails_now_is_out_and_the_other_is_back() {
+    let mut node = Node::new(2);
+    node.answer(&[(1, Silent), (2, Answered)]);
+    assert_eq!(node.weights(), [0, 100]);
+    node.wait(3);
+    node.answer(&[(2, Silent)]);
+    assert_eq!(node.weights(), [100, 0]);
 }
 
 #[test]
@@ -309,7 +322,7 @@ fn after_a_pause_an_endpoint_has_a_tenth_until_it_answers() {
     assert_eq!(node.weights(), [0, 100, 100]);
     node.wait(1);
     assert_eq!(node.weights(), [10, 100, 100]);
-    assert_eq!(node.ejected(), [], "it gets connections again");
+    assert_eq!(node.state.reports().ejected_count(), [0, 1], "it gets connections again");
     node.answer(&[(2, Answered)]);
     assert_eq!(node.weights(), [10, 100, 100], "nothing is known of it");
     node.answer(&[(1, Answered)]);

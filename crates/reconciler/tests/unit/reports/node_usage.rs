@@ -23,6 +23,7 @@ fn expected() -> NodeUsage {
         local_endpoints: BTreeSet::from(["10.244.1.2".parse().unwrap()]),
         dns: BTreeSet::new(),
         direct_return: false,
+        ejects: false,
     }
 }
 

@@ -1,0 +1,170 @@
+//! What clients saw of endpoints, put together for each Service.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use ipvs::{Protocol, ServiceAddress};
+
+use crate::{
+    input::{Answer, Answers, EjectionCause, EndpointAnswer, EndpointKey, ObjectName},
+    liveness::TICK,
+    state::Inputs,
+};
+
+/// Fewer silent endpoints than this do not show that the fault is here.
+const LEAST_FAULT: usize = 3;
+
+/// What all virtual servers of a Service say about one of its endpoints.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) answer: Answer,
+    pub(super) asked: Instant,
+}
+
+impl Seen {
+    /// One that answers at any address is alive: another address where it does not is not its fault. An answer from
+    /// before the question says nothing.
+    fn add(&mut self, other: Self) {
+        let outlives =
+            |it: &Self, than: &Self| it.answer == Answer::Answered && it.asked + 2 * TICK >= than.asked;
+        *self = match (outlives(self, &other), outlives(&other, self)) {
+            (true, true) => Self { asked: self.asked.max(other.asked), ..*self },
+            (true, false) => *self,
+            (false, true) => other,
+            (false, false) => {
+                Self { answer: self.answer.max(other.answer), asked: self.asked.max(other.asked) }
+            }
+        };
+    }
+
+    pub(super) fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) <= Answers::RECENT
+    }
+
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.answer == Answer::Silent && self.is_recent(now)
+    }
+}
+
+/// All endpoints that were asked lately, by Service.
+pub(super) struct SeenByService(pub(super) BTreeMap<ObjectName, BTreeMap<EndpointKey, Seen>>);
+
+impl SeenByService {
+    /// Puts answers together. Left out are datagrams that need no answer, and what was asked before a trial began.
+    pub(super) fn new<'a>(
+        answers: &Answers,
+        inputs: &Inputs,
+        owner: impl Fn(&ServiceAddress) -> Option<&'a ObjectName>,
+    ) -> Self {
+        let mut all: BTreeMap<ObjectName, BTreeMap<EndpointKey, Seen>> = BTreeMap::new();
+        for answer in &answers.endpoints {
+            let EndpointAnswer { virtual_server, endpoint, answer, asked } = *answer;
+            if answers.at.saturating_duration_since(asked) > Answers::MEMORY {
+                continue;
+            }
+            let Some(service) = owner(&virtual_server) else { continue };
+            let Some(entry) = inputs.services.get(service) else { continue };
+            let key = (virtual_server.protocol, endpoint);
+            let needs_no_answer = key.0 == Protocol::Udp
+                && answer != Answer::Answered
+                && !entry.expects_answers(key.0, endpoint.port);
+            let trial = entry.standings.get(&key).and_then(|it| it.on_trial_since());
+            if needs_no_answer || trial.is_some_and(|since| asked < since) {
+                continue;
+            }
+            // On trial the first question without an answer is enough. A datagram may be lost.
+            let is_enough = trial.is_some() && answer == Answer::Missing && key.0 != Protocol::Udp;
+            let seen = Seen { answer: if is_enough { Answer::Silent } else { answer }, asked };
+            let endpoints = all.entry(service.clone()).or_default();
+            endpoints.entry(key).and_modify(|before| before.add(seen)).or_insert(seen);
+        }
+        Self(all)
+    }
+
+    /// Whether most endpoints that were asked are silent, by addresses. Where several namespaces were asked, most
+    /// endpoints of most of them: one namespace shall not decide about the others.
+    ///
+    /// An endpoint that turns silent is the occasion to count. Those that were ejected meanwhile are silent too.
+    pub(super) fn are_mostly_silent(&self, inputs: &Inputs, now: Instant) -> bool {
+        let mut asked: BTreeMap<&str, BTreeMap<IpAddr, bool>> = BTreeMap::new();
+        for (service, endpoints) in &self.0 {
+            let of_namespace = asked.entry(service.namespace()).or_default();
+            for ((_, address), seen) in endpoints {
+                *of_namespace.entry(address.ip).or_default() |= seen.is_silent(now);
+            }
+        }
+        if !asked.values().flatten().any(|(_, is_silent)| *is_silent) {
+            return false;
+        }
+        for service in &inputs.unsettled {
+            let Some(entry) = inputs.services.get(service) else { continue };
+            let of_namespace = asked.entry(service.namespace()).or_default();
+            for ((_, address), standing) in entry.standings.iter() {
+                let is_new = |since: Instant| now.saturating_duration_since(since) <= Answers::MEMORY;
+                if standing.ejection() == Some(EjectionCause::Silent)
+                    && standing.ejected_since().is_some_and(is_new)
+                {
+                    of_namespace.insert(address.ip, true);
+                }
+            }
+        }
+        let is_silent = |endpoints: &BTreeMap<IpAddr, bool>| {
+            2 * endpoints.values().filter(|is_silent| **is_silent).count() > endpoints.len()
+        };
+        let mut endpoints: BTreeMap<IpAddr, bool> = BTreeMap::new();
+        for (ip, silent) in asked.values().flatten() {
+            *endpoints.entry(*ip).or_default() |= silent;
+        }
+        let silent = endpoints.values().filter(|is_silent| **is_silent).count();
+        let namespaces = asked.values().filter(|it| is_silent(it)).count();
+        silent >= LEAST_FAULT && is_silent(&endpoints) && 2 * namespaces > asked.len()
+    }
+
+    /// The nodes of which several endpoints are silent while none answers, with the namespaces whose endpoints there are
+    /// to be ejected: those of the silent ones if that is only one, since anybody may write a node's name into a slice;
+    /// otherwise all (`None`). Never this node, which is alive.
+    pub(super) fn silent_nodes(
+        &self,
+        inputs: &Inputs,
+        now: Instant,
+    ) -> BTreeMap<std::sync::Arc<str>, Option<String>> {
+        /// What the endpoints of a node do: those that are silent, their namespaces, and whether any answers.
+        #[derive(Default)]
+        struct OfNode<'a>(BTreeSet<IpAddr>, BTreeSet<&'a str>, bool);
+        let mut nodes: BTreeMap<std::sync::Arc<str>, OfNode<'_>> = BTreeMap::new();
+        if !self.0.values().flatten().any(|(_, seen)| seen.is_silent(now)) {
+            return BTreeMap::new();
+        }
+        for (service, endpoints) in &self.0 {
+            let Some(entry) = inputs.services.get(service) else { continue };
+            let index = entry.index();
+            for ((_, address), seen) in endpoints.iter().filter(|(_, seen)| seen.is_recent(now)) {
+                let Some((_, Some(node))) = index.get(&address.ip) else { continue };
+                let of_node = nodes.entry((*node).clone()).or_default();
+                match seen.answer {
+                    Answer::Silent => {
+                        of_node.0.insert(address.ip);
+                        of_node.1.insert(service.namespace());
+                    }
+                    Answer::Missing => {}
+                    Answer::Answered | Answer::Refused => of_node.2 = true,
+                }
+            }
+        }
+        let dead = nodes.into_iter().filter(|(node, OfNode(silent, _, answers))| {
+            silent.len() > 1 && !answers && **node != *inputs.options.node_name
+        });
+        dead.map(|(node, OfNode(_, namespaces, _))| {
+            let only = namespaces.first().filter(|_| namespaces.len() == 1).map(|it| (*it).to_owned());
+            (node, only)
+        })
+        .collect()
+    }
+}
+
+/// For how long this node is held to be at fault after most endpoints were silent: as nothing is ejected then, silence
+/// is noticed again only when clients ask again.
+pub(super) const FAULT_MEMORY: Duration = Duration::from_secs(30);
