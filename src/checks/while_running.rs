@@ -124,7 +124,7 @@ pub(super) fn most_silent(node: &mut WhileRunning) -> Vec<Finding> {
     let finding = || {
         let what = "most endpoints that this node's clients ask do not answer: the fault is probably this node's, and no \
                     endpoint is ejected";
-        Finding::problem("endpoints", what)
+        Finding::warning("endpoints", what)
             .remedy("check this node's network; kube-ipvs status names endpoints")
     };
     node.status.most_are_silent.then(finding).into_iter().collect()

@@ -126,13 +126,10 @@ impl Lines {
 
     /// The endpoints that get no new connections because clients fail there; nothing where there are none.
     fn ejected(&mut self, status: &reconciler::SyncStatus) {
-        let parts = [(status.ejected, "get no new connections"), (status.on_trial, "on trial")];
-        let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
-        if parts.is_empty() {
+        if status.ejected + status.on_trial == 0 {
             return;
         }
-        let counts: Vec<_> = parts.iter().map(|(count, what)| format!("{count} {what}")).collect();
-        self.line("ejected", &format!("endpoints at which clients fail: {}", counts.join(", ")));
+        self.line("ejected", &format!("{}, and {} on trial", status.ejected, status.on_trial));
         let listed = status.ejections.iter().take(FIRST_FAILING);
         for ejection in listed.clone() {
             self.line("", &ejection.to_string());

@@ -23,6 +23,8 @@ not bound:       1 external address that another host has: 192.0.2.11
 draining:        2, the first for 61 s
                  10.244.1.7:8080 for 61 s, of TCP 10.96.0.10:80, default/web
                  10.244.1.8:8080 for 61 s, of TCP 10.96.0.10:80, no Service
+ejected:         1, and 0 on trial
+                 default/web: TCP 10.244.1.9:8080 ejected: it does not answer
 foreign:         2 virtual servers kept: TCP 192.0.2.7:6443, TCP 192.0.2.7:6444
 foreign:         1 virtual server removed since the start: TCP 192.0.2.7:80
 last sync:       3.2 s ago, for the period: 0 operations in 0.250 s, 1 failed

@@ -9,6 +9,7 @@ fn verdict(change: impl FnOnce(&mut DaemonStatus)) -> (Grade, String) {
     (status.programmed.sync_state, status.programmed.services) = (SyncState::Synced, 4);
     (status.programmed.without_endpoints, status.programmed.difference) = (FirstNamed::default(), None);
     status.programmed.problems.clear();
+    status.programmed.ejected = 0;
     status.endpoints = AnswersSummary::default();
     status.advice.retain(|advice| advice.severity == Severity::Note);
     if let SourceInfo::ApiServer { watches, .. } = &mut status.daemon.source {
