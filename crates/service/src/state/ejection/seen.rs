@@ -9,7 +9,7 @@ use std::{
 use ipvs::{Protocol, ServiceAddress};
 
 use crate::{
-    input::{Answer, Answers, EjectionCause, EndpointAnswer, EndpointKey, ObjectName},
+    input::{Answer, Answers, EjectionCause, EndpointAnswer, EndpointKey, ObjectName, Standing},
     liveness::TICK,
     state::Inputs,
 };
@@ -71,7 +71,7 @@ impl SeenByService {
             let needs_no_answer = key.0 == Protocol::Udp
                 && answer != Answer::Answered
                 && !entry.expects_answers(key.0, endpoint.port);
-            let trial = entry.standings.get(&key).and_then(|it| it.on_trial_since());
+            let trial = entry.standings.get(&key).and_then(Standing::on_trial_since);
             if needs_no_answer || trial.is_some_and(|since| asked < since) {
                 continue;
             }
