@@ -10,3 +10,4 @@ mod policies;
 mod requests;
 mod schedulers;
 mod udp;
+mod weights;

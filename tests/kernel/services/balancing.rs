@@ -12,12 +12,12 @@ use testkit::{
 use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, elsewhere, here, is_refused, tcp};
 
 /// Annotations; null removes one.
-fn annotated(service: Service, annotations: &Value) -> Service {
+pub(super) fn annotated(service: Service, annotations: &Value) -> Service {
     service.patch(&json!({ "metadata": { "annotations": annotations } }))
 }
 
 /// How many of so many new connections lead to each pod. They stay open.
-fn connect(client: &Host, connections: usize) -> (BTreeMap<String, usize>, Vec<Connection>) {
+pub(super) fn connect(client: &Host, connections: usize) -> (BTreeMap<String, usize>, Vec<Connection>) {
     let connections: Vec<_> = (0..connections).map(|_| client.connect(at(V4, 80)).unwrap()).collect();
     let mut shares = BTreeMap::new();
     for connection in &connections {
@@ -26,7 +26,7 @@ fn connect(client: &Host, connections: usize) -> (BTreeMap<String, usize>, Vec<C
     (shares, connections)
 }
 
-fn shares(of: &[(&str, usize)]) -> BTreeMap<String, usize> {
+pub(super) fn shares(of: &[(&str, usize)]) -> BTreeMap<String, usize> {
     of.iter().map(|(pod, share)| ((*pod).to_owned(), *share)).collect()
 }
 

@@ -142,3 +142,26 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
     })
     .unwrap();
 }
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn clients_that_are_bound_to_a_silent_endpoint_are_served_by_another() {
+    let cluster = Cluster::start(4, &[NO_PERIOD]);
+    let spec = json!({ "clusterIPs": [V4, V6], "ports": [{ "port": 80 }] });
+    let bound = ejecting(Service::new("bound", &spec).affinity(10_800), "silent");
+    cluster.write(&bound.endpoints([1, 2, 3, 4]));
+    cluster.write(&scheduled("sh", 20, "sh").endpoints([1, 2, 3, 4]));
+    let addresses = [tcp(V4, 80), tcp("10.96.0.20", 80)];
+    weighs(&cluster, &addresses, 2, |weight| weight > 0);
+    let manner = Manner { patience: PATIENCE, ..Manner::default() };
+    for address in addresses {
+        let ask = || cluster.lab.client.ask_in(manner, address).unwrap().from;
+        let first = ask();
+        assert_eq!(ask(), first, "bound");
+        let pod = (1..=4).find(|number| cluster.names(&[*number]).contains(&first)).unwrap();
+        silence(&cluster, pod);
+        clients(&cluster.lab.client, &[address], Duration::from_secs(4)).unwrap();
+        assert_ne!(ask(), first);
+        let_answer(&cluster, pod);
+    }
+}
