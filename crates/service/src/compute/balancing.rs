@@ -104,6 +104,13 @@ impl EffectiveBalancing {
         if has_shares {
             balancing.make_room(inputs, heaviest(asked, slices, distance));
         }
+        if asked.ejection.is_some_and(|it| !it.is_empty()) && !balancing.can_eject() {
+            balancing.problems.push(format!(
+                "metadata.annotations[kube-ipvs.io/eject]: ignored: the scheduler {}, with these flags, would refuse the \
+                 clients of an endpoint with weight 0",
+                balancing.scheduler
+            ));
+        }
         balancing.problems.extend(useless_weights(asked, slices, balancing.scheduler));
         if distance.is_some() && ignores_weights(balancing.scheduler) {
             let problem = format!(
@@ -149,9 +156,21 @@ impl EffectiveBalancing {
         }
     }
 
+    /// Whether clients of an endpoint with weight 0 go to others. `dh`, and `sh` and `mh` without their fallback, refuse
+    /// them (`ip_vs_dh_schedule`, `ip_vs_sh_get_fallback`, `ip_vs_mh_get_fallback`).
+    pub(super) fn can_eject(&self) -> bool {
+        let falls_back = self.scheduler_flags.contains(ServiceFlags::SCHEDULER_1);
+        match self.scheduler {
+            Scheduler::DH => false,
+            Scheduler::SH | Scheduler::MH => falls_back,
+            _ => true,
+        }
+    }
+
     /// What a share leaves of a weight: where weights cannot be shared out, an endpoint gets all or nothing.
     pub(super) fn share(&self, share: Share) -> Share {
         match share {
+            Share::Ejected { .. } | Share::OnTrial { .. } if !self.can_eject() => Share::Whole,
             Share::SlowStart { .. } | Share::OnTrial { .. } if !shares_by_weight(self.scheduler) => {
                 Share::Whole
             }

@@ -199,7 +199,9 @@ impl Collected {
             self.shared_elements.extend(tunnel_elements(&group, endpoints, decisions.inputs.node));
             let balancing = decisions.balancing_at(&group);
             let weights = group.weights(balancing);
-            self.ejected.extend(ejected(&group, &weights));
+            if balancing.can_eject() {
+                self.ejected.extend(ejected(&group, &weights));
+            }
             let real_servers = decisions.real_servers(&group, &weights);
             if *real_servers != *shared {
                 shared = real_servers.into();

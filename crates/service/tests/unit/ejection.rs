@@ -446,3 +446,24 @@ fn an_answer_changes_only_the_virtual_servers_of_its_service() {
     assert_eq!(apply(vec![answer(Silent, now)]), [tcp(AT)]);
     assert_eq!(apply(vec![answer(Silent, now)]), [], "it is out already");
 }
+
+#[test]
+fn a_scheduler_that_would_refuse_clients_ejects_nobody_and_says_so() {
+    use ipvs::ServiceFlags;
+    let after = |scheduler, flags| {
+        let balancing = Balancing {
+            scheduler: Some(scheduler),
+            scheduler_flags: flags,
+            ejection: Some(Ejection::SILENT),
+            ..Balancing::default()
+        };
+        let web = Service { balancing: Some(balancing.into()), ..service("web", "10.96.0.1") };
+        let mut node = Node::with(options(), &[web], &[web_slice(3)]);
+        node.answer(&[(1, Silent), (2, Answered)]);
+        (node.weights()[0], node.ejected().len(), node.state.explain(&name("web")).problems.len())
+    };
+    assert_eq!(after(Scheduler::DH, None), (1, 0, 1));
+    assert_eq!(after(Scheduler::SH, Some(ServiceFlags::empty())), (1, 0, 1));
+    assert_eq!(after(Scheduler::SH, None), (0, 1, 0));
+    assert_eq!(after(Scheduler::MH, Some(ServiceFlags::SCHEDULER_1)), (0, 1, 0));
+}
