@@ -24,7 +24,7 @@ use ipvs::{
 };
 use reconciler::{Handle, WantedAnswers};
 use serde::{Deserialize, Serialize};
-use service::{Answer, Answers, Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
+use service::{Answers, Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
 use tracing::{info, warn};
 
 use crate::{
@@ -83,7 +83,15 @@ impl EndpointAnswers {
         outbox: Outbox,
     ) -> io::Result<()> {
         let known = Arc::downgrade(&self.0);
-        let reader = Reader { kernel, handle, outbox, total: None, logged: BTreeMap::new(), failed: false };
+        let reader = Reader {
+            kernel,
+            handle,
+            outbox,
+            total: None,
+            logged: BTreeMap::new(),
+            failed: false,
+            took: Duration::ZERO,
+        };
         thread::Builder::new().name("liveness".into()).spawn(move || reader.run(&known)).map(drop)
     }
 
@@ -120,6 +128,8 @@ struct Reader<I> {
     logged: BTreeMap<Endpoint, ServiceAddress>,
     /// Whether the last reading failed.
     failed: bool,
+    /// How long the last reading took.
+    took: Duration,
 }
 
 /// An endpoint of a Service.
@@ -131,7 +141,6 @@ impl<I: Ipvs> Reader<I> {
         loop {
             thread::sleep(pause);
             let Some(known) = known.upgrade() else { return };
-            let begin = Instant::now();
             let read = self.read(&known);
             if let Err(error) = &read {
                 let unknown = one_line(error);
@@ -144,11 +153,13 @@ impl<I: Ipvs> Reader<I> {
             self.failed = read.is_err();
             let shortest =
                 if self.handle.wanted_answers() == WantedAnswers::None { PAUSE } else { SHORT_PAUSE };
-            pause = (begin.elapsed() * REST).clamp(shortest, LONGEST_PAUSE);
+            pause = (self.took * REST).clamp(shortest, LONGEST_PAUSE);
         }
     }
 
     fn read(&mut self, known: &Mutex<Known>) -> Result<(), ipvs::Error> {
+        let begin = Instant::now();
+        self.took = Duration::ZERO;
         if Sysctl::at(Path::new("/")).number(RUN_ESTIMATION) == Some(0) {
             let unknown = Some(format!("{RUN_ESTIMATION} is 0, so IPVS does not update its counters"));
             let summary = AnswersSummary { unknown, ..AnswersSummary::default() };
@@ -170,6 +181,8 @@ impl<I: Ipvs> Reader<I> {
             self.send_answers(table, now);
             (table.counts(), table.failing(now))
         };
+        // What follows waits for the writer.
+        self.took = begin.elapsed();
         let failing = self.of_services(failing);
         self.report(known, &failing);
         let failing = in_turn(failing, MOST_NAMED, |it| it.service.namespace().to_owned());
@@ -184,8 +197,7 @@ impl<I: Ipvs> Reader<I> {
             return;
         }
         let endpoints = table.answers(now, Answers::MEMORY);
-        let any_fails = || endpoints.iter().any(|it| it.answer != Answer::Answered);
-        if wanted == WantedAnswers::All || any_fails() {
+        if wanted == WantedAnswers::All || !table.failing(now).is_empty() {
             self.handle.answers(Answers { at: now, endpoints });
         }
     }

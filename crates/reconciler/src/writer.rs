@@ -248,7 +248,7 @@ impl Writer {
 
     fn want_answers(&self) {
         let state = &self.reconciler.state;
-        self.inbox.want_answers(match (state.ejects(), state.is_unsettled()) {
+        self.inbox.want_answers(match (state.ejects(), state.awaits_answers()) {
             (false, _) => WantedAnswers::None,
             (true, false) => WantedAnswers::OnceOneFails,
             (true, true) => WantedAnswers::All,
@@ -266,7 +266,9 @@ impl Writer {
                 "most endpoints that clients of this node ask do not answer: the fault is probably this node's, and no \
                  endpoint is ejected"
             ),
-            (true, false) => info!("most endpoints that clients of this node ask answer again"),
+            (true, false) => {
+                info!("no fault of this node has shown for 30 s: failing endpoints are ejected again")
+            }
             _ => {}
         }
         self.want_answers();

@@ -25,7 +25,7 @@ mod weight;
 pub use address_owner::AddressOwner;
 pub use decisions::{NotServed, Urgency};
 pub use desired_service::{
-    DesiredService, DesiredVirtualServer, EjectedEndpoint, HealthCheck, WithoutLocalEndpoint,
+    DesiredService, DesiredVirtualServer, EjectedEndpoint, EjectionState, HealthCheck, WithoutLocalEndpoint,
 };
 pub use endpoint_selection::{EndpointReason, EndpointScope, EndpointSelection, HintsIgnored};
 pub use external_addresses::{AddressRefusal, RefusedAddress, SpecialAddress};

@@ -45,8 +45,8 @@ mod text;
 pub use collections::{fair_shares, in_turn};
 pub use compute::{
     AddressKind, AddressOwner, AddressRefusal, DesiredService, DesiredVirtualServer, EjectedEndpoint,
-    EndpointReason, EndpointScope, EndpointSelection, EndpointWeight, HealthCheck, HintsIgnored,
-    MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
+    EjectionState, EndpointReason, EndpointScope, EndpointSelection, EndpointWeight, HealthCheck,
+    HintsIgnored, MAX_ADDRESSES, MAX_ALLOWED_SOURCES, MAX_REAL_SERVERS, MAX_REAL_SERVERS_MH,
     MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, MAX_VIRTUAL_SERVERS, NotServed, RefusedAddress, SpecialAddress,
     Urgency, WithoutLocalEndpoint,
 };

@@ -120,7 +120,7 @@ impl Question {
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
-        // What has not begun a connection is clients' packets in one tick after the other.
+        // If no connection is new, clients must have sent packets in three ticks before silence counts.
         let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
@@ -221,6 +221,7 @@ impl Evidence {
             _ if !self.is_current => None,
             Liveness::Silent | Liveness::OneWay => Some(Answer::Silent),
             _ if self.question.is_some_and(|question| question.connections > 0) => Some(Answer::Missing),
+            Liveness::Answers if self.question.is_some() => None,
             Liveness::Idle => None,
             Liveness::Answers => Some(Answer::Answered),
             Liveness::Refuses => Some(Answer::Refused),

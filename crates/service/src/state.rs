@@ -271,6 +271,11 @@ impl State {
         self.inputs.is_unsettled()
     }
 
+    /// Whether an endpoint is ejected or on trial, so that also those that answer matter.
+    pub fn awaits_answers(&self) -> bool {
+        self.inputs.awaits_answers()
+    }
+
     /// Whether any failing endpoint would be ejected, so that [`Change::Answers`] has an effect.
     pub fn ejects(&self) -> bool {
         !self.options().ejection.is_empty() || self.inputs.ejecting > 0

@@ -34,7 +34,7 @@ struct Watched {
     has_answered: bool,
     /// Only real servers that could be judged.
     real_servers: HashMap<RealServerAddress, Evidence>,
-    /// Those that get no new connections, which are judged anew when they do.
+    /// Those that get no new connections: until they do, only their counters are kept.
     resting: HashMap<RealServerAddress, Evidence>,
 }
 

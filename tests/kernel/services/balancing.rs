@@ -225,7 +225,7 @@ fn an_annotation_that_cannot_be_used_is_ignored_and_explained() {
          the schedulers are rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, fo, ovf, mh, twos"
     ));
     line(&format!(
-        "{at}[kube-ipvs.io/weights-by-node]: \"heavy\" is not a weight, a number between 1 and 65535"
+        "{at}[kube-ipvs.io/weights-by-node]: \"heavy\" is not a weight, a number between 0 and 65535"
     ));
     line(&format!("{at}: the scheduler lc ignores weights"));
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipvs::{Protocol, RealServerAddress, ServiceAddress};
-use service::{ObjectName, RefusedAddress, State, in_turn};
+use service::{EjectedEndpoint, EjectionState, ObjectName, RefusedAddress, State, in_turn};
 use tracing::{info, warn};
 
 /// A problem of one Service that its owner can solve.
@@ -108,37 +108,35 @@ impl ServiceNotices {
 type Ejected = (Protocol, RealServerAddress);
 
 impl ServiceNotices {
-    /// Logs which endpoints were ejected, and which of them answer again. Returns a notice for each Service that had
-    /// none. An endpoint on trial that fails once more is nothing new.
+    /// Logs which endpoints were ejected, and which of them get connections again. Returns a notice for each Service that
+    /// had none. An endpoint that is on trial, or kept while others are out, and fails once more is nothing new.
     fn log_ejections(&mut self, state: &State) -> Vec<Notice> {
-        let causes: BTreeMap<_, _> = each(state.reports().ejected())
+        let current: BTreeMap<_, _> = each(state.reports().ejected())
             .into_iter()
-            .map(|(service, it)| ((service, (it.protocol, it.address)), it.cause))
+            .map(|(service, it)| ((service, (it.protocol, it.address)), it))
             .collect();
-        let current = causes.keys().cloned().collect();
-        let ended: Vec<_> = self.ejections.difference(&current).cloned().collect();
         let had_any: BTreeSet<_> = self.ejections.iter().map(|(service, _)| service.clone()).collect();
-        let new = new_entries(&mut self.ejections, current);
-        for key @ (service, (protocol, address)) in new.iter().take(MOST_LOGGED) {
-            let Some(cause) = causes.get(key) else { continue };
-            warn!(
-                namespace = service.namespace(),
-                "{service}: {protocol} {address} gets no new connections: {cause}"
-            );
+        let ended: Vec<_> = self.ejections.extract_if(.., |key| !current.contains_key(key)).collect();
+        let is_new = |(key, it): &(&(ObjectName, Ejected), &EjectedEndpoint)| {
+            it.state == EjectionState::Out && !self.ejections.contains(*key)
+        };
+        let new: Vec<_> = current.iter().filter(is_new).collect();
+        for ((service, (protocol, address)), it) in new.iter().take(MOST_LOGGED) {
+            let namespace = service.namespace();
+            warn!(namespace, "{service}: {protocol} {address} gets no new connections: {}", it.cause);
         }
-        for (service, (protocol, address)) in ended.iter().take(MOST_LOGGED) {
-            info!(
-                namespace = service.namespace(),
-                "{service}: {protocol} {address} gets new connections again"
-            );
+        // One that is gone has ended as well.
+        let still_there = ended.iter().filter(|(service, key)| is_real_server(state, service, key));
+        for (service, (protocol, address)) in still_there.take(MOST_LOGGED) {
+            let namespace = service.namespace();
+            info!(namespace, "{service}: {protocol} {address} gets new connections again");
         }
-        for (what, count) in [("ejected", new.len()), ("no longer ejected", ended.len())] {
-            if let Some(more @ 1..) = count.checked_sub(MOST_LOGGED) {
-                warn!("and {more} more endpoints {what}");
-            }
+        if let Some(more @ 1..) = new.len().checked_sub(MOST_LOGGED) {
+            warn!("and {more} more endpoints get no new connections");
         }
-        let services: BTreeSet<_> =
-            new.into_iter().map(|(service, _)| service).filter(|it| !had_any.contains(it)).collect();
+        let new: Vec<_> = new.into_iter().map(|(key, _)| key.clone()).collect();
+        let services: BTreeSet<_> = new.iter().map(|(service, _)| service.clone()).collect();
+        self.ejections.extend(new);
         // Without addresses, so that all nodes say the same and one Event is enough.
         let notice = |service: ObjectName| Notice {
             text: format!(
@@ -147,8 +145,15 @@ impl ServiceNotices {
             reason: Reason::EndpointEjected,
             service,
         };
-        services.into_iter().map(notice).collect()
+        services.into_iter().filter(|service| !had_any.contains(service)).map(notice).collect()
     }
+}
+
+fn is_real_server(state: &State, service: &ObjectName, (protocol, address): &Ejected) -> bool {
+    let mut servers = state.desired(service).into_iter().flat_map(|desired| &desired.virtual_servers);
+    servers.any(|server| {
+        server.address.protocol == *protocol && server.real_servers.iter().any(|it| it.address == *address)
+    })
 }
 
 /// All of them, in turn by namespaces: where the first are taken, one namespace cannot hide the others.

@@ -11,8 +11,8 @@ use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netfilter::Element;
 use serde::{Deserialize, Serialize};
 use service::{
-    AddressKind, Conflict, DNS_PORT, EjectedEndpoint, ObjectName, Problem, RefusedAddress, State, in_turn,
-    seconds,
+    AddressKind, Conflict, DNS_PORT, EjectedEndpoint, EjectionState, ObjectName, Problem, RefusedAddress,
+    State, in_turn, seconds,
 };
 use watcher::{Operation, OperationKind, Ownership};
 
@@ -150,7 +150,8 @@ impl EjectedFrom {
     /// The first of all that are ejected or on trial, in turn by namespaces.
     pub(crate) fn first(state: &State) -> Vec<Self> {
         let all = state.reports().ejected().flat_map(|(service, endpoints)| {
-            endpoints.iter().map(|endpoint| Self { service: service.clone(), endpoint: *endpoint })
+            let counted = endpoints.iter().filter(|it| it.state != EjectionState::Kept);
+            counted.map(|endpoint| Self { service: service.clone(), endpoint: *endpoint })
         });
         in_turn(all, SyncStatus::MOST_EJECTED, |it| it.service.namespace().to_owned())
     }
@@ -158,8 +159,12 @@ impl EjectedFrom {
 
 impl fmt::Display for EjectedFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EjectedEndpoint { protocol, address, cause, on_trial } = self.endpoint;
-        let what = if on_trial { "on trial, ejected before" } else { "ejected" };
+        let EjectedEndpoint { protocol, address, cause, state } = self.endpoint;
+        let what = match state {
+            EjectionState::Out => "ejected",
+            EjectionState::OnTrial => "on trial, ejected before",
+            EjectionState::Kept => "kept, since others are ejected",
+        };
         write!(f, "{}: {protocol} {address} {what}: {cause}", self.service)
     }
 }

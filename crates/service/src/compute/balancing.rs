@@ -170,8 +170,12 @@ impl EffectiveBalancing {
     /// What a share leaves of a weight: where weights cannot be shared out, an endpoint gets all or nothing.
     pub(super) fn share(&self, share: Share) -> Share {
         match share {
-            Share::Ejected { .. } | Share::OnTrial { .. } if !self.can_eject() => Share::Whole,
-            Share::SlowStart { .. } | Share::OnTrial { .. } if !shares_by_weight(self.scheduler) => {
+            Share::Ejected { .. } | Share::OnTrial { .. } | Share::Kept { .. } if !self.can_eject() => {
+                Share::Whole
+            }
+            Share::SlowStart { .. } | Share::OnTrial { .. } | Share::Kept { .. }
+                if !shares_by_weight(self.scheduler) =>
+            {
                 Share::Whole
             }
             share => share,

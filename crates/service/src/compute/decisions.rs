@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{
-    DesiredService, DesiredVirtualServer, EffectiveBalancing, EjectedEndpoint, EndpointSelection,
-    EndpointWeight, ExternalAddresses, Extras, Frontend, HealthCheck, PolicyGroup, PortEndpoint, PortGroup,
-    Quota, SourceRanges, WithoutLocalEndpoint, frontend::frontends, limits::min_real_servers,
+    DesiredService, DesiredVirtualServer, EffectiveBalancing, EjectedEndpoint, EjectionState,
+    EndpointSelection, EndpointWeight, ExternalAddresses, Extras, Frontend, HealthCheck, PolicyGroup,
+    PortEndpoint, PortGroup, Quota, SourceRanges, WithoutLocalEndpoint, frontend::frontends,
+    limits::min_real_servers,
 };
 use crate::{
     direct_return::{DirectReturn, DirectReturnParts, exits, tunnel_elements},
     input::{
-        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, Share, TrafficPolicy,
-        Traits,
+        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits,
     },
 };
 
@@ -295,13 +295,19 @@ impl Decisions<'_> {
     }
 }
 
-/// The endpoints of a group that are ejected or on trial.
+/// The endpoints of a group at which clients fail or failed.
 fn ejected(group: &PolicyGroup<'_>, weights: &[EndpointWeight]) -> impl Iterator<Item = EjectedEndpoint> {
     let protocol = group.protocol;
     group.used.iter().zip(weights).filter_map(move |(endpoint, weight)| {
-        let (cause, on_trial) = group.standings.share(&(protocol, endpoint.address), None).ejection()?;
-        let counts = weight.base > 0 && !matches!(weight.share, Share::Kept { .. });
-        counts.then_some(EjectedEndpoint { protocol, address: endpoint.address, cause, on_trial })
+        let address = endpoint.address;
+        let standing = group.standings.get(&(protocol, address)).filter(|_| weight.base > 0)?;
+        let (cause, state) = match (standing.ejection(), standing.trial()) {
+            (Some(cause), _) if weight.value() == 0 => (cause, EjectionState::Out),
+            (Some(cause), _) => (cause, EjectionState::Kept),
+            (None, Some(cause)) => (cause, EjectionState::OnTrial),
+            (None, None) => return None,
+        };
+        Some(EjectedEndpoint { protocol, address, cause, state })
     })
 }
 

@@ -202,8 +202,20 @@ pub struct EjectedEndpoint {
     pub address: RealServerAddress,
     /// Why.
     pub cause: EjectionCause,
-    /// Whether it has a share of new connections again, until it answers or fails once more.
-    pub on_trial: bool,
+    /// What it gets.
+    pub state: EjectionState,
+}
+
+/// What an endpoint gets at which clients fail, or failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EjectionState {
+    /// No new connections.
+    Out,
+    /// A few, until it answers or fails once more.
+    OnTrial,
+    /// A few although clients fail there: as many as allowed are out already.
+    Kept,
 }
 
 /// The answer at a Service's `healthCheckNodePort`: how many endpoints on this node are ready, each pod

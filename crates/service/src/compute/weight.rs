@@ -35,7 +35,7 @@ impl EndpointWeight {
         Weight::try_from(part).unwrap_or(Weight::MAX)
     }
 
-    /// Whether it is more than the annotations say.
+    /// Whether it is exactly what the annotations say, and not 0.
     pub fn is_plain(&self) -> bool {
         self.distance.is_none() && self.scale == 1 && self.share == Share::Whole && self.base != 0
     }
@@ -67,7 +67,8 @@ impl fmt::Display for EndpointWeight {
             Share::SlowStart { percent } => write!(f, ", {percent} % (slow start)"),
             Share::OnTrial { .. } => write!(f, ", {} % until it answers again", share.percent()),
             Share::Kept { cause } => {
-                write!(f, "; not ejected although {cause}: half of the endpoints are out already")
+                let percent = share.percent();
+                write!(f, ", {percent} %: {cause}, but as many as allowed are out already")
             }
         }
     }
@@ -111,7 +112,8 @@ impl PolicyGroup<'_> {
             if let Some(weight) = weights.get_mut(at)
                 && let Share::Ejected { cause, .. } = weight.share
             {
-                weight.share = Share::Kept { cause };
+                // Alone it gets all connections at whatever weight.
+                weight.share = if most == 0 { Share::Whole } else { balancing.share(Share::Kept { cause }) };
             }
         }
         weights

@@ -46,7 +46,7 @@ pub enum Share {
         #[serde(rename = "for", with = "seconds")]
         age: Duration,
     },
-    /// All of it although clients fail there: as many as may be are ejected already.
+    /// A tenth although clients fail there: as many as may be are ejected already.
     Kept {
         /// Why it would be ejected.
         cause: EjectionCause,
@@ -115,12 +115,18 @@ impl Standing {
     /// Ejects an endpoint, which had this standing before.
     pub(crate) fn ejected(before: Option<&Self>, traits: Traits, cause: EjectionCause, now: Instant) -> Self {
         let ejections = before.map_or(0, |it| it.ejections);
-        let pause = FIRST_PAUSE.saturating_mul(1 << ejections.min(8)).min(LONGEST_PAUSE);
         Self {
             traits,
-            phase: Phase::Ejected { cause, since: now, until: now + pause },
+            phase: Phase::Ejected { cause, since: now, until: now + pause(ejections) },
             ejections: ejections.saturating_add(1),
         }
+    }
+
+    /// Begins the pause of an ejected endpoint anew.
+    pub(crate) fn ejected_anew(mut self, cause: EjectionCause, now: Instant) -> Self {
+        let pause = pause(self.ejections.saturating_sub(1));
+        self.phase = Phase::Ejected { cause, since: now, until: now + pause };
+        self
     }
 
     /// Why it is ejected, if it is.
@@ -139,6 +145,14 @@ impl Standing {
     /// Whether it is on trial.
     pub(crate) fn is_on_trial(&self) -> bool {
         self.on_trial_since().is_some()
+    }
+
+    /// Why it was ejected before its trial, if it is on trial.
+    pub(crate) fn trial(&self) -> Option<EjectionCause> {
+        match self.phase {
+            Phase::OnTrial { cause, .. } => Some(cause),
+            _ => None,
+        }
     }
 
     /// Since when it is on trial.
@@ -194,6 +208,11 @@ impl Standing {
     }
 }
 
+/// The pause of an endpoint that was ejected so often before.
+fn pause(ejections: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << ejections.min(8)).min(LONGEST_PAUSE)
+}
+
 /// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it. It grows by equal steps, at
 /// most once a second and at most ninety times.
 fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
@@ -205,21 +224,12 @@ fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
 }
 
 impl Share {
-    /// Why the endpoint is ejected or on trial, and whether it is on trial.
-    pub(crate) fn ejection(self) -> Option<(EjectionCause, bool)> {
-        match self {
-            Self::Ejected { cause, .. } => Some((cause, false)),
-            Self::OnTrial { cause } => Some((cause, true)),
-            Self::Whole | Self::SlowStart { .. } | Self::Kept { .. } => None,
-        }
-    }
-
     /// The share in percent.
     pub(crate) fn percent(self) -> u8 {
         match self {
-            Self::Whole | Self::Kept { .. } => 100,
+            Self::Whole => 100,
             Self::SlowStart { percent } => percent,
-            Self::OnTrial { .. } => FIRST_PERCENT,
+            Self::OnTrial { .. } | Self::Kept { .. } => FIRST_PERCENT,
             Self::Ejected { .. } => 0,
         }
     }

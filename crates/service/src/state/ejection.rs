@@ -60,6 +60,13 @@ impl Inputs {
         !self.unsettled.is_empty() || self.has_fault()
     }
 
+    /// Whether an endpoint is ejected or on trial.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        let entries = self.unsettled.iter().filter_map(|service| self.services.get(service));
+        let mut standings = entries.flat_map(|entry| entry.standings.iter());
+        standings.any(|(_, it)| it.ejection().is_some() || it.is_on_trial())
+    }
+
     /// Gives all ejected endpoints their weight back.
     fn return_all(&mut self) -> Vec<ObjectName> {
         let mut changed = Vec::new();
@@ -100,11 +107,14 @@ impl Inputs {
         if changes.is_empty() {
             return false;
         }
+        let mut any = false;
         for (key, standing) in changes {
-            entry.insert_standing(key, standing);
+            any |= entry.insert_standing(key, standing);
         }
-        self.unsettled.insert(service.clone());
-        true
+        if any {
+            self.unsettled.insert(service.clone());
+        }
+        any
     }
 
     /// Ejects all endpoints of silent nodes that have not shown themselves what they do, of Services that eject silent
@@ -120,8 +130,8 @@ impl Inputs {
                 continue;
             }
             let mut any = false;
-            for (node, namespace) in nodes.iter().take(MOST_NODES) {
-                if namespace.as_ref().is_some_and(|only| only != service.namespace()) {
+            for (node, reach) in nodes.iter().take(MOST_NODES) {
+                if !reach.includes(service.namespace()) {
                     continue;
                 }
                 for (key, traits) in entry.unproven_on(node) {
@@ -129,8 +139,7 @@ impl Inputs {
                         let before = entry.standings.get(&key).copied();
                         let standing =
                             Standing::ejected(before.as_ref(), traits, EjectionCause::NodeSilent, now);
-                        entry.insert_standing(key, standing);
-                        any = true;
+                        any |= entry.insert_standing(key, standing);
                     }
                 }
             }
@@ -172,15 +181,19 @@ fn next(
     let is_on_trial = before.is_some_and(Standing::is_on_trial);
     let ejected_since = before.and_then(Standing::ejected_since);
     let cause = match seen.answer {
-        // One that is ejected is asked only if too many others are.
+        // An ejected endpoint is still tried only where the cap keeps it in service.
         Answer::Answered => {
             let passes = is_on_trial || ejected_since.is_some_and(|since| seen.asked > since);
             return before.filter(|_| passes).map(|before| before.passed(now));
         }
-        _ if ejected_since.is_some() || !seen.is_recent(now) => return None,
+        _ if !seen.is_recent(now) || ejected_since.is_some_and(|since| seen.asked <= since) => return None,
         Answer::Silent if ejection.contains(Ejection::SILENT) => EjectionCause::Silent,
         Answer::Refused if ejection.contains(Ejection::REFUSING) => EjectionCause::Refusing,
         _ => return None,
     };
-    Some(Standing::ejected(before, traits, cause, now))
+    // One that is kept in service and fails there has failed last.
+    Some(match before.filter(|_| ejected_since.is_some()) {
+        Some(ejected) => ejected.ejected_anew(cause, now),
+        None => Standing::ejected(before, traits, cause, now),
+    })
 }

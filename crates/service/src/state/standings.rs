@@ -11,7 +11,7 @@ use crate::{
     input::{Ejection, EndpointKey, Options, Standing, Standings, Traits},
 };
 
-/// The traits with which an endpoint is another one.
+/// If one of these traits changes, it counts as a different endpoint.
 const CONDITIONS: Traits =
     Traits::READY.union(Traits::SERVING).union(Traits::TERMINATING).union(Traits::LOCAL);
 
@@ -92,8 +92,9 @@ impl ServiceEntry {
     }
 
     /// Adds the standing of an endpoint, unless there are so many that it makes no difference.
-    pub(super) fn insert_standing(&mut self, key: EndpointKey, standing: Standing) {
-        insert(&mut self.standings, key, standing);
+    /// Returns whether it did.
+    pub(super) fn insert_standing(&mut self, key: EndpointKey, standing: Standing) -> bool {
+        insert(&mut self.standings, key, standing)
     }
 
     /// The ready endpoints of the Service's ports for which a condition holds, of their address and node.
@@ -120,8 +121,10 @@ impl ServiceEntry {
 /// of ports would cost a node much memory.
 const MAX_STANDINGS: usize = MAX_REAL_SERVERS_PER_VIRTUAL_SERVER;
 
-fn insert(standings: &mut Standings, key: EndpointKey, standing: Standing) {
-    if standings.get(&key).is_some() || standings.len() < MAX_STANDINGS {
+fn insert(standings: &mut Standings, key: EndpointKey, standing: Standing) -> bool {
+    let has_room = standings.get(&key).is_some() || standings.len() < MAX_STANDINGS;
+    if has_room {
         standings.insert(key, standing);
     }
+    has_room
 }

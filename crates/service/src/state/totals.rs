@@ -11,7 +11,10 @@ use netfilter::Element;
 use super::{Computed, Dirty};
 use crate::{
     collections::RefCounts,
-    compute::{DesiredService, EjectedEndpoint, HealthCheck, RefusedAddress, Urgency, WithoutLocalEndpoint},
+    compute::{
+        DesiredService, EjectedEndpoint, EjectionState, HealthCheck, RefusedAddress, Urgency,
+        WithoutLocalEndpoint,
+    },
     input::ObjectName,
 };
 
@@ -94,16 +97,16 @@ impl Reports {
         self.refused.values().map(|refused| refused.len()).sum()
     }
 
-    /// The Services with endpoints that are ejected or on trial, sorted by name, each with these endpoints.
+    /// The Services with endpoints at which clients fail or failed, as far as these are to be ejected; sorted by name, each
+    /// with these endpoints.
     pub fn ejected(&self) -> impl Iterator<Item = (&ObjectName, &[EjectedEndpoint])> {
         self.ejected.iter().map(|(service, ejected)| (service, &ejected[..]))
     }
 
     /// How many endpoints are ejected, and how many on trial after that; each counted once for each Service.
     pub fn ejected_count(&self) -> [usize; 2] {
-        let all = || self.ejected.values().flatten();
-        let on_trial = all().filter(|it| it.on_trial).count();
-        [all().count() - on_trial, on_trial]
+        let count = |state| self.ejected.values().flatten().filter(|it| it.state == state).count();
+        [count(EjectionState::Out), count(EjectionState::OnTrial)]
     }
 
     /// The Services that have problems, or whose slices have, sorted by name, each with its problems. Some exist on

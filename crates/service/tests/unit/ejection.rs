@@ -175,9 +175,9 @@ fn at_most_half_of_the_endpoints_are_out_those_that_failed_last() {
     node.answer(&[(1, Refused)]);
     node.wait(1);
     node.answer(&[(2, Refused), (3, Answered)]);
-    assert_eq!(node.weights(), [0, 0, 100, 100, 100]);
+    assert_eq!(node.weights(), [0, 0, 100, 10, 100]);
     assert_eq!(node.shares()[3], Share::Kept { cause: EjectionCause::Refusing });
-    assert_eq!(node.ejected().len(), 2);
+    assert_eq!(node.state.reports().ejected_count(), [2, 0]);
     node.wait(1);
     node.answer(&[(4, Answered)]);
     assert_eq!(node.shares()[3], Share::Whole, "it answers those that it got");
@@ -190,7 +190,10 @@ fn of_two_endpoints_the_one_that_fails_now_is_out_and_the_other_is_back() {
     assert_eq!(node.weights(), [0, 100]);
     node.wait(3);
     node.answer(&[(2, Silent)]);
-    assert_eq!(node.weights(), [100, 0]);
+    assert_eq!(node.weights(), [10, 0]);
+    node.wait(1);
+    node.answer(&[(1, Silent)]);
+    assert_eq!(node.weights(), [0, 10], "the first still fails");
 }
 
 #[test]

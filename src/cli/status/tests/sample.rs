@@ -8,7 +8,7 @@ use reconciler::{
     BusyWith, Drain, EjectedFrom, FirstNamed, KernelDifference, LastSync, SyncReport, SyncState, Trigger,
 };
 use service::{
-    EjectedEndpoint, EjectionCause,
+    EjectedEndpoint, EjectionCause, EjectionState,
     liveness::{Answering, Liveness},
 };
 use watcher::OperationKind;
@@ -123,7 +123,7 @@ fn programmed() -> reconciler::SyncStatus {
                 protocol: Protocol::Tcp,
                 address: RealServerAddress { ip: [10, 244, 1, 9].into(), port: 8080 },
                 cause: EjectionCause::Silent,
-                on_trial: false,
+                state: EjectionState::Out,
             },
         }],
         most_are_silent: false,

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -34,6 +35,10 @@ impl Seen {
             (true, true) => Self { asked: self.asked.max(other.asked), ..*self },
             (true, false) => *self,
             (false, true) => other,
+            // What failed long ago says nothing about the last question.
+            (false, false) if self.asked.max(other.asked) > self.asked.min(other.asked) + 2 * TICK => {
+                if self.asked > other.asked { *self } else { other }
+            }
             (false, false) => {
                 Self { answer: self.answer.max(other.answer), asked: self.asked.max(other.asked) }
             }
@@ -89,14 +94,16 @@ impl SeenByService {
     ///
     /// An endpoint that turns silent is the occasion to count. Those that were ejected meanwhile are silent too.
     pub(super) fn are_mostly_silent(&self, inputs: &Inputs, now: Instant) -> bool {
-        let mut asked: BTreeMap<&str, BTreeMap<IpAddr, bool>> = BTreeMap::new();
+        let mut asked: BTreeMap<&str, BTreeMap<IpAddr, Heard>> = BTreeMap::new();
         for (service, endpoints) in &self.0 {
             let of_namespace = asked.entry(service.namespace()).or_default();
             for ((_, address), seen) in endpoints {
-                *of_namespace.entry(address.ip).or_default() |= seen.is_silent(now);
+                let heard = of_namespace.entry(address.ip).or_default();
+                heard.silence |= seen.is_silent(now);
+                heard.answer |= matches!(seen.answer, Answer::Answered | Answer::Refused);
             }
         }
-        if !asked.values().flatten().any(|(_, is_silent)| *is_silent) {
+        if !asked.values().flatten().any(|(_, heard)| heard.silence) {
             return false;
         }
         for service in &inputs.unsettled {
@@ -107,63 +114,100 @@ impl SeenByService {
                 if standing.ejection() == Some(EjectionCause::Silent)
                     && standing.ejected_since().is_some_and(is_new)
                 {
-                    of_namespace.insert(address.ip, true);
+                    of_namespace.entry(address.ip).or_default().silence = true;
                 }
             }
         }
-        let is_silent = |endpoints: &BTreeMap<IpAddr, bool>| {
-            2 * endpoints.values().filter(|is_silent| **is_silent).count() > endpoints.len()
+        let is_mostly_silent = |endpoints: &BTreeMap<IpAddr, Heard>| {
+            2 * endpoints.values().filter(|heard| heard.only_silence()).count() > endpoints.len()
         };
-        let mut endpoints: BTreeMap<IpAddr, bool> = BTreeMap::new();
-        for (ip, silent) in asked.values().flatten() {
-            *endpoints.entry(*ip).or_default() |= silent;
+        let mut endpoints: BTreeMap<IpAddr, Heard> = BTreeMap::new();
+        for (ip, heard) in asked.values().flatten() {
+            let sum = endpoints.entry(*ip).or_default();
+            (sum.silence, sum.answer) = (sum.silence || heard.silence, sum.answer || heard.answer);
         }
-        let silent = endpoints.values().filter(|is_silent| **is_silent).count();
-        let namespaces = asked.values().filter(|it| is_silent(it)).count();
-        silent >= LEAST_FAULT && is_silent(&endpoints) && 2 * namespaces > asked.len()
+        let silent = endpoints.values().filter(|heard| heard.only_silence()).count();
+        let namespaces = asked.values().filter(|it| is_mostly_silent(it)).count();
+        silent >= LEAST_FAULT && is_mostly_silent(&endpoints) && 2 * namespaces > asked.len()
     }
 
-    /// The nodes of which several endpoints are silent while none answers, with the namespaces whose endpoints there are
-    /// to be ejected: those of the silent ones if that is only one, since anybody may write a node's name into a slice;
-    /// otherwise all (`None`). Never this node, which is alive.
-    pub(super) fn silent_nodes(
-        &self,
-        inputs: &Inputs,
-        now: Instant,
-    ) -> BTreeMap<std::sync::Arc<str>, Option<String>> {
-        /// What the endpoints of a node do: those that are silent, their namespaces, and whether any answers.
-        #[derive(Default)]
-        struct OfNode<'a>(BTreeSet<IpAddr>, BTreeSet<&'a str>, bool);
-        let mut nodes: BTreeMap<std::sync::Arc<str>, OfNode<'_>> = BTreeMap::new();
+    /// The nodes of which several endpoints are silent while none answers. Never this node, which is alive.
+    pub(super) fn silent_nodes(&self, inputs: &Inputs, now: Instant) -> BTreeMap<Arc<str>, Reach> {
+        let mut nodes: BTreeMap<Arc<str>, OfNode<'_>> = BTreeMap::new();
         if !self.0.values().flatten().any(|(_, seen)| seen.is_silent(now)) {
             return BTreeMap::new();
         }
         for (service, endpoints) in &self.0 {
             let Some(entry) = inputs.services.get(service) else { continue };
-            let index = entry.index();
+            let mut index = None;
             for ((_, address), seen) in endpoints.iter().filter(|(_, seen)| seen.is_recent(now)) {
+                let index = index.get_or_insert_with(|| entry.index());
                 let Some((_, Some(node))) = index.get(&address.ip) else { continue };
                 let of_node = nodes.entry((*node).clone()).or_default();
                 match seen.answer {
                     Answer::Silent => {
-                        of_node.0.insert(address.ip);
-                        of_node.1.insert(service.namespace());
+                        of_node.silent.insert(address.ip);
+                        of_node.namespaces.insert(service.namespace());
                     }
                     Answer::Missing => {}
-                    Answer::Answered | Answer::Refused => of_node.2 = true,
+                    Answer::Answered | Answer::Refused => of_node.answers = true,
                 }
             }
         }
-        let dead = nodes.into_iter().filter(|(node, OfNode(silent, _, answers))| {
-            silent.len() > 1 && !answers && **node != *inputs.options.node_name
+        let dead = nodes.into_iter().filter(|(node, of_node)| {
+            of_node.silent.len() > 1 && !of_node.answers && **node != *inputs.options.node_name
         });
-        dead.map(|(node, OfNode(_, namespaces, _))| {
-            let only = namespaces.first().filter(|_| namespaces.len() == 1).map(|it| (*it).to_owned());
-            (node, only)
+        dead.map(|(node, of_node)| {
+            let namespaces = of_node.namespaces;
+            let names = || namespaces.iter().map(|it| (*it).to_owned()).collect();
+            let reach = if namespaces.len() < MANY_NAMESPACES { Reach::Only(names()) } else { Reach::All };
+            (node, reach)
         })
         .collect()
     }
 }
+
+/// What was heard of an address.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    silence: bool,
+    answer: bool,
+}
+
+impl Heard {
+    /// One port that answers shows that the way there works.
+    fn only_silence(self) -> bool {
+        self.silence && !self.answer
+    }
+}
+
+/// What the endpoints of a node do: those that are silent, their namespaces, and whether any answers.
+#[derive(Default)]
+struct OfNode<'a> {
+    silent: BTreeSet<IpAddr>,
+    namespaces: BTreeSet<&'a str>,
+    answers: bool,
+}
+
+/// Whose endpoints on a silent node are ejected.
+pub(super) enum Reach {
+    /// Those of the namespaces whose endpoints there are silent: anybody may write a node's name into a slice.
+    Only(BTreeSet<String>),
+    /// All, since so many namespaces agree.
+    All,
+}
+
+impl Reach {
+    pub(super) fn includes(&self, namespace: &str) -> bool {
+        match self {
+            Self::Only(namespaces) => namespaces.contains(namespace),
+            Self::All => true,
+        }
+    }
+}
+
+/// From so many namespaces with silent endpoints on, a node is taken for dead in all.
+const MANY_NAMESPACES: usize = 3;
 
 /// For how long this node is held to be at fault after most endpoints were silent: as nothing is ejected then, silence
 /// is noticed again only when clients ask again.
