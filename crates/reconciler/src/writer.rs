@@ -267,7 +267,7 @@ impl Writer {
                  endpoint is ejected"
             ),
             (true, false) => {
-                info!("no fault of this node has shown for 30 s: failing endpoints are ejected again")
+                info!("no fault of this node has shown for 30 s: failing endpoints are ejected again");
             }
             _ => {}
         }

@@ -116,7 +116,9 @@ impl ServiceNotices {
             .map(|(service, it)| ((service, (it.protocol, it.address)), it))
             .collect();
         let had_any: BTreeSet<_> = self.ejections.iter().map(|(service, _)| service.clone()).collect();
-        let ended: Vec<_> = self.ejections.extract_if(.., |key| !current.contains_key(key)).collect();
+        let ended: Vec<_> =
+            self.ejections.iter().filter(|key| !current.contains_key(*key)).cloned().collect();
+        self.ejections.retain(|key| current.contains_key(key));
         let is_new = |(key, it): &(&(ObjectName, Ejected), &EjectedEndpoint)| {
             it.state == EjectionState::Out && !self.ejections.contains(*key)
         };
