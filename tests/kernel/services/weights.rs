@@ -27,7 +27,9 @@ fn connections_stay_near_until_near_endpoints_are_busy() {
     cluster.weighs(tcp(V4, 80), 1, Some(0));
     let (gone, _) = connect(client, 5);
     assert_eq!(gone, shares(&[("pod-2", 5)]));
-    open.iter_mut().for_each(|connection| connection.still_works().unwrap());
+    for connection in &mut open {
+        connection.still_works().unwrap();
+    }
 }
 
 #[test]
@@ -60,7 +62,9 @@ fn weight_0_takes_an_endpoint_out_and_keeps_its_connections() {
     cluster.weighs(tcp(V4, 80), 1, Some(0));
     let (seen, _) = connect(client, 4);
     assert_eq!(seen, shares(&[("pod-2", 4)]));
-    open.iter_mut().for_each(|connection| connection.still_works().unwrap());
+    for connection in &mut open {
+        connection.still_works().unwrap();
+    }
     let status = cluster.daemon().ask(&cluster.lab.node, "status").unwrap();
     assert!(status.contains("draining:        0"), "{status}");
 }
