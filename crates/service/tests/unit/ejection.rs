@@ -451,7 +451,7 @@ fn an_answer_changes_only_the_virtual_servers_of_its_service() {
 }
 
 #[test]
-fn a_scheduler_that_would_refuse_clients_ejects_nobody_and_says_so() {
+fn a_scheduler_that_would_refuse_clients_ejects_none_and_that_is_reported() {
     use ipvs::ServiceFlags;
     let after = |scheduler, flags| {
         let balancing = Balancing {

@@ -191,7 +191,7 @@ struct OfNode<'a> {
 
 /// Whose endpoints on a silent node are ejected.
 pub(super) enum Reach {
-    /// Those of the namespaces whose endpoints there are silent: anybody may write a node's name into a slice.
+    /// Those of the namespaces whose endpoints there are silent: any user may write a node's name into a slice.
     Only(BTreeSet<String>),
     /// All, since so many namespaces agree.
     All,
