@@ -46,7 +46,7 @@ pub enum Subject {
 /// Why a text names nothing to ask about.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSubject {
-    /// It is no name.
+    /// It is not a name.
     #[error("invalid name {0:?}: expected NAMESPACE/NAME, svc/NAME, or NAME with -n NAMESPACE")]
     Name(String),
     /// Name and flag disagree.
@@ -60,13 +60,13 @@ pub enum InvalidSubject {
     /// The flag says of which namespace, and the Service is not named.
     #[error("-n {0} needs the name of a Service")]
     NameMissing(String),
-    /// It is no port.
+    /// It is not a port.
     #[error("invalid port {0:?}: expected a number from 1 to 65535")]
     Port(String),
-    /// It is no protocol.
+    /// It is not a protocol.
     #[error("invalid protocol {0:?}: expected tcp, udp or sctp")]
     Protocol(String),
-    /// It is no address.
+    /// It is not an address.
     #[error("invalid address {0:?}: expected IP, IP:PORT, IP:PORT/PROTOCOL or [IPv6]:PORT")]
     Address(String),
     /// The command needs a port.

@@ -152,6 +152,7 @@ impl Writer {
         self.next_look = now + LOOK;
         if self.reconciler.state.is_unsettled() {
             self.change_weights(Change::Time(now));
+            self.want_answers();
         }
         let found = self.reconciler.look_for_virtual_server();
         if found != Look::Nothing {
@@ -246,6 +247,7 @@ impl Writer {
         }
     }
 
+    /// Tells the inbox what the writer has to know of the answers of endpoints.
     fn want_answers(&self) {
         let state = &self.reconciler.state;
         self.inbox.want_answers(match (state.ejects(), state.awaits_answers()) {
@@ -271,7 +273,6 @@ impl Writer {
             }
             _ => {}
         }
-        self.want_answers();
     }
 
     fn sync(&mut self, trigger: Trigger) {

@@ -111,7 +111,8 @@ impl EffectiveBalancing {
                 balancing.scheduler
             ));
         }
-        balancing.problems.extend(useless_weights(asked, slices, balancing.scheduler));
+        let useless = |asked: &Box<_>| useless_weights(asked, slices, balancing.scheduler);
+        balancing.problems.extend(service.balancing.as_ref().and_then(useless));
         if distance.is_some() && ignores_weights(balancing.scheduler) {
             let problem = format!(
                 "metadata.annotations: weights by distance: the scheduler {} ignores weights",

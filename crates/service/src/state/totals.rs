@@ -146,25 +146,10 @@ impl Reports {
             true => _ = self.lacking_endpoints.insert(service.clone()),
             false => _ = self.lacking_endpoints.remove(service),
         }
-        let [refused_before, refused_now] =
-            [before, now].map(|it| it.map_or(&[][..], DesiredService::refused));
-        if refused_before != refused_now {
-            self.revision += 1;
-            match refused_now {
-                [] => drop(self.refused.remove(service)),
-                refused => drop(self.refused.insert(service.clone(), refused.into())),
-            }
-        }
-        let [ejected_before, ejected_now] =
-            [before, now].map(|it| it.map_or(&[][..], DesiredService::ejected));
-        if ejected_before != ejected_now {
-            self.revision += 1;
-            match ejected_now {
-                [] => drop(self.ejected.remove(service)),
-                ejected => drop(self.ejected.insert(service.clone(), ejected.into())),
-            }
-        }
-        check_before != check_now || without_before != without_now || refused_before != refused_now
+        let refused_changed = replace(&mut self.refused, service, [before, now], DesiredService::refused);
+        let ejected_changed = replace(&mut self.ejected, service, [before, now], DesiredService::ejected);
+        self.revision += u64::from(refused_changed || ejected_changed);
+        check_before != check_now || without_before != without_now || refused_changed
     }
 
     /// Replaces the problems of a Service.
@@ -177,4 +162,20 @@ impl Reports {
             self.revision += 1;
         }
     }
+}
+
+/// Replaces a list that few Services have. Returns whether it differs.
+fn replace<T: Clone + PartialEq>(
+    lists: &mut BTreeMap<ObjectName, Box<[T]>>,
+    service: &ObjectName,
+    before_and_now: [Option<&DesiredService>; 2],
+    list: impl Fn(&DesiredService) -> &[T],
+) -> bool {
+    let [before, now] = before_and_now.map(|it| it.map_or(&[][..], &list));
+    match now {
+        _ if before == now => return false,
+        [] => drop(lists.remove(service)),
+        now => drop(lists.insert(service.clone(), now.into())),
+    }
+    true
 }

@@ -7,7 +7,7 @@ use std::{
 
 use crate::common::*;
 use ipvs::{Scheduler, ServiceFlags};
-use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Event, Service, State, Weights};
+use service::{Absence, Balancing, Change, Endpoint, EndpointSlice, Event, Options, Service, State, Weights};
 
 const AT: &str = "10.96.0.1:80";
 
@@ -265,4 +265,16 @@ fn what_is_explained_is_what_counts() {
     assert_eq!((balancing.max_connections, balancing.resume_below), (Some(100), None));
     let plain = state_of(&[service("web", "10.96.0.1")], &[]).explain(&name("web"));
     assert_eq!(plain.balancing, None);
+}
+
+#[test]
+fn a_service_without_annotations_has_no_problem_with_the_nodes_own_scheduler() {
+    for scheduler in [Scheduler::FO, Scheduler::OVF] {
+        let mut state = state_with(Options { scheduler, ..options() }, &[], &[]);
+        let slice = slice("web-1", "web", &[located("10.1.0.1", "n1", "a")]);
+        state.apply(Change::Services(Event::Apply(service("web", "10.96.0.1"))));
+        state.apply(Change::Slices(Event::Apply(slice)));
+        assert_eq!(config(&state, AT).scheduler, scheduler);
+        assert_eq!(state.explain(&name("web")).problems, [""; 0]);
+    }
 }
