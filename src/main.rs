@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// musl's own allocator asks the kernel for memory and gives it back all the time: docs/performance.md.
+/// musl's own allocator asks the kernel for memory and gives it back all the time: docs/evidence/performance.md.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

@@ -13,8 +13,8 @@ struct Page {
 }
 
 const PAGES: [Page; 3] = [
-    Page { name: "docs/parity.md", proofs: "tests/proofs/parity.txt", rows: "statements" },
-    Page { name: "docs/faults.md", proofs: "tests/proofs/faults.txt", rows: "faults" },
+    Page { name: "docs/evidence/parity.md", proofs: "tests/proofs/parity.txt", rows: "statements" },
+    Page { name: "docs/evidence/faults.md", proofs: "tests/proofs/faults.txt", rows: "faults" },
     Page { name: "SECURITY.md", proofs: "tests/proofs/security.txt", rows: "lines" },
 ];
 

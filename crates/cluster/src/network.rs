@@ -34,7 +34,7 @@ const AMONG_NODES: [&str; 2] = ["10.200.0.1/24", "fd00:200::1/64"];
 const TO_OUTSIDE: [&str; 2] = ["192.0.2.254/24", "2001:db8::fe/64"];
 
 /// The addresses of clients, that which they ask load balancers from, and the one that they ask nodes from: IPVS
-/// confuses connections from one port to two virtual servers with the same pod behind them (docs/kernel.md).
+/// confuses connections from one port to two virtual servers with the same pod behind them (docs/evidence/kernel.md).
 const CLIENT: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 pub(crate) const CLIENT_OF_BALANCED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const CLIENT_OF_NODES: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);

@@ -151,6 +151,7 @@ pub struct Shown {
 pub fn shown_commands() -> Result<Vec<Shown>> {
     let root = root();
     let mut pages = files::list(&root.join("docs"))?;
+    pages.extend(files::list(&root.join("docs/evidence"))?);
     pages.extend(["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)));
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     let mut shown = Vec::new();
@@ -160,7 +161,7 @@ pub fn shown_commands() -> Result<Vec<Shown>> {
     Ok(shown)
 }
 
-/// A word with a colon names a fault of `chaos`, as in docs/faults.md.
+/// A word with a colon names a fault of `chaos`, as in docs/evidence/faults.md.
 fn words(text: &str) -> impl Iterator<Item = Vec<String>> {
     let commands = text.split("cargo xtask ").skip(1);
     let commands = commands.map(|rest| rest.split(['`', '#', '\n', '"']).next().unwrap_or_default());

@@ -43,9 +43,9 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// tenant, each of which takes minutes.
 const TIMEOUT_OF_MANY: Duration = Duration::from_secs(3_600);
 /// Where the tables are, of everything, of the way of a packet and of schedulers.
-const TABLES: &str = "docs/performance/tables.txt";
-const DATA_PLANE: &str = "docs/performance/data-plane.txt";
-const SCHEDULERS: &str = "docs/performance/schedulers.txt";
+const TABLES: &str = "docs/evidence/performance/tables.txt";
+const DATA_PLANE: &str = "docs/evidence/performance/data-plane.txt";
+const SCHEDULERS: &str = "docs/evidence/performance/schedulers.txt";
 /// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
 /// A longer measurement is hardly affected by short disturbances.

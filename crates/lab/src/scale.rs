@@ -1,4 +1,4 @@
-//! `cargo xtask scale`: what many nodes cost a real API server, for docs/scale.md.
+//! `cargo xtask scale`: what many nodes cost a real API server, for docs/evidence/scale.md.
 //!
 //! etcd and kube-apiserver run on this machine's loopback, without a guest: nothing here touches the kernel.
 //! A node is the three requests that kube-ipvs makes, as the service account of manifests/base, each over its

@@ -146,7 +146,7 @@ impl Observed {
         // Those of which a summary agrees with the image, and those of which one differs, or that the image lacks: the
         // kernel can repeat or omit something while the table changes, and while it moves the table to a larger one.
         // Kernels that keep the virtual servers of all network namespaces in one table can do so wherever other
-        // namespaces have virtual servers too (docs/kernel.md).
+        // namespaces have virtual servers too (docs/evidence/kernel.md).
         let (mut same, mut virtual_servers) = (FxHashSet::default(), BTreeSet::new());
         let summaries = kernel.ipvs.for_each_summary(&mut |shown| {
             let image = self.virtual_servers.get(&shown.address);

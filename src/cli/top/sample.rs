@@ -9,7 +9,7 @@ use super::super::syn_recv::SynRecv;
 /// Every virtual server with its real servers, read at about one time.
 ///
 /// Only netlink has the packets and bytes of real servers, with one request for each virtual server:
-/// `/proc/net/ip_vs` has no more than connections. What that costs is in docs/performance.md.
+/// `/proc/net/ip_vs` has no more than connections. What that costs is in docs/evidence/performance.md.
 pub(super) struct Sample {
     /// When the reading ended.
     pub(super) at: Instant,

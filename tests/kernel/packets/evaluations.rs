@@ -110,7 +110,7 @@ fn cluster(arguments: &[&str]) -> Cluster {
             );
         };
     let local = || json!({ "externalTrafficPolicy": "Local" });
-    // Unlike every other source here in its first octets: some kernels overlook the sixth (docs/kernel.md).
+    // Unlike every other source here in its first octets: some kernels overlook the sixth (docs/evidence/kernel.md).
     let other = json!({ "loadBalancerSourceRanges": ["203.0.113.0/24", "fd00:203::/32"] });
     let ranges = json!({ "loadBalancerSourceRanges": ["192.168.50.0/24", "fd00:50::/64"] });
     balanced(0, CLUSTER_IP, Some(NODE_PORT), json!({}), BALANCER);

@@ -58,7 +58,7 @@ impl Node {
             .write(&Service::new("web", &json!({ "clusterIPs": CLUSTER_IP, "ports": ports })).endpoints([2]));
         let policy = json!({ "externalTrafficPolicy": "Local" });
         cluster.write(&balanced("local", ["10.96.0.12", "fd00:96::12"], &policy, LOCAL));
-        // Unlike every source here in its first octets: some kernels overlook the sixth (docs/kernel.md).
+        // Unlike every source here in its first octets: some kernels overlook the sixth (docs/evidence/kernel.md).
         let ranges = json!({ "loadBalancerSourceRanges": ["203.0.113.0/24", "fd00:203::/32"] });
         cluster.write(&balanced("restricted", ["10.96.0.13", "fd00:96::13"], &ranges, RESTRICTED));
         cluster.write_manifest("node", &to_the_node());

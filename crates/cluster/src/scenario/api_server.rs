@@ -17,7 +17,7 @@ use crate::{
 /// How long there is none.
 const AWAY: Duration = Duration::from_secs(300);
 
-/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/scale.md). What changes before is
+/// How long after its return a proxy may ask it again: pauses grow to a minute (docs/evidence/scale.md). What changes before is
 /// not known to it.
 const PROXIES_ASK_AGAIN: Duration = Duration::from_secs(70);
 

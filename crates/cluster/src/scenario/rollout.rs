@@ -13,7 +13,7 @@ use crate::{
 const REPLICAS: usize = 4;
 const ROLLOUTS: u32 = 2;
 
-/// With kube-proxy in nftables mode: how many requests were answered, and how many failed (docs/conformance.md).
+/// With kube-proxy in nftables mode: how many requests were answered, and how many failed (docs/evidence/conformance.md).
 const WITH_NFTABLES: (u64, u64) = (4547, 314);
 
 /// Pods that serve for a while after SIGTERM: no request fails.

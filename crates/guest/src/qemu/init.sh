@@ -26,7 +26,7 @@ ip link set lo up
 
 modprobe -a virtio_pci virtio_console virtio_rng 2>/dev/null
 # Loaded on demand these two can hang the kernel for good: they wait for the end of a network namespace, which
-# waits for IPVS, which waits for them (see docs/kernel.md). Tests make and end namespaces all the time.
+# waits for IPVS, which waits for them (see docs/evidence/kernel.md). Tests make and end namespaces all the time.
 modprobe -a ip_vs_lblc ip_vs_lblcr 2>/dev/null
 # Prints the device of the virtio port named $1.
 port() {

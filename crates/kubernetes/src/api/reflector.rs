@@ -44,7 +44,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// nothing changes the server sends its first event, a bookmark, after a minute.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
-/// The most objects of a list: five times those of the largest cluster that is tested (docs/performance.md).
+/// The most objects of a list: five times those of the largest cluster that is tested (docs/evidence/performance.md).
 const MOST_OBJECTS: usize = if cfg!(test) { 5_000 } else { 500_000 };
 
 /// The selectors for the objects that the server is to send.

@@ -32,7 +32,7 @@ pub const TINY_DOUBLED: Size = size(40, 2);
 
 const OURS: Program = Program::KubeIpvs(Binding::Route);
 
-/// The measurements of docs/performance.md.
+/// The measurements of docs/evidence/performance.md.
 pub(super) fn full() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in SHARED.into_iter().chain([NFTABLES, LARGE, HUGE]) {
@@ -56,13 +56,13 @@ pub(super) fn full() -> Vec<Case> {
     cases
 }
 
-/// The measurements of docs/performance/data-plane.txt.
+/// The measurements of docs/evidence/performance/data-plane.txt.
 pub(super) fn data_plane() -> Vec<Case> {
     let of_size = |services| Case { subject: Subject::DataPlane(Effort::Whole), size: size(services, 1) };
     [1, 1_000, 10_000].map(of_size).to_vec()
 }
 
-/// The measurements of docs/performance/schedulers.txt.
+/// The measurements of docs/evidence/performance/schedulers.txt.
 pub(super) fn schedulers() -> Vec<Case> {
     let with = |nodes| Case { subject: Subject::Schedulers(Effort::Whole), size: size(nodes, 10) };
     [1, 10, 100].map(with).to_vec()

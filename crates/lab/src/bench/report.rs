@@ -1,4 +1,4 @@
-//! What is written down: target/bench/report.json, and the tables in docs/performance/tables.txt.
+//! What is written down: target/bench/report.json, and the tables in docs/evidence/performance/tables.txt.
 
 use std::{fs, path::Path};
 

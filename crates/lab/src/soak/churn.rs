@@ -65,7 +65,7 @@ pub(super) const VACANT: &str = "vacant";
 /// Between two turns, counted from when IPVS had the last.
 const LASTS: Duration = Duration::from_secs(6);
 /// How soon IPVS must have what the API server has reported. When hundreds of real servers come and go each
-/// second, the kernel itself takes seconds to add one (docs/kernel.md).
+/// second, the kernel itself takes seconds to add one (docs/evidence/kernel.md).
 pub(super) const LATEST: Duration = Duration::from_secs(30);
 
 /// Takes the endpoints of a Service away and gives them back, again and again.

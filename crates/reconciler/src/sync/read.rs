@@ -184,7 +184,7 @@ impl Reconciler {
 const PARTS: u64 = 120;
 
 /// How many adopted virtual servers one sync verifies. With five real servers each they take 30 ms
-/// (docs/performance.md), for which a change can wait.
+/// (docs/evidence/performance.md), for which a change can wait.
 const ADOPTED_PER_SYNC: usize = 1_000;
 
 /// Selects one part of the virtual servers for each periodic sync, by a hash of their addresses.
