@@ -30,7 +30,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// An answer that took longer than this is slow: the first packet of its connection was sent twice, after a second.
 const SLOW: Duration = Duration::from_millis(900);
 
-/// How many requests may be under way at a time.
+/// How many requests may be under way at a time, at most.
 const THREADS: u32 = 32;
 
 /// What is printed when requests are answered and all connections to be held are there.
@@ -49,6 +49,14 @@ pub(crate) struct Args {
     held: u32,
 }
 
+impl Args {
+    /// As many that no request has to wait for one that is not answered.
+    fn threads(&self) -> u32 {
+        let lasting = u32::try_from(PATIENCE.as_secs()).unwrap_or(u32::MAX);
+        THREADS.min(self.rate.saturating_mul(lasting))
+    }
+}
+
 /// What became of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -62,6 +70,8 @@ pub(crate) struct Outcome {
     pub(crate) due: u64,
     /// Not answered, by why.
     pub(crate) failed: BTreeMap<String, u64>,
+    /// When the first and the last request began that failed, in milliseconds since the start.
+    pub(crate) failed_between: Option<(u128, u128)>,
     /// Connections that were held to the end.
     pub(crate) held: u64,
     /// Requests that were answered over connections that were held.
@@ -76,6 +86,11 @@ impl Outcome {
         self.failed.values().sum()
     }
 
+    /// How long requests failed, from the beginning of the first to that of the last, in milliseconds.
+    pub(crate) fn failing(&self) -> u128 {
+        self.failed_between.map_or(0, |(first, last)| last - first)
+    }
+
     /// How many connections broke.
     pub(crate) fn losses(&self) -> u64 {
         self.broken.values().sum()
@@ -86,11 +101,11 @@ impl Outcome {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let first = || connect(args.target).and_then(|mut one| ask(&mut one, "close"));
     patiently(FIRST_ANSWER, first).context("before anything happened")?;
-    let asking = Asking::default();
-    let all_held = Barrier::new(usize::try_from(args.held)? + 1);
     let started = Instant::now();
+    let asking = Asking { started, stop: AtomicBool::default(), outcome: Mutex::default() };
+    let all_held = Barrier::new(usize::try_from(args.held)? + 1);
     thread::scope(|scope| {
-        for number in 0..THREADS.min(args.rate) {
+        for number in 0..args.threads() {
             let asking = &asking;
             scope.spawn(move || asking.on_time(args, number));
         }
@@ -109,8 +124,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// What all threads share.
-#[derive(Default)]
 struct Asking {
+    started: Instant,
     stop: AtomicBool,
     outcome: Mutex<Outcome>,
 }
@@ -118,7 +133,7 @@ struct Asking {
 impl Asking {
     /// Every so often, a connection for one request. One that takes long does not hold up the others.
     fn on_time(&self, args: &Args, number: u32) {
-        let threads = THREADS.min(args.rate);
+        let threads = args.threads();
         let pause = Duration::from_secs(1) * threads / args.rate;
         let mut next = Instant::now() + pause * number / threads;
         while !self.stop.load(Relaxed) {
@@ -134,7 +149,12 @@ impl Asking {
                     outcome.slow += u64::from(took > SLOW);
                     outcome.slowest = outcome.slowest.max(took.as_millis());
                 }
-                Err(error) => *outcome.failed.entry(format!("{error:#}")).or_default() += 1,
+                Err(error) => {
+                    *outcome.failed.entry(format!("{error:#}")).or_default() += 1;
+                    let began = began.duration_since(self.started).as_millis();
+                    let (first, last) = outcome.failed_between.unwrap_or((began, began));
+                    outcome.failed_between = Some((first.min(began), last.max(began)));
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod clients;
+mod dead_node;
 mod direct_return;
 mod install;
 pub(crate) mod many_services;
@@ -40,6 +41,8 @@ enum Scenario {
     NameServer,
     /// A node is drained, rebooted, and loses power; a new one joins
     Nodes,
+    /// A node loses power while it is asked: what this costs until the cluster knows
+    DeadNode,
     /// The API server is away for five minutes, and then all pods move
     ApiServer,
     /// kubeadm upgrades the cluster and renews its certificates
@@ -70,7 +73,12 @@ impl Scenario {
     /// Whether it can begin in a cluster with this proxy.
     fn suits(self, proxy: Proxy) -> bool {
         match self {
-            Self::Rollout | Self::RolloutUndrained | Self::NameServer | Self::Nodes | Self::ApiServer => true,
+            Self::Rollout
+            | Self::RolloutUndrained
+            | Self::NameServer
+            | Self::Nodes
+            | Self::DeadNode
+            | Self::ApiServer => true,
             Self::Upgrade
             | Self::ManyServices
             | Self::Mishaps
@@ -135,6 +143,7 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::InstallByHelm => install::by_manifests::by_helm_there_and_back(&cluster),
         Scenario::InstallAsService => install::as_service::there_and_back(&cluster),
         Scenario::Nodes => nodes::come_and_go(&cluster),
+        Scenario::DeadNode => dead_node::costs(&cluster),
         Scenario::NameServer => name_server::rolls(&cluster),
         Scenario::DirectReturn => direct_return::outlives_its_entrance(&cluster),
         Scenario::DirectReturnCost => direct_return::of_both(&cluster),

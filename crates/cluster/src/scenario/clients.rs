@@ -45,9 +45,18 @@ impl Clients {
             ("outside, NodePort", Client::Outside, Address::NodePort(control_plane)),
             ("outside, load balancer", Client::Outside, Address::LoadBalancer),
         ];
-        let rate = rate / 4;
-        let start = |(name, client, address)| Ok((name, web.ask(client, address, rate, held)?));
-        kinds.into_iter().map(start).collect::<Result<_>>().map(Self)
+        Self::start_at(web, &kinds, rate / 4, held)
+    }
+
+    /// Starts these clients, each with so many requests a second and so many held connections.
+    pub(crate) fn start_at(
+        web: &Web,
+        kinds: &[(&'static str, Client<'_>, Address<'_>)],
+        rate: u32,
+        held: u32,
+    ) -> Result<Self> {
+        let start = |&(name, client, address)| Ok((name, web.ask(client, address, rate, held)?));
+        kinds.iter().map(start).collect::<Result<_>>().map(Self)
     }
 
     /// Ends them, and prints what became of their requests.
@@ -58,9 +67,10 @@ impl Clients {
         for (name, outcome) in &outcomes {
             let Outcome { answered, slow, slowest, due, failed, held, broken, .. } = outcome;
             println!(
-                "{name}: {answered} answered ({slow} slowly, the slowest in {slowest} ms), {} failed {failed:?}; \
-                 {held} held, {} broken {broken:?}",
+                "{name}: {answered} answered ({slow} slowly, the slowest in {slowest} ms), {} failed {failed:?} \
+                 within {} ms; {held} held, {} broken {broken:?}",
                 outcome.failures(),
+                outcome.failing(),
                 outcome.losses()
             );
             let made = answered + outcome.failures();
