@@ -1,4 +1,4 @@
-//! The conntrack thread, which removes stale UDP flows: reading conntrack's table takes as long as the table
+//! The conntrack thread, which removes stale flows: reading conntrack's table takes as long as the table
 //! is large.
 
 use std::{
@@ -105,12 +105,7 @@ impl<C: Conntrack> CleanupThread<C> {
         match self.conntrack.delete(&self.flows) {
             Ok(deleted) => {
                 let took = begin.elapsed();
-                debug!(
-                    asked = self.flows.addresses().len(),
-                    deleted = deleted.total(),
-                    ?took,
-                    "stale UDP flows"
-                );
+                debug!(asked = self.flows.ips().count(), deleted = deleted.total(), ?took, "stale flows");
                 self.metrics.record(&self.flows, deleted, took);
                 self.flows = StaleFlows::default();
                 (self.failures, self.reported) = (0, false);
@@ -123,11 +118,11 @@ impl<C: Conntrack> CleanupThread<C> {
     fn failed(&mut self, cause: &str) -> Duration {
         self.failures += 1;
         if !self.reported {
-            warn!("UDP flows to endpoints that are gone may go on, trying again: {cause}");
+            warn!("flows to endpoints that are gone or silent may go on, trying again: {cause}");
             self.reported = true;
         }
         if self.failures == ATTEMPTS {
-            debug!(flows = self.flows.addresses().len(), cause, "stale UDP flows given up");
+            debug!(flows = self.flows.ips().count(), cause, "stale flows given up");
             self.flows = StaleFlows::default();
             self.failures = 0;
             return Duration::ZERO;

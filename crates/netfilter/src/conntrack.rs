@@ -1,6 +1,6 @@
-//! Stale UDP flows: conntrack sends them where they no longer belong.
+//! Stale flows: conntrack sends them where they no longer belong.
 //!
-//! From the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
+//! UDP: from the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
 //! end, and its entry lives as long as the client keeps sending: a client that always uses the same port is
 //! never routed anew. IPVS deletes the entries of a removed real server, but only those that it has made
 //! itself, and only in conntrack's default zone (`ip_vs_conn_drop_conntrack` in
@@ -12,24 +12,35 @@
 //!   entry of a known flow (`ip_vs_update_conntrack`);
 //! - entries that another proxy has made, with its own address translation: IPVS never sees those packets.
 //!
+//! TCP and SCTP: a client that asks a real server which does not answer repeats its question. Once the weight is 0, IPVS
+//! chooses another real server for it, but drops the question that it chooses by if conntrack knows the flow
+//! (`ip_vs_conn_uses_old_conntrack`), and the client waits for its next timeout. Without the entry nothing is dropped.
+//! Only flows that were never answered are deleted.
+//!
 //! An entry is identified by its complete original tuple, its zone and its id, so that exactly the entry that
 //! was seen is deleted: not one with the same port at another address, nor one that has replaced it
 //! meanwhile.
 
 mod entry;
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map},
+    net::IpAddr,
+};
 
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netlink::{Batch, Errno, FailedRequest, KernelError, OperationError, Protocol, Socket};
 
 use entry::Entry;
 
-/// The stale flows to some addresses, of all clients.
-///
-/// The protocol of the addresses is UDP: flows of any other are never deleted.
+/// Stale flows, of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StaleFlows(BTreeMap<ServiceAddress, Exempt>);
+pub struct StaleFlows {
+    /// UDP flows to these addresses.
+    to: BTreeMap<ServiceAddress, Exempt>,
+    /// Flows that these real servers have never answered.
+    unanswered: BTreeSet<(ipvs::Protocol, RealServerAddress)>,
+}
 
 /// The flows to an address that are not stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +60,8 @@ pub struct Flow {
     pub answered_by: RealServerAddress,
     /// Whether it goes on from another IP than it was sent from.
     pub masqueraded: bool,
+    /// Whether anything has come back.
+    pub answered: bool,
 }
 
 impl StaleFlows {
@@ -58,13 +71,19 @@ impl StaleFlows {
         addresses: impl IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>,
     ) -> Self {
         let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: true });
-        Self(addresses.into_iter().map(exempt).collect())
+        Self { to: addresses.into_iter().map(exempt).collect(), unanswered: BTreeSet::new() }
+    }
+
+    /// The flows that these real servers, of any protocol but UDP, have never answered.
+    pub fn unanswered(by: BTreeSet<(ipvs::Protocol, RealServerAddress)>) -> Self {
+        Self { to: BTreeMap::new(), unanswered: by }
     }
 
     /// Adds the flows of another one. Of an address that both have, only those flows stay that both leave.
     pub fn merge(&mut self, other: Self) {
-        for (to, exempt) in other.0 {
-            match self.0.entry(to) {
+        self.unanswered.extend(other.unanswered);
+        for (to, exempt) in other.to {
+            match self.to.entry(to) {
                 btree_map::Entry::Vacant(entry) => drop(entry.insert(exempt)),
                 btree_map::Entry::Occupied(mut entry) => {
                     let both = entry.get_mut();
@@ -77,19 +96,20 @@ impl StaleFlows {
 
     /// Whether this is a flow to delete.
     pub fn contains(&self, flow: &Flow) -> bool {
-        self.0.get(&flow.to).is_some_and(|exempt| {
+        let is_rerouted = self.to.get(&flow.to).is_some_and(|exempt| {
             !exempt.servers.contains(&flow.answered_by) || exempt.masqueraded && !flow.masqueraded
-        })
+        });
+        is_rerouted || !flow.answered && self.unanswered.contains(&(flow.to.protocol, flow.answered_by))
     }
 
-    /// The addresses to which flows may be stale.
-    pub fn addresses(&self) -> impl ExactSizeIterator<Item = &ServiceAddress> {
-        self.0.keys()
+    /// The IPs, of addresses and of real servers, whose flows may be stale.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        self.to.keys().map(|to| to.ip).chain(self.unanswered.iter().map(|(_, server)| server.ip))
     }
 
-    /// Whether there are no addresses.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.to.is_empty() && self.unanswered.is_empty()
     }
 }
 
@@ -97,7 +117,7 @@ impl StaleFlows {
 impl FromIterator<(ServiceAddress, BTreeSet<RealServerAddress>)> for StaleFlows {
     fn from_iter<I: IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>>(iter: I) -> Self {
         let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: false });
-        Self(iter.into_iter().map(exempt).collect())
+        Self { to: iter.into_iter().map(exempt).collect(), unanswered: BTreeSet::new() }
     }
 }
 

@@ -120,11 +120,10 @@ impl Question {
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
-        // If no connection is new, clients must have sent packets in three ticks before silence counts.
-        let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
+        let lasts = self.ticks > 1 || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
-            _ => is_begun && self.repeated || lasts,
+            _ => self.repeated || lasts,
         }
     }
 }
@@ -165,8 +164,8 @@ impl Evidence {
         self.counted = *counted;
         let is_udp = self.protocol == Protocol::Udp;
         // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
-        // that clients ask again. A single packet may have ended a connection that was answered.
-        let goes_on = !is_udp && active > 0 && grown.packets_in > 0 && grown.packets_out == 0;
+        // that clients ask again.
+        let goes_on = !is_udp && active > 0 && grown.packets_out == 0 && self.needs_answers(&grown);
         if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
             self.question = self.question.filter(|question| question.connections > 0);
         }
@@ -181,7 +180,7 @@ impl Evidence {
                 repeated: false,
             });
             question.connections += grown.connections;
-            question.repeated |= grown.packets_in > grown.connections;
+            question.repeated |= grown.connections > 0 && grown.packets_in > grown.connections;
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
@@ -207,6 +206,14 @@ impl Evidence {
             self.question = None;
             self.set(Liveness::Idle, now);
         }
+    }
+
+    /// Whether TCP's packets have data or begin connections, by their mean length: acknowledgements, updates of a window and
+    /// the ends of connections have a header without options but a timestamp, 52 bytes in IPv4, and may stay unanswered.
+    /// A SYN of Linux has 60.
+    fn needs_answers(&self, grown: &Stats) -> bool {
+        let least = if self.ipv6 { 80 } else { 60 };
+        grown.packets_in > 0 && grown.bytes_in >= grown.packets_in.saturating_mul(least)
     }
 
     /// Whether another reading may change the judgement although nothing new is counted.

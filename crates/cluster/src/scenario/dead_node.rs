@@ -56,6 +56,11 @@ fn measure(cluster: &Cluster, web: &Web, node: &Node) -> Result<()> {
         ensure!(web.ready_endpoints_on(node)? == 0, "endpoints on {} are still ready", node.name);
         Ok(())
     })?;
-    println!("{}: {} was dead for {:?} before the cluster knew", cluster.proxy.name(), node.name, dead.elapsed());
+    println!(
+        "{}: {} was dead for {:?} before the cluster knew",
+        cluster.proxy.name(),
+        node.name,
+        dead.elapsed()
+    );
     clients.end().map(drop)
 }
