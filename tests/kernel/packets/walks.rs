@@ -1,4 +1,5 @@
-//! The way of a connection's packets through the node, hook by hook, as docs/packets.md and docs/evidence/packets.md draw it.
+//! The way of a connection's packets through the node, hook by hook, as docs/packets.md and docs/evidence/packets.md
+//! draw it.
 //!
 //! The drawing is what people read there, and what the test asserts: in Rust it would be written twice.
 
@@ -188,5 +189,5 @@ fn packets_take_the_ways_that_are_drawn_in_both_families() {
     assert_eq!(node.walk(another, CLUSTER_IP, 80), unmasqueraded, "the hostPort takes the VIP");
     assert_eq!(node.walk(&lab.node, CLUSTER_IP, 80), from_the_node, "the hostPort takes the VIP");
 
-    assert!(seen == drawings(), "not as docs/packets.md and docs/evidence/packets.md draw it:\n\n{}", seen.join("\n\n"));
+    assert!(seen == drawings(), "not as the pages draw it:\n\n{}", seen.join("\n\n"));
 }
