@@ -1,5 +1,5 @@
 //! What direct return costs beside masquerading and the policy Local, on one lab: the packets of the entrance are counted,
-//! and that is tested; processor time and latency are printed, for docs/direct-return.md.
+//! and that is tested; processor time and latency are printed, for docs/evidence/conformance.md.
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, time::Instant};
 

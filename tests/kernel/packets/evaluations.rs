@@ -1,4 +1,4 @@
-//! The rules of ours that a packet is compared with, as docs/packets.md lists them for operators: a rule that a packet
+//! The rules of ours that a packet is compared with, as docs/evidence/packets.md lists them: a rule that a packet
 //! meets costs time, so one more is a change of that page.
 //!
 //! The kernel's trace names only rules that match. But a packet is compared with the rules of a chain one after the
@@ -24,7 +24,7 @@ use self::{
 };
 use crate::support::cluster::Cluster;
 
-const DOCUMENT: &str = include_str!("../../../docs/packets.md");
+const DOCUMENT: &str = include_str!("../../../docs/evidence/packets.md");
 
 /// Where the servers of this test listen: those of the lab answer at once, so that it would be open which packet was
 /// which.
@@ -277,7 +277,7 @@ fn documented() -> String {
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_packet_is_compared_with_the_rules_that_are_listed_in_both_families() {
     let seen = text(&cluster(&[]));
-    assert!(seen == documented(), "not as docs/packets.md lists it:\n\n{seen}\n\n");
+    assert!(seen == documented(), "not as the page lists it:\n\n{seen}\n\n");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn with_vips_as_routes_a_packet_is_compared_with_as_many_rules() {
     // The node's own address is the source of what it sends, and not the VIP: other rules match.
     let numbers = |text: &str| text.split("\n\n").next().unwrap().to_owned();
     let (seen, documented) = (text(&cluster(&["--vip-binding=route"])), documented());
-    assert!(numbers(&seen) == numbers(&documented), "not as docs/packets.md lists it:\n\n{seen}\n\n");
+    assert!(numbers(&seen) == numbers(&documented), "not as the page lists it:\n\n{seen}\n\n");
 }
 
 /// The rows of the document's table: chain and purpose.

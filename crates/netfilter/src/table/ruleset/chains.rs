@@ -1,6 +1,6 @@
 //! Every chain of our table and every rule in it.
 //!
-//! docs/packets.md lists which of them a packet is compared with. What most packets need comes first, and
+//! docs/evidence/packets.md lists which of them a packet is compared with. What most packets need comes first, and
 //! what conntrack has decided is not checked again.
 //!
 //! Priorities of the others at the same hooks: conntrack -200, destination NAT of other tables -100, filters
