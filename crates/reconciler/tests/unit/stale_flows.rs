@@ -10,7 +10,7 @@ use ipvs::{
 };
 use netfilter::conntrack::{Flow, StaleFlows};
 use netlink::Errno;
-use service::{Answer, Answers, Change, Ejection, EndpointAnswer, Event, ObjectName, Service};
+use service::{Answer, Answers, Balancing, Change, Ejection, EndpointAnswer, Event, ObjectName, Service};
 use testkit::FakeKernel;
 
 const DNS: &str = "10.96.0.53:80";
