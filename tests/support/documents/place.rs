@@ -27,7 +27,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
     ("minisign", "checks a release: crates/xtask/src/test/release"),
     ("cosign", "checks a release: crates/xtask/src/test/release"),
     ("tar", "reads a release"),
-    ("podman", "pulls images from a registry"),
+    ("sed", "changes files of this repository"),
     ("crictl", "asks a container runtime"),
     (
         "ssh",
