@@ -79,7 +79,7 @@ fn commands_for_the_change(node: &Node) -> Result<(Vec<String>, Vec<String>)> {
 /// What docs/install/systemd.md has in a section, for this node, without the questions of apt-get.
 fn commands(node: &Node, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
     let ssh = format!("ssh {} {}", Node::ssh_options().join(" "), node.ssh_name());
-    let words = [&[("ssh NODE", &*ssh), ("apt-get ", "apt-get --yes -qq ")], words].concat();
+    let words = [words, &[("ssh NODE", &ssh), ("apt-get ", "apt-get --yes -qq ")]].concat();
     documents::commands("install/systemd.md", heading, &words)
 }
 

@@ -6,9 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use guest::{files, programs::run, workspace};
 use tempfile::TempDir;
 
-use super::{
-    NEXT_TAG, TAG, back, check, check_all, prepare, rolled_out, server, wait_for_configuration,
-};
+use super::{NEXT_TAG, TAG, back, check, check_all, prepare, rolled_out, server, wait_for_configuration};
 use crate::{documents, state::Cluster};
 
 /// On all nodes at once; upgraded, rolled back, configured anew, and removed.
