@@ -58,9 +58,6 @@ impl Proxy {
     }
 }
 
-/// Where the image is, as the documents call it.
-pub(crate) const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
-
 /// kube-ipvs as the manifests name it.
 pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
