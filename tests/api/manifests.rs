@@ -30,22 +30,23 @@ fn kustomize(clients: &Clients, directory: &str) -> String {
     run(clients, "kubectl", &["kustomize", directory], "").unwrap()
 }
 
-/// The chart with these settings, as `helm install` would send it to the cluster of the kustomization.
+/// The chart with the values of docs/install/helm.md and these settings, as `helm install` would send it to the cluster
+/// of the kustomization.
 fn chart(clients: &Clients, settings: &[&str]) -> Result<String> {
-    helm(clients, "template", &[&THE_CLUSTER_S[..], settings].concat())
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]);
+    helm(clients, "template", &VALUES.into_iter().chain(settings).collect::<Vec<_>>())
 }
 
 /// What has no default, as manifests/base has it.
-const THE_CLUSTER_S: [&str; 2] =
-    ["image.repository=registry.example/kube-ipvs", "server=https://control-plane.example:6443"];
+const VALUES: [&str; 2] = ["--values", "helm/cluster.yaml"];
 
-/// What Helm prints of the chart with nothing but these settings.
-fn helm(clients: &Clients, verb: &str, settings: &[&str]) -> Result<String> {
+/// What Helm prints of the chart with nothing but these flags.
+fn helm(clients: &Clients, verb: &str, flags: &[&str]) -> Result<String> {
     let name = (verb == "template").then_some("kube-ipvs");
     let mut arguments = vec![verb];
     arguments.extend(name);
     arguments.extend(["helm/kube-ipvs", "--namespace", "kube-system"]);
-    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    arguments.extend(flags);
     run(clients, "helm", &arguments, "")
 }
 
@@ -331,6 +332,33 @@ fn on_a_kubeadm_cluster_the_image_is_all_that_changes() {
     theirs["spec"]["template"]["spec"]["containers"][0]["image"] = IMAGE.into();
     assert_eq!(ours.len(), 1);
     assert_eq!(&ours["DaemonSet/kube-proxy"], theirs);
+}
+
+#[test]
+#[ignore = "needs kube-apiserver and kubectl: cargo xtask test --tier api"]
+fn the_patches_for_kubeadm_add_the_image_and_a_probe_and_differ_in_their_pace() {
+    let Some(cluster) = Cluster::new() else { return };
+    let patched = |patch: &str| {
+        let file = format!("kubeadm/{patch}.yaml");
+        let arguments =
+            ["patch", "--local", "-f", "kubeadm/daemonset.yaml", "--patch-file", &file, "--output=yaml"];
+        let patched = run(&cluster.clients, "kubectl", &arguments, "").unwrap();
+        cluster.dry_run(&patched).remove("DaemonSet/kube-proxy").unwrap()
+    };
+    let ours = &cluster.dry_run(&kustomize(&cluster.clients, "."))["DaemonSet/kube-ipvs"]["spec"];
+    let probe = &ours["template"]["spec"]["containers"][0]["readinessProbe"];
+    let theirs = fs::read_to_string(manifests().join("kubeadm/daemonset.yaml")).unwrap();
+    let mut template = cluster.dry_run(&theirs)["DaemonSet/kube-proxy"]["spec"]["template"].clone();
+    let container = &mut template["spec"]["containers"][0];
+    container["image"] = IMAGE.into();
+    container["readinessProbe"] = probe.clone();
+    for (patch, strategy) in
+        [("one-node", &json!({"type": "OnDelete"})), ("all-nodes", &ours["updateStrategy"])]
+    {
+        let patched = patched(patch);
+        assert_eq!(&patched["spec"]["updateStrategy"], strategy, "{patch}");
+        assert_eq!(patched["spec"]["template"], template, "{patch}");
+    }
 }
 
 /// What a cluster made by kubeadm has for kube-proxy. Without a version and an address it would look for them.

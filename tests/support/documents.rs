@@ -37,10 +37,12 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What is written for operators: README.md, docs and docs/evidence. Their commands are tried.
+/// What is written for operators: README.md and docs. Their commands are tried.
 pub(crate) fn for_operators() -> Vec<Document> {
     let mut found = vec![read("README.md")];
-    found.extend(["docs", "docs/evidence"].iter().flat_map(|directory| in_directory(directory)));
+    found.extend(
+        ["docs", "docs/install", "docs/evidence"].iter().flat_map(|directory| in_directory(directory)),
+    );
     found
 }
 

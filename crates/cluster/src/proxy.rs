@@ -58,9 +58,6 @@ impl Proxy {
     }
 }
 
-/// Where the image is, as the documents call it.
-pub(crate) const REGISTRY: (&str, &str) = ("REGISTRY", "registry.example");
-
 /// kube-ipvs as the manifests name it.
 pub(crate) const IMAGE: &str = concat!("registry.example/kube-ipvs:", env!("CARGO_PKG_VERSION"));
 
@@ -77,11 +74,11 @@ pub(crate) fn load_image(node: &Node) -> Result<()> {
     node.send(&workspace::root().join(archive), "ctr --namespace k8s.io images import -")
 }
 
-/// The change that docs/install.md has for kubeadm after an upgrade: the image in the DaemonSet, and a probe that lets
-/// the roll-out wait for each node.
+/// The change that docs/install/kubeadm.md has for all nodes: the image in the DaemonSet, and a probe that lets the
+/// roll-out wait for each node.
 pub(crate) fn change_image() -> Result<()> {
-    let commands = documents::commands("install.md", "kubeadm", &[REGISTRY])?;
-    let is_patch = |command: &&String| command.contains("RollingUpdate") && command.contains("/readyz");
+    let commands = documents::commands("install/kubeadm.md", "Change", &[])?;
+    let is_patch = |command: &&String| command.contains("all-nodes.yaml");
     let patch = commands.iter().find(is_patch).context("no command for the image on all nodes")?;
     documents::run(patch)?;
     wait()

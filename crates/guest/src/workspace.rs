@@ -150,8 +150,10 @@ pub struct Shown {
 /// Every `cargo xtask` command in README.md, CONTRIBUTING.md, tests/README.md and docs.
 pub fn shown_commands() -> Result<Vec<Shown>> {
     let root = root();
-    let mut pages = files::list(&root.join("docs"))?;
-    pages.extend(files::list(&root.join("docs/evidence"))?);
+    let mut pages = Vec::new();
+    for directory in ["docs", "docs/install", "docs/evidence"] {
+        pages.extend(files::list(&root.join(directory))?);
+    }
     pages.extend(["README.md", "CONTRIBUTING.md", "tests/README.md"].map(|page| root.join(page)));
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     let mut shown = Vec::new();

@@ -84,16 +84,15 @@ fn read_contents(root: &Path) -> Result<Contents> {
     let table = files::read(&root.join("docs/README.md"))?;
     for section in table.split("\n## ").skip(1) {
         let heading = section.lines().next().unwrap_or_default().to_owned();
-        let rows = section.lines().filter(|line| line.starts_with("| ["));
-        let first_cells = rows.filter_map(|row| row.split('|').nth(1));
-        let paths =
-            first_cells.flat_map(links).map(|link| format!("docs/{link}")).filter(|path| is_page(path));
+        let items = section.split("\n- ").skip(1);
+        let names = items.filter_map(|item| item.split(": ").next());
+        let paths = names.flat_map(links).map(|link| format!("docs/{link}")).filter(|path| is_page(path));
         let pages = paths.map(|path| page(&path)).collect::<Result<Vec<_>>>()?;
         if !pages.is_empty() {
             parts.push(Part { heading, pages });
         }
     }
-    ensure!(parts.len() > 2, "docs/README.md has no tables of pages");
+    ensure!(parts.len() > 2, "docs/README.md has no lists of pages");
     parts.push(Part { heading: "To change the code".to_owned(), pages: pages(&FOR_DEVELOPERS)? });
     Ok(Contents { parts })
 }

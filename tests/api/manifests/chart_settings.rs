@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, THE_CLUSTER_S, chart, config_map, essence, helm, kustomize, read};
+use super::{Cluster, VALUES, chart, config_map, essence, helm, kustomize, read};
 use crate::support::operator::Clients;
 
 #[test]
@@ -21,6 +21,8 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
         "server=https://10.0.0.1:6443",
         "config.clusterCIDR=10.1.0.0/16\\,fd00:1::/64",
         "config.ipvs.strictARP=true",
+        "eject=silent\\,refusing",
+        "weightsByDistance=node=100\\,zone=10\\,other=1",
         "extraArgs[0]=--vip-binding=route",
         "extraEnv[0].name=RUST_LOG",
         "extraEnv[0].value=debug",
@@ -44,12 +46,18 @@ fn an_api_server_accepts_the_chart_with_every_setting() {
     let set = cluster.dry_run(&chart(&cluster.clients, &settings).unwrap());
     let pod = &set["DaemonSet/kube-ipvs"]["spec"]["template"]["spec"];
     for container in [&pod["initContainers"][0], &pod["containers"][0]] {
-        assert!(container["args"].as_array().unwrap().contains(&json!("--vip-binding=route")), "{container}");
+        let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+        let flags = [
+            "--eject=silent,refusing",
+            "--weights-by-distance=node=100,zone=10,other=1",
+            "--vip-binding=route",
+        ];
+        assert!(arguments.ends_with(&flags.map(str::to_owned)), "{arguments:?}");
+        let command_line = ["kube-ipvs".to_owned()].into_iter().chain(arguments);
+        kube_ipvs::cli::parse(command_line.map(Into::into)).unwrap();
         assert_eq!(container["image"], "mirror.example/kube-ipvs:1.2.3");
         assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
     }
-    let arguments = pod["containers"][0]["args"].as_array().unwrap();
-    assert_eq!(arguments.last().unwrap(), "--vip-binding=route");
     assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
     assert_eq!(pod["nodeSelector"]["disk"], "ssd");
     assert_eq!(pod["containers"][0]["env"][1], json!({ "name": "RUST_LOG", "value": "debug" }));
@@ -96,10 +104,10 @@ fn an_image_digest_an_existing_service_account_and_updates_by_hand_are_accepted(
 #[ignore = "needs helm: cargo xtask test --tier api"]
 fn the_chart_says_what_must_be_set_and_refuses_what_it_does_not_know() {
     let Some(clients) = Clients::from_env_or_skip() else { return };
-    helm(&clients, "lint", &THE_CLUSTER_S).unwrap();
-    let refused = |settings: &[&str]| helm(&clients, "template", settings).unwrap_err().to_string();
-    assert!(refused(&THE_CLUSTER_S[1..]).contains("image.repository: set it"));
-    assert!(refused(&THE_CLUSTER_S[..1]).contains("server: set it"));
+    helm(&clients, "lint", &VALUES).unwrap();
+    let refused = |settings: &[&str]| chart(&clients, settings).unwrap_err().to_string();
+    assert!(refused(&["image.repository="]).contains("image.repository: set it"));
+    assert!(refused(&["server="]).contains("server: set it"));
     for (wrong, said) in [
         ("imagee.tag=1", "'imagee' not allowed"),
         ("maxUnavailable=1", "'maxUnavailable' not allowed"),
@@ -107,8 +115,10 @@ fn the_chart_says_what_must_be_set_and_refuses_what_it_does_not_know() {
         ("config.mode=iptables", "/config/mode"),
         ("updateStrategy.type=Recreate", "/updateStrategy/type"),
         ("server=10.0.0.1", "/server"),
+        ("eject=slow", "/eject"),
+        ("weightsByDistance=node=100", "/weightsByDistance"),
     ] {
-        let refused = refused(&[&THE_CLUSTER_S[..], &[wrong]].concat());
+        let refused = refused(&[wrong]);
         assert!(refused.contains(said), "{wrong}: {refused}");
     }
 }

@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 17] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -28,6 +28,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
     ("cosign", "checks a release: crates/xtask/src/test/release"),
     ("tar", "reads a release"),
     ("podman", "pulls images from a registry"),
+    ("sed", "changes files of this repository"),
     ("crictl", "asks a container runtime"),
     (
         "ssh",

@@ -79,7 +79,7 @@ fn an_unknown_field_is_a_warning_and_what_has_no_effect_is_another() {
     assert!(lines[2].starts_with("kube-ipvs: kubeconfig "), "{said}");
 }
 
-/// docs/install.md says so of Kubermatic, whose addon writes these fields of former versions of kube-proxy.
+/// Kubermatic's addon writes these fields of former versions of kube-proxy.
 #[test]
 fn fields_of_former_versions_are_named_and_what_is_beside_them_counts() {
     let content = KUBEADM_CONFIG.replace("  maxPerCore: null\n  min: null\n", "  max: null\n  min: 524288\n");

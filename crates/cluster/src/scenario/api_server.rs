@@ -45,7 +45,7 @@ pub(super) fn goes_and_returns(cluster: &Cluster) -> Result<()> {
 }
 
 /// kubeadm upgrades the cluster to the version that it has, which brings kube-proxy's image back, and the change is
-/// repeated, as docs/install.md says; then all certificates are renewed and the control plane is restarted. No request
+/// repeated, as docs/install/kubeadm.md says; then all certificates are renewed and the control plane is restarted. No request
 /// fails, no connection breaks.
 pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     let web = Web::deploy(cluster, 4, End::Drained)?;
@@ -60,7 +60,7 @@ pub(super) fn upgrades(cluster: &Cluster) -> Result<()> {
     let image = proxy::image()?;
     ensure!(
         image.contains(Proxy::KubeProxyIpvs.image_name()),
-        "kubeadm upgrade left the image {image}: docs/install.md says otherwise"
+        "kubeadm upgrade left the image {image}: docs/install/kubeadm.md says otherwise"
     );
     proxy::wait()?;
     println!("kubeadm has upgraded the cluster, and brought kube-proxy back on every node");

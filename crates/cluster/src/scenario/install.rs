@@ -18,7 +18,7 @@ use crate::{
     documents,
     kubectl::{self, patiently},
     node::Node,
-    proxy::{self, REGISTRY},
+    proxy,
     state::{self, Cluster},
     web::{End, Web},
 };

@@ -18,6 +18,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{- /* The daemon's flags, which the init container has too. */}}
+{{- define "kube-ipvs.flags" -}}
+- --config=/var/lib/kube-ipvs/config.conf
+- --hostname-override=$(NODE_NAME)
+{{- with .Values.eject }}
+- --eject={{ . }}
+{{- end }}
+{{- with .Values.weightsByDistance }}
+- --weights-by-distance={{ . }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* What the init container and the daemon have in common, beside their names, arguments and mounts. */}}
 {{- define "kube-ipvs.container" -}}
 image: {{ include "kube-ipvs.image" . }}

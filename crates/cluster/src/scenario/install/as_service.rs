@@ -1,5 +1,5 @@
 //! As a systemd service, from the package for Debian: on one node, whose kube-proxy is a service too, as
-//! docs/install.md has it. The package is installed again, as an upgrade is; the node is rebooted; and kube-proxy comes
+//! docs/install/systemd.md has it. The package is installed again, as an upgrade is; the node is rebooted; and kube-proxy comes
 //! back.
 
 use std::{fs, time::Duration};
@@ -41,18 +41,13 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 }
 
 fn change_and_go_back(cluster: &Cluster, node: &Node) -> Result<()> {
-    let commands = commands(node)?;
-    let before = |words: &str| {
-        let found = commands.iter().position(|command| command.contains(words));
-        found.with_context(|| format!("install.md has no {words:?} for a service"))
-    };
-    let (prepare, rest) = commands.split_at(before("disable kube-proxy")?);
-    let (change, go_back) = rest.split_at(before("disable kube-ipvs")? - prepare.len());
+    let (prepare, change) = commands_for_the_change(node)?;
+    let go_back = commands(node, "Go back", &[])?;
     // Nothing of a proxy changes yet, and dpkg keeps a small node busy.
-    documents::run_all(prepare)?;
+    documents::run_all(&prepare)?;
     let under_load = UnderLoad { web: Web::deploy(cluster, 4, End::Drained)?, rate: RATE, held: HELD };
     under_load.during(cluster, || {
-        documents::run_all(change)?;
+        documents::run_all(&change)?;
         check(node)?;
         // dpkg does the same as for a newer one.
         let install = prepare.iter().find(|command| command.contains(" install ./")).context("no package")?;
@@ -61,25 +56,31 @@ fn change_and_go_back(cluster: &Cluster, node: &Node) -> Result<()> {
     })?;
     is_confined(node)?;
     reboot(cluster, &under_load.web, node)?;
-    under_load.during(cluster, || documents::run_all(go_back))?;
+    under_load.during(cluster, || documents::run_all(&go_back))?;
     back::expect_no_tables(node)?;
     let look = "! find /etc /usr -name '*kube*ipvs*' | grep .";
     node.run(look).map(drop).context("something of the package stays")
 }
 
-/// What docs/install.md has, for this node, without the questions of apt-get.
-fn commands(node: &Node) -> Result<Vec<String>> {
-    let package = package()?;
-    let (options, name) = (Node::ssh_options().join(" "), node.ssh_name());
+/// What docs/install/systemd.md has for the change, before kube-proxy stops and from then on.
+fn commands_for_the_change(node: &Node) -> Result<(Vec<String>, Vec<String>)> {
     let words = [
-        ("PACKAGE.deb", &*package),
-        ("ssh NODE", &*format!("ssh {options} {name}")),
-        ("scp ", &*format!("scp -q {options} ")),
-        ("NODE:", &*format!("{name}:")),
+        ("PACKAGE.deb", &*package()?),
+        ("scp ", &*format!("scp -q {} ", Node::ssh_options().join(" "))),
+        ("NODE:", &*format!("{}:", node.ssh_name())),
         ("=NODE", &*format!("={}", node.name)),
-        ("apt-get ", "apt-get --yes -qq "),
     ];
-    documents::commands("install.md", "As a systemd service", &words)
+    let mut prepare = commands(node, "Change", &words)?;
+    let stops = prepare.iter().position(|command| command.contains("disable kube-proxy"));
+    let change = prepare.split_off(stops.context("no command that stops kube-proxy")?);
+    Ok((prepare, change))
+}
+
+/// What docs/install/systemd.md has in a section, for this node, without the questions of apt-get.
+fn commands(node: &Node, heading: &str, words: &[(&str, &str)]) -> Result<Vec<String>> {
+    let ssh = format!("ssh {} {}", Node::ssh_options().join(" "), node.ssh_name());
+    let words = [words, &[("ssh NODE", &ssh), ("apt-get ", "apt-get --yes -qq ")]].concat();
+    documents::commands("install/systemd.md", heading, &words)
 }
 
 /// The name of the package for Debian, which was built alone.

@@ -6,9 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use guest::{files, programs::run, workspace};
 use tempfile::TempDir;
 
-use super::{
-    NEXT_TAG, REGISTRY, TAG, back, check, check_all, prepare, rolled_out, server, wait_for_configuration,
-};
+use super::{NEXT_TAG, TAG, back, check, check_all, prepare, rolled_out, server, wait_for_configuration};
 use crate::{documents, state::Cluster};
 
 /// On all nodes at once; upgraded, rolled back, configured anew, and removed.
@@ -16,8 +14,7 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = back::to_make_again("daemonset")?;
-    let mut commands = documents::commands("install.md", "Another cluster, or with Helm", &[])?;
-    commands.retain(|command| !command.starts_with("helm"));
+    let commands = documents::commands("install/manifests.md", "Change", &[])?;
     under_load.during(cluster, || {
         for command in &commands {
             documents::run_in(copy.path(), command)?;
@@ -41,7 +38,7 @@ pub(crate) fn node_by_node(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
     let copy = manifests_for(cluster)?;
     let kube_proxy = back::to_make_again("daemonset")?;
-    let commands = documents::commands("install.md", "Node by node", &[("manifests/talos", "manifests")])?;
+    let commands = documents::commands("install/node-by-node.md", "Steps", &[])?;
     let is_for_a_node = |command: &&String| command.contains("NODE");
     let (of_a_node, others): (Vec<_>, Vec<_>) = commands.iter().partition(is_for_a_node);
     let [orphan, apply_with_label, apply] = others[..] else { bail!("Node by node has other commands") };
@@ -71,47 +68,43 @@ fn change_the_configuration(cluster: &Cluster, copy: &TempDir) -> Result<()> {
     // What was rolled back is what is applied.
     replace_in(&base.join("kustomization.yaml"), &format!("newTag: {NEXT_TAG}"), &format!("newTag: {TAG}"))?;
     replace_in(&base.join("config.conf"), "syncPeriod: 30s", "syncPeriod: 29s")?;
-    let first = cluster.first_worker()?;
-    let words = [("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
-    for command in documents::commands("install.md", "Change the configuration", &words)? {
-        documents::run_in(copy.path(), &command)?;
-        if command.contains("delete pod") {
-            check(first, "kube-ipvs", TAG)?;
-        }
-    }
-    wait_for_configuration(cluster, "29s")?;
-    check_all(cluster, "kube-ipvs", TAG)
+    one_node_then_all(cluster, copy, TAG)?;
+    wait_for_configuration(cluster, "29s")
 }
 
-/// One node first, then all, to the next version.
+/// To the next version.
 fn upgrade(cluster: &Cluster, copy: &TempDir) -> Result<()> {
-    let first = cluster.first_worker()?;
-    let words =
-        [REGISTRY, (TAG, NEXT_TAG), ("=NODE", &*format!("={}", first.name)), ("manifests/k3s", "manifests")];
-    for command in documents::commands("install.md", "Upgrade", &words)? {
-        if command.starts_with("helm") {
-            break;
-        }
-        if command.contains("apply -k") {
-            let path = copy.path().join("manifests/base/kustomization.yaml");
-            replace_in(&path, &format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}"))?;
-        }
-        documents::run_in(copy.path(), &command)?;
-        if command.contains("delete pod") {
-            check(first, "kube-ipvs", NEXT_TAG)?;
-        }
-    }
-    check_all(cluster, "kube-ipvs", NEXT_TAG)
+    let path = copy.path().join("manifests/base/kustomization.yaml");
+    replace_in(&path, &format!("newTag: {TAG}"), &format!("newTag: {NEXT_TAG}"))?;
+    one_node_then_all(cluster, copy, NEXT_TAG)
 }
 
-/// A copy of manifests/ in which the two values are set that install.md names.
+/// What docs/install/upgrade.md has for whatever has changed in the manifests.
+fn one_node_then_all(cluster: &Cluster, copy: &TempDir, tag: &str) -> Result<()> {
+    let first = cluster.first_worker()?;
+    let words = [("=NODE", &*format!("={}", first.name))];
+    for command in documents::commands("install/upgrade.md", "One node, then all", &words)? {
+        documents::run_in(copy.path(), &command)?;
+        if command.contains("delete pod") {
+            check(first, "kube-ipvs", tag)?;
+        }
+    }
+    check_all(cluster, "kube-ipvs", tag)
+}
+
+/// A copy of manifests/ in which the two values are set that docs/install/manifests.md names, and for Helm
+/// docs/install/helm.md.
 fn manifests_for(cluster: &Cluster) -> Result<TempDir> {
     let copy = tempfile::tempdir().context("making a directory for manifests")?;
     run(Command::new("cp").arg("-r").arg(workspace::root().join("manifests")).arg(copy.path()))?;
     let base = copy.path().join("manifests/base");
+    let values = copy.path().join("manifests/helm/cluster.yaml");
     let (subnet, subnets) = ("clusterCIDR: 10.244.0.0/16", "clusterCIDR: 10.244.0.0/16,fd00:10:244::/56");
+    let (nowhere, server) = ("https://control-plane.example:6443", server(cluster)?);
     replace_in(&base.join("config.conf"), subnet, subnets)?;
-    replace_in(&base.join("kubeconfig.conf"), "https://control-plane.example:6443", &server(cluster)?)?;
+    replace_in(&base.join("kubeconfig.conf"), nowhere, &server)?;
+    replace_in(&values, subnet, subnets)?;
+    replace_in(&values, nowhere, &server)?;
     Ok(copy)
 }
 
@@ -126,40 +119,29 @@ fn replace_in(path: &Path, from: &str, to: &str) -> Result<()> {
 /// Installed, upgraded, rolled back, and removed.
 pub(crate) fn by_helm_there_and_back(cluster: &Cluster) -> Result<()> {
     let under_load = prepare(cluster)?;
+    let copy = manifests_for(cluster)?;
     let kube_proxy = back::to_make_again("daemonset")?;
-    let server = server(cluster)?;
-    let words = [
-        REGISTRY,
-        ("https://10.0.0.1:6443", server.as_str()),
-        // Both families, and Helm's way to write a comma in a value.
-        ("10.244.0.0/16", r"'10.244.0.0/16\,fd00:10:244::/56'"),
-    ];
-    let install = documents::commands("install.md", "Another cluster, or with Helm", &words)?;
-    let next = [REGISTRY, (&*format!("tag={TAG}"), &*format!("tag={NEXT_TAG}"))];
-    let upgrade = documents::commands("install.md", "Upgrade", &next)?;
-    let go_back = documents::commands("install.md", "Go back", &[])?;
-    let no_kube_proxy = install.first().context("no command that removes kube-proxy")?;
-    let helm = |commands: &[String], verb: &str| {
-        let begins = format!("helm {verb} ");
-        let found = commands.iter().find(|command| command.starts_with(&begins)).cloned();
-        found.with_context(|| format!("no {begins}"))
+    let section = |heading| documents::commands("install/helm.md", heading, &[]);
+    let (change, roll_back, uninstall) = (section("Change")?, section("Upgrade")?, section("Go back")?);
+    let run = |commands: &[String]| {
+        commands.iter().try_for_each(|command| documents::run_in(copy.path(), command).map(drop))
     };
-    let (install_chart, upgrade_chart) = (helm(&install, "install")?, helm(&upgrade, "upgrade")?);
-    let (roll_back, uninstall) = (helm(&upgrade, "rollback")?, helm(&go_back, "uninstall")?);
+    let upgrade = change.last().context("no command that installs the chart")?;
+    let chart = copy.path().join("manifests/helm/kube-ipvs/Chart.yaml");
     under_load.during(cluster, || {
-        documents::run(no_kube_proxy)?;
-        documents::run(&install_chart)?;
+        run(&change)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)?;
-        documents::run(&upgrade_chart)?;
+        replace_in(&chart, &format!("appVersion: {TAG}"), &format!("appVersion: {NEXT_TAG}"))?;
+        documents::run_in(copy.path(), upgrade)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", NEXT_TAG)?;
-        documents::run(&roll_back)?;
+        run(&roll_back)?;
         rolled_out()?;
         check_all(cluster, "kube-ipvs", TAG)
     })?;
     under_load.during(cluster, || {
-        documents::run(&uninstall)?;
+        run(&uninstall)?;
         back::kube_proxy_returns(cluster, &kube_proxy)
     })
 }

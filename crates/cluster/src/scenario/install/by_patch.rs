@@ -1,8 +1,8 @@
-//! Into kubeadm's DaemonSet, as docs/install.md has it for kubeadm, and back to kube-proxy as docs/migration.md has it.
+//! Into kubeadm's DaemonSet, as docs/install/kubeadm.md has it, and back to kube-proxy as docs/migration.md has it.
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{REGISTRY, TAG, back, check, check_all, edit_configuration, prepare, wait_for_configuration};
+use super::{TAG, back, check, check_all, edit_configuration, prepare, wait_for_configuration};
 use crate::{documents, state::Cluster};
 
 /// The period in kubeadm's ConfigMap, where 0 is the default, and another.
@@ -24,17 +24,10 @@ pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {
 /// What an operator looks at before anything changes.
 fn before_you_begin(cluster: &Cluster) -> Result<()> {
     for command in documents::commands("install.md", "Before you begin", &[])? {
-        if command.starts_with("kube-ipvs") {
-            // The Job does the same.
-        } else if command.contains("logs") {
+        if command.contains("logs") {
             let report = documents::run(&command)?;
             let good = report.lines().filter(|line| line.contains("problems: 0,")).count();
             ensure!(good == cluster.nodes.len(), "{report}");
-        } else if command.starts_with("curl") {
-            for node in &cluster.nodes {
-                let mode = node.run(&command)?;
-                ensure!(mode == "ipvs", "{}: {command}: {mode}", node.name);
-            }
         } else {
             documents::run(&command)?;
         }
@@ -45,14 +38,14 @@ fn before_you_begin(cluster: &Cluster) -> Result<()> {
 /// The image of before.
 fn install(cluster: &Cluster) -> Result<String> {
     let first = cluster.first_worker()?;
-    let words = [REGISTRY, ("=NODE", &*format!("={}", first.name))];
-    let commands = documents::commands("install.md", "kubeadm", &words)?;
+    let words = [("=NODE", &*format!("={}", first.name))];
+    let commands = documents::commands("install/kubeadm.md", "Change", &words)?;
     let image_now =
         commands.iter().find(|command| command.contains("{..image}")).context("no command for the image")?;
     let old_image = documents::run(image_now)?;
     for command in &commands {
         documents::run(command)?;
-        if command.contains("OnDelete") {
+        if command.contains("one-node.yaml") {
             external_ips()?;
         }
         if command.contains("delete pod") {
