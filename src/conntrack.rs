@@ -108,7 +108,7 @@ impl<C: Conntrack> CleanupThread<C> {
                 debug!(
                     asked = self.flows.addresses().len(),
                     deleted = deleted.total(),
-                    ?took,
+                    took = took.as_secs_f64(),
                     "stale UDP flows"
                 );
                 self.metrics.record(&self.flows, deleted, took);
