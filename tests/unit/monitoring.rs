@@ -1,4 +1,4 @@
-//! The dashboard and the alerts of manifests/monitoring ask for what there is, and docs/metrics.md has all of it.
+//! The dashboard and the alerts of manifests/monitoring ask for what there is, and docs/alerts.md is written from the latter.
 //! tests/api/monitoring.rs has Prometheus' own tool look at them.
 
 use std::collections::BTreeSet;
@@ -40,29 +40,6 @@ fn whatever_the_dashboard_and_the_alerts_ask_for_is_on_the_page() {
         for metric in metrics(expression) {
             assert!(has(&page, metric), "{metric} of {expression} is not on the page");
         }
-    }
-}
-
-#[test]
-fn every_metric_of_the_page_is_in_the_documentation() {
-    let documentation = include_str!("../../docs/metrics.md");
-    for (metric, _) in shown(&page()) {
-        assert!(documentation.contains(&format!("`{metric}`")), "{metric} is not in docs/metrics.md");
-    }
-}
-
-#[test]
-fn every_metric_of_the_documentation_is_on_the_page() {
-    let page = page();
-    let shown: BTreeSet<_> = shown(&page).into_iter().map(|(metric, _)| metric).collect();
-    // Its tables begin with the names, one or several.
-    let rows = include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| "));
-    let names = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
-    let named: Vec<_> =
-        names.filter(|name| !metrics(name).is_empty() || name.starts_with("kubernetes_")).collect();
-    assert!(named.len() > 50, "{named:?}");
-    for name in named {
-        assert!(shown.contains(name), "{name} of docs/metrics.md is not on the page");
     }
 }
 

@@ -35,6 +35,18 @@ pub fn assert_explained(heading: &str, example: &str, printed: &str) {
     assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of {heading}");
 }
 
+/// The fields of all examples in docs/json.
+pub fn fields_of_examples() -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    for example in fs::read_dir(path("docs/json")).unwrap() {
+        let text = fs::read_to_string(example.unwrap().path()).unwrap();
+        // Several documents in one file, as one per line.
+        let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        values.for_each(|value| names(&value.unwrap(), &mut fields));
+    }
+    fields
+}
+
 /// The text below a heading.
 fn below(heading: &str) -> &'static str {
     let text = DOCUMENT.split_once(&format!("\n## {heading}\n")).map_or("", |(_, text)| text);
@@ -71,6 +83,26 @@ pub fn assert_generated(page: &str, parts: &[(&str, String)]) {
     }
     let differs = written.lines().zip(wanted.lines()).find(|(written, wanted)| written != wanted);
     assert!(written == wanted, "{page} differs from the program; {UPDATE}=1 writes it: {differs:#?}");
+}
+
+/// The items of a block of our own sources, from the line `head` to its `}`, with the first paragraph of their comments.
+pub fn comments(source: &str, head: &str) -> Vec<(String, String)> {
+    let (_, block) = source.split_once(&format!("\n{head}\n")).unwrap_or_else(|| panic!("no {head}"));
+    let mut found = Vec::new();
+    let mut comment: Vec<&str> = Vec::new();
+    for line in block.lines().take_while(|line| *line != "}").map(str::trim) {
+        match line.strip_prefix("///") {
+            Some(text) => comment.push(text.trim()),
+            None if line.starts_with("#[") => {}
+            None if !comment.is_empty() => {
+                let paragraph = comment.iter().take_while(|text| !text.is_empty()).copied();
+                found.push((line.to_owned(), paragraph.collect::<Vec<_>>().join(" ")));
+                comment.clear();
+            }
+            None => {}
+        }
+    }
+    found
 }
 
 /// A table of Markdown. A pipe in a cell is escaped.
