@@ -118,8 +118,8 @@ impl BusyLog {
         match &busy {
             Some(busy) if age >= LONG && !self.logged => {
                 warn!(
-                    object = busy.service.as_ref().map(tracing::field::display),
                     left = busy.left,
+                    object = busy.service.as_ref().map(tracing::field::display),
                     "busy with {}: other Services are served in between",
                     busy.service.as_ref().map_or_else(|| "deleted Services".into(), ToString::to_string),
                 );
