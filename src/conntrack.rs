@@ -105,7 +105,12 @@ impl<C: Conntrack> CleanupThread<C> {
         match self.conntrack.delete(&self.flows) {
             Ok(deleted) => {
                 let took = begin.elapsed();
-                debug!(asked = self.flows.ips().count(), deleted = deleted.total(), ?took, "stale flows");
+                debug!(
+                    asked = self.flows.ips().count(),
+                    deleted = deleted.total(),
+                    took = took.as_secs_f64(),
+                    "stale flows"
+                );
                 self.metrics.record(&self.flows, deleted, took);
                 self.flows = StaleFlows::default();
                 (self.failures, self.reported) = (0, false);

@@ -6,6 +6,8 @@
 //! the API server keeps the first one, an hour by default. (`kube::runtime::events::Recorder` names Events by
 //! the time, one for each node, and keeps the first text of those that it takes for repetitions.)
 
+#[cfg(test)]
+mod documented_tests;
 mod event;
 mod topics;
 

@@ -125,7 +125,7 @@ fn refused<'a>(refused: impl Iterator<Item = (&'a ObjectName, &'a [RefusedAddres
     let of_service = |(service, refused): (&'a ObjectName, &'a [RefusedAddress])| {
         let finding = move |refused: &RefusedAddress| {
             Finding::warning(service, refused.to_string())
-                .remedy("--external-ip-policy serves more addresses: docs/external-addresses.md")
+                .remedy("--external-ip-policy serves more addresses: docs/services.md#external-ips")
         };
         refused.iter().map(finding).collect::<Vec<_>>()
     };

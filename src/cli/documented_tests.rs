@@ -10,7 +10,7 @@ use service::{
     AddressKind, AddressRefusal, Admission, EndpointReason, EndpointScope, EndpointSelection, HintsIgnored,
     NotServed, SourceAddress, SpecialAddress, TrafficPolicy,
 };
-use testkit::documented::{DOCUMENT, assert_explained};
+use testkit::documented::{DOCUMENT, assert_explained, fields_of_examples};
 use watcher::OperationKind;
 
 use super::output;
@@ -80,5 +80,17 @@ fn every_word_of_a_field_with_one_of_several_is_listed_beside_it() {
         let unlisted = |row: &str| words.iter().filter(|word| !row.contains(&format!("`{word}`"))).count();
         let fewest = rows.map(unlisted).min();
         assert_eq!(fewest, Some(0), "docs/json.md does not list all of {words:?} in a row of `{field}`");
+    }
+}
+
+/// A row that outlives its field misleads.
+#[test]
+fn every_row_is_about_a_field_that_an_example_has() {
+    // The example of explain has an endpoint with the usual weight.
+    let elsewhere = ["share"];
+    let fields = fields_of_examples();
+    let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    for name in rows.flat_map(|names| names.split('`').step_by(2)) {
+        assert!(fields.contains(name) || elsewhere.contains(&name), "no example has the field {name}");
     }
 }

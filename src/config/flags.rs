@@ -111,7 +111,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub write_config_to: String,
 
-    /// Remove what proxies have left on this node, and exit
+    /// Remove what proxies have left on this node, and exit *
     #[arg(long, hide = true, value_parser = switch, num_args = 0..=1, require_equals = true,
           action = ArgAction::Set, default_value = "false", default_missing_value = "true")]
     pub cleanup: bool,

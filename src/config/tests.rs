@@ -1,6 +1,7 @@
 //! What flags and file lead to.
 
 mod file;
+mod page;
 mod refusals;
 mod round_trip;
 
@@ -598,34 +599,6 @@ fn every_field_has_one_row_and_the_row_has_its_value() {
         option.place.copy(&zero, &mut changed);
         assert_eq!(leaves("", &changed.tree(), Some(&whole.tree())), [option.field]);
     }
-}
-
-/// The table of fields in docs/flags.md, as the rows have it.
-#[test]
-fn the_page_of_flags_has_the_table_of_fields() {
-    let (file, flags) = (KubeProxyConfiguration::of_empty_file(), KubeProxyConfiguration::of_no_flags());
-    let quoted = |text: String| if text.is_empty() { "–".to_owned() } else { format!("`{text}`") };
-    let row = |option: &Opt| {
-        let default = option.text(&file.tree());
-        let flag = option.flag.as_ref().map(|flag| match flag.name {
-            "v" => "`-v`".to_owned(),
-            name => format!("`--{name}`"),
-        });
-        let of_flag = option.place.differs(&file, &flags).then(|| option.text(&flags.tree()));
-        let what = match (flag, option.ignored, of_flag) {
-            (Some(flag), None, None) => flag,
-            (Some(flag), None, Some(default)) => format!("{flag}, whose default is `{default}`"),
-            (Some(flag), Some(why), _) => format!("{flag}; no effect: {why}"),
-            (None, why, _) => format!("no effect: {}", why.unwrap()),
-        };
-        format!("| `{}` | {} | {what} |\n", option.field, quoted(default))
-    };
-    let mut options: Vec<_> = OPTIONS.iter().collect();
-    options.sort_unstable_by_key(|option| option.field);
-    let rows: String = options.into_iter().map(row).collect();
-    let table = format!("| field | default | flag |\n|---|---|---|\n{rows}");
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
-    assert!(page.ends_with(&format!("\n\n{table}")), "the end of docs/flags.md must be\n{table}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 use watcher::{Kernel, Ownership};
 
 /// How long the running sync may take when the daemon ends. The longest one that is known takes 14 s
-/// (docs/limits.md); one that the process breaks off is like one that it was killed in.
+/// (docs/services.md#limits-of-one-service); one that the process breaks off is like one that it was killed in.
 const LAST_SYNC: Duration = Duration::from_secs(20);
 
 /// The running writer thread.

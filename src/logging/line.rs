@@ -15,8 +15,13 @@ use tracing_subscriber::{
 
 use super::limit::NAMESPACE;
 
-/// Formats the fields of a line of text: what is said, then the others as `name=value`. The namespace is left
-/// out: what is said has it in the object's name.
+/// The name of the field that has the object: `NAMESPACE/NAME`, or what else a line is about.
+const OBJECT: &str = "object";
+/// The name of the field that has the operation.
+const OPERATION: &str = "operation";
+
+/// Formats the fields of a line of text: what is said, then the others as `name=value`. The namespace, the object and the
+/// operation are left out: what is said names them.
 #[derive(Debug, Default)]
 pub(super) struct Words;
 
@@ -43,7 +48,7 @@ impl Visit for Text {
         let before = if self.0.is_empty() { "" } else { " " };
         // Writing to a string cannot fail.
         let _ = match field.name() {
-            NAMESPACE => Ok(()),
+            NAMESPACE | OBJECT | OPERATION => Ok(()),
             // What the crate `log` says of its own lines.
             name if name.starts_with("log.") => Ok(()),
             "message" => write!(self.0, "{before}{value:?}"),

@@ -149,6 +149,7 @@ impl HealthCheckPorts {
                 );
                 warn!(
                     namespace = service.namespace(),
+                    object = %service,
                     "{text}; it is tried again every {} seconds",
                     RETRY.as_secs()
                 );

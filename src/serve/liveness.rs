@@ -252,13 +252,13 @@ impl<I: Ipvs> Reader<I> {
                 || open(known).table.answering([*virtual_server].into_iter(), *address, Instant::now());
             // One that is gone, or that no client has tried since, is forgotten.
             if !fails && answering().is_some_and(|it| it.liveness == Liveness::Answers) {
-                info!(namespace = service.namespace(), "{service}: {protocol} {address} no longer fails");
+                info!(namespace = service.namespace(), object = %service, "{service}: {protocol} {address} no longer fails");
             }
             fails
         });
         for it in failing.iter().filter(|it| it.span >= LASTING) {
             if self.logged.insert(key(it), it.virtual_server).is_none() {
-                warn!(namespace = it.service.namespace(), "{it}");
+                warn!(namespace = it.service.namespace(), object = %it.service, "{it}");
                 // Without addresses, so that all nodes say the same and one Event is enough.
                 let do_what = if it.answering.liveness == Liveness::Refuses {
                     "refuse connections"

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::observability::{alerts, expressions, page, panels, rules};
+use crate::support::observability::{alerts, annotations, expressions, page, panels, rules};
 
 /// `None`, said as a skip, where there is none.
 fn promtool() -> Option<PathBuf> {
@@ -101,11 +101,12 @@ fn each_alert_fires_when_it_should_and_not_before() {
 fn every_expression_of_the_dashboard_is_one() {
     let Some(promtool) = promtool() else { return };
     let all = panels();
-    let rules = all.iter().flat_map(expressions).enumerate().map(|(number, expression)| {
-        let expression =
-            expression.replace("$__rate_interval", "5m").replace("$job", ".+").replace("$instance", ".+");
-        json!({ "record": format!("panel:{number}"), "expr": expression })
-    });
+    let rules =
+        all.iter().flat_map(expressions).chain(annotations()).enumerate().map(|(number, expression)| {
+            let expression =
+                expression.replace("$__rate_interval", "5m").replace("$job", ".+").replace("$instance", ".+");
+            json!({ "record": format!("panel:{number}"), "expr": expression })
+        });
     check_rules(&promtool, &json!({ "groups": [{ "name": "panels", "rules": rules.collect::<Value>() }] }));
 }
 

@@ -57,6 +57,13 @@ pub(crate) fn panels() -> Vec<Value> {
     panels
 }
 
+/// What the dashboard marks in all panels, as expressions.
+pub(crate) fn annotations() -> Vec<String> {
+    let annotations = dashboard()["annotations"]["list"].clone();
+    let annotations = annotations.as_array().unwrap().iter();
+    annotations.map(|annotation| annotation["expr"].as_str().unwrap().to_owned()).collect()
+}
+
 /// What a panel asks Prometheus for.
 pub(crate) fn expressions(panel: &Value) -> Vec<String> {
     let targets = panel["targets"].as_array().unwrap().iter();
@@ -89,7 +96,7 @@ pub(crate) fn page() -> String {
     .with_answers(EndpointAnswers::default())
     .with_log(LineLimit::default())
     .with_packets(Family::BOTH.into(), PacketCounts::default);
-    let (ipvs, netfilter, dummy_interface) = kernel.seams();
+    let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
     let timing = Timing {
         sync_period: Duration::from_secs(3600),
         min_sync_period: Duration::ZERO,

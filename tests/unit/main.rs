@@ -18,6 +18,7 @@ mod config_convert;
 mod documentation;
 mod flags;
 mod house;
+mod metrics;
 mod monitoring;
 mod parity;
 mod peer_scripts;

@@ -1,9 +1,12 @@
-//! The dashboard and the alerts of manifests/monitoring ask for what there is, and docs/metrics.md has all of it.
+//! The dashboard and the alerts of manifests/monitoring ask for what there is, and docs/alerts.md is written from the latter.
 //! tests/api/monitoring.rs has Prometheus' own tool look at them.
 
 use std::collections::BTreeSet;
 
-use crate::support::observability::{alerts, dashboard, expressions, page, panels};
+use serde_json::Value;
+use testkit::documented::assert_generated;
+
+use crate::support::observability::{alerts, annotations, dashboard, expressions, page, panels};
 
 /// The names in an expression that could be ours.
 fn metrics(expression: &str) -> BTreeSet<&str> {
@@ -31,7 +34,7 @@ fn whatever_the_dashboard_and_the_alerts_ask_for_is_on_the_page() {
     let of_alerts = alerts().iter().map(|alert| alert["expr"].as_str().unwrap().to_owned()).collect();
     let of_panels = panels();
     let of_panels = of_panels.iter().map(expressions);
-    let expressions: Vec<String> = of_panels.chain([of_alerts]).flatten().collect();
+    let expressions: Vec<String> = of_panels.chain([of_alerts, annotations()]).flatten().collect();
     assert!(expressions.len() > 40, "{expressions:#?}");
     for expression in &expressions {
         for metric in metrics(expression) {
@@ -40,27 +43,43 @@ fn whatever_the_dashboard_and_the_alerts_ask_for_is_on_the_page() {
     }
 }
 
-#[test]
-fn every_metric_of_the_page_is_in_the_documentation() {
-    let documentation = include_str!("../../docs/metrics.md");
-    for (metric, _) in shown(&page()) {
-        assert!(documentation.contains(&format!("`{metric}`")), "{metric} is not in docs/metrics.md");
+/// Where the page of the alerts is read.
+const ALERTS_URL: &str = "https://github.com/kube-ipvs/kube-ipvs/blob/main/docs/alerts.md";
+
+/// A section of docs/alerts.md, whose heading `runbook_url` names.
+fn section(alert: &Value) -> String {
+    let text = |name: &str| alert["annotations"][name].as_str().unwrap();
+    let [name, pending] = ["alert", "for"].map(|field| alert[field].as_str().unwrap());
+    format!(
+        "## {name}\n\n**{severity}**, after {pending}: {summary}\n\n{description}\n\n**Do:** {runbook}\n",
+        severity = alert["labels"]["severity"].as_str().unwrap(),
+        summary = with_placeholders(text("summary")),
+        description = text("description"),
+        runbook = text("runbook"),
+    )
+}
+
+/// A text with words in capitals where Prometheus puts in labels and the value.
+fn with_placeholders(template: &str) -> String {
+    let mut parts = template.split("{{ $");
+    let mut text = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (name, after) = part.split_once(" }}").unwrap();
+        let placeholder = match name.strip_prefix("labels.") {
+            Some("instance") => "NODE".to_owned(),
+            Some(label) => label.to_uppercase(),
+            None => "N".to_owned(),
+        };
+        text += &placeholder;
+        text += after;
     }
+    text
 }
 
 #[test]
-fn every_metric_of_the_documentation_is_on_the_page() {
-    let page = page();
-    let shown: BTreeSet<_> = shown(&page).into_iter().map(|(metric, _)| metric).collect();
-    // Its tables begin with the names, one or several.
-    let rows = include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| "));
-    let names = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
-    let named: Vec<_> =
-        names.filter(|name| !metrics(name).is_empty() || name.starts_with("kubernetes_")).collect();
-    assert!(named.len() > 50, "{named:?}");
-    for name in named {
-        assert!(shown.contains(name), "{name} of docs/metrics.md is not on the page");
-    }
+fn the_page_of_the_alerts_is_written_from_them() {
+    let sections: Vec<_> = alerts().iter().map(section).collect();
+    assert_generated("docs/alerts.md", &[("alerts", sections.join("\n"))]);
 }
 
 #[test]
@@ -69,9 +88,11 @@ fn every_alert_says_how_bad_it_is_and_what_to_do() {
         let name = alert["alert"].as_str().unwrap();
         let severity = alert["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning", "info"].contains(&severity), "{name}");
-        for annotation in ["summary", "description", "runbook"] {
+        for annotation in ["summary", "description", "runbook", "runbook_url"] {
             assert!(alert["annotations"][annotation].is_string(), "{name} has no {annotation}");
         }
+        let page = format!("{ALERTS_URL}#{}", name.to_lowercase());
+        assert_eq!(alert["annotations"]["runbook_url"], page);
         let runbook = alert["annotations"]["runbook"].as_str().unwrap();
         assert!(runbook.contains("`kube-ipvs "), "{name}: {runbook}");
     }

@@ -64,7 +64,7 @@ impl ProblemLog {
         // Almost no object has a problem, or had one.
         if problems.is_empty() {
             if !self.0.is_empty() && self.0.remove(&(kind, name.clone())).is_some() {
-                info!(namespace = name.namespace(), "{kind} {name} no longer has problems");
+                info!(namespace = name.namespace(), object = %name, "{kind} {name} no longer has problems");
             }
             return;
         }
@@ -72,7 +72,7 @@ impl ProblemLog {
         let line = format!("{kind} {name}: {consequence}: {}", problems.join("; "));
         let last = self.0.entry((kind, name.clone())).or_default();
         if last.line != line {
-            warn!(namespace = name.namespace(), "{line}");
+            warn!(namespace = name.namespace(), object = %name, "{line}");
         }
         *last = Logged { line, is_skipped, is_listed: true };
     }

@@ -124,8 +124,8 @@ impl FakeKernel {
         state.writes.iter().flat_map(|write| [write.as_str(), "\n"]).collect()
     }
 
-    /// The three seams: IPVS, nf_tables, kube-ipvs0.
-    pub fn seams(
+    /// The three subsystems: IPVS, nf_tables, kube-ipvs0.
+    pub fn subsystems(
         &self,
     ) -> (Box<dyn Ipvs + Send>, Box<dyn Netfilter + Send>, Box<dyn dummy_interface::DummyInterface + Send>)
     {

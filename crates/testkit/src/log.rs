@@ -32,7 +32,7 @@ impl Log {
             .with_ansi(false)
             .without_time()
             .with_target(false)
-            .fmt_fields(without_namespace())
+            .fmt_fields(without_names())
             .with_writer(file.reopen()?);
         Ok(Self { _guard: set_default(subscriber.finish()), file })
     }
@@ -43,10 +43,10 @@ impl Log {
     }
 }
 
-/// Fields as the program writes them: the namespace, by which it bounds lines, is in the name of the object too.
-fn without_namespace() -> impl for<'writer> FormatFields<'writer> + 'static {
+/// Fields as the program writes them: what a line says names the object and the operation too.
+fn without_names() -> impl for<'writer> FormatFields<'writer> + 'static {
     debug_fn(|writer, field, value| match field.name() {
-        "namespace" => Ok(()),
+        "namespace" | "object" | "operation" => Ok(()),
         "message" => write!(writer, "{value:?}"),
         name => write!(writer, "{name}={value:?}"),
     })

@@ -1,6 +1,6 @@
 //! The image of the kernel, and what must change so that the kernel is as desired.
 //!
-//! [`Observed`] is read from the kernel through the three seams of [`Kernel`]. [`diff`] compares it with the
+//! [`Observed`] is read from the kernel through the three connections of [`Kernel`]. [`diff`] compares it with the
 //! desired state of the `service` crate. The result is a [`Plan`], a plain value that prints one operation a
 //! line. [`Draining`] knows which real servers wait for their last connection, and what is done to one next.
 

@@ -23,13 +23,13 @@ use service::Key;
 /// resync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The operations by seam. Neighbouring batches are on different seams, and none is empty.
+    /// The operations by subsystem. Neighbouring batches are on different subsystems, and none is empty.
     pub batches: Vec<Batch>,
     /// The foreign ones among the virtual servers that are deleted: no Service made them.
     pub foreign: BTreeSet<ServiceAddress>,
 }
 
-/// Operations on one seam: one exchange with the kernel.
+/// Operations on one subsystem of the kernel: one exchange with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
@@ -42,7 +42,7 @@ pub enum Batch {
     DummyInterface(Vec<dummy_interface::Operation>),
 }
 
-/// One operation on one of the three seams.
+/// One operation on one of the three subsystems.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// An operation on a virtual or real server.

@@ -14,11 +14,11 @@ use crate::{Observed, RealServerImage, RealServerImages, VirtualServerImage, Vir
 
 /// The kernel of one network namespace: the real one, or a fake that can fail at any call.
 pub struct Kernel {
-    /// The seam to virtual and real servers.
+    /// The connection to IPVS: virtual and real servers.
     pub ipvs: Box<dyn Ipvs + Send>,
-    /// The seam to our nf_tables tables.
+    /// The connection to our nf_tables tables.
     pub netfilter: Box<dyn Netfilter + Send>,
-    /// The seam to kube-ipvs0, the VIPs on it, and the node's own addresses.
+    /// The connection to kube-ipvs0, the VIPs on it, and the node's own addresses.
     pub dummy_interface: Box<dyn DummyInterface + Send>,
 }
 

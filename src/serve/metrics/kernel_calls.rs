@@ -13,7 +13,7 @@ use watcher::Kernel;
 
 use super::text::{Registry, Total, labels};
 
-/// Counts what is read and what is written, at each seam. Clones count in the same metrics.
+/// Counts what is read and what is written, by subsystem. Clones count in the same metrics.
 #[derive(Clone, Debug)]
 pub struct KernelCalls {
     ipvs: Calls,
@@ -34,18 +34,20 @@ impl KernelCalls {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let calls =
             Self { ipvs: Calls::default(), nf_tables: Calls::default(), dummy_interface: Calls::default() };
-        let by_seam = |total: fn(&Calls) -> &Total| {
-            Subsystem::ALL.map(|seam| (labels([("seam", seam.name())]), total(calls.at(seam)).clone()))
+        let by_subsystem = |total: fn(&Calls) -> &Total| {
+            Subsystem::ALL.map(|subsystem| {
+                (labels([("subsystem", subsystem.name())]), total(calls.at(subsystem)).clone())
+            })
         };
         registry.register_labelled(
             "kube_ipvs_kernel_reads_total",
             "Reads of the kernel's state",
-            by_seam(|calls| &calls.reads),
+            by_subsystem(|calls| &calls.reads),
         );
         registry.register_labelled(
             "kube_ipvs_kernel_writes_total",
             "Operations sent to the kernel",
-            by_seam(|calls| &calls.writes),
+            by_subsystem(|calls| &calls.writes),
         );
         calls
     }
@@ -53,10 +55,10 @@ impl KernelCalls {
     /// Wraps a kernel, so that its calls are counted.
     pub fn counted(&self, Kernel { ipvs, netfilter, dummy_interface }: Kernel) -> Kernel {
         Kernel {
-            ipvs: Box::new(CountedCalls { seam: ipvs, calls: self.ipvs.clone() }),
-            netfilter: Box::new(CountedCalls { seam: netfilter, calls: self.nf_tables.clone() }),
+            ipvs: Box::new(CountedCalls { subsystem: ipvs, calls: self.ipvs.clone() }),
+            netfilter: Box::new(CountedCalls { subsystem: netfilter, calls: self.nf_tables.clone() }),
             dummy_interface: Box::new(CountedCalls {
-                seam: dummy_interface,
+                subsystem: dummy_interface,
                 calls: self.dummy_interface.clone(),
             }),
         }
@@ -64,11 +66,11 @@ impl KernelCalls {
 
     /// Wraps another connection to IPVS, so that its calls are counted.
     pub fn counted_ipvs(&self, ipvs: impl Ipvs + Send + 'static) -> impl Ipvs + Send + 'static {
-        CountedCalls::<dyn Ipvs + Send> { seam: Box::new(ipvs), calls: self.ipvs.clone() }
+        CountedCalls::<dyn Ipvs + Send> { subsystem: Box::new(ipvs), calls: self.ipvs.clone() }
     }
 
-    fn at(&self, seam: Subsystem) -> &Calls {
-        match seam {
+    fn at(&self, subsystem: Subsystem) -> &Calls {
+        match subsystem {
             Subsystem::Ipvs => &self.ipvs,
             Subsystem::NfTables => &self.nf_tables,
             Subsystem::DummyInterface => &self.dummy_interface,
@@ -76,59 +78,59 @@ impl KernelCalls {
     }
 }
 
-/// A seam, and what goes through it.
+/// A connection to a subsystem, and what goes through it.
 struct CountedCalls<T: ?Sized> {
     calls: Calls,
-    seam: Box<T>,
+    subsystem: Box<T>,
 }
 
 impl Ipvs for CountedCalls<dyn Ipvs + Send> {
     fn virtual_servers(&mut self) -> Result<Vec<ObservedVirtualServer>, ipvs::Error> {
         self.calls.reads.add(1);
-        self.seam.virtual_servers()
+        self.subsystem.virtual_servers()
     }
 
     fn virtual_server(&mut self, id: VirtualServerId) -> Result<Option<ObservedVirtualServer>, ipvs::Error> {
         self.calls.reads.add(1);
-        self.seam.virtual_server(id)
+        self.subsystem.virtual_server(id)
     }
 
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
         self.calls.reads.add(1);
-        self.seam.real_servers(of)
+        self.subsystem.real_servers(of)
     }
 
     fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
         self.calls.reads.add(1);
-        self.seam.for_each_summary(show)
+        self.subsystem.for_each_summary(show)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {
-        self.seam.may_load(scheduler)
+        self.subsystem.may_load(scheduler)
     }
 
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<ipvs::FailedRequest>, ipvs::Error> {
         self.calls.writes.add(commands.len());
-        self.seam.apply(commands)
+        self.subsystem.apply(commands)
     }
 }
 
 impl Netfilter for CountedCalls<dyn Netfilter + Send> {
     fn observe(&mut self) -> Result<netfilter::Observed, netfilter::Error> {
         self.calls.reads.add(1);
-        self.seam.observe()
+        self.subsystem.observe()
     }
 
     fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         self.calls.writes.add(changes.len());
-        self.seam.apply(changes)
+        self.subsystem.apply(changes)
     }
 }
 
 impl DummyInterface for CountedCalls<dyn DummyInterface + Send> {
     fn observe(&mut self) -> Result<dummy_interface::Observed, dummy_interface::Error> {
         self.calls.reads.add(1);
-        self.seam.observe()
+        self.subsystem.observe()
     }
 
     fn apply(
@@ -136,7 +138,7 @@ impl DummyInterface for CountedCalls<dyn DummyInterface + Send> {
         changes: &[dummy_interface::Operation],
     ) -> Result<Vec<dummy_interface::FailedRequest>, dummy_interface::Error> {
         self.calls.writes.add(changes.len());
-        self.seam.apply(changes)
+        self.subsystem.apply(changes)
     }
 }
 
@@ -152,7 +154,7 @@ mod tests {
     fn what_is_read_and_written_is_counted_at_its_seam() {
         let mut registry = Registry::default();
         let calls = KernelCalls::register(&mut registry);
-        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().subsystems();
         let mut kernel = calls.counted(Kernel { ipvs, netfilter, dummy_interface });
         kernel.dummy_interface.apply(&[dummy_interface::Operation::EnsureDevice]).unwrap();
         let server = |port| {
@@ -165,12 +167,12 @@ mod tests {
         calls.counted_ipvs(FakeKernel::new()).virtual_servers().unwrap();
         let page = registry.text();
         for line in [
-            r#"kube_ipvs_kernel_reads_total{seam="ipvs"} 4"#,
-            r#"kube_ipvs_kernel_reads_total{seam="nf_tables"} 1"#,
-            r#"kube_ipvs_kernel_reads_total{seam="links"} 1"#,
-            r#"kube_ipvs_kernel_writes_total{seam="ipvs"} 2"#,
-            r#"kube_ipvs_kernel_writes_total{seam="nf_tables"} 0"#,
-            r#"kube_ipvs_kernel_writes_total{seam="links"} 1"#,
+            r#"kube_ipvs_kernel_reads_total{subsystem="ipvs"} 4"#,
+            r#"kube_ipvs_kernel_reads_total{subsystem="nf_tables"} 1"#,
+            r#"kube_ipvs_kernel_reads_total{subsystem="links"} 1"#,
+            r#"kube_ipvs_kernel_writes_total{subsystem="ipvs"} 2"#,
+            r#"kube_ipvs_kernel_writes_total{subsystem="nf_tables"} 0"#,
+            r#"kube_ipvs_kernel_writes_total{subsystem="links"} 1"#,
         ] {
             assert!(page.lines().any(|it| it == line), "{line} is not in\n{page}");
         }

@@ -32,8 +32,9 @@ pub(super) struct OutcomeMetrics {
 impl OutcomeMetrics {
     /// Registers the metrics of a daemon started at this time.
     pub(super) fn register(started: Instant, registry: &mut Registry) -> Self {
-        let kinds =
-            Subsystem::ALL.into_iter().flat_map(|seam| FailureKind::ALL.map(|failure| (seam, failure)));
+        let kinds = Subsystem::ALL
+            .into_iter()
+            .flat_map(|subsystem| FailureKind::ALL.map(|failure| (subsystem, failure)));
         let outcomes = Self {
             started,
             first_sync: registry.register(
@@ -46,7 +47,7 @@ impl OutcomeMetrics {
                 "Failed reads of the kernel and failed operations, retries included",
                 Total::default,
                 kinds,
-                |(seam, failure)| labels([("seam", seam.name()), ("cause", failure.name())]),
+                |(subsystem, failure)| labels([("subsystem", subsystem.name()), ("cause", failure.name())]),
             ),
             repairs: registry.register_each(
                 "kube_ipvs_repairs_total",
@@ -237,9 +238,9 @@ mod tests {
         let page = page(&[(refused.clone(), true), (unread, false), (refused, true)]);
         for line in [
             "# TYPE kube_ipvs_sync_failures_total counter",
-            r#"kube_ipvs_sync_failures_total{seam="ipvs",cause="refused"} 4"#,
-            r#"kube_ipvs_sync_failures_total{seam="links",cause="unread"} 1"#,
-            r#"kube_ipvs_sync_failures_total{seam="nf_tables",cause="put_off"} 0"#,
+            r#"kube_ipvs_sync_failures_total{subsystem="ipvs",cause="refused"} 4"#,
+            r#"kube_ipvs_sync_failures_total{subsystem="links",cause="unread"} 1"#,
+            r#"kube_ipvs_sync_failures_total{subsystem="nf_tables",cause="put_off"} 0"#,
             r#"kube_ipvs_repairs_total{kind="virtual_server"} 6"#,
             r#"kube_ipvs_repairs_total{kind="device"} 0"#,
         ] {

@@ -1,4 +1,4 @@
-//! What the two ways to bind a VIP do to the node's neighbours and to its own programs: docs/vip-binding.md.
+//! What the two ways to bind a VIP do to the node's neighbours and to its own programs: docs/evidence/vip-binding.md.
 
 use std::{
     io::ErrorKind,

@@ -155,14 +155,17 @@ fn what_is_asked_of_the_kernel_is_counted_and_how_long_the_first_sync_took() {
     let shown = |metric: &str| value(&metrics, metric).unwrap();
     let first_sync = shown("kube_ipvs_time_to_first_sync_seconds");
     assert!(first_sync > 0.0 && first_sync < 60.0, "{first_sync} s");
-    for seam in ["ipvs", "nf_tables", "links"] {
+    for subsystem in ["ipvs", "nf_tables", "links"] {
         for calls in ["reads", "writes"] {
-            assert!(shown(&format!("kube_ipvs_kernel_{calls}_total{{seam=\"{seam}\"}}")) > 0.0, "{metrics}");
+            assert!(
+                shown(&format!("kube_ipvs_kernel_{calls}_total{{subsystem=\"{subsystem}\"}}")) > 0.0,
+                "{metrics}"
+            );
         }
     }
     assert!(shown("kube_ipvs_conntrack_entries_limit") > 0.0, "{metrics}");
     assert!(shown("kube_ipvs_conntrack_entries") >= 0.0, "{metrics}");
-    let ipvs = "kube_ipvs_kernel_writes_total{seam=\"ipvs\"}";
+    let ipvs = "kube_ipvs_kernel_writes_total{subsystem=\"ipvs\"}";
     cluster.apply(&Service::tcp(V4).endpoints([1]));
     // Weight 0 first, and then it goes.
     shows(node, ipvs, shown(ipvs) + 2.0);
@@ -193,7 +196,7 @@ fn what_the_kernel_refuses_is_counted_as_a_failure_each_time() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let node = &cluster.lab.node;
     cluster.apply(&Service::tcp(V4).endpoints([1]));
-    let refused = "kube_ipvs_sync_failures_total{seam=\"links\",cause=\"refused\"}";
+    let refused = "kube_ipvs_sync_failures_total{subsystem=\"links\",cause=\"refused\"}";
     shows(node, refused, 0.0);
     // With less than 1280 bytes a device has no IPv6.
     let mtu = |bytes: &str| node.run("ip", &["link", "set", "kube-ipvs0", "mtu", bytes]).unwrap();

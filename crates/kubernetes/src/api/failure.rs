@@ -173,13 +173,18 @@ impl Retry {
         let words = failure.to_string();
         self.watches.failed(resource, &words);
         match &mut self.failing {
-            Some((_, logged)) if *logged == words => debug!("still cannot watch {resource}: {words}"),
+            Some((_, logged)) if *logged == words => {
+                debug!(object = resource, "still cannot watch {resource}: {words}")
+            }
             Some((_, logged)) => {
-                warn!("still cannot watch {resource}: {words}");
+                warn!(object = resource, "still cannot watch {resource}: {words}");
                 *logged = words;
             }
             None => {
-                warn!("cannot watch {resource}: {words}; trying again, what is programmed stays");
+                warn!(
+                    object = resource,
+                    "cannot watch {resource}: {words}; trying again, what is programmed stays"
+                );
                 self.failing = Some((Instant::now(), words));
             }
         }
@@ -195,7 +200,8 @@ impl Retry {
         self.watches.watching(self.resource);
         self.failed_watches = 0;
         if let Some((since, _)) = self.failing.take() {
-            info!("watching {} again after {:.1} s", self.resource, since.elapsed().as_secs_f64());
+            let took = since.elapsed().as_secs_f64();
+            info!(object = self.resource, "watching {} again after {took:.1} s", self.resource);
         }
     }
 }

@@ -125,13 +125,13 @@ impl ServiceNotices {
         let new: Vec<_> = current.iter().filter(is_new).collect();
         for ((service, (protocol, address)), it) in new.iter().take(MOST_LOGGED) {
             let namespace = service.namespace();
-            warn!(namespace, "{service}: {protocol} {address} gets no new connections: {}", it.cause);
+            warn!(namespace, object = %service, "{service}: {protocol} {address} gets no new connections: {}", it.cause);
         }
         // One that is gone has ended as well.
         let still_there = ended.iter().filter(|(service, key)| is_real_server(state, service, key));
         for (service, (protocol, address)) in still_there.take(MOST_LOGGED) {
             let namespace = service.namespace();
-            info!(namespace, "{service}: {protocol} {address} gets new connections again");
+            info!(namespace, object = %service, "{service}: {protocol} {address} gets new connections again");
         }
         if let Some(more @ 1..) = new.len().checked_sub(MOST_LOGGED) {
             warn!("and {more} more endpoints get no new connections");
@@ -164,7 +164,7 @@ fn by_namespaces(notices: impl IntoIterator<Item = Notice>) -> Vec<Notice> {
 }
 
 fn log(Notice { service, text, .. }: &Notice) {
-    warn!(namespace = service.namespace(), "{service}: {text}");
+    warn!(namespace = service.namespace(), object = %service, "{service}: {text}");
 }
 
 fn conflicts(state: &State) -> BTreeSet<(ObjectName, Unserved)> {

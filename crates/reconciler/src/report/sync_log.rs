@@ -31,19 +31,23 @@ impl SyncLog {
     pub(crate) fn log_sync(&mut self, report: &SyncReport, stats: &SyncStats, outcome: &PlanOutcome) {
         self.log_failures(outcome);
         for (operation, connections) in &outcome.cut_off {
-            info!("drain timeout, {connections} connections cut off: {operation}");
+            info!(
+                operation = %operation.kind(),
+                "drain timeout, {connections} connections cut off: {operation}"
+            );
         }
-        let SyncReport { trigger, full, done, failed, took, .. } = report;
+        let SyncReport { trigger, full, done, failed, .. } = report;
+        let took = report.took.as_secs_f64();
         let repairs: usize = stats.repairs.values().sum();
         if repairs > 0 {
-            warn!(?trigger, repairs, done, failed, ?took, "repaired what something else had changed");
+            warn!(?trigger, repairs, done, failed, took, "repaired what something else had changed");
             log_repairs(&report.repairs, repairs);
         } else if *failed > 0 && matches!(trigger, Trigger::Start | Trigger::Forced) {
-            warn!(?trigger, done, failed, ?took, "synced with failures");
+            warn!(?trigger, done, failed, took, "synced with failures");
         } else if matches!(trigger, Trigger::Start | Trigger::Forced) {
-            info!(?trigger, done, failed, ?took, "synced");
+            info!(?trigger, done, failed, took, "synced");
         } else {
-            debug!(?trigger, full, done, failed, ?took, "synced");
+            debug!(?trigger, full, done, failed, took, "synced");
         }
     }
 
@@ -70,9 +74,9 @@ impl SyncLog {
         for (operation, cause) in &outcome.failures {
             let digest = self.digests.hash_one(operation);
             if self.logged.contains(&digest) {
-                debug!("still cannot {operation}: {cause}");
+                debug!(operation = %operation.kind(), "still cannot {operation}: {cause}");
             } else if still.len() < SyncReport::MOST_FAILURES {
-                warn!("cannot {operation}: {cause}");
+                warn!(operation = %operation.kind(), "cannot {operation}: {cause}");
             } else {
                 unlisted += 1;
             }
@@ -115,13 +119,14 @@ impl BusyLog {
             Some(busy) if age >= LONG && !self.logged => {
                 warn!(
                     left = busy.left,
+                    object = busy.service.as_ref().map(tracing::field::display),
                     "busy with {}: other Services are served in between",
                     busy.service.as_ref().map_or_else(|| "deleted Services".into(), ToString::to_string),
                 );
                 self.logged = true;
             }
             None if self.logged => {
-                info!(took = ?age, "no longer busy: every change is in the kernel");
+                info!(took = age.as_secs_f64(), "no longer busy: every change is in the kernel");
                 self.logged = false;
             }
             _ => {}
@@ -161,7 +166,7 @@ mod tests {
         assert_eq!(
             repaired(2),
             [
-                "WARN repaired what something else had changed trigger=Period repairs=2 done=2 failed=0 took=0ns",
+                "WARN repaired what something else had changed trigger=Period repairs=2 done=2 failed=0 took=0.0",
                 "WARN repaired: bind 10.96.0.1",
                 "WARN repaired: bind 10.96.0.2",
             ]
@@ -181,7 +186,7 @@ mod tests {
         let report = SyncReport { done: 1, ..SyncReport::empty(Trigger::Forced) };
         let lines =
             logged(|| SyncLog::default().log_sync(&report, &SyncStats::default(), &PlanOutcome::default()));
-        assert_eq!(lines.unwrap(), ["INFO synced trigger=Forced done=1 failed=0 took=0ns"]);
+        assert_eq!(lines.unwrap(), ["INFO synced trigger=Forced done=1 failed=0 took=0.0"]);
     }
 
     #[test]
@@ -204,7 +209,7 @@ mod tests {
             lines.unwrap(),
             [
                 "WARN busy with shop/web: other Services are served in between left=100",
-                "INFO no longer busy: every change is in the kernel took=12s",
+                "INFO no longer busy: every change is in the kernel took=12.0",
             ]
         );
         assert_eq!(log.current(begin), None);

@@ -343,7 +343,7 @@ mod tests {
     };
 
     fn applied(plan: &Plan, image: Observed) -> PlanOutcome {
-        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().seams();
+        let (ipvs, netfilter, dummy_interface) = FakeKernel::new().subsystems();
         let mut kernel = Kernel { ipvs, netfilter, dummy_interface };
         let slice = Slice::new(&|| false);
         let mut pass = Pass::new(image, true, true, Trigger::Change, &slice);

@@ -29,7 +29,7 @@ const TRIGGERS: [Trigger; 3] = [Trigger::Change, Trigger::KernelEvent, Trigger::
 fn serving(inputs: &Inputs) -> (FakeKernel, Reconciler) {
     let kernel = FakeKernel::new();
     kernel.state().dummy_interface.node_addresses.insert([192, 0, 2, 1].into());
-    let (ipvs, netfilter, dummy_interface) = kernel.seams();
+    let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
     let ours =
         Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
     let state = State::new(Options::new("node"));

@@ -74,7 +74,7 @@ pub(crate) fn real(text: &str) -> RealServerAddress {
 }
 
 pub(crate) fn kernel(fake: &FakeKernel) -> Kernel {
-    let (ipvs, netfilter, dummy_interface) = fake.seams();
+    let (ipvs, netfilter, dummy_interface) = fake.subsystems();
     Kernel { ipvs, netfilter, dummy_interface }
 }
 

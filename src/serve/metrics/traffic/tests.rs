@@ -176,7 +176,7 @@ fn one_namespace_does_not_hide_the_others() {
 
 /// A writer thread that serves one Service on this kernel.
 fn writer(kernel: &FakeKernel) -> Handle {
-    let (ipvs, netfilter, dummy_interface) = kernel.seams();
+    let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
     let ours =
         Ownership { families: ipvs::Family::BOTH.into(), exclude: Vec::new(), foreign: Foreign::Delete };
     let timing = Timing {

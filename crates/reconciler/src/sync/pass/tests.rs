@@ -26,7 +26,7 @@ fn real_server(pod: u8) -> RealServerAddress {
 }
 
 fn reconciler(fake: &FakeKernel, draining: Draining) -> Reconciler {
-    let (ipvs, netfilter, dummy_interface) = fake.seams();
+    let (ipvs, netfilter, dummy_interface) = fake.subsystems();
     let ours =
         Ownership { families: BTreeSet::from(Family::BOTH), exclude: Vec::new(), foreign: Foreign::Delete };
     Reconciler::new(

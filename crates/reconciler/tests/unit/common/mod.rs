@@ -78,7 +78,7 @@ impl Running {
     }
 
     pub(crate) fn with(kernel: &FakeKernel, setup: Setup) -> Self {
-        let (ipvs, netfilter, dummy_interface) = kernel.seams();
+        let (ipvs, netfilter, dummy_interface) = kernel.subsystems();
         let ours = Ownership {
             families: setup.families,
             exclude: setup.exclude.iter().map(|range| range.parse().unwrap()).collect(),
