@@ -58,7 +58,7 @@ fn a_dry_run_prints_what_a_hand_over_waits_for_and_removes_and_writes_nothing() 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_dry_run_beside_kube_ipvs_says_that_a_hand_over_waits_for_its_end() {
-    let mut cluster = Cluster::start(1, &[NO_PERIOD]);
+    let cluster = Cluster::start(1, &[NO_PERIOD]);
     cluster.apply(&web());
     let node = &cluster.lab.node;
     let before = state(node);
