@@ -1,6 +1,6 @@
 //! What a hand-over would find on this node, wait for and remove, read without a change.
 
-use std::path::Path;
+use std::{os::unix::net::UnixStream, path::Path};
 
 use anyhow::ensure;
 use dummy_interface::has_device;
@@ -42,8 +42,8 @@ pub fn preview(control_socket: &Path) -> anyhow::Result<Preview> {
 /// What a hand-over depends on.
 struct Node {
     served: Served,
-    /// The locks of a kube-ipvs that runs, and their holders.
-    locks: Vec<String>,
+    /// How a kube-ipvs that runs is known.
+    kube_ipvs: Option<String>,
     /// The proxy that answers where kube-proxy does: kube-ipvs itself, as long as it runs.
     live: Option<LiveProxy>,
     /// The kernel's release.
@@ -55,14 +55,14 @@ struct Node {
 impl Node {
     fn read(control_socket: &Path) -> anyhow::Result<Self> {
         let served = Served::read()?;
-        let locks = instance_lock::held(control_socket);
-        if served.is_empty() && locks.is_empty() {
+        let kube_ipvs = running(control_socket);
+        if served.is_empty() && kube_ipvs.is_none() {
             nothing_unknown_is_left()?;
         }
         let has_legacy = |family: &Family| legacy_tables_in_use(*family).is_ok_and(|names| !names.is_empty());
         Ok(Self {
             served,
-            locks,
+            kube_ipvs,
             live: LiveProxy::find(),
             release: Sysctl::default().release(),
             legacy: Family::BOTH.into_iter().filter(has_legacy).collect(),
@@ -70,11 +70,8 @@ impl Node {
     }
 
     fn waits(&self) -> Result<Vec<String>, NoSuccessor> {
-        if !self.locks.is_empty() {
-            return Ok(vec![format!(
-                "another kube-ipvs runs on this node: it holds {}",
-                self.locks.join("; ")
-            )]);
+        if let Some(how) = &self.kube_ipvs {
+            return Ok(vec![format!("another kube-ipvs runs on this node: it {how}")]);
         }
         match if self.served.is_empty() { None } else { self.served.successor().err() } {
             Some(never @ NoSuccessor::OtherMode(_)) => Err(never),
@@ -114,7 +111,7 @@ impl Node {
                 open.count()
             ));
         }
-        if !self.locks.is_empty() && self.live.is_none() {
+        if self.kube_ipvs.is_some() && self.live.is_none() {
             warnings.push(
                 "kube-ipvs runs and does not answer at 127.0.0.1:10249/proxyMode: with its metricsBindAddress \
                  kube-proxy would not be found either"
@@ -123,6 +120,15 @@ impl Node {
         }
         warnings
     }
+}
+
+/// How a kube-ipvs that runs on this node is known: it answers, or only its locks can be seen from here.
+fn running(control_socket: &Path) -> Option<String> {
+    if UnixStream::connect(control_socket).is_ok() {
+        return Some(format!("answers at {}", control_socket.display()));
+    }
+    let locks = instance_lock::held(control_socket);
+    (!locks.is_empty()).then(|| format!("holds {}", locks.join("; ")))
 }
 
 /// Fails if VIPs of a proxy are there, and our tables, which would say which virtual servers are ours, are not.
@@ -160,7 +166,7 @@ mod tests {
     fn node() -> Node {
         Node {
             served: Served::default(),
-            locks: Vec::new(),
+            kube_ipvs: None,
             live: None,
             release: "6.12.0".to_owned(),
             legacy: Vec::new(),
@@ -190,14 +196,9 @@ mod tests {
 
     #[test]
     fn a_running_kube_ipvs_is_waited_for_and_must_answer_where_kube_proxy_will() {
-        let locks = vec!["/run/kube-ipvs/control.lock (kube-ipvs, process 7)".to_owned()];
-        let running = Node { locks, ..node() };
-        assert_eq!(
-            running.waits().unwrap(),
-            [
-                "another kube-ipvs runs on this node: it holds /run/kube-ipvs/control.lock (kube-ipvs, process 7)"
-            ]
-        );
+        let running = Node { kube_ipvs: Some("holds /run/xtables.lock".to_owned()), ..node() };
+        let waits = running.waits().unwrap();
+        assert_eq!(waits, ["another kube-ipvs runs on this node: it holds /run/xtables.lock"]);
         assert!(warnings(&running).contains("does not answer at 127.0.0.1:10249/proxyMode"));
         let answers = Node { live: Some(LiveProxy::in_mode("ipvs")), ..running };
         assert_eq!(warnings(&answers), "");

@@ -67,7 +67,8 @@ fn a_dry_run_beside_kube_ipvs_says_that_a_hand_over_waits_for_its_end() {
     let output = command.arg(cluster.daemon().socket()).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.starts_with("would wait: another kube-ipvs runs on this node: it holds "), "{said}");
+    let waits = "would wait: another kube-ipvs runs on this node: it answers at ";
+    assert!(said.starts_with(waits), "{said}");
     assert!(said.contains("\nwould remove: 2 virtual servers: "), "{said}");
     assert!(said.contains("\nwarning: there is no IPv4 default route"), "{said}");
     assert_eq!(state(node), before);
