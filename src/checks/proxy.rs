@@ -81,7 +81,7 @@ fn policies(Proxies { live, leftovers, .. }: &Proxies) -> Option<Finding> {
     let what = "this node comes from another mode: with IPVS a pod's requests to Services do not pass the chains in \
                 forward of the client's node. A network plugin that enforces NetworkPolicies only there no longer \
                 enforces them for such requests";
-    let remedy = "docs/neighbours.md says how each plugin enforces them; try a policy that must block, by the ClusterIP";
+    let remedy = "docs/network-policies.md says how each plugin enforces them, and how to test that";
     is_other.then(|| Finding::warning("NetworkPolicies", what).remedy(remedy))
 }
 

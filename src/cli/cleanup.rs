@@ -48,11 +48,11 @@ pub(super) struct Cleanup {
     /// Remove the tables of kube-proxy's nftables mode too
     #[arg(long)]
     kube_proxy_nftables: bool,
-    /// Print what would be removed, and write nothing
-    #[arg(long, conflicts_with = "hand_over")]
+    /// Print what would be removed, and write nothing; with --hand-over also what it would wait for, and warnings
+    #[arg(long)]
     dry_run: bool,
     /// Do not ask on a terminal, as in scripts
-    #[arg(short = 'y', long, conflicts_with_all = ["hand_over", "dry_run"])]
+    #[arg(short = 'y', long, conflicts_with = "dry_run")]
     yes: bool,
     #[command(flatten)]
     output: output::Args,
@@ -62,11 +62,16 @@ pub(super) struct Cleanup {
 
 /// Removes what proxies left on this node, unless a daemon or kube-proxy runs here.
 pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
+    let Cleanup { dry_run, yes, output, daemon, .. } = asked;
     if asked.hand_over.is_asked {
-        return hand_over::run(asked.hand_over.wait, &asked.daemon.control_socket, asked.output.format);
+        let (limit, socket) = (asked.hand_over.wait, &*daemon.control_socket);
+        return if dry_run {
+            hand_over::dry_run(limit, socket, output.format)
+        } else {
+            hand_over::run(limit, !yes && is_terminal(), socket, output.format)
+        };
     }
     let Cleanup { config, ipvs_exclude_cidrs, keep_ipvs, force, kube_proxy_nftables, .. } = asked;
-    let Cleanup { dry_run, yes, output, daemon, .. } = asked;
     let excluded = Excluded::read(config.as_deref(), &ipvs_exclude_cidrs)?;
     clean_up(
         &excluded,
@@ -133,12 +138,17 @@ fn confirm(excluded: &Excluded, scope: CleanupScope) -> anyhow::Result<()> {
     }
     say_lines(&text(&found));
     say("Services are not served on this node until a proxy runs again. Remove all of this? [y/N]");
-    let mut answer = String::new();
-    stdin().lock().read_line(&mut answer)?;
-    if !is_yes(&answer) {
+    if !answers_yes()? {
         bail!("nothing was removed");
     }
     Ok(())
+}
+
+/// Reads a line of a terminal.
+fn answers_yes() -> std::io::Result<bool> {
+    let mut answer = String::new();
+    stdin().lock().read_line(&mut answer)?;
+    Ok(is_yes(&answer))
 }
 
 fn is_yes(answer: &str) -> bool {
@@ -167,11 +177,21 @@ fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
 }
 
 fn text(cleaned: &CleanupReport) -> String {
-    let CleanupReport { dry_run, removed, stayed, unknown, cut } = cleaned;
+    let CleanupReport { dry_run, removed, stayed, unknown, cut, waits, warnings } = cleaned;
     let mut text = String::new();
-    let (done, not_done) =
-        if *dry_run { ("would remove", "cannot remove") } else { ("removed", "not removed") };
-    for (word, lines) in [("cut", cut), (done, removed), (not_done, stayed), ("not checked", unknown)] {
+    let (is_cut, done, not_done) = if *dry_run {
+        ("would cut", "would remove", "cannot remove")
+    } else {
+        ("cut", "removed", "not removed")
+    };
+    for (word, lines) in [
+        ("would wait", waits),
+        (is_cut, cut),
+        (done, removed),
+        (not_done, stayed),
+        ("not checked", unknown),
+        ("warning", warnings),
+    ] {
         for line in lines {
             let _ = writeln!(text, "{word}: {}", printable_line(line));
         }
@@ -192,6 +212,8 @@ mod tests {
             stayed: lines("ipset KUBE-CLUSTER-IP: it is in use"),
             unknown: lines("iptables-legacy, IPv4: no programs"),
             cut: lines("3 active and 1 inactive connections to TCP 10.96.0.1:443"),
+            waits: Vec::new(),
+            warnings: Vec::new(),
         };
         assert_documented("cleanup", &cleaned);
     }
@@ -226,6 +248,8 @@ mod tests {
             stayed: lines(&["ipset KUBE-CLUSTER-IP: it is in use"]),
             unknown: lines(&["iptables-legacy, IPv4: no programs"]),
             cut: lines(&["3 active and 1 inactive connections to TCP 10.96.0.1:443"]),
+            waits: vec![],
+            warnings: vec![],
         };
         assert_eq!(
             text(&cleaned),
@@ -236,9 +260,16 @@ mod tests {
         );
         assert!(!cleaned.is_complete());
         cleaned.dry_run = true;
-        assert!(
-            text(&cleaned)
-                .contains("\nwould remove: kube-ipvs0\nwould remove: 2 virtual servers\ncannot remove: ")
+        cleaned.waits = lines(&["no kube-proxy answers"]);
+        cleaned.warnings = lines(&["there is no IPv4 default route"]);
+        assert_eq!(
+            text(&cleaned),
+            "would wait: no kube-proxy answers\n\
+             would cut: 3 active and 1 inactive connections to TCP 10.96.0.1:443\n\
+             would remove: kube-ipvs0\nwould remove: 2 virtual servers\n\
+             cannot remove: ipset KUBE-CLUSTER-IP: it is in use\n\
+             not checked: iptables-legacy, IPv4: no programs\n\
+             warning: there is no IPv4 default route\n"
         );
         assert_eq!(text(&CleanupReport::default()), "nothing to remove\n");
     }

@@ -41,6 +41,10 @@ pub struct CleanupReport {
     pub unknown: Vec<String>,
     /// Connections that were open and have been cut, by virtual server.
     pub cut: Vec<String>,
+    /// What a hand-over would wait for before it removes anything; only when nothing is written.
+    pub waits: Vec<String>,
+    /// What would interrupt traffic in a hand-over, or keep it from ending; only when nothing is written.
+    pub warnings: Vec<String>,
 }
 
 /// Removes everything: the VIPs first, since without them no client reaches the rest; kube-proxy's rules
@@ -53,9 +57,7 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
     }
     cleaned.routes();
     if !extent.keep_ipvs {
-        // To open IPVS loads it.
-        let absent = cleaned.dry_run && !has_ipvs();
-        let kernel = if absent { Err(ipvs::Error::NoIpvs) } else { KernelIpvs::open() };
+        let kernel = if cleaned.dry_run { open_if_loaded() } else { KernelIpvs::open() };
         cleaned.virtual_servers(kernel, |address| !excluded.contains(address.ip));
     }
     cleaned.rules();
@@ -71,9 +73,23 @@ pub fn clean(excluded: &Excluded, extent: CleanupScope) -> CleanupReport {
 /// is answered by a reset, as long as there are the VIPs from which the node itself has connected.
 pub fn cut(served: &Served, open: &OpenConnections<impl Ipvs>) -> CleanupReport {
     let mut cleaned = CleanupReport::default();
-    cleaned.cut.extend(open.by_virtual_server().map(|(address, count)| format!("{count} to {address}")));
+    cleaned.cuts(open);
     cleaned.virtual_servers(KernelIpvs::open(), |address| served.has(address));
     cleaned
+}
+
+/// What a hand-over would remove in the end. Writes nothing.
+pub fn foreseen(served: &Served) -> CleanupReport {
+    let mut cleaned = CleanupReport { dry_run: true, ..CleanupReport::default() };
+    cleaned.note(DEVICE, has_removable_device().map(|is_there| is_there.then(|| DEVICE.to_owned())));
+    cleaned.virtual_servers(open_if_loaded(), |address| served.has(address));
+    cleaned.after_the_cut();
+    cleaned
+}
+
+/// Opens IPVS, which would load it, only if it is loaded.
+pub(super) fn open_if_loaded() -> Result<KernelIpvs, ipvs::Error> {
+    if has_ipvs() { KernelIpvs::open() } else { Err(ipvs::Error::NoIpvs) }
 }
 
 impl CleanupReport {
@@ -85,6 +101,11 @@ impl CleanupReport {
             self.rules();
             self.tunnels();
         }
+    }
+
+    /// Notes the open connections as cut.
+    pub fn cuts(&mut self, open: &OpenConnections<impl Ipvs>) {
+        self.cut.extend(open.by_virtual_server().map(|(address, count)| format!("{count} to {address}")));
     }
 
     /// Whether everything that was found is removed.

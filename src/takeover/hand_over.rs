@@ -3,6 +3,8 @@
 //! New connections are its own from then on. Open ones keep what they need: IPVS, which has chosen their real
 //! servers, the VIPs, and what masquerades and accepts them.
 
+mod preview;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -17,6 +19,7 @@ use service::one_line;
 
 use super::live_proxy::LiveProxy;
 use crate::node::families::{outward_addresses, route_sources};
+pub use preview::{Preview, no_default_route, nothing_unknown_is_left, preview};
 
 /// Why no proxy takes the node over.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,14 @@ pub enum NoSuccessor {
     NoRules {
         /// The proxy.
         proxy: LiveProxy,
+        /// A family in which this node has ClusterIPs.
+        family: Family,
+    },
+    /// The rules were there, and are no longer.
+    #[error("the rules of kube-proxy in {mode} mode for {family} are gone")]
+    RulesGone {
+        /// The mode of the proxy.
+        mode: String,
         /// A family in which this node has ClusterIPs.
         family: Family,
     },
@@ -80,17 +91,38 @@ impl Served {
     /// The proxy that has rules for all of it.
     pub fn successor(&self) -> Result<LiveProxy, NoSuccessor> {
         let proxy = LiveProxy::find().ok_or(NoSuccessor::None)?;
-        let translation = match proxy.mode() {
-            "iptables" => Translation::Iptables,
-            "nftables" => Translation::Nftables,
-            _ => return Err(NoSuccessor::OtherMode(proxy)),
-        };
+        let Some(translation) = translation(&proxy) else { return Err(NoSuccessor::OtherMode(proxy)) };
+        match self.family_without_rules(translation)? {
+            Some(family) => Err(NoSuccessor::NoRules { proxy, family }),
+            None => Ok(proxy),
+        }
+    }
+
+    /// Whether the proxy that took over still has rules for all of it. It need not run: its rules serve.
+    pub fn still_served_by(&self, proxy: &LiveProxy) -> Result<(), NoSuccessor> {
+        let Some(translation) = translation(proxy) else { return Ok(()) };
+        match self.family_without_rules(translation)? {
+            Some(family) => Err(NoSuccessor::RulesGone { mode: proxy.mode().to_owned(), family }),
+            None => Ok(()),
+        }
+    }
+
+    fn family_without_rules(&self, of: Translation) -> Result<Option<Family>, leftovers::Error> {
         for &family in &self.families {
-            if !has_written(translation, family)? {
-                return Err(NoSuccessor::NoRules { proxy, family });
+            if !has_written(of, family)? {
+                return Ok(Some(family));
             }
         }
-        Ok(proxy)
+        Ok(None)
+    }
+}
+
+/// How the proxy translates destinations; `None` for one that uses IPVS.
+fn translation(proxy: &LiveProxy) -> Option<Translation> {
+    match proxy.mode() {
+        "iptables" => Some(Translation::Iptables),
+        "nftables" => Some(Translation::Nftables),
+        _ => None,
     }
 }
 

@@ -93,10 +93,10 @@ pub(crate) fn finish(load: Load) -> Vec<Tally> {
     tallies
 }
 
-/// The same, and nothing may have been lost. A machine that cannot keep up loses datagrams of all pods for a moment, whether
-/// a Service is on their way or not (docs/migration.md): so many may be lost on each way, and one more, since not all are
-/// sent at the same time. One of 563 was once lost in a hand-over although the way past Services lost none; whether the
-/// machine or the hand-over lost it is not known.
+/// The same, and nothing may have been lost. A machine that cannot keep up loses datagrams of all pods for a moment,
+/// whether a Service is on their way or not (docs/evidence/conformance.md): so many may be lost on each way, and one
+/// more, since not all are sent at the same time. One of 563 was once lost in a hand-over although the way past Services
+/// lost none; whether the machine or the hand-over lost it is not known.
 pub(crate) fn is_whole(load: Load) {
     let tallies = finish(load);
     let by_machine = tallies.iter().filter(|tally| tally.target.starts_with(PAST_SERVICES));

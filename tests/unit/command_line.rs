@@ -215,6 +215,14 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
         (
+            &["cleanup", "--hand-over", "--wait=-1s"],
+            "kube-ipvs: invalid value '-1s' for '--wait <DURATION>': expected 0 or more",
+        ),
+        (
+            &["cleanup", "--hand-over", "--dry-run", "--yes"],
+            "kube-ipvs: the argument '--dry-run' cannot be used with '--yes'",
+        ),
+        (
             &["--oom-score-adj", "-2000"],
             "kube-ipvs: --oom-score-adj: invalid value -2000: expected an OOM score adjustment from -1000 to 1000",
         ),

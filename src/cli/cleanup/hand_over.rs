@@ -2,20 +2,21 @@
 
 use std::{
     fmt::Display,
+    io,
     path::Path,
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use dummy_interface::has_device;
 use ipvs::Ipvs;
 use service::one_line;
-use tokio::{select, time::sleep};
+use tokio::{select, sync::oneshot, time::sleep};
 
 use super::{
     super::output::{Time, say},
-    Format, print,
+    Format, answers_yes, print,
 };
 use crate::{
     config::{GoDuration, InvalidDuration},
@@ -23,13 +24,16 @@ use crate::{
     process::TerminationSignals,
     takeover::{
         cleanup::cut,
-        hand_over::{NoSuccessor, OpenConnections, Served, hand_over},
+        hand_over::{
+            NoSuccessor, OpenConnections, Preview, Served, hand_over, no_default_route,
+            nothing_unknown_is_left, preview,
+        },
         instance_lock::{InstanceLock, InstanceLockError},
         live_proxy::LiveProxy,
     },
 };
 
-/// How long kube-proxy's rules are waited for: it may have to be scheduled and pulled.
+/// How long kube-proxy and its rules are waited for: it may have to be scheduled and pulled.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The least time between two counts.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,16 +66,33 @@ fn limit(text: &str) -> Result<Duration, String> {
     duration.duration().ok_or_else(|| "expected 0 or more".to_owned())
 }
 
+/// Prints what a hand-over would wait for and remove. Writes nothing.
+pub(super) fn dry_run(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    requirements::net_admin()?;
+    let Preview { mut report, open } = preview(control_socket)?;
+    if limit.is_zero() {
+        report.cuts(&open);
+    } else if open.count().total() > 0 {
+        report.waits.push(format!("{}, which have {} to end", open.count(), Time(limit)));
+    }
+    print(format, &report)
+}
+
 /// Hands new connections to a kube-proxy in another mode, and removes everything of ours when the open ones have ended,
-/// or `limit` is over.
-pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+/// or `limit` is over. If `asks`, a person confirms it first.
+pub(super) fn run(
+    limit: Duration,
+    asks: bool,
+    control_socket: &Path,
+    format: Format,
+) -> anyhow::Result<ExitCode> {
     requirements::net_admin()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // As process 1 of a container it would not end by a signal otherwise.
         let mut signals = TerminationSignals::new()?;
         select! {
-            code = go(limit, control_socket, format) => code,
+            code = go(limit, asks, control_socket, format) => code,
             () = signals.received() => {
                 bail!("interrupted: what open connections need is kept. Run the command again, or start kube-ipvs")
             }
@@ -79,14 +100,16 @@ pub(super) fn run(limit: Duration, control_socket: &Path, format: Format) -> any
     })
 }
 
-async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
-    let turn = turn(control_socket).await.context("nothing was changed")?;
+async fn go(limit: Duration, asks: bool, control_socket: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    let turn = patiently(|| try_turn(control_socket)).await.context("nothing was changed")?;
     let mut open = OpenConnections::none();
     if let Some(proxy) = &turn.successor {
         for family in turn.served.families_without_a_route() {
-            warn(format_args!(
-                "there is no {family} default route: this node itself will not reach any ClusterIP"
-            ));
+            warn(no_default_route(family));
+        }
+        if asks {
+            confirm(proxy, limit).await?;
+            turn.served.still_served_by(proxy).context("nothing was changed")?;
         }
         let (found, refused) = hand_over(&turn.served).context("cannot hand over new connections")?;
         open = found;
@@ -95,6 +118,7 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
         }
         say(format_args!("handed over: new connections go to the proxy in {} mode", proxy.mode()));
         ended(&mut open, limit).await;
+        patiently(|| Ok(turn.served.still_served_by(proxy)?)).await.context("nothing was removed")?;
     }
     let mut cleaned = cut(&turn.served, &open);
     if !cleaned.cut.is_empty() {
@@ -102,6 +126,20 @@ async fn go(limit: Duration, control_socket: &Path, format: Format) -> anyhow::R
     }
     cleaned.after_the_cut();
     print(format, &cleaned)
+}
+
+/// Asks a person. A signal ends the command meanwhile, so the terminal is read by a thread of its own.
+async fn confirm(proxy: &LiveProxy, limit: Duration) -> anyhow::Result<()> {
+    say(format_args!(
+        "The proxy in {} mode gets all new connections. Open ones have {} to end; then everything of kube-ipvs is \
+         removed. Hand over? [y/N]",
+        proxy.mode(),
+        Time(limit)
+    ));
+    let (answer, answered) = oneshot::channel::<io::Result<bool>>();
+    thread::spawn(move || answer.send(answers_yes()));
+    ensure!(answered.await.context("reading the answer")??, "nothing was changed");
+    Ok(())
 }
 
 fn warn(what: impl Display) {
@@ -117,13 +155,13 @@ struct Turn {
     _alone: InstanceLock,
 }
 
-/// Waits until no kube-ipvs runs, and another proxy has rules for all that is served. A kube-ipvs may start until then.
-async fn turn(control_socket: &Path) -> anyhow::Result<Turn> {
+/// Tries until it succeeds, as long as the cause of a failure may pass.
+async fn patiently<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let started = Instant::now();
     let mut said = String::new();
     loop {
-        let why = match try_turn(control_socket) {
-            Ok(turn) => return Ok(turn),
+        let why = match attempt() {
+            Ok(done) => return Ok(done),
             Err(error) if started.elapsed() >= PATIENCE || !passes(&error) => return Err(error),
             Err(error) => format!("{error:#}"),
         };
@@ -135,15 +173,16 @@ async fn turn(control_socket: &Path) -> anyhow::Result<Turn> {
     }
 }
 
+/// Succeeds if no kube-ipvs runs, and another proxy has rules for all that is served. A kube-ipvs may start until then.
 fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     let alone = InstanceLock::acquire(control_socket).map_err(InstanceLockError::named)?;
     let served = Served::read()?;
-    let successor = if served.is_empty() { None } else { Some(served.successor()?) };
-    ensure!(
-        successor.is_some() || !has_device()?,
-        "kube-ipvs0 exists without our tables, which record what is ours: reboot the node, or remove everything with \
-         `kube-ipvs cleanup --force`"
-    );
+    let successor = if served.is_empty() {
+        nothing_unknown_is_left()?;
+        None
+    } else {
+        Some(served.successor()?)
+    };
     Ok(Turn { served, successor, _alone: alone })
 }
 

@@ -1,5 +1,7 @@
 //! `kube-ipvs cleanup --hand-over`: new connections go to a kube-proxy in another mode, open ones stay until they end.
 
+mod before;
+
 use std::{
     io::{self, Read as _, Write as _},
     net::TcpStream,
@@ -147,6 +149,29 @@ fn what_is_open_when_the_wait_is_over_is_cut_named_and_reset() {
     let (said, code) = hand_over.ended();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("\ncut: 2 active and 0 inactive connections to TCP 10.96.0.10:80\n"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn nothing_is_removed_as_long_as_the_rules_of_the_other_proxy_are_gone() {
+    let (cluster, open) = stopped();
+    let node = &cluster.lab.node;
+    node.run("nft", &[RULES]).unwrap();
+    let successor = Successor::in_mode(node, "nftables");
+    let mut hand_over = HandOver::start(node, &["--wait=2s"]);
+    hand_over.says("handed over: new connections go to the proxy in nftables mode");
+    // Its program may be restarted: the rules count.
+    drop(successor);
+    node.run("nft", &["delete", "table", "ip", "kube-proxy"]).unwrap();
+    hand_over.says("waiting: the rules of kube-proxy in nftables mode for IPv4 are gone");
+    let kept = state(node);
+    assert!(kept.contains("-A -t 10.96.0.10:80 ") && kept.contains("table ip kube-ipvs\n"), "{kept}");
+    echo(&open);
+    node.run("nft", &[RULES]).unwrap();
+    let (said, code) = hand_over.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\ncut: 2 active and 0 inactive connections to TCP 10.96.0.10:80\n"), "{said}");
+    assert!(!state(node).contains("kube-ipvs"), "{}", state(node));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! On to kube-proxy in nftables or iptables mode, by the commands of docs/migration.md.
+//! On to kube-proxy in nftables or iptables mode, by the commands of docs/migration-on.md.
 //!
 //! The kube-proxy of the cluster has code for ipvs mode, and in nftables mode deletes all virtual servers when it
 //! starts. So nodes are drained then, and what is proved is that clients of other nodes lose nothing;
@@ -17,6 +17,9 @@ use crate::{
     scenario::{clients::Clients, nodes},
     state::Cluster,
 };
+
+/// The page with the commands.
+const PAGE: &str = "migration-on.md";
 
 /// From kube-ipvs in kubeadm's DaemonSet, whose image was this before.
 pub(super) fn go_on(cluster: &Cluster, under_load: &UnderLoad, to: Proxy, old_image: &str) -> Result<()> {
@@ -68,8 +71,7 @@ impl Steps {
             // Pods of the test have no controller.
             ("--delete-emptydir-data", "--delete-emptydir-data --force"),
         ];
-        let heading = "On to kube-proxy in nftables or iptables mode";
-        let mut before = documents::commands("migration.md", heading, &words)?;
+        let mut before = documents::commands(PAGE, "The steps", &words)?;
         let is_of_a_node = |command: &String| command.contains("worker-1");
         let first = before.iter().position(is_of_a_node).context("no commands for a node")?;
         let (of_a_node, after) = before.split_off(first).into_iter().partition(is_of_a_node);
@@ -92,7 +94,7 @@ impl Steps {
 
 /// Ends the wait for connections that never end, such as those to the API server; nothing of ours is left then.
 fn cut_what_is_left(node: &Node) -> Result<()> {
-    let commands = documents::commands("migration.md", "While the Job waits", &[("worker-1", &node.name)])?;
+    let commands = documents::commands(PAGE, "While the Job waits", &[("worker-1", &node.name)])?;
     let cut = commands.first().context("no command")?;
     documents::run(cut)?;
     let job = format!("job/ipvs-cleanup-{}", node.name);
@@ -107,7 +109,7 @@ fn cut_what_is_left(node: &Node) -> Result<()> {
     documents::run(&format!("kubectl -n kube-system delete {job}")).map(drop)
 }
 
-/// From kube-proxy in another mode, and on to it again, in the order of docs/migration.md.
+/// From kube-proxy in another mode, and on to it again, in the order of docs/migration.md and docs/migration-on.md.
 ///
 /// From nftables or iptables mode, without a restart of kube-proxy in between, and then node by node to the same mode.
 pub(crate) fn there_and_back(cluster: &Cluster) -> Result<()> {

@@ -1,4 +1,4 @@
-//! kube-proxy comes back, and our tables go, by the commands of docs/migration.md.
+//! kube-proxy comes back, and our tables go, by the commands of docs/migration-back.md.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) fn remove_tables(cluster: &Cluster) -> Result<()> {
 }
 
 fn commands(words: &[(&str, &str)]) -> Result<Vec<String>> {
-    documents::commands("migration.md", "Back to kube-proxy", words)
+    documents::commands("migration-back.md", "The steps", words)
 }
 
 /// Whether this begins the Jobs that remove our tables on all nodes at once.

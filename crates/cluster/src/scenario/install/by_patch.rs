@@ -1,4 +1,4 @@
-//! Into kubeadm's DaemonSet, as docs/install/kubeadm.md has it, and back to kube-proxy as docs/migration.md has it.
+//! Into kubeadm's DaemonSet, as docs/install/kubeadm.md has it, and back to kube-proxy as docs/migration-back.md has it.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -58,7 +58,7 @@ fn install(cluster: &Cluster) -> Result<String> {
 
 /// What docs/migration.md has for external IPs: two commands that list them, and the flag.
 fn external_ips() -> Result<()> {
-    documents::run_all(&documents::commands("migration.md", "What to expect", &[])?)
+    documents::run_all(&documents::commands("migration.md", "Before you begin", &[])?)
 }
 
 /// kubeadm's ConfigMap keeps its name: the daemons end by themselves when the kubelets have its new text.
