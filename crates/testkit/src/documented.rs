@@ -1,6 +1,11 @@
 //! What the documents say of output: docs/json.md and the examples in docs/json keep their word, and parts of pages are
 //! written from the program.
-#![allow(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
 
 use std::{
     collections::BTreeSet,
