@@ -2,8 +2,9 @@
 //!
 //! A thread with a socket of its own reads the counters a little after each of the kernel's ticks: first the sum of all
 //! connections; if that has grown, the virtual servers in one dump; and of those with new connections, or with
-//! endpoints about which something is known, the real servers. It then rests at least 199 times as long as it took, so
-//! that it takes no more than a two-hundredth of a processor however many there are.
+//! endpoints about which something is known, the real servers. It then rests at least 199 times as long as it ran, so
+//! that it takes no more than a two-hundredth of a processor however many there are. On a busy node, where it waits for a
+//! processor, it does not rest longer for that.
 //!
 //! [`service::liveness`] judges; `explain`, `status`, the metrics, the log and Events say what it found.
 
@@ -22,6 +23,7 @@ use std::{
 use ipvs::{
     Ipvs, ObservedVirtualServer, Protocol, RealServerAddress, ServiceAddress, proc_net::total_connections,
 };
+use nix::time::{ClockId, clock_gettime};
 use reconciler::{Handle, WantedAnswers};
 use serde::{Deserialize, Serialize};
 use service::{Answers, Explanation, ObjectName, in_turn, liveness::Liveness, one_line};
@@ -117,6 +119,12 @@ fn open(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The processor time of this thread so far.
+fn processor_time() -> Duration {
+    // The clock of a thread's own time cannot fail.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Reads the counters from time to time.
 struct Reader<I> {
     kernel: I,
@@ -128,7 +136,7 @@ struct Reader<I> {
     logged: BTreeMap<Endpoint, ServiceAddress>,
     /// Whether the last reading failed.
     failed: bool,
-    /// How long the last reading took.
+    /// How long the last reading took of a processor.
     took: Duration,
 }
 
@@ -158,7 +166,7 @@ impl<I: Ipvs> Reader<I> {
     }
 
     fn read(&mut self, known: &Mutex<Known>) -> Result<(), ipvs::Error> {
-        let begin = Instant::now();
+        let begin = processor_time();
         self.took = Duration::ZERO;
         if Sysctl::at(Path::new("/")).number(RUN_ESTIMATION) == Some(0) {
             let unknown = Some(format!("{RUN_ESTIMATION} is 0, so IPVS does not update its counters"));
@@ -182,7 +190,7 @@ impl<I: Ipvs> Reader<I> {
             (table.counts(), table.failing(now))
         };
         // What follows waits for the writer.
-        self.took = begin.elapsed();
+        self.took = processor_time().saturating_sub(begin);
         let failing = self.of_services(failing);
         self.report(known, &failing);
         let failing = in_turn(failing, MOST_NAMED, |it| it.service.namespace().to_owned());

@@ -178,11 +178,20 @@ impl Cluster {
 
     /// Waits until a pod, by number, is a real server of this weight at an address; `None`: it is none.
     pub(crate) fn weighs(&self, address: ServiceAddress, pod: usize, weight: Option<u32>) {
+        eventually(&format!("pod {pod} with the weight {weight:?}"), || {
+            let found = self.weight(address, pod)?;
+            ensure!(found == weight, "{found:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// The weight of a pod, by number, at an address.
+    pub(crate) fn weight(&self, address: ServiceAddress, pod: usize) -> anyhow::Result<Option<u32>> {
         let pod = self.pod_address(pod, address.ip);
-        self.shows(&format!("{pod} with the weight {weight:?}"), |table| {
-            let server = table.get(&address).and_then(|server| server.real_servers.get(&pod));
-            server.map(|server| server.weight) == weight
-        });
+        let table = self.table()?;
+        let server = table.get(&address).and_then(|server| server.real_servers.get(&pod));
+        Ok(server.map(|server| server.weight))
     }
 
     /// What the node takes for addresses of its own, in whatever way they are bound.
@@ -234,6 +243,21 @@ impl Cluster {
     /// Where a pod listens, by number from 1.
     pub(crate) fn pod_address(&self, pod: usize, like: IpAddr) -> SocketAddr {
         SocketAddr::new(self.lab.pods[pod - 1].address(like), POD_PORT)
+    }
+
+    /// Lets a pod, by number from 1, treat what comes to its port by this protocol as nft says: `drop`, as if its node
+    /// had lost power, or `reject with tcp reset`, as if nothing listened.
+    pub(crate) fn answers_by(&self, pod: usize, protocol: &str, verdict: &str) {
+        let rule = format!("add rule inet f i {protocol} dport {POD_PORT} {verdict}");
+        let chain = "add chain inet f i { type filter hook input priority 0; }";
+        for command in ["add table inet f", chain, &rule] {
+            self.lab.pods[pod - 1].run("nft", &[command]).unwrap();
+        }
+    }
+
+    /// Lets a pod answer again.
+    pub(crate) fn answers_again(&self, pod: usize) {
+        self.lab.pods[pod - 1].run("nft", &["flush", "ruleset"]).unwrap();
     }
 
     /// The names of pods by number, from 1.

@@ -10,7 +10,7 @@ use testkit::{
     lab::{Answer, Manner},
 };
 
-use super::lost::{answers_by, command};
+use super::lost::command;
 use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, page, tcp};
 
 const DNS: u16 = 53;
@@ -64,10 +64,10 @@ fn endpoints_that_refuse_and_that_are_silent_are_named_by_every_command() {
     for ip in [V4, V6] {
         cluster.is_bound(ip.parse().unwrap(), true);
     }
-    answers_by(&cluster, 2, "tcp", "reject with tcp reset");
-    answers_by(&cluster, 2, "udp", "reject");
-    answers_by(&cluster, 3, "tcp", "drop");
-    answers_by(&cluster, 3, "udp", "drop");
+    cluster.answers_by(2, "tcp", "reject with tcp reset");
+    cluster.answers_by(2, "udp", "reject");
+    cluster.answers_by(3, "tcp", "drop");
+    cluster.answers_by(3, "udp", "drop");
     let pod = |number, ip: &str| cluster.pod_address(number, ip.parse().unwrap());
     until_known(&cluster, &[(Protocol::Tcp, 80), (Protocol::Udp, DNS)], || {
         let text = printed(&cluster, &["explain", "default/web"]);
@@ -99,7 +99,7 @@ fn endpoints_that_refuse_and_that_are_silent_are_named_by_every_command() {
         Ok(())
     });
     for number in [2, 3] {
-        cluster.lab.pods[number - 1].run("nft", &["flush", "ruleset"]).unwrap();
+        cluster.answers_again(number);
     }
     until_known(&cluster, &[(Protocol::Tcp, 80), (Protocol::Udp, DNS)], || {
         let text = page(&cluster.lab.node, "/metrics")?;
@@ -118,7 +118,7 @@ fn connections_without_an_answer_are_not_called_active() {
     let spec = json!({ "clusterIPs": [V4, V6], "ports": [{ "port": 80 }] });
     cluster.write(&Service::new("web", &spec).endpoints([1]));
     cluster.is_bound(V4.parse().unwrap(), true);
-    answers_by(&cluster, 1, "tcp", "drop");
+    cluster.answers_by(1, "tcp", "drop");
     for _ in 0..3 {
         ask(&cluster, tcp(V4, 80)).unwrap_err();
     }

@@ -16,7 +16,7 @@ use testkit::{
     lab::{Host, Manner},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, at, here, tcp};
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, here, tcp};
 
 /// How long a client waits that gets no answer: until it has asked twice.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -86,14 +86,6 @@ fn served(cluster: &Cluster, service: &Service) {
     }
 }
 
-/// A pod rejects or drops what comes to its port by a protocol.
-pub(super) fn answers_by(cluster: &Cluster, pod: usize, protocol: &str, verdict: &str) {
-    let rule = format!("add rule inet f i {protocol} dport {POD_PORT} {verdict}");
-    for command in ["add table inet f", "add chain inet f i { type filter hook input priority 0; }", &rule] {
-        cluster.lab.pods[pod - 1].run("nft", &[command]).unwrap();
-    }
-}
-
 fn nft(cluster: &Cluster, rules: &str) {
     let mut nft = node(cluster).command("nft");
     assert!(nft.arg(rules).status().unwrap().success(), "{rules}");
@@ -152,11 +144,11 @@ fn a_chain_of_another_program_that_drops_is_named_with_its_rule() {
 fn an_endpoint_that_refuses_and_one_that_is_silent_are_told_apart() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));
-    answers_by(&cluster, 1, "tcp", "reject with tcp reset");
+    cluster.answers_by(1, "tcp", "reject with tcp reset");
     concludes(&cluster, &cluster.lab.client, ["refuses: nothing listens there"; 2]);
     cluster.write(&service().endpoints([2]));
     cluster.serves_all(&[(tcp(V4, 80), &[2]), (tcp(V6, 80), &[2])]);
-    answers_by(&cluster, 2, "tcp", "drop");
+    cluster.answers_by(2, "tcp", "drop");
     concludes(&cluster, &cluster.lab.client, ["and no answer came back: the endpoint is silent"; 2]);
 }
 
@@ -293,8 +285,8 @@ fn a_node_port_is_traced_by_its_number_at_the_nodes_addresses() {
 fn a_probe_tells_endpoints_that_answer_from_those_that_refuse_and_are_silent() {
     let cluster = Cluster::start(3, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1, 2, 3]));
-    answers_by(&cluster, 2, "tcp", "reject with tcp reset");
-    answers_by(&cluster, 3, "tcp", "drop");
+    cluster.answers_by(2, "tcp", "reject with tcp reset");
+    cluster.answers_by(3, "tcp", "drop");
     let output = command(&cluster, &["probe", "default/web"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |pod: usize| {

@@ -1,5 +1,8 @@
 //! Failing endpoints that get no new connections, and the clients that had already been sent there.
 
+mod causes;
+mod places;
+
 use std::{
     thread,
     time::{Duration, Instant},
@@ -13,37 +16,31 @@ use testkit::{
     lab::{Host, Manner},
 };
 
-use crate::support::cluster::{Cluster, NO_PERIOD, POD_PORT, Service, V4, V6, tcp};
+use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, tcp};
 
 /// No client waits for longer, unless nothing rescues it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A Service with this annotation.
 fn ejecting(service: Service, what: &str) -> Service {
     service.patch(&json!({ "metadata": { "annotations": { "kube-ipvs.io/eject": what } } }))
 }
 
-/// A Service of this name at an address of each family, with a scheduler.
+/// A Service of this name at an address of each family.
+fn named(name: &str, last: u16) -> Service {
+    let vips = addresses(last).map(|address| address.ip);
+    Service::new(name, &json!({ "clusterIPs": vips, "ports": [{ "port": 80 }] }))
+}
+
+/// The addresses of such a Service.
+fn addresses(last: u16) -> [ServiceAddress; 2] {
+    [tcp(&format!("10.96.0.{last}"), 80), tcp(&format!("fd00:10:96::{last:x}"), 80)]
+}
+
+/// The same with a scheduler.
 fn scheduled(name: &str, last: u16, scheduler: &str) -> Service {
-    let spec = json!({
-        "clusterIPs": [format!("10.96.0.{last}"), format!("fd00:10:96::{last:x}")],
-        "ports": [{ "port": 80 }],
-    });
     let annotations = json!({ "kube-ipvs.io/scheduler": scheduler });
-    ejecting(Service::new(name, &spec), "silent")
-        .patch(&json!({ "metadata": { "annotations": annotations } }))
-}
-
-/// Lets a pod drop what comes to its port, as if its node had lost power.
-fn silence(cluster: &Cluster, pod: usize) {
-    let rule = format!("add rule inet f i tcp dport {POD_PORT} drop");
-    for command in ["add table inet f", "add chain inet f i { type filter hook input priority 0; }", &rule] {
-        cluster.lab.pods[pod - 1].run("nft", &[command]).unwrap();
-    }
-}
-
-fn let_answer(cluster: &Cluster, pod: usize) {
-    cluster.lab.pods[pod - 1].run("nft", &["flush", "ruleset"]).unwrap();
+    ejecting(named(name, last), "silent").patch(&json!({ "metadata": { "annotations": annotations } }))
 }
 
 /// A client connects to each address every half second, for this long. Returns how long the slowest took.
@@ -67,6 +64,25 @@ fn clients(host: &Host, at: &[ServiceAddress], lasting: Duration) -> Result<Dura
     })
 }
 
+/// What a command prints.
+fn printed(cluster: &Cluster, command: &[&str]) -> String {
+    let mut asked = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
+    asked.args(command).arg("--control-socket").arg(cluster.daemon().socket());
+    String::from_utf8(asked.output().unwrap().stdout).unwrap()
+}
+
+/// Lets a client ask at these addresses until the daemon knows their endpoints, and a pod drop what comes to it by a
+/// protocol, as if its node had lost power. Then clients ask for some seconds. Returns how long the slowest took.
+fn falls_silent(cluster: &Cluster, pods: &[usize], host: &Host, at: &[ServiceAddress]) -> Result<Duration> {
+    clients(host, at, Duration::from_secs(3))?;
+    for pod in pods {
+        for protocol in ["tcp", "sctp"] {
+            cluster.answers_by(*pod, protocol, "drop");
+        }
+    }
+    clients(host, at, Duration::from_secs(5))
+}
+
 /// The weight of a pod at each of these addresses.
 fn weighs(cluster: &Cluster, at: &[ServiceAddress], pod: usize, check: impl Fn(u32) -> bool) {
     cluster.shows(&format!("another weight of pod {pod}"), |table| {
@@ -83,12 +99,11 @@ fn weighs(cluster: &Cluster, at: &[ServiceAddress], pod: usize, check: impl Fn(u
 fn clients_of_a_silent_endpoint_are_served_by_others() {
     let mut cluster = Cluster::start(4, &[NO_PERIOD]);
     let schedulers = ["rr", "wrr", "lc", "wlc", "sed", "nq", "mh"];
-    let mut addresses = Vec::new();
+    let mut all = Vec::new();
     for (last, scheduler) in (10..).zip(schedulers) {
         let service = scheduled(scheduler, last, scheduler);
         cluster.write(&service.endpoints([1, 2, 3, 4]));
-        addresses.push(tcp(&format!("10.96.0.{last}"), 80));
-        addresses.push(tcp(&format!("fd00:10:96::{last:x}"), 80));
+        all.extend(addresses(last));
     }
     let everywhere = json!({
         "type": "LoadBalancer",
@@ -99,12 +114,12 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
     let everywhere = ejecting(Service::new("everywhere", &everywhere), "silent").patch(&status);
     cluster.write(&everywhere.endpoints([1, 2, 3, 4]));
     let node = cluster.lab.node.address(V4.parse().unwrap()).to_string();
-    addresses.extend([tcp("192.0.2.1", 81), tcp(&node, 30_081)]);
-    weighs(&cluster, &addresses, 2, |weight| weight > 0);
-    clients(&cluster.lab.client, &addresses, Duration::from_secs(3)).unwrap();
+    all.extend([tcp("192.0.2.1", 81), tcp(&node, 30_081)]);
+    weighs(&cluster, &all, 2, |weight| weight > 0);
+    clients(&cluster.lab.client, &all, Duration::from_secs(3)).unwrap();
 
-    silence(&cluster, 2);
-    let (ipv4, ipv6): (Vec<_>, Vec<_>) = addresses.iter().partition(|it| it.ip.is_ipv4());
+    cluster.answers_by(2, "tcp", "drop");
+    let (ipv4, ipv6): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.ip.is_ipv4());
     let slowest = thread::scope(|scope| {
         // On Linux 7.2, and in IPv6 alone, a client that was rescued is now and then stuck after its handshake.
         scope.spawn(|| println!("IPv6: {:?}", clients(&cluster.lab.client, &ipv6, Duration::from_secs(8))));
@@ -112,9 +127,7 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
     });
     println!("slowest client: {:?}", slowest.unwrap());
     let says = |command: &[&str], words: &str| {
-        let mut asked = cluster.lab.node.command(&binary().unwrap().to_string_lossy());
-        asked.args(command).arg("--control-socket").arg(cluster.daemon().socket());
-        let text = String::from_utf8(asked.output().unwrap().stdout).unwrap();
+        let text = printed(&cluster, command);
         assert!(text.contains(words), "{words}: {text}");
     };
     for ip in [V4, V6] {
@@ -130,12 +143,12 @@ fn clients_of_a_silent_endpoint_are_served_by_others() {
 
     // A restart forgets it, and does not take it for a drain.
     cluster.restart(&[NO_PERIOD]);
-    weighs(&cluster, &addresses, 2, |weight| weight > 0);
+    weighs(&cluster, &all, 2, |weight| weight > 0);
     cluster.resync_writes_nothing();
 
-    let_answer(&cluster, 2);
+    cluster.answers_again(2);
     eventually("all pods have their whole weight", || {
-        clients(&cluster.lab.client, &addresses, Duration::from_secs(1))?;
+        clients(&cluster.lab.client, &all, Duration::from_secs(1))?;
         let text = cluster.daemon().ask(&cluster.lab.node, "status")?;
         ensure!(!text.contains("\nejected:"), "{text}");
         Ok(())
@@ -159,9 +172,9 @@ fn clients_that_are_bound_to_a_silent_endpoint_are_served_by_another() {
         let first = ask();
         assert_eq!(ask(), first, "bound");
         let pod = (1..=4).find(|number| cluster.names(&[*number]).contains(&first)).unwrap();
-        silence(&cluster, pod);
+        cluster.answers_by(pod, "tcp", "drop");
         clients(&cluster.lab.client, &[address], Duration::from_secs(4)).unwrap();
         assert_ne!(ask(), first);
-        let_answer(&cluster, pod);
+        cluster.answers_again(pod);
     }
 }

@@ -124,18 +124,19 @@ impl Service {
 pub(crate) struct Endpoint {
     pod: usize,
     node: &'static str,
+    zone: Option<&'static str>,
     conditions: Value,
     hints: Value,
 }
 
 /// A pod, by number from 1, that is ready and runs on the lab's node.
 pub(crate) fn here(pod: usize) -> Endpoint {
-    Endpoint { pod, node: "node", conditions: json!({ "ready": true }), hints: json!({}) }
+    Endpoint { pod, node: "node", zone: None, conditions: json!({ "ready": true }), hints: json!({}) }
 }
 
 /// A pod that is ready and, as its slice has it, runs on another node.
 pub(crate) fn elsewhere(pod: usize) -> Endpoint {
-    Endpoint { node: "another-node", ..here(pod) }
+    here(pod).on("another-node")
 }
 
 /// A pod that is ready and has the network of the lab's node for its own.
@@ -153,6 +154,16 @@ impl From<usize> for Endpoint {
 }
 
 impl Endpoint {
+    /// As its slice has it, it runs on the node of this name.
+    pub(crate) fn on(self, node: &'static str) -> Self {
+        Self { node, ..self }
+    }
+
+    /// As its slice has it, it is in this zone.
+    pub(crate) fn in_zone(self, zone: &'static str) -> Self {
+        Self { zone: Some(zone), ..self }
+    }
+
     /// It terminates and still serves.
     pub(crate) fn terminating(self) -> Self {
         Self { conditions: json!({ "ready": false, "serving": true, "terminating": true }), ..self }
@@ -168,6 +179,7 @@ impl Endpoint {
         json!({
             "addresses": [host.address(like)],
             "nodeName": self.node,
+            "zone": self.zone,
             "conditions": self.conditions,
             "hints": self.hints,
         })

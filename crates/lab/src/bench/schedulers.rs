@@ -24,10 +24,14 @@ use self::{
 use super::data_plane::Effort;
 
 /// 25 requests a second.
-const USUAL_POD: Capacity = Capacity { workers: 2, service: Duration::from_millis(80), waiting: 6 };
-const SLOW_POD: Capacity = Capacity { service: Duration::from_millis(800), ..USUAL_POD };
+const USUAL_POD: Capacity = Capacity::new(2, Duration::from_millis(80), 6);
+const SLOW_POD: Capacity = Capacity::new(2, Duration::from_millis(800), 6);
 /// 50 requests a second, ten at once.
-const WIDE_POD: Capacity = Capacity { workers: 10, service: Duration::from_millis(200), waiting: 20 };
+const WIDE_POD: Capacity = Capacity::new(10, Duration::from_millis(200), 20);
+/// 25 requests a second, five at once.
+const WARM_POD: Capacity = Capacity::new(5, Duration::from_millis(200), 10);
+/// The same once it has warmed up.
+const COLD_POD: Capacity = Capacity { cold: Duration::from_secs(1), ..WARM_POD };
 
 /// What is compared.
 const CHOOSERS: [(&str, Chooser); 5] = [
@@ -47,11 +51,23 @@ const BY_DISTANCE: [(&str, Scheduler, [u32; 3]); 4] = [
     ("`rr` everywhere", Scheduler::RR, [1, 1, 1]),
 ];
 
+/// What is compared when a pod appears, and how many seconds its slow start takes. With one, kube-ipvs uses `wrr` for `rr`
+/// and `wlc` for `lc`.
+const NEW_POD: [(&str, Scheduler, Option<u64>); 5] = [
+    ("`rr`", Scheduler::RR, None),
+    ("`rr`, slow start of 30 s", Scheduler::WRR, Some(30)),
+    ("`lc`", Scheduler::LC, None),
+    ("`lc`, slow start of 10 s", Scheduler::WLC, Some(10)),
+    ("`lc`, slow start of 30 s", Scheduler::WLC, Some(30)),
+];
+
 /// How much is measured.
 struct Extent {
     repeats: u64,
     /// How long requests come.
     length: Duration,
+    /// For how long requests come before and after a pod appears.
+    around: [Duration; 2],
     /// Long connections to each pod, on average.
     connections: u32,
 }
@@ -67,6 +83,9 @@ pub(super) fn measure(size: Size, effort: Effort) -> Result<Schedulers> {
     for (name, scheduler, weights) in BY_DISTANCE {
         let rows_of = by_distance(&world, &extent, name, scheduler, weights);
         rows.extend(rows_of.with_context(|| name.to_owned())?);
+    }
+    for (name, scheduler, slow_start) in NEW_POD {
+        rows.push(new_pod(&world, &extent, name, scheduler, slow_start).with_context(|| name.to_owned())?);
     }
     Ok(Schedulers { rows })
 }
@@ -113,11 +132,41 @@ fn by_distance(
     Ok([row(Scenario::QuietZone, 0.2)?, row(Scenario::HotZone, 1.5)?])
 }
 
+/// The scenario in which a pod appears.
+fn new_pod(
+    world: &World,
+    extent: &Extent,
+    name: &str,
+    scheduler: Scheduler,
+    slow_start: Option<u64>,
+) -> Result<Row> {
+    let mut pods = vec![WARM_POD; world.pods().into()];
+    pods.splice(pods.len() - 1.., [COLD_POD]);
+    let rate = 0.6 * WARM_POD.rate() * f64::from(world.pods());
+    let [before, after] = extent.around;
+    let slow_start = slow_start.map(Duration::from_secs);
+    let repeats = extent.repeat(|seed| {
+        let load = Load { rate, length: before + after, seed };
+        world.grow(Chooser::Scheduler(scheduler), &pods, load, before, slow_start)
+    });
+    Row::new(Scenario::NewPod, name, &repeats?)
+}
+
 impl Extent {
-    const fn new(effort: Effort) -> Self {
+    fn new(effort: Effort) -> Self {
         match effort {
-            Effort::Whole => Self { repeats: 3, length: Duration::from_millis(2_500), connections: 20 },
-            Effort::Tiny => Self { repeats: 1, length: Duration::from_millis(300), connections: 2 },
+            Effort::Whole => Self {
+                repeats: 3,
+                length: Duration::from_millis(2_500),
+                around: [4, 12].map(Duration::from_secs),
+                connections: 20,
+            },
+            Effort::Tiny => Self {
+                repeats: 1,
+                length: Duration::from_millis(300),
+                around: [100, 300].map(Duration::from_millis),
+                connections: 2,
+            },
         }
     }
 

@@ -246,7 +246,7 @@ impl Collected {
             health_check,
             without_local_endpoint: sorted_once(self.without_local_endpoint),
             refused: sorted_once(external.refused),
-            ejected: sorted_once(self.ejected),
+            ejected: each_once(self.ejected),
             problems: problems
                 .into_iter()
                 .chain(api_servers)
@@ -322,6 +322,13 @@ fn health_check_ports(check: &HealthCheck, service: &Service) -> impl Iterator<I
     let port = check.port.get();
     let families = service.cluster_ips.iter().map(|ip| Family::from(*ip));
     families.map(move |family| Element::HealthCheckPort(HealthCheckPort { family, port }))
+}
+
+/// Each endpoint once: one that is out at one address, and kept at another as the last one there, is out.
+fn each_once(mut ejected: Vec<EjectedEndpoint>) -> Box<[EjectedEndpoint]> {
+    ejected.sort_unstable();
+    ejected.dedup_by_key(|it| (it.protocol, it.address));
+    ejected.into()
 }
 
 fn sorted_once<T: Ord>(mut values: Vec<T>) -> Box<[T]> {

@@ -15,8 +15,10 @@ use crate::seconds;
 /// The percentage of its weight with which an endpoint begins, and comes back.
 const FIRST_PERCENT: u8 = 10;
 
-/// The first pause of an ejected endpoint; each one that follows is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// The first pause of an ejected endpoint; each one that follows is twice as long. A client that waits repeats its SYN after
+/// 1, 2, 3, 4, 5, 7 and 11 s (`tcp_syn_linear_timeouts`). It is served if two of them come meanwhile: IPVS drops the
+/// first.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// For how long an endpoint that came back is remembered: another ejection meanwhile lasts longer than the one before.
@@ -324,6 +326,6 @@ mod tests {
             standing = next.at(now, None);
             assert!(standing.is_some_and(|it| it.is_on_trial()));
         }
-        assert_eq!(pauses, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(pauses, [10, 20, 40, 60, 60, 60]);
     }
 }

@@ -40,6 +40,8 @@ pub enum Scenario {
     QuietZone,
     /// All clients are in one zone and ask for one and a half times what its pods can do.
     HotZone,
+    /// Short requests for three fifths of what the pods can do, when a pod appears that is slow at first.
+    NewPod,
 }
 
 /// What the clients saw. Shares are between 0 and 1, times in seconds.
@@ -62,8 +64,15 @@ pub struct Seen {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Steady, Self::SlowPod, Self::Held, Self::RollingUpdate, Self::QuietZone, Self::HotZone];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Steady,
+        Self::SlowPod,
+        Self::Held,
+        Self::RollingUpdate,
+        Self::QuietZone,
+        Self::HotZone,
+        Self::NewPod,
+    ];
 }
 
 impl Seen {
@@ -104,6 +113,7 @@ impl fmt::Display for Scenario {
             Self::RollingUpdate => "Long connections, after every pod was replaced",
             Self::QuietZone => "Clients in one zone, at a fifth of what its pods can do",
             Self::HotZone => "Clients in one zone, at one and a half times what its pods can do",
+            Self::NewPod => "A new pod that takes five times as long for its first 10 s",
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -20,6 +20,9 @@ use tokio::{
 /// What a pod that has no place for a request answers; any other answer is the number of the pod.
 pub(super) const REFUSED: u8 = u8::MAX;
 
+/// How long a pod warms up, from its first request on.
+pub(super) const WARM_UP: Duration = Duration::from_secs(10);
+
 /// What a pod can do.
 #[derive(Clone, Copy)]
 pub(super) struct Capacity {
@@ -27,6 +30,8 @@ pub(super) struct Capacity {
     pub(super) workers: u32,
     /// What each takes; it sleeps.
     pub(super) service: Duration,
+    /// What each takes while the pod warms up.
+    pub(super) cold: Duration,
     /// How many more requests wait. Others are refused.
     pub(super) waiting: u32,
 }
@@ -42,12 +47,20 @@ pub(super) struct Pods {
 struct Pod {
     number: u8,
     service: Duration,
+    cold: Duration,
+    /// When the first request came.
+    first: OnceLock<Instant>,
     workers: Semaphore,
     /// For the requests that are served and those that wait.
     places: Semaphore,
 }
 
 impl Capacity {
+    /// A pod that needs no time to warm up.
+    pub(super) const fn new(workers: u32, service: Duration, waiting: u32) -> Self {
+        Self { workers, service, cold: service, waiting }
+    }
+
     /// Requests per second.
     pub(super) fn rate(self) -> f64 {
         f64::from(self.workers) / self.service.as_secs_f64()
@@ -89,9 +102,10 @@ async fn listen(listener: TcpListener, pod: Pod) -> Result<()> {
 
 impl Pod {
     fn new(number: u8, capacity: Capacity) -> Self {
-        let Capacity { workers, service, waiting } = capacity;
+        let Capacity { workers, service, cold, waiting } = capacity;
         let semaphore = |permits: u32| Semaphore::new(permits as usize);
-        Self { number, service, workers: semaphore(workers), places: semaphore(workers + waiting) }
+        let (workers, places) = (semaphore(workers), semaphore(workers + waiting));
+        Self { number, service, cold, first: OnceLock::new(), workers, places }
     }
 
     /// Answers, and leaves it to the client to close the connection, which it may hold.
@@ -103,7 +117,9 @@ impl Pod {
                     worker = self.workers.acquire() => worker?,
                     _ = stream.read_u8() => return Ok(()),
                 };
-                time::sleep(self.service).await;
+                let first = self.first.get_or_init(Instant::now);
+                let is_warm = first.elapsed() >= WARM_UP;
+                time::sleep(if is_warm { self.service } else { self.cold }).await;
                 self.number
             }
         };

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use testkit::lab::Fabric;
 
 use super::{
-    balancer::{Balancer, Chooser, Reply},
+    balancer::{Balancer, Chooser, Newcomer, Reply, WHOLE},
     figures::Seen,
     pods::{Capacity, Pods},
 };
@@ -24,7 +24,7 @@ const UNUSED: u16 = 8_080;
 /// of those before, and takes answers from the same pod to the same port of a client for theirs.
 const PORTS: u16 = 9_000;
 /// Answers at once; the client holds the connection.
-const HOLDING_POD: Capacity = Capacity { workers: 1, service: Duration::ZERO, waiting: 10_000 };
+const HOLDING_POD: Capacity = Capacity::new(1, Duration::ZERO, 10_000);
 
 /// The clients' nodes, all in one zone, and how many pods there are. Three tenths of these are in that zone, each on the node
 /// of the same number; the others are elsewhere.
@@ -98,6 +98,38 @@ impl World {
         weight: impl Fn(Distance) -> u32,
     ) -> Result<Seen> {
         let (port, pods) = self.start(capacities)?;
+        let weighed = |node| {
+            let all = (0..self.pods).map(|pod| (pods.address(pod), weight(self.distance(node, pod))));
+            all.filter(|(_, weight)| *weight > 0).collect()
+        };
+        self.run(chooser, port, load, weighed, None)
+    }
+
+    /// The same while the last pod appears, after so long. Requests before are not counted.
+    pub(super) fn grow(
+        &self,
+        chooser: Chooser,
+        capacities: &[Capacity],
+        load: Load,
+        after: Duration,
+        slow_start: Option<Duration>,
+    ) -> Result<Seen> {
+        let (port, pods) = self.start(capacities)?;
+        let last = self.pods - 1;
+        let newcomer = Newcomer { pod: pods.address(last), after, slow_start };
+        let others = |_| (0..last).map(|pod| (pods.address(pod), WHOLE)).collect();
+        self.run(chooser, port, load, others, Some(newcomer))
+    }
+
+    /// Lets the nodes make their requests, each of its own pods with their weights.
+    fn run(
+        &self,
+        chooser: Chooser,
+        port: u16,
+        load: Load,
+        weighed: impl Fn(usize) -> Vec<(SocketAddr, u32)>,
+        newcomer: Option<Newcomer>,
+    ) -> Result<Seen> {
         let nodes = &self.fabric.nodes;
         let arrivals = arrivals(load, nodes.len());
         // Every node has its table by then.
@@ -106,10 +138,9 @@ impl World {
             + Duration::from_millis(5) * u32::try_from(nodes.len())?;
         let mut threads = Vec::new();
         for (number, (node, times)) in nodes.iter().zip(arrivals).enumerate() {
-            let weighed = (0..self.pods).map(|pod| (pods.address(pod), weight(self.distance(number, pod))));
-            let weighed: Vec<_> = weighed.filter(|(_, weight)| *weight > 0).collect();
-            let rng = node_rng(load.seed, number);
-            let requests = move || Balancer::new(chooser, port, &weighed, rng)?.request(begin, &times);
+            let (weighed, rng) = (weighed(number), node_rng(load.seed, number));
+            let requests =
+                move || Balancer::new(chooser, port, &weighed, rng)?.request(begin, &times, newcomer);
             threads.push(node.spawn(requests)?);
         }
         let replies =

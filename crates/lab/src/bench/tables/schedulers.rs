@@ -16,7 +16,9 @@ pub(super) fn tables(report: &Report) -> String {
 
 fn table(report: &Report, scenario: Scenario) -> Table {
     let columns = match scenario {
-        Scenario::Steady | Scenario::SlowPod => "least and most per pod | p50 / p99 | refused or late",
+        Scenario::Steady | Scenario::SlowPod | Scenario::NewPod => {
+            "least and most per pod | p50 / p99 | refused or late"
+        }
         Scenario::Held | Scenario::RollingUpdate => "least and most per pod",
         Scenario::QuietZone | Scenario::HotZone => {
             "from its node | from the zone | p50 / p99 | refused or late"
@@ -38,7 +40,9 @@ fn cells(scenario: Scenario, seen: Seen) -> String {
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
     let times = both(Percentiles { p50, p99, longest: p99 });
     match scenario {
-        Scenario::Steady | Scenario::SlowPod => format!("{spread} | {times} | {}", percent(failed)),
+        Scenario::Steady | Scenario::SlowPod | Scenario::NewPod => {
+            format!("{spread} | {times} | {}", percent(failed))
+        }
         Scenario::Held | Scenario::RollingUpdate => spread,
         Scenario::QuietZone | Scenario::HotZone => {
             format!("{} | {} | {times} | {}", percent(near), percent(zone), percent(failed))
