@@ -2,9 +2,9 @@
 //!
 //! A thread with a socket of its own reads the counters a little after each of the kernel's ticks: first the sum of all
 //! connections; if that has grown, the virtual servers in one dump; and of those with new connections, or with
-//! endpoints about which something is known, the real servers. It then rests at least 199 times as long as it ran, so
-//! that it takes no more than a two-hundredth of a processor however many there are. On a busy node, where it waits for a
-//! processor, it does not rest longer for that.
+//! endpoints about which something is known, the real servers. It then rests at least 199 times as long as it had a
+//! processor for that, so that it takes no more than a two-hundredth of one however many there are. Time in which it waits
+//! for a processor does not count: endpoints fail on busy nodes too.
 //!
 //! [`service::liveness`] judges; `explain`, `status`, the metrics, the log and Events say what it found.
 
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(2_100);
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause, on a node where reading takes long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The pause after a reading, as a multiple of its duration.
+/// The pause after a reading, as a multiple of the processor time that it took.
 const REST: u32 = 199;
 
 /// How long clients fail at an endpoint, from the first to the last one, before it is logged and an Event says so: an
@@ -119,10 +119,15 @@ fn open(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The processor time of this thread so far.
+/// How long to rest after a reading that took so much processor time.
+fn pause_after(took: Duration, wanted: WantedAnswers) -> Duration {
+    let shortest = if wanted == WantedAnswers::None { PAUSE } else { SHORT_PAUSE };
+    (took * REST).clamp(shortest, LONGEST_PAUSE)
+}
+
+/// How long this thread has had a processor. Every Linux has this clock.
 fn processor_time() -> Duration {
-    // The clock of a thread's own time cannot fail.
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 /// Reads the counters from time to time.
@@ -136,7 +141,7 @@ struct Reader<I> {
     logged: BTreeMap<Endpoint, ServiceAddress>,
     /// Whether the last reading failed.
     failed: bool,
-    /// How long the last reading took of a processor.
+    /// The processor time that the last reading took.
     took: Duration,
 }
 
@@ -159,9 +164,7 @@ impl<I: Ipvs> Reader<I> {
                 self.total = None;
             }
             self.failed = read.is_err();
-            let shortest =
-                if self.handle.wanted_answers() == WantedAnswers::None { PAUSE } else { SHORT_PAUSE };
-            pause = (self.took * REST).clamp(shortest, LONGEST_PAUSE);
+            pause = pause_after(self.took, self.handle.wanted_answers());
         }
     }
 
@@ -277,5 +280,21 @@ impl<I: Ipvs> Reader<I> {
                 self.outbox.post_about_service(it.service.clone(), Cause::ENDPOINT_FAILING, text);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_a_reading_waits_for_a_processor_is_not_rested_for() {
+        let begin = processor_time();
+        thread::sleep(Duration::from_millis(300));
+        let waited = processor_time().saturating_sub(begin);
+        assert_eq!(pause_after(waited, WantedAnswers::All), SHORT_PAUSE, "{waited:?}");
+        while processor_time().saturating_sub(begin) < Duration::from_millis(20) {}
+        let worked = processor_time().saturating_sub(begin);
+        assert!(pause_after(worked, WantedAnswers::All) >= Duration::from_secs(3), "{worked:?}");
     }
 }

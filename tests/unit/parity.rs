@@ -78,11 +78,20 @@ const RUNS: [(&str, &[&str]); 2] = [
         "cargo xtask chaos",
         &[
             "crates/lab/src/chaos/catalogue.rs",
+            "crates/lab/src/chaos/catalogue/endpoints.rs",
             "crates/lab/src/chaos/catalogue/kernel.rs",
             "crates/lab/src/chaos/catalogue/process.rs",
         ],
     ),
-    ("cargo xtask soak", &["crates/lab/src/soak/samples.rs", "crates/lab/src/soak.rs"]),
+    (
+        "cargo xtask soak",
+        &[
+            "crates/lab/src/soak/ejecting.rs",
+            "crates/lab/src/soak/ejecting/troubles.rs",
+            "crates/lab/src/soak/samples.rs",
+            "crates/lab/src/soak.rs",
+        ],
+    ),
 ];
 
 /// Whether the file has a function of this name under a test attribute, or such a run does or looks at this.

@@ -10,6 +10,7 @@
 mod api;
 pub mod case;
 pub mod data_plane;
+pub mod ejection;
 mod endpoint_change;
 mod fairness;
 pub mod figures;
@@ -42,9 +43,10 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// The same for the way of a packet, in which every program sets a node up, one after the other, and for the changes of a
 /// tenant, each of which takes minutes.
 const TIMEOUT_OF_MANY: Duration = Duration::from_secs(3_600);
-/// Where the tables are, of everything, of the way of a packet and of schedulers.
+/// Where the tables are, of everything, of the way of a packet, of ejection and of schedulers.
 const TABLES: &str = "docs/evidence/performance/tables.txt";
 const DATA_PLANE: &str = "docs/evidence/performance/data-plane.txt";
+const EJECTION: &str = "docs/evidence/performance/ejection.txt";
 const SCHEDULERS: &str = "docs/evidence/performance/schedulers.txt";
 /// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
@@ -66,8 +68,8 @@ pub(crate) struct Args {
     /// With --check: record the counts as the new baseline
     #[arg(long, requires = "check")]
     bless: bool,
-    /// Only the measurements whose line in the progress contains one of these; `data-plane` and `schedulers` alone are
-    /// plans of their own
+    /// Only the measurements whose line in the progress contains one of these; `data-plane`, `ejection` and `schedulers`
+    /// alone are plans of their own
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Make one measurement here: what the test kernel runs
@@ -105,6 +107,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             // No program is measured, and what takes time sleeps: a debug build does.
             let equipment = Equipment { kernel, programs: Programs::alone(workspace::myself()?), times: 1 };
             (equipment.measure_all(plan::schedulers(), &[]), Some(SCHEDULERS))
+        }
+        ["ejection"] => {
+            // Only the daemon is measured.
+            let programs = Programs::released(workspace::myself()?)?;
+            (Equipment { kernel, programs, times: 1 }.measure_all(plan::ejection(), &[]), Some(EJECTION))
         }
         ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
         [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
@@ -178,7 +185,9 @@ impl Equipment {
 impl Case {
     const fn timeout(self) -> Duration {
         match self.subject {
-            Subject::DataPlane(_) | Subject::Fairness | Subject::Schedulers(_) => TIMEOUT_OF_MANY,
+            Subject::DataPlane(_) | Subject::Fairness | Subject::Ejection(..) | Subject::Schedulers(_) => {
+                TIMEOUT_OF_MANY
+            }
             _ => TIMEOUT,
         }
     }
@@ -197,6 +206,7 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::RollingUpdate => rolling_update::measure(size),
         Subject::Fairness => fairness::measure(size),
         Subject::Growth => syncs::growth(size),
+        Subject::Ejection(ejecting, effort) => ejection::measure(size, ejecting, effort),
         Subject::Schedulers(effort) => Ok(Figures::Schedulers(schedulers::measure(size, effort)?)),
         Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),
     }

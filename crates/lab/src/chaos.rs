@@ -37,13 +37,14 @@ use crate::{
     },
 };
 
-/// Pods of the lab. The last one is a client.
-const PODS: u8 = 3;
+/// Pods of the lab. The last one is a client. From [`FIRST_EJECTED`] on they serve the Service that ejects.
+const PODS: u8 = 5;
+const FIRST_EJECTED: u8 = 3;
 /// Services with traffic, and without.
 const USED: u16 = 2;
 const OTHERS: u16 = 100;
 /// Parts of the names of the faults that are tried out as a test: some of each kind, and those that no other test causes.
-const TRIED_OUT: [&str; 12] = [
+const TRIED_OUT: [&str; 13] = [
     "ipvsadm -C",
     "kube-ipvs0 deleted",
     "our table deleted",
@@ -56,7 +57,10 @@ const TRIED_OUT: [&str; 12] = [
     "second daemon",
     "memory limit",
     "kube-proxy runs beside",
+    "an endpoint goes silent",
 ];
+/// The Service that ejects failing endpoints. Its clients are patient, as a SYN may have to be repeated.
+const EJECTING: &str = "ejecting";
 /// The Service that is answered directly.
 const DIRECT: &str = "other-0";
 /// How long a run may take.
@@ -140,7 +144,7 @@ fn chaos(plan: &Plan) -> Result<Report> {
         |kind: &str, count: u16| (0..count).map(|number| format!("{kind}-{number}")).collect::<Vec<_>>();
     let (used, others) = (names("used", USED), names("other", plan.others));
     let all = used.iter().chain(&others).map(String::as_str).chain([PROBE]);
-    stage.write(all.map(service))?;
+    stage.write(all.map(service).chain([ejecting()]))?;
     let addresses =
         |names: &[String]| names.iter().map(|name| stage.cluster_ip(name)).collect::<Result<Vec<_>>>();
     let (used, others) = (addresses(&used)?, addresses(&others)?);
@@ -155,7 +159,7 @@ fn chaos(plan: &Plan) -> Result<Report> {
     if !own.clock {
         eprintln!("chaos: the clock is the host's: it is not set");
     }
-    let targets = targets(&stage.lab, &used);
+    let targets = targets(&stage.lab, &used, stage.cluster_ip(EJECTING)?);
     let mut report = Report {
         seed: plan.seed,
         kernel: stage::kernel_release()?,
@@ -199,6 +203,16 @@ fn chaos(plan: &Plan) -> Result<Report> {
         scene.finish()?;
     }
     Ok(report)
+}
+
+/// A Service that ejects failing endpoints, with pods of its own.
+fn ejecting() -> Vec<Write> {
+    let endpoints: Vec<_> =
+        (FIRST_EJECTED..=PODS).map(|number| Endpoint { number, condition: Condition::Ready }).collect();
+    vec![
+        Write::Create(Kind::Service, objects::ejecting(objects::service(EJECTING, &[80], false))),
+        Write::Create(Kind::Slice, objects::slice(EJECTING, EJECTING, &endpoints)),
+    ]
 }
 
 /// A Service at port 80 of both families with two pods; one of those without traffic is answered directly.

@@ -5,9 +5,11 @@
 //! determines. Connections stay open to Services that never change and to Services whose endpoints come, go
 //! and drain; new ones are made all the time, also to a Service that sometimes has no endpoint. At the end
 //! the daemon must not have grown, what is in the kernel must be what another daemon makes of the same
-//! Services on a fresh node, and no connection may be lost.
+//! Services on a fresh node, and no connection may be lost. Some Services eject failing endpoints: silent ones must be
+//! ejected, and no healthy one ([`ejecting`]).
 
 mod churn;
+mod ejecting;
 mod report;
 mod samples;
 mod used;
@@ -24,8 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
-use churn::{Churn, EndpointToggle, PODS, VACANT};
+use anyhow::{Context as _, Result, ensure};
+use churn::{Churn, EndpointToggle, VACANT};
+use ejecting::{ALL_PODS, Ejecting, Harmless, Silences};
 use guest::{KernelArgs, workspace};
 use report::Report;
 use samples::{Sample, Trends};
@@ -109,9 +112,9 @@ fn directory() -> PathBuf {
 }
 
 fn soak(plan: &Plan) -> Result<Report> {
-    let stage = Stage::new(PODS)?;
+    let stage = Stage::new(ALL_PODS)?;
     let mut churn = Churn::new(plan.seed, plan.services, &used::draining());
-    stage.write(used::fixed().into_iter().chain(churn.beginning()))?;
+    stage.write(used::fixed().into_iter().chain(ejecting::services()).chain(churn.beginning()))?;
     let daemon = stage.daemon(&[])?;
 
     let used = Used::new(&stage)?;
@@ -120,18 +123,29 @@ fn soak(plan: &Plan) -> Result<Report> {
     eprintln!("soak: {} Services are served", churn.len());
     let begun = Instant::now();
     let witness = Witness::new(used.vacant.since);
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, calm) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let ejecting = Ejecting::new(&stage, &daemon)?;
     witness.read(&stage, used.vacant.to, &stop)?;
     let (samples, changes) = thread::scope(|scope| {
         scope.spawn(|| witness.watch(&stage, VACANT, &stop));
         used.start(scope, plan.seed, &stop);
+        ejecting.start(scope, plan.seed, &stop);
+        let harmless = scope.spawn(|| Harmless::new(&ejecting, plan.seed).run(&calm));
+        let silences = scope.spawn(|| Silences::new(&ejecting, plan.seed).run(&calm));
         let done =
             stage.change(plan, &daemon, &mut churn, EndpointToggle::new(&used.vacant.vacancy, &witness));
+        calm.store(true, Ordering::Relaxed);
+        let troubles = [harmless, silences].map(|thread| thread.join().ok().context("a thread panicked")?);
+        let recovered = ejecting.recover();
         stop.store(true, Ordering::Relaxed);
+        troubles.into_iter().collect::<Result<()>>()?;
+        recovered?;
         done
     })?;
     let seconds = begun.elapsed().as_secs_f64();
 
+    let connections = used.accounts().into_iter().chain(ejecting.accounts()).collect();
+    let ejections = ejecting.ejections();
     stage.has_synced(&daemon)?;
     let state = KernelState::read(&stage.lab.node)?;
     daemon.kill()?;
@@ -143,7 +157,8 @@ fn soak(plan: &Plan) -> Result<Report> {
         services: churn.len(),
         changes,
         trends: Trends::through(&samples),
-        connections: used.accounts(),
+        connections,
+        ejections,
         turns: witness.seen(),
         state: state.len(),
         differences: fresh.differences(&state),

@@ -17,7 +17,7 @@ use crate::{input::Answer, seconds};
 
 /// IPVS brings the counters of each real server up to date every two seconds (`IPVS_EST_NTICKS` in include/net/ip_vs.h).
 /// That may happen between a question and its answer: only after another tick is there no answer. A client that has
-/// asked twice within one tick has waited for a second, the first timeout of TCP, so that one tick shows it.
+/// repeated its SYN within one tick has waited for a second, the first timeout of TCP, so that one tick shows it.
 pub const TICK: Duration = Duration::from_secs(2);
 
 /// For how long clients are waited for that ask again. A busy node may be late with a tick.
@@ -180,7 +180,7 @@ impl Evidence {
                 repeated: false,
             });
             question.connections += grown.connections;
-            question.repeated |= grown.connections > 0 && grown.packets_in > grown.connections;
+            question.repeated |= grown.packets_in > grown.connections && self.are_syns(&grown);
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
@@ -210,10 +210,19 @@ impl Evidence {
 
     /// Whether TCP's packets have data or begin connections, by their mean length: acknowledgements, updates of a window and
     /// the ends of connections have a header without options but a timestamp, 52 bytes in IPv4, and may stay unanswered.
-    /// A SYN of Linux has 60.
     fn needs_answers(&self, grown: &Stats) -> bool {
-        let least = if self.ipv6 { 80 } else { 60 };
-        grown.packets_in > 0 && grown.bytes_in >= grown.packets_in.saturating_mul(least)
+        grown.packets_in > 0 && grown.bytes_in >= self.length_of_syns(grown)
+    }
+
+    /// Whether all of them are SYNs of Linux. Among others there may be the last one of an earlier connection, or data that
+    /// was sent again after a fifth of a second.
+    fn are_syns(&self, grown: &Stats) -> bool {
+        grown.connections > 0 && grown.bytes_in == self.length_of_syns(grown)
+    }
+
+    /// The bytes of so many SYNs of Linux.
+    fn length_of_syns(&self, grown: &Stats) -> u64 {
+        grown.packets_in.saturating_mul(if self.ipv6 { 80 } else { 60 })
     }
 
     /// Whether another reading may change the judgement although nothing new is counted.

@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         mpsc::{Receiver, Sender, channel},
@@ -69,9 +69,10 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    fn of_size(size: Size, node: Ipv4Addr) -> Self {
+    /// A cluster of this size, in which the programs' node has these addresses.
+    pub(super) fn of_size(size: Size, node: &[IpAddr]) -> Self {
         Self {
-            node: objects::node(&[node.into()], &["10.244.0.0/24"]),
+            node: objects::node(node, &["10.244.0.0/24"]),
             services: (0..size.services).map(objects::service).collect(),
             slices: (0..size.services).map(|number| objects::slice(size, number)).collect(),
         }
@@ -127,7 +128,7 @@ const VERSION: &str = "1";
 impl Api {
     /// Serves a cluster of this size on the loopback of `host`.
     pub(super) fn start(host: &Host, size: Size) -> Result<Self> {
-        Self::serve(host, Objects::of_size(size, host.ipv4))
+        Self::serve(host, Objects::of_size(size, &[host.ipv4.into()]))
     }
 
     /// Serves these on the loopback of `host`.

@@ -43,6 +43,8 @@ pub enum Subject {
     Growth,
     /// What the processor does for packets, with every program and without.
     DataPlane(Effort),
+    /// What it costs to know whether endpoints answer, and to eject those that do not.
+    Ejection(Ejecting, Effort),
     /// How schedulers spread connections. There are as many client nodes as the size has Services.
     Schedulers(Effort),
 }
@@ -55,6 +57,18 @@ pub enum Program {
     KubeIpvs(Binding),
     /// Kubernetes' own.
     KubeProxy(Mode),
+}
+
+/// Which Services eject failing endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ejecting {
+    /// None.
+    None,
+    /// Those with clients.
+    Active,
+    /// All.
+    All,
 }
 
 /// `--vip-binding`.
@@ -113,6 +127,16 @@ impl fmt::Display for Binding {
     }
 }
 
+impl fmt::Display for Ejecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Active => "those with clients",
+            Self::All => "all",
+        })
+    }
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,6 +160,7 @@ impl fmt::Display for Case {
             Subject::Fairness => return write!(f, "fairness, ports × endpoints: {}", self.size),
             Subject::Schedulers(_) => return write!(f, "schedulers, nodes × pods: {}", self.size),
             Subject::Growth => f.write_str("growth")?,
+            Subject::Ejection(ejecting, _) => write!(f, "ejection, by {ejecting}")?,
             Subject::DataPlane(_) => f.write_str("data-plane")?,
         }
         let Size { services, endpoints } = self.size;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use testkit::kernel_baseline::Reading;
 
-use super::{case::Case, data_plane::figures::DataPlane, schedulers::figures::Schedulers};
+use super::{case::Case, data_plane::figures::DataPlane, ejection::Shares, schedulers::figures::Schedulers};
 use crate::statistics::Percentiles;
 
 /// A case and what was seen, or why nothing was.
@@ -63,6 +63,8 @@ pub enum Figures {
     Fairness(Vec<Waits>),
     /// Of one size.
     Growth(Phases),
+    /// Of the daemon.
+    Ejection(Shares),
     /// Of one number of Services.
     DataPlane(DataPlane),
     /// Of one number of nodes.
@@ -144,6 +146,7 @@ impl Figures {
             | Self::RollingUpdate { .. }
             | Self::Fairness(_)
             | Self::Growth(_)
+            | Self::Ejection(_)
             | Self::DataPlane(_)
             | Self::Schedulers(_) => None,
         }

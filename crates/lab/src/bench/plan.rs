@@ -3,7 +3,7 @@
 use testkit::{kernel_baseline::Size, kube_proxy::Mode};
 
 use super::{
-    case::{Binding, Case, Program, Subject},
+    case::{Binding, Case, Ejecting, Program, Subject},
     data_plane::Effort,
 };
 
@@ -62,6 +62,12 @@ pub(super) fn data_plane() -> Vec<Case> {
     [1, 1_000, 10_000].map(of_size).to_vec()
 }
 
+/// The measurements of docs/evidence/performance/ejection.txt.
+pub(super) fn ejection() -> Vec<Case> {
+    let with = |ejecting| Case { subject: Subject::Ejection(ejecting, Effort::Whole), size: LARGE };
+    [Ejecting::None, Ejecting::Active, Ejecting::All].map(with).to_vec()
+}
+
 /// The measurements of docs/evidence/performance/schedulers.txt.
 pub(super) fn schedulers() -> Vec<Case> {
     let with = |nodes| Case { subject: Subject::Schedulers(Effort::Whole), size: size(nodes, 10) };
@@ -78,6 +84,7 @@ pub fn small() -> Vec<Case> {
     cases.extend(Mode::ALL.map(sync));
     // What is looked at then is the same in all modes.
     cases.extend(changes_and_memory(Program::KubeProxy(Mode::Ipvs), 2, TINY));
+    cases.push(Case { subject: Subject::Ejection(Ejecting::All, Effort::Tiny), size: TINY });
     cases.push(Case { subject: Subject::DataPlane(Effort::Tiny), size: TINY });
     cases.push(Case { subject: Subject::Schedulers(Effort::Tiny), size: TINY });
     cases
@@ -112,7 +119,7 @@ mod tests {
     #[test]
     fn every_kind_of_measurement_of_the_document_is_tried_out_in_a_tiny_size() {
         let small = small();
-        for case in full().into_iter().chain(data_plane()).chain(schedulers()) {
+        for case in full().into_iter().chain(data_plane()).chain(ejection()).chain(schedulers()) {
             let same = |tiny: &Case| discriminant(&tiny.subject) == discriminant(&case.subject);
             assert!(small.iter().any(same), "{case}");
         }
@@ -120,7 +127,7 @@ mod tests {
 
     #[test]
     fn no_measurement_is_made_twice() {
-        for cases in [full(), data_plane(), schedulers(), small()] {
+        for cases in [full(), data_plane(), ejection(), schedulers(), small()] {
             for (number, case) in cases.iter().enumerate() {
                 assert!(!cases[..number].contains(case), "{case}");
             }

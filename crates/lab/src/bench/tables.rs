@@ -1,6 +1,7 @@
 //! The figures as tables, each beside its goal.
 
 mod data_plane;
+mod ejection;
 mod schedulers;
 
 use std::fmt::Write as _;
@@ -39,6 +40,7 @@ pub(super) fn all(report: &Report) -> String {
         memory(report),
         growth(report),
         peers(report),
+        ejection::table(report),
     ] {
         text += &table.to_string();
     }

@@ -1,5 +1,6 @@
 //! The faults, and how to inject each.
 
+mod endpoints;
 mod kernel;
 mod process;
 
@@ -62,6 +63,7 @@ pub(super) fn with_addresses(own: Own) -> Vec<Fault> {
     let others = [
         CONNECTIONS,
         TENANT,
+        endpoints::FAULTS,
         kernel::IPVS,
         kernel::DEVICE,
         kernel::NF_TABLES,

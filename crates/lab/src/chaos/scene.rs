@@ -15,7 +15,10 @@ use ipvs::{Ipvs as _, KernelIpvs, ServiceAddress, VirtualServerId};
 use testkit::{
     daemon::{Daemon, eventually_within},
     kube_proxy::KubeProxy,
+    lab::Host,
 };
+
+use super::{EJECTING, FIRST_EJECTED, PODS};
 
 use crate::stage::{
     Stage,
@@ -25,8 +28,9 @@ use crate::stage::{
 
 /// Short enough for hundreds of faults; 30 s by default.
 pub(super) const PERIOD: &str = "--ipvs-sync-period=5s";
-/// How long anything may take until it is as it was.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take until it is as it was. An endpoint that failed again and again is out for a minute at
+/// most, and then on trial.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// A Service without traffic whose one endpoint must follow the API server.
 pub(super) const PROBE: &str = "probe";
 /// The endpoints that it has in turn. Nothing answers there.
@@ -45,6 +49,9 @@ pub(super) struct Scene<'a> {
     used: Vec<SocketAddr>,
     others: Vec<SocketAddr>,
     victim: SocketAddr,
+    /// The Service that ejects, and the endpoint of it that fails.
+    ejecting: SocketAddr,
+    endpoint: u8,
     probe: SocketAddr,
     probe_endpoint: u8,
     /// But for the probe.
@@ -82,6 +89,8 @@ impl<'a> Scene<'a> {
             used,
             others,
             victim,
+            ejecting: stage.cluster_ip(EJECTING)?,
+            endpoint: FIRST_EJECTED,
             probe,
         };
         scene.change_probe()?;
@@ -104,6 +113,28 @@ impl<'a> Scene<'a> {
 
     pub(super) fn victim(&self) -> SocketAddr {
         self.victim
+    }
+
+    /// Picks the endpoint that fails next.
+    pub(super) fn pick_endpoint(&mut self) {
+        self.endpoint = self.random.u8(FIRST_EJECTED..PODS);
+    }
+
+    pub(super) fn endpoint(&self) -> Result<&Host> {
+        self.stage.lab.pods.get(usize::from(self.endpoint) - 1).context("no such pod")
+    }
+
+    /// Its weight at the Service that ejects.
+    pub(super) fn weight_of_endpoint(&mut self) -> Result<u32> {
+        let ip = IpAddr::from(objects::ipv4(self.endpoint));
+        let servers = self.kernel.real_servers(id(self.ejecting))?;
+        let server = servers.iter().find(|server| server.config.address.ip == ip);
+        Ok(server.with_context(|| format!("{ip} is no real server: {servers:#?}"))?.config.weight)
+    }
+
+    /// Connects to the Service that ejects, and breaks the connection off once it is answered.
+    pub(super) fn connect(&self) -> Result<()> {
+        self.stage.lab.client.connect(self.ejecting)?.reset().map(drop)
     }
 
     /// A random duration between these numbers of seconds.

@@ -18,12 +18,15 @@ const ALL_USED_WITHIN: Duration = Duration::from_secs(300);
 /// How often every connection must have been used before a fault is over.
 const ROUNDS_HEARD: u64 = 2;
 
-/// A client outside and a pod take turns.
-pub(super) fn targets<'a>(lab: &'a Lab, services: &[SocketAddr]) -> Vec<Target<'a>> {
+/// A client outside and a pod take turns. Clients of the Service that ejects are patient.
+pub(super) fn targets<'a>(lab: &'a Lab, services: &[SocketAddr], ejecting: SocketAddr) -> Vec<Target<'a>> {
     let clients = [Some(&lab.client), lab.pods.last()].into_iter().flatten().cycle();
-    let numbered = (0..).zip(services.iter().zip(clients));
+    let numbered = (0..).zip(services.iter().chain([&ejecting]).zip(clients));
     numbered
-        .map(|(number, (&to, from))| Target::new(number, format!("{} to {to}", from.name), from, to))
+        .map(|(number, (&to, from))| {
+            let target = Target::new(number, format!("{} to {to}", from.name), from, to);
+            if to == ejecting { target.patient() } else { target }
+        })
         .collect()
 }
 

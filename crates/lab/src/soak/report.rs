@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{
     churn::LATEST,
+    ejecting::Ejections,
     samples::{Sample, Trend, Trends},
     witness::Turn,
 };
@@ -22,6 +23,7 @@ pub(super) struct Report {
     pub(super) changes: usize,
     pub(super) trends: Option<Trends>,
     pub(super) connections: Vec<Account>,
+    pub(super) ejections: Ejections,
     /// Of the Service without endpoints at times.
     pub(super) turns: Vec<Turn>,
     /// Lines of the kernel's state at the end, and the differences from a fresh start with the same content.
@@ -57,6 +59,7 @@ impl Report {
                 complaints.push(format!("{what}: none was answered"));
             }
         }
+        complaints.extend(self.ejections.complaints());
         let late = |turn: &&Turn| turn.until_programmed().is_none_or(|late| late > LATEST.as_secs_f64());
         let late: Vec<_> = self.turns.iter().filter(late).collect();
         if !late.is_empty() {
@@ -90,14 +93,15 @@ impl fmt::Display for Report {
                 "{what}: {opened} opened = {answered} answered + {refused} refused for want of an endpoint + {lost} lost"
             )?;
         }
-        let took = |how_long: fn(Turn) -> Option<f64>| {
+        let turned = |how_long: fn(Turn) -> Option<f64>| {
             let all = self.turns.iter().copied().filter_map(how_long).collect();
             let Percentiles { p50, longest, .. } = Percentiles::from_times(all).unwrap_or_default();
             format!("{p50:.2} s (median), {longest:.2} s (most)")
         };
         writeln!(f, "its endpoints went or came {} times:", self.turns.len())?;
-        writeln!(f, "  the API server's watch delivered it in {}", took(Turn::until_delivered))?;
-        writeln!(f, "  IPVS had it after another {}", took(Turn::until_programmed))?;
+        writeln!(f, "  the API server's watch delivered it in {}", turned(Turn::until_delivered))?;
+        writeln!(f, "  IPVS had it after another {}", turned(Turn::until_programmed))?;
+        write!(f, "{}", self.ejections)?;
         writeln!(
             f,
             "{state} lines of kernel state, {} other than after a fresh start",

@@ -5,7 +5,10 @@ use std::{sync::atomic::AtomicBool, thread, time::Duration};
 use anyhow::Result;
 use testkit::{daemon::eventually_within, lab::Lab};
 
-use super::{churn::VACANT, report::Account};
+use super::{
+    churn::{PODS, VACANT},
+    report::Account,
+};
 use crate::stage::{
     Stage,
     objects::{self, Condition, Endpoint, Kind, Write},
@@ -65,7 +68,7 @@ impl<'a> Used<'a> {
         // A client outside and a pod take turns.
         let mut target = |name: &String| {
             number += 1;
-            let from = pods.last().filter(|_| number % 2 == 0).unwrap_or(client);
+            let from = pods.get(usize::from(PODS) - 1).filter(|_| number % 2 == 0).unwrap_or(client);
             anyhow::Ok(Target::new(number, name, from, stage.cluster_ip(name)?))
         };
         Ok(Self {

@@ -127,6 +127,11 @@ pub(crate) fn answered_directly(service: Value) -> Value {
     with(service, "/spec", "externalIPs", json!(["203.0.113.20", "2001:db8:113::20"]))
 }
 
+/// The same Service, which ejects failing endpoints.
+pub(crate) fn ejecting(service: Value) -> Value {
+    with(service, "/metadata", "annotations", json!({"kube-ipvs.io/eject": "silent,refusing"}))
+}
+
 /// A slice of IPv4 of this Service.
 pub(crate) fn slice(name: &str, of: &str, endpoints: &[Endpoint]) -> Value {
     slice_of_family(name, of, "IPv4", endpoints, |number| ipv4(number).into())

@@ -35,6 +35,8 @@ pub(crate) struct Target<'a> {
     /// ports of its own.
     staying: SourcePorts,
     short: SourcePorts,
+    /// How short connections are made.
+    manner: Manner,
     pub(crate) vacancy: Vacancy,
     pub(crate) held: Tally,
     pub(crate) asked: Tally,
@@ -81,12 +83,19 @@ impl<'a> Target<'a> {
             to,
             staying: ports(first),
             short: ports(first + PORTS),
+            manner: Manner::default(),
             vacancy: Vacancy::default(),
             held: Tally::default(),
             asked: Tally::default(),
             rounds: AtomicU64::new(0),
             asks: AtomicU64::new(0),
         }
+    }
+
+    /// With short connections as patient as those that stay: their client may have to repeat its SYN.
+    pub(crate) fn patient(mut self) -> Self {
+        self.manner.patience = PATIENCE;
+        self
     }
 
     /// A connection that stays.
@@ -137,7 +146,8 @@ impl<'a> Target<'a> {
             let address = self.from.address(self.to.ip());
             let source = self.short.next(address);
             let ask = || {
-                let connection = self.from.connect_from(source, self.to);
+                let connection =
+                    self.from.connect_in(Manner { source: Some(source), ..self.manner }, self.to);
                 connection.with_context(|| format!("from port {}", source.port()))?.reset()
             };
             if self.counted(&self.asked, ask).is_some() {

@@ -1,7 +1,7 @@
 //! Every measurement in a tiny size: as root, on a kernel with IPVS.
 
 use lab::bench::{
-    case::{Binding, Case, Program, Subject},
+    case::{Binding, Case, Ejecting, Program, Subject},
     data_plane::Effort,
     plan::{self, TINY, TINY_DOUBLED},
 };
@@ -52,6 +52,7 @@ measurements! {
     cold_sync_of_kube_proxy_iptables: Subject::ColdSync(Program::KubeProxy(Mode::Iptables)), TINY;
     endpoint_change_of_kube_proxy: Subject::EndpointChange(Program::KubeProxy(Mode::Ipvs), 2), TINY;
     memory_of_kube_proxy: Subject::Memory(Program::KubeProxy(Mode::Ipvs)), TINY;
+    ejection: Subject::Ejection(Ejecting::All, Effort::Tiny), TINY;
     data_plane: Subject::DataPlane(Effort::Tiny), TINY;
     schedulers: Subject::Schedulers(Effort::Tiny), TINY;
 }

@@ -96,6 +96,11 @@ fn an_answer_in_the_next_tick_is_one() {
 fn a_client_that_asks_again_within_a_tick_has_no_answer() {
     assert_eq!(judged(Protocol::Tcp, true, &[(2, [2, 3, 0, 180, 0])]), [Liveness::Silent]);
     assert_eq!(judged(Protocol::Tcp, true, &[(2, [2, 2, 0, 120, 0])]), [Liveness::Idle]);
+    let others = [(2, [1, 2, 0, 112, 0]), (2, [1, 3, 0, 60 + 2 * 180, 0])];
+    assert!(
+        others.iter().all(|read| judged(Protocol::Tcp, true, &[*read]) == [Liveness::Idle]),
+        "the last packet of an earlier connection; data that was sent again"
+    );
     assert_eq!(
         judged(Protocol::Udp, true, &[(2, [2, 9, 0, 432, 0])]),
         [Liveness::Idle],

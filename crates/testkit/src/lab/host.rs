@@ -5,11 +5,20 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::{Command, Stdio},
+    sync::Arc,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, setns};
+
+use super::server::Pace;
+
+/// The table and the chain of a host that does not let everything in. A table may be added twice.
+const FILTER: &str = "add table inet pod";
+const CHAIN: &str = "pod input";
+const HOOK: &str = "type filter hook input priority 0";
 
 /// One network namespace with an address in each family.
 #[derive(Debug)]
@@ -21,6 +30,8 @@ pub struct Host {
     /// Its IPv6 address.
     pub ipv6: Ipv6Addr,
     namespace: String,
+    /// Of its servers.
+    pub(super) pace: Arc<Pace>,
 }
 
 impl Host {
@@ -30,6 +41,7 @@ impl Host {
             ipv4: ipv4.into(),
             ipv6: ipv6.parse()?,
             namespace: format!("{prefix}-{name}"),
+            pace: Arc::default(),
         };
         run(Command::new("ip").args(["netns", "add", &host.namespace]), "")?;
         Ok(host)
@@ -81,6 +93,32 @@ impl Host {
             IpAddr::V4(_) => ipv4.into(),
             IpAddr::V6(_) => ipv6.into(),
         }
+    }
+
+    /// From now on its servers answer over connections only after this time.
+    pub fn answer_after(&self, delay: Duration) {
+        self.pace.set_delay(delay);
+    }
+
+    /// Stops its servers for this time: they accept and answer nothing, while its kernel goes on.
+    pub fn stop_servers_for(&self, time: Duration) {
+        self.pace.stop_for(time);
+    }
+
+    /// Drops everything that comes to it, as if it had lost its network, until [`Host::filters_nothing`].
+    pub fn drops_everything(&self) -> Result<()> {
+        self.run("nft", &[&format!("{FILTER}; add chain inet {CHAIN} {{ {HOOK}; policy drop; }}")]).map(drop)
+    }
+
+    /// Rejects all that comes to `port` by TCP with a reset, as if its program had ended.
+    pub fn refuses(&self, port: u16) -> Result<()> {
+        let rule = format!("add rule inet {CHAIN} tcp dport {port} reject with tcp reset");
+        self.run("nft", &[&format!("{FILTER}; add chain inet {CHAIN} {{ {HOOK}; }}; {rule}")]).map(drop)
+    }
+
+    /// Ends both.
+    pub fn filters_nothing(&self) -> Result<()> {
+        self.run("nft", &[&format!("{FILTER}; delete table inet pod")]).map(drop)
     }
 
     /// A command that runs on this host.

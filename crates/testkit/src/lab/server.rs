@@ -4,7 +4,12 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsRawFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -17,6 +22,41 @@ pub(super) const WHO: &str = "who?\n";
 
 /// With this it asks the server to close the connection.
 pub(super) const GOODBYE: &str = "goodbye\n";
+
+/// How fast the servers of a host answer.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Milliseconds before each answer over a connection.
+    delay: AtomicU64,
+    /// Held while they are stopped.
+    stopped: Mutex<()>,
+}
+
+impl Pace {
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.delay.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn stop_for(&self, time: Duration) {
+        let _stopped = self.lock();
+        thread::sleep(time);
+    }
+
+    /// Waits until they run.
+    fn until_running(&self) {
+        drop(self.lock());
+    }
+
+    /// Waits until a question is answered.
+    fn until_answer(&self) {
+        thread::sleep(Duration::from_millis(self.delay.load(Ordering::Relaxed)));
+        self.until_running();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Host {
     /// Serves TCP, UDP, and SCTP if the kernel has it, on `port`: answers each client with this host's
@@ -35,12 +75,13 @@ impl Host {
     }
 
     fn serve_connections(&self, listener: TcpListener) {
-        let name = self.name.clone();
+        let (name, pace) = (self.name.clone(), Arc::clone(&self.pace));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let name = name.clone();
+                pace.until_running();
+                let (name, pace) = (name.clone(), Arc::clone(&pace));
                 // The server ignores clients that have gone.
-                thread::spawn(move || drop(converse(&stream, &name)));
+                thread::spawn(move || drop(converse(&stream, &name, &pace)));
             }
         });
     }
@@ -84,10 +125,12 @@ fn answer_datagrams(socket: &UdpSocket, name: &str) {
 
 /// The client speaks first: what an SCTP server sends by itself may overtake the end of the handshake, on
 /// another processor, and is discarded then.
-fn converse(mut stream: &TcpStream, name: &str) -> io::Result<()> {
+fn converse(mut stream: &TcpStream, name: &str, pace: &Pace) -> io::Result<()> {
     let peer = stream.peer_addr()?;
     for line in BufReader::new(stream).lines() {
-        match line? + "\n" {
+        let line = line? + "\n";
+        pace.until_answer();
+        match line {
             line if line == WHO => stream.write_all(greeting(name, peer).as_bytes())?,
             line if line == GOODBYE => break,
             line => stream.write_all(line.as_bytes())?,
