@@ -12,7 +12,7 @@ pub(crate) enum Place {
 }
 
 /// The programs that are not run on the node of the examples, and why. What no line is for is run there.
-pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 17] = [
     (
         "cargo",
         "builds, or takes a kernel of its own; crates/xtask/src/main.rs has a test that xtask takes it",
@@ -29,6 +29,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 16] = [
     ("tar", "reads a release"),
     ("podman", "pulls images from a registry"),
     ("crictl", "asks a container runtime"),
+    ("kind", "runs nodes in a container engine, which no test has; docs/try.md says so"),
     (
         "ssh",
         "asks another machine: crates/cluster/src/scenario/install/as_service.rs does. tests/unit/config_convert.rs \
