@@ -85,7 +85,8 @@ impl Tour<'_> {
         self.types("ipvsadm -Ln | tail -n 4", "")?;
         thread::sleep(NEXT);
         self.types("kube-ipvs history default/web | tail -n 1", "repaired")?;
-        self.end()
+        self.end();
+        Ok(())
     }
 
     fn silent(&mut self, other_node: &Host) -> Result<()> {
@@ -104,7 +105,7 @@ impl Tour<'_> {
         self.types("kube-ipvs explain default/web | grep :8080", "ejected")?;
         thread::sleep(NEXT);
         self.types("kube-ipvs history default/web | tail -n 1", "no new connections")?;
-        self.end()?;
+        self.end();
         other_node.run("ip", &["route", "del", "blackhole", &address])?;
         ipvsadm_shows(&self.lab.node, "all weights are the same", |table| {
             let weights = table.lines().filter(|line| line.contains("-> 10.244"));
@@ -121,7 +122,8 @@ impl Tour<'_> {
         self.types("kube-ipvs trace default/web --count 1 | tail -n 4", "drop")?;
         thread::sleep(NEXT);
         self.types("iptables -D FORWARD 1", "")?;
-        self.end()
+        self.end();
+        Ok(())
     }
 
     /// Types a command on the node.
@@ -145,9 +147,8 @@ impl Tour<'_> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self) {
         let (clients, pods) = (self.clients, &self.lab.pods);
         self.recording.end(|moment| clients.last_second(pods, moment));
-        Ok(())
     }
 }
