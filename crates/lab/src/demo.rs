@@ -3,24 +3,26 @@
 //! This half runs on the host: it builds the daemon and runs this same program again in the test
 //! kernel, where [`tell`] shows what kube-ipvs does, step by step.
 
+mod faults;
+mod feed;
+
 use std::{
     collections::BTreeSet,
     ffi::OsString,
-    fs,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
+use feed::Feed;
 use guest::{
     Guest, KernelArgs,
     platform::{self, Platform},
     workspace,
 };
 use testkit::{
-    control_plane::ControlPlane,
     daemon::{Daemon, ipvsadm_shows},
     lab::{Host, Lab},
 };
@@ -78,76 +80,18 @@ fn programs(platform: Platform) -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((platform::build_program(platform)?, platform.program("kube-ipvs-lab", "lab")?))
 }
 
-/// The source of Services.
-enum Feed {
-    /// Manifests in a directory.
-    Directory(tempfile::TempDir),
-    /// A real kube-apiserver.
-    Api(Box<ControlPlane>),
-}
-
-impl Feed {
-    /// An empty directory.
-    fn directory() -> Result<Self> {
-        Ok(Self::Directory(tempfile::tempdir()?))
-    }
-
-    /// An API server: the one that the environment names, or a new one.
-    fn api() -> Result<Self> {
-        Ok(Self::Api(Box::new(crate::control_plane::inside()?)))
-    }
-
-    /// Makes the source reachable from `node`.
-    fn reach_from(&self, node: &Host) -> Result<()> {
-        match self {
-            Self::Directory(_) => Ok(()),
-            Self::Api(server) => node.reach(server.address()?),
-        }
-    }
-
-    /// Applies a manifest of `manifests/demo`, without the lines that contain `leave_out`.
-    fn put(&self, name: &str, leave_out: Option<&str>) -> Result<()> {
-        let path = manifest(name);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let kept = |line: &&str| leave_out.is_none_or(|words| !line.contains(words));
-        let text: String = text.lines().filter(kept).flat_map(|line| [line, "\n"]).collect();
-        match self {
-            Self::Directory(directory) => write_whole(&directory.path().join(name), &text),
-            Self::Api(server) => {
-                for object in &serde_saphyr::from_multiple(&text)? {
-                    server.apply(object)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Starts the daemon on `node`, fed from here.
-    fn daemon(&self, node: &Host, arguments: &[&str]) -> Result<Daemon> {
-        match self {
-            Self::Directory(directory) => Daemon::with_manifests(node, directory.path(), arguments),
-            Self::Api(server) => Daemon::with_kubeconfig(node, &server.proxy_kubeconfig(), arguments),
-        }
-    }
-}
-
-fn manifest(name: &str) -> PathBuf {
-    workspace::root().join("manifests/demo").join(name)
-}
-
-/// Writes the file whole: a watcher of the directory never sees half of it.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let half = path.with_extension("half");
-    fs::write(&half, text)?;
-    fs::rename(&half, path)?;
-    Ok(())
-}
-
 const WEB: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 10)), 80);
 const DNS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 53)), 53);
 
 /// The line of `manifests/demo/web.yaml` that is taken out.
 const SECOND_ENDPOINT: &str = "10.244.2.2";
+
+/// What the demo ends with.
+const NEXT: &str = "  docs/try.md              a node of your own to look around, and a kind cluster
+  docs/commands.md         what status, explain, trace, history and top print
+  docs/install.md          preflight on your nodes, which changes nothing; then one node
+  docs/per-service.md      schedulers, weights, ejection and limits of one Service
+";
 
 /// Runs every step; the error names the one that failed.
 fn tell(api: bool) -> Result<()> {
@@ -156,21 +100,25 @@ fn tell(api: bool) -> Result<()> {
     let lab = Lab::new(2, 8080).context("step 0: network namespaces")?;
     let feed = if api { Feed::api() } else { Feed::directory() }.context("step 0: the source of Services")?;
     feed.reach_from(&lab.node).context("step 0: the source of Services")?;
-    feed.put("node.yaml", None).context("step 0: the Node")?;
+    feed.put("node.yaml").context("step 0: the Node")?;
 
     let daemon = first_service(&lab, &feed).context("step 1: a Service in the kernel")?;
     requests(&lab, WEB).context("step 2: requests")?;
     endpoint_goes(&lab, &feed).context("step 3: an endpoint goes")?;
     resync(&lab, &daemon).context("step 4: resync after ipvsadm -C")?;
-    daemon.kill().context("step 5: stopping the daemon")?;
-    schedulers(&lab, &feed).context("step 5: other schedulers")?;
+    faults::pod_goes_silent(&lab, &feed, &daemon).context("step 5: a silent pod")?;
+    faults::rule_drops(&lab, &daemon).context("step 6: a rule that drops")?;
+    daemon.kill().context("step 7: stopping the daemon")?;
+    schedulers(&lab, &feed).context("step 7: other schedulers")?;
+    say("What to look at next");
+    print!("{NEXT}");
     println!("demo: ok");
     Ok(())
 }
 
 fn first_service(lab: &Lab, feed: &Feed) -> Result<Daemon> {
     step(1, "the daemon runs; a Service with two endpoints is applied");
-    feed.put("web.yaml", None)?;
+    feed.put("web.yaml")?;
     let daemon = feed.daemon(&lab.node, &[])?;
     let table = ipvsadm_shows(&lab.node, "the Service with both endpoints", |table| {
         table.contains("TCP  10.96.0.10:80 rr") && table.matches("-> 10.244").count() == 2
@@ -198,7 +146,10 @@ fn requests(lab: &Lab, service: SocketAddr) -> Result<()> {
 
 fn endpoint_goes(lab: &Lab, feed: &Feed) -> Result<()> {
     step(3, &format!("the endpoint {SECOND_ENDPOINT} is taken out of the slice"));
-    feed.put("web.yaml", Some(SECOND_ENDPOINT))?;
+    feed.put_changed("web.yaml", |text| {
+        let kept = text.lines().filter(|line| !line.contains(SECOND_ENDPOINT));
+        kept.flat_map(|line| [line, "\n"]).collect()
+    })?;
     // The connections of step 2 are closing: until the last has ended its endpoint has weight 0.
     let table = ipvsadm_shows(&lab.node, "no new connection for the endpoint", |table| {
         !table.contains(SECOND_ENDPOINT)
@@ -218,7 +169,7 @@ fn endpoint_goes(lab: &Lab, feed: &Feed) -> Result<()> {
         },
     )?;
     show("ipvsadm -Ln", &table);
-    feed.put("web.yaml", None)?;
+    feed.put("web.yaml")?;
     ipvsadm_shows(&lab.node, "the endpoint back", |table| table.contains("10.244.2.2:8080"))?;
     println!("  the endpoint is put back: it is there again");
     Ok(())
@@ -228,7 +179,7 @@ fn resync(lab: &Lab, daemon: &Daemon) -> Result<()> {
     step(4, "ipvsadm -C clears the table behind the daemon's back; kube-ipvs resync restores it");
     let before = lab.node.run("ipvsadm", &["-Sn"])?;
     lab.node.run("ipvsadm", &["-C"])?;
-    print!("{}", daemon.ask(&lab.node, "resync")?);
+    show("kube-ipvs resync", &daemon.ask(&lab.node, "resync")?);
     let after = lab.node.run("ipvsadm", &["-Sn"])?;
     ensure!(sorted(&before) == sorted(&after), "before:\n{before}after:\n{after}");
     show("ipvsadm -Ln", &lab.node.run("ipvsadm", &["-Ln"])?);
@@ -237,8 +188,8 @@ fn resync(lab: &Lab, daemon: &Daemon) -> Result<()> {
 }
 
 fn schedulers(lab: &Lab, feed: &Feed) -> Result<()> {
-    step(5, "a second Service, and other schedulers: changed in place, nothing is deleted");
-    feed.put("dns.yaml", None)?;
+    step(7, "a second Service, and other schedulers: changed in place, nothing is deleted");
+    feed.put("dns.yaml")?;
     for scheduler in ["wrr", "lc", "sh"] {
         let daemon = feed.daemon(&lab.node, &["--ipvs-scheduler", scheduler])?;
         let table = ipvsadm_shows(&lab.node, "both Services with the scheduler", |table| {
@@ -246,9 +197,14 @@ fn schedulers(lab: &Lab, feed: &Feed) -> Result<()> {
             listed("TCP  10.96.0.10:80") && listed("UDP  10.96.0.53:53") && listed("TCP  10.96.0.53:53")
         })
         .with_context(|| format!("kube-ipvs --ipvs-scheduler={scheduler} said:\n{}", daemon.log()))?;
-        show(&format!("--ipvs-scheduler={scheduler}: ipvsadm -Ln"), &table);
+        let virtual_servers = table.lines().filter(|line| line.contains(scheduler));
+        let virtual_servers: Vec<_> = virtual_servers.map(str::trim_end).collect();
         let answer = lab.client.ask_udp(DNS)?;
-        println!("  client: {DNS} by UDP is answered by {}", answer.from);
+        println!(
+            "  --ipvs-scheduler={scheduler}: {}; {DNS} is answered by {}",
+            virtual_servers.join(", "),
+            answer.from
+        );
         daemon.kill()?;
     }
     Ok(())

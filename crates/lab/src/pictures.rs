@@ -1,9 +1,12 @@
 //! `cargo xtask pictures`: the pictures of the documents, in docs/pictures.
 //!
 //! What a terminal shows is what the program printed there, on a node in a test kernel with the Services of
-//! docs/examples and traffic to them. The way of a packet is drawn by Graphviz.
+//! docs/examples and traffic to them. [`tour`] records one in use. The way of a packet is drawn by Graphviz.
 
+mod clients;
+mod recording;
 mod svg;
+mod tour;
 
 use std::{
     ffi::OsString,
@@ -110,7 +113,11 @@ fn draw(directory: &Path) -> Result<()> {
     let top = in_use(&stage.lab.client, || TERMINAL.of_program(node, &words(&daemon, "top")?, LOOKED))?;
     write(directory, "top", &top)?;
     let status = daemon.ask(node, "status")?;
-    write(directory, "status", &Screen::of_text("kube-ipvs status", &status, TERMINAL.width)?)
+    write(directory, "status", &Screen::of_text("kube-ipvs status", &status, TERMINAL.width)?)?;
+    drop(daemon);
+    let tour = tour::record()?;
+    write(directory, "tour", &tour.playing())?;
+    write(directory, "tour-still", &tour.still())
 }
 
 /// Does something while a client uses the Services.

@@ -30,6 +30,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 17] = [
     ("podman", "pulls images from a registry"),
     ("sed", "changes files of this repository"),
     ("crictl", "asks a container runtime"),
+    ("kind", "runs nodes in a container engine, which no test has; docs/try.md says so"),
     (
         "ssh",
         "asks another machine: crates/cluster/src/scenario/install/as_service.rs does. tests/unit/config_convert.rs \

@@ -8,30 +8,59 @@ use vt100::{Cell, Screen};
 const CELL: (u32, u32) = (8, 18);
 const FRAME: u32 = 14;
 
-/// The colours: readable on light pages and on dark ones, because the terminal brings its own background.
+/// The colours: readable on light pages and on dark ones, because the terminal brings its own background, and an edge.
 const BACKGROUND: &str = "#16181d";
-const FOREGROUND: &str = "#d8dee9";
+const EDGE: &str = "#434c5e";
+pub(super) const FOREGROUND: &str = "#d8dee9";
 
 /// A picture of a screen.
 pub(super) fn draw(screen: &Screen) -> String {
     let (rows, columns) = screen.size();
     let (rows, columns) = (rows.get(), columns.get());
-    let width = u32::from(columns) * CELL.0 + 2 * FRAME;
-    let height = u32::from(rows) * CELL.1 + 2 * FRAME;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" \
-         font-size=\"13\">\n<rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n"
-    );
+    let mut svg = open(rows.into(), columns.into(), "");
     for row in 0..rows {
         let cells: Vec<&Cell> = (0..columns).filter_map(|column| screen.cell(row, column)).collect();
         let mut column = 0;
         for run in cells.chunk_by(|one, next| Look::from_cell(one) == Look::from_cell(next)) {
             write_run(&mut svg, u32::from(row), column, run);
-            column += u32::try_from(run.len()).unwrap_or_default();
+            column += count(run.len());
         }
     }
-    svg + "</svg>\n"
+    svg + CLOSE
+}
+
+/// The beginning of a picture with so many cells: an empty terminal. `style` is CSS.
+pub(super) fn open(rows: u32, columns: u32, style: &str) -> String {
+    let width = columns * CELL.0 + 2 * FRAME;
+    let height = rows * CELL.1 + 2 * FRAME;
+    let style = if style.is_empty() { String::new() } else { format!("<style>{style}</style>\n") };
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" \
+         font-size=\"13\">\n{style}<rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"8\" fill=\"{BACKGROUND}\" \
+         stroke=\"{EDGE}\"/>\n",
+        width - 1,
+        height - 1
+    )
+}
+
+/// Its end.
+pub(super) const CLOSE: &str = "</svg>\n";
+
+/// Text that begins at a cell, and keeps its width whatever font the reader has. `attributes` are those of the element.
+pub(super) fn text(row: u32, column: u32, colour: &str, attributes: &str, shown: &str) -> String {
+    let (left, bottom) = (FRAME + column * CELL.0, FRAME + row * CELL.1 + CELL.1 - 5);
+    let length = count(shown.chars().count()) * CELL.0;
+    let escaped = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!(
+        "<text x=\"{left}\" y=\"{bottom}\" textLength=\"{length}\" fill=\"{colour}\" \
+         xml:space=\"preserve\"{attributes}>{escaped}</text>\n"
+    )
+}
+
+/// So many cells.
+pub(super) fn count(cells: usize) -> u32 {
+    u32::try_from(cells).unwrap_or_default()
 }
 
 /// How a cell differs from others.
@@ -53,14 +82,14 @@ impl Look {
     }
 }
 
-/// Writes cells that look alike. They keep their places whatever font the reader has.
+/// Writes cells that look alike.
 fn write_run(svg: &mut String, row: u32, column: u32, cells: &[&Cell]) {
     let Some(look) = cells.first().map(|cell| Look::from_cell(cell)) else { return };
-    let text: String =
+    let shown: String =
         cells.iter().map(|cell| if cell.has_contents() { cell.contents() } else { " " }).collect();
-    let (left, top) = (FRAME + column * CELL.0, FRAME + row * CELL.1);
     let colour = if look.is_inverse {
-        let width = u32::try_from(cells.len()).unwrap_or_default() * CELL.0;
+        let (left, top) = (FRAME + column * CELL.0, FRAME + row * CELL.1);
+        let width = count(cells.len()) * CELL.0;
         // Writing to a String cannot fail.
         let _ = writeln!(
             svg,
@@ -71,18 +100,10 @@ fn write_run(svg: &mut String, row: u32, column: u32, cells: &[&Cell]) {
     } else {
         FOREGROUND
     };
-    let shown = text.trim_end();
-    if shown.is_empty() {
-        return;
+    let shown = shown.trim_end();
+    if !shown.is_empty() {
+        svg.push_str(&text(row, column, colour, &look.attributes, shown));
     }
-    let length = u32::try_from(shown.chars().count()).unwrap_or_default() * CELL.0;
-    let escaped = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let _ = writeln!(
-        svg,
-        "<text x=\"{left}\" y=\"{}\" textLength=\"{length}\" fill=\"{colour}\" xml:space=\"preserve\"{}>{escaped}</text>",
-        top + CELL.1 - 5,
-        look.attributes
-    );
 }
 
 #[cfg(test)]
