@@ -139,7 +139,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
 }
 
 #[test]
-fn a_usage_error_is_one_clear_line_and_exit_code_64() {
+fn a_usage_error_of_a_flag_is_one_clear_line_and_exit_code_64() {
     for (arguments, expected) in [
         (&["--no-such-flag"][..], "kube-ipvs: unexpected argument '--no-such-flag' found"),
         (&["run", "--no-such-flag"], "kube-ipvs: unexpected argument '--no-such-flag' found"),
@@ -205,24 +205,6 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
         ),
         (&["--host-firewall=open"], "kube-ipvs: invalid value 'open' for '--host-firewall <HOW>'"),
         (
-            &["list", "10.96.0.0/16"],
-            "kube-ipvs: invalid value '10.96.0.0/16' for '[WHICH]': expected NAMESPACE, NAMESPACE/NAME, or an address \
-             such as 10.96.0.10, 10.96.0.10:80 or [fd00::a]:80",
-        ),
-        (
-            &["list", "-c", "--services"],
-            "kube-ipvs: the argument '--connections' cannot be used with '--services'",
-        ),
-        (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
-        (
-            &["cleanup", "--hand-over", "--wait=-1s"],
-            "kube-ipvs: invalid value '-1s' for '--wait <DURATION>': expected 0 or more",
-        ),
-        (
-            &["cleanup", "--hand-over", "--dry-run", "--yes"],
-            "kube-ipvs: the argument '--dry-run' cannot be used with '--yes'",
-        ),
-        (
             &["--oom-score-adj", "-2000"],
             "kube-ipvs: --oom-score-adj: invalid value -2000: expected an OOM score adjustment from -1000 to 1000",
         ),
@@ -239,6 +221,32 @@ fn a_usage_error_is_one_clear_line_and_exit_code_64() {
             &["--metrics-bind-address=", "--write-config-to=/nonexistent/config.conf"],
             "kube-ipvs: metricsBindAddress: a file cannot disable this address, \
              since empty means the default there: use the flag",
+        ),
+    ] {
+        assert_eq!(complaint(64, arguments), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_usage_error_of_a_command_is_one_clear_line_and_exit_code_64() {
+    for (arguments, expected) in [
+        (
+            &["list", "10.96.0.0/16"][..],
+            "kube-ipvs: invalid value '10.96.0.0/16' for '[WHICH]': expected NAMESPACE, NAMESPACE/NAME, or an address \
+             such as 10.96.0.10, 10.96.0.10:80 or [fd00::a]:80",
+        ),
+        (
+            &["list", "-c", "--services"],
+            "kube-ipvs: the argument '--connections' cannot be used with '--services'",
+        ),
+        (&["list", "-o", "xml"], "kube-ipvs: invalid value 'xml' for '--output <FORMAT>'"),
+        (
+            &["cleanup", "--hand-over", "--wait=-1s"],
+            "kube-ipvs: invalid value '-1s' for '--wait <DURATION>': expected 0 or more",
+        ),
+        (
+            &["cleanup", "--hand-over", "--dry-run", "--yes"],
+            "kube-ipvs: the argument '--dry-run' cannot be used with '--yes'",
         ),
     ] {
         assert_eq!(complaint(64, arguments), expected, "{arguments:?}");

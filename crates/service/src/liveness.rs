@@ -172,6 +172,7 @@ impl Evidence {
         if is_asked(self.protocol, &grown) || goes_on {
             self.asked = now;
             self.is_current = true;
+            let is_repeated = grown.packets_in > grown.connections && self.are_syns(&grown);
             let question = self.question.get_or_insert(Question {
                 since: now,
                 connections: 0,
@@ -180,7 +181,7 @@ impl Evidence {
                 repeated: false,
             });
             question.connections += grown.connections;
-            question.repeated |= grown.packets_in > grown.connections && self.are_syns(&grown);
+            question.repeated |= is_repeated;
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;

@@ -174,7 +174,7 @@ impl Retry {
         self.watches.failed(resource, &words);
         match &mut self.failing {
             Some((_, logged)) if *logged == words => {
-                debug!(object = resource, "still cannot watch {resource}: {words}")
+                debug!(object = resource, "still cannot watch {resource}: {words}");
             }
             Some((_, logged)) => {
                 warn!(object = resource, "still cannot watch {resource}: {words}");

@@ -70,6 +70,8 @@ fn a_flow_leads_to_where_its_first_packet_was_sent_and_is_answered_by_who_replie
 
 #[test]
 fn a_flow_is_answered_once_conntrack_has_seen_a_reply() {
+    // Confirmed, and translated both ways.
+    const SENT: u32 = 0x1b8;
     let with_status = |status| {
         let shown = payload(2, |e| {
             tuple(e, CTA_TUPLE_ORIG, 6, "192.0.2.7:4000", "10.96.0.10:80");
@@ -79,8 +81,6 @@ fn a_flow_is_answered_once_conntrack_has_seen_a_reply() {
         });
         Entry::read(&reply(&shown)).unwrap().flow
     };
-    // Confirmed, and translated both ways.
-    const SENT: u32 = 0x1b8;
     let (asked, answered) = (with_status(SENT), with_status(SENT | IPS_SEEN_REPLY));
     assert_eq!((asked.answered, answered.answered), (false, true));
     let server = (asked.to.protocol, asked.answered_by);
