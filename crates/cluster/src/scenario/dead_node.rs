@@ -1,4 +1,4 @@
-//! A node loses power while it is asked, and nobody has been told.
+//! A node loses power while it is asked, without warning.
 
 use std::{
     thread,

@@ -129,7 +129,7 @@ impl<'a> Scene<'a> {
         let ip = IpAddr::from(objects::ipv4(self.endpoint));
         let servers = self.kernel.real_servers(id(self.ejecting))?;
         let server = servers.iter().find(|server| server.config.address.ip == ip);
-        Ok(server.with_context(|| format!("{ip} is no real server: {servers:#?}"))?.config.weight)
+        Ok(server.with_context(|| format!("{ip} is not a real server: {servers:#?}"))?.config.weight)
     }
 
     /// Connects to the Service that ejects, and breaks the connection off once it is answered.

@@ -53,9 +53,9 @@ pub(super) fn record() -> Result<Recording> {
         };
         // Who answers in a second is known after one.
         thread::sleep(Duration::from_secs(2));
-        let told = tour.cleared().and_then(|()| tour.silent(&other_node)).and_then(|()| tour.dropped());
+        let finished = tour.cleared().and_then(|()| tour.silent(&other_node)).and_then(|()| tour.dropped());
         clients.stop();
-        told.map(|()| tour.recording)
+        finished.map(|()| tour.recording)
     })
 }
 

@@ -67,7 +67,7 @@ fn an_sctp_client_of_a_silent_endpoint_is_served_by_another() {
     weighs(&cluster, &[address], 2, |weight| weight < 100);
 }
 
-/// Two pods of one node fall silent. Each of three namespaces has clients there, and in a fourth nobody has asked yet: at
+/// Two pods of one node fall silent. Each of three namespaces has clients there, and a fourth has not been used yet: at
 /// `10.96.0.13` a Service ejects silent endpoints, at `10.96.0.14` one does not.
 fn two_pods_fall_silent(run: fn(usize) -> Endpoint) -> Cluster {
     let cluster = Cluster::start(4, &[NO_PERIOD]);
