@@ -4,6 +4,7 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
@@ -35,13 +36,23 @@ pub(super) fn for_an_answer() -> Duration {
     patience(PATIENCE)
 }
 
+/// A port for a client. Linux chooses the same one for connections to different addresses. If two of them lead to one pod
+/// through IPVS, the answers of both get the source address of one (`ip_vs_conn_out_get` in
+/// net/netfilter/ipvs/ip_vs_conn.c knows them by the pod's and the client's address and port), and the other client waits.
+fn next_port() -> u16 {
+    const FIRST: u16 = 20_000;
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    FIRST + TAKEN.fetch_add(1, Ordering::Relaxed) % (30_000 - FIRST)
+}
+
 /// A line that the server gives back.
 const ECHO: &str = "are you there?\n";
 
 /// How a client asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// Its source address and port; the kernel chooses what is missing or unspecified.
+    /// Its source address and port; the kernel chooses what is unspecified. `None`: any address, and a port that no client
+    /// had before.
     pub source: Option<SocketAddr>,
     /// How long it waits for an answer.
     pub patience: Duration,
@@ -155,9 +166,8 @@ impl Connection {
         // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
         let patience = TimeVal::milliseconds(manner.patience.as_millis().try_into()?);
         setsockopt(&socket, sockopt::SendTimeout, &patience)?;
-        if let Some(source) = manner.source {
-            bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
-        }
+        let source = manner.source.unwrap_or_else(|| SocketAddr::new(any(service).ip(), next_port()));
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
         connect(socket.as_raw_fd(), &SockaddrStorage::from(service))
             .map_err(|error| cause(&socket, error))?;
         // The calls for TCP also work for SCTP, as long as there is one stream.
