@@ -122,6 +122,7 @@ impl<C: Conntrack> CleanupThread<C> {
 
     fn failed(&mut self, cause: &str) -> Duration {
         self.failures += 1;
+        self.flows.forget_unanswered();
         if !self.reported {
             warn!("flows to endpoints that are gone or silent may go on, trying again: {cause}");
             self.reported = true;

@@ -98,8 +98,12 @@ impl Served {
         }
     }
 
-    /// Whether the proxy that took over still has rules for all of it. It need not run: its rules serve.
+    /// Whether the proxy that took over still has rules for all of it. It need not run: its rules serve. If one runs, it
+    /// must not have changed to ipvs mode, in which it writes some of the rules too.
     pub fn still_served_by(&self, proxy: &LiveProxy) -> Result<(), NoSuccessor> {
+        if let Some(now) = LiveProxy::find().filter(|now| translation(now).is_none()) {
+            return Err(NoSuccessor::OtherMode(now));
+        }
         let Some(translation) = translation(proxy) else { return Ok(()) };
         match self.family_without_rules(translation)? {
             Some(family) => Err(NoSuccessor::RulesGone { mode: proxy.mode().to_owned(), family }),

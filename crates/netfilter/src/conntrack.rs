@@ -38,8 +38,8 @@ use entry::Entry;
 pub struct StaleFlows {
     /// UDP flows to these addresses.
     to: BTreeMap<ServiceAddress, Exempt>,
-    /// Flows that these real servers have never answered.
-    unanswered: BTreeSet<(ipvs::Protocol, RealServerAddress)>,
+    /// Flows to these virtual servers that these real servers have never answered.
+    unanswered: BTreeSet<(ServiceAddress, RealServerAddress)>,
 }
 
 /// The flows to an address that are not stale.
@@ -74,8 +74,8 @@ impl StaleFlows {
         Self { to: addresses.into_iter().map(exempt).collect(), unanswered: BTreeSet::new() }
     }
 
-    /// The flows that these real servers, of any protocol but UDP, have never answered.
-    pub fn unanswered(by: BTreeSet<(ipvs::Protocol, RealServerAddress)>) -> Self {
+    /// The flows to these virtual servers, of any protocol but UDP, that these real servers have never answered.
+    pub fn unanswered(by: BTreeSet<(ServiceAddress, RealServerAddress)>) -> Self {
         Self { to: BTreeMap::new(), unanswered: by }
     }
 
@@ -99,12 +99,17 @@ impl StaleFlows {
         let is_rerouted = self.to.get(&flow.to).is_some_and(|exempt| {
             !exempt.servers.contains(&flow.answered_by) || exempt.masqueraded && !flow.masqueraded
         });
-        is_rerouted || !flow.answered && self.unanswered.contains(&(flow.to.protocol, flow.answered_by))
+        is_rerouted || !flow.answered && self.unanswered.contains(&(flow.to, flow.answered_by))
     }
 
-    /// The IPs, of addresses and of real servers, whose flows may be stale.
+    /// The IPs to which flows may be stale.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        self.to.keys().map(|to| to.ip).chain(self.unanswered.iter().map(|(_, server)| server.ip))
+        self.to.keys().chain(self.unanswered.iter().map(|(to, _)| to)).map(|to| to.ip)
+    }
+
+    /// Leaves the flows that were never answered alone: by the time of another attempt the real server may answer again.
+    pub fn forget_unanswered(&mut self) {
+        self.unanswered.clear();
     }
 
     /// Whether there are none.

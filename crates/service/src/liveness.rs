@@ -120,7 +120,9 @@ impl Question {
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
-        let lasts = self.ticks > 1 || is_late;
+        // If no connection is new, clients must have asked in three ticks: a client that closes one of its connections sends
+        // data and a reset, which nobody answers.
+        let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
             _ => self.repeated || lasts,
@@ -169,7 +171,8 @@ impl Evidence {
         if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
             self.question = self.question.filter(|question| question.connections > 0);
         }
-        if is_asked(self.protocol, &grown) || goes_on {
+        let asks = is_asked(self.protocol, &grown) || goes_on;
+        if asks {
             self.asked = now;
             self.is_current = true;
             let is_repeated = grown.packets_in > grown.connections && self.are_syns(&grown);
@@ -185,7 +188,7 @@ impl Evidence {
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
-            question.ticks += 1;
+            question.ticks += u32::from(asks || question.connections > 0);
         }
         match self.question {
             Some(question) if (is_udp || question.connections > 0) && self.is_refusal(&grown) => {

@@ -82,7 +82,9 @@ pub fn assert_generated(page: &str, parts: &[(&str, String)]) {
             rest.split_once("<!-- end -->").unwrap_or_else(|| panic!("{page}: {name} has no end"));
         wanted = format!("{before}{begin}\n{}\n\n<!-- end -->{after}", text.trim());
     }
-    if env::var_os(UPDATE).is_some() {
+    let markers = written.matches("<!-- generated: ").count();
+    assert_eq!(markers, parts.len(), "{page} has parts that no test writes");
+    if env::var_os(UPDATE).is_some_and(|value| value == "1") {
         fs::write(path(page), wanted).unwrap();
         return;
     }

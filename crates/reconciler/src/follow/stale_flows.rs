@@ -28,8 +28,8 @@ pub(crate) struct Rerouted {
     /// another table has a rule for that, conntrack does not evaluate it again (`nf_nat_inet_fn` in
     /// net/netfilter/nf_nat_core.c).
     installed: BTreeSet<Family>,
-    /// The endpoints of connections whose weight became 0.
-    stopped: BTreeSet<(Protocol, RealServerAddress)>,
+    /// Real servers of connections whose weight became 0.
+    stopped: BTreeSet<(ServiceAddress, RealServerAddress)>,
 }
 
 impl Rerouted {
@@ -40,8 +40,8 @@ impl Rerouted {
                 command @ (AddVirtualServer(_) | DeleteRealServer(..) | DeleteVirtualServer(_)),
             ) => self.addresses.extend(command.address().filter(|to| to.protocol == Protocol::Udp)),
             Operation::Ipvs(command @ EditRealServer(_, server)) if server.weight == 0 => {
-                let protocol = command.address().map(|to| to.protocol).filter(|it| *it != Protocol::Udp);
-                self.stopped.extend(protocol.map(|protocol| (protocol, server.address)));
+                let to = command.address().filter(|to| to.protocol != Protocol::Udp);
+                self.stopped.extend(to.map(|to| (to, server.address)));
             }
             Operation::DummyInterface(Bind(vip)) => _ = self.local_again.insert(*vip),
             Operation::Netfilter(InstallTable(family)) => _ = self.installed.insert(*family),
@@ -87,7 +87,7 @@ impl Rerouted {
         if !stopped.is_empty() {
             let ejected = reports.ejected().flat_map(|(_, ejected)| ejected);
             let ejected: BTreeSet<_> = ejected.map(|it| (it.protocol, it.address)).collect();
-            stopped.retain(|endpoint| ejected.contains(endpoint));
+            stopped.retain(|(to, endpoint)| ejected.contains(&(to.protocol, *endpoint)));
             flows.merge(StaleFlows::unanswered(stopped));
         }
         flows

@@ -203,17 +203,13 @@ fn the_flows_that_an_ejected_endpoint_never_answered_are_forgotten() {
         running.lists(vec![dns], vec![slice("dns", protocol, &["10.244.0.1", "10.244.0.2"])]);
         running.stale_flows();
         let endpoint = RealServerAddress { ip: [10, 244, 0, 1].into(), port: 8080 };
+        let virtual_server = ServiceAddress { protocol, ..flows(&(DNS, &[])).0 };
         let now = Instant::now();
         running.tell(Change::Answers(Answers {
             at: now,
-            endpoints: vec![EndpointAnswer {
-                virtual_server: ServiceAddress { protocol, ..flows(&(DNS, &[])).0 },
-                endpoint,
-                answer: Answer::Silent,
-                asked: now,
-            }],
+            endpoints: vec![EndpointAnswer { virtual_server, endpoint, answer: Answer::Silent, asked: now }],
         }));
-        let unanswered = StaleFlows::unanswered([(protocol, endpoint)].into());
+        let unanswered = StaleFlows::unanswered([(virtual_server, endpoint)].into());
         assert_eq!(running.stale_flows(), Vec::from_iter(is_forgotten.then_some(unanswered)), "{protocol}");
     }
 }

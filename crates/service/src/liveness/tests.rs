@@ -117,8 +117,8 @@ fn a_packet_without_an_answer_may_be_the_last_of_a_connection() {
 #[test]
 fn clients_that_ask_again_and_again_show_it_without_new_connections() {
     let asked = |ticks: u64| [4, 24 + ticks, 16, 1284 + 60 * ticks, 904];
-    let read = [(2, SERVES), (4, asked(1)), (6, asked(2))];
-    assert_eq!(judged(Protocol::Tcp, true, &read)[1..], [Liveness::Answers, Liveness::Silent]);
+    let read = [(2, SERVES), (4, asked(1)), (6, asked(2)), (8, asked(3))];
+    assert_eq!(judged(Protocol::Tcp, true, &read)[2..], [Liveness::Answers, Liveness::Silent]);
     let now_and_then = [(2, SERVES), (12, asked(1)), (30, asked(2)), (50, asked(3))];
     assert_eq!(judged(Protocol::Tcp, true, &now_and_then), [Liveness::Answers; 4]);
 }
@@ -129,6 +129,11 @@ fn a_client_that_reads_slowly_what_it_was_sent_needs_no_answer() {
     let read: Vec<_> =
         [(2, SERVES)].into_iter().chain((2..20).map(|tick| (2 * tick, window(3 * tick)))).collect();
     assert_eq!(judged(Protocol::Tcp, true, &read), [Liveness::Answers; 19]);
+    // Data and a reset close one of its connections, and no other packet needs an answer.
+    let closed = |then: u64| [4, 26 + then, 16, 1284 + 128 + 52 * then, 904];
+    let read: Vec<_> =
+        [(2, SERVES)].into_iter().chain((2..5).map(|tick| (2 * tick, closed(tick - 2)))).collect();
+    assert_eq!(judged(Protocol::Tcp, true, &read), [Liveness::Answers; 4]);
 }
 
 #[test]

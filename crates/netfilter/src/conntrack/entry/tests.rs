@@ -83,11 +83,12 @@ fn a_flow_is_answered_once_conntrack_has_seen_a_reply() {
     };
     let (asked, answered) = (with_status(SENT), with_status(SENT | IPS_SEEN_REPLY));
     assert_eq!((asked.answered, answered.answered), (false, true));
-    let server = (asked.to.protocol, asked.answered_by);
+    let server = (asked.to, asked.answered_by);
     let silent = StaleFlows::unanswered([server].into());
     assert!(silent.contains(&asked) && !silent.contains(&answered));
     let other = Flow { answered_by: RealServerAddress { port: 8081, ..asked.answered_by }, ..asked };
-    assert!(!silent.contains(&other));
+    let direct = Flow { to: ServiceAddress { port: 8080, ..asked.to }, ..asked };
+    assert!(!silent.contains(&other) && !silent.contains(&direct));
 }
 
 #[test]
