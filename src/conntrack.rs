@@ -1,4 +1,4 @@
-//! The conntrack thread, which removes stale flows: reading conntrack's table takes as long as the table
+//! The conntrack thread, which removes stale UDP flows: reading conntrack's table takes as long as the table
 //! is large.
 
 use std::{
@@ -106,10 +106,10 @@ impl<C: Conntrack> CleanupThread<C> {
             Ok(deleted) => {
                 let took = begin.elapsed();
                 debug!(
-                    asked = self.flows.ips().count(),
+                    asked = self.flows.addresses().len(),
                     deleted = deleted.total(),
                     took = took.as_secs_f64(),
-                    "stale flows"
+                    "stale UDP flows"
                 );
                 self.metrics.record(&self.flows, deleted, took);
                 self.flows = StaleFlows::default();
@@ -122,13 +122,12 @@ impl<C: Conntrack> CleanupThread<C> {
 
     fn failed(&mut self, cause: &str) -> Duration {
         self.failures += 1;
-        self.flows.forget_unanswered();
         if !self.reported {
-            warn!("flows to endpoints that are gone or silent may go on, trying again: {cause}");
+            warn!("UDP flows to endpoints that are gone may go on, trying again: {cause}");
             self.reported = true;
         }
         if self.failures == ATTEMPTS {
-            debug!(flows = self.flows.ips().count(), cause, "stale flows given up");
+            debug!(flows = self.flows.addresses().len(), cause, "stale UDP flows given up");
             self.flows = StaleFlows::default();
             self.failures = 0;
             return Duration::ZERO;

@@ -7,7 +7,7 @@
 //! - [`node`]: what is required of the node and set on it; `checks`: what is checked of it, before the start
 //!   and while the daemon runs; [`finding`]: what a check says; [`preflight`]: what would happen if a daemon
 //!   started here
-//! - `conntrack`: the thread that removes stale flows; `direct_return` asks other nodes
+//! - `conntrack`: the thread that removes stale UDP flows; `direct_return` asks other nodes
 //! - [`takeover`]: what other proxies left behind, and one that runs beside us
 //! - [`source`]: where Services come from
 //! - [`serve`]: health checks, metrics, the control socket; [`events`]: Events; [`logging`]: the log

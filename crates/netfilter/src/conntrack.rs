@@ -1,6 +1,6 @@
-//! Stale flows: conntrack sends them where they no longer belong.
+//! Stale UDP flows: conntrack sends them where they no longer belong.
 //!
-//! UDP: from the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
+//! From the first packet on, conntrack remembers for each flow which server answers it. A UDP flow has no
 //! end, and its entry lives as long as the client keeps sending: a client that always uses the same port is
 //! never routed anew. IPVS deletes the entries of a removed real server, but only those that it has made
 //! itself, and only in conntrack's default zone (`ip_vs_conn_drop_conntrack` in
@@ -12,35 +12,24 @@
 //!   entry of a known flow (`ip_vs_update_conntrack`);
 //! - entries that another proxy has made, with its own address translation: IPVS never sees those packets.
 //!
-//! TCP and SCTP: a client that asks a real server which does not answer repeats its question. Once the weight is 0, IPVS
-//! chooses another real server for it, but drops the question that it chooses by if conntrack knows the flow
-//! (`ip_vs_conn_uses_old_conntrack`), and the client waits for its next timeout. Without the entry nothing is dropped.
-//! Only flows that were never answered are deleted.
-//!
 //! An entry is identified by its complete original tuple, its zone and its id, so that exactly the entry that
 //! was seen is deleted: not one with the same port at another address, nor one that has replaced it
 //! meanwhile.
 
 mod entry;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, btree_map},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 use netlink::{Batch, Errno, FailedRequest, KernelError, OperationError, Protocol, Socket};
 
 use entry::Entry;
 
-/// Stale flows, of all clients.
+/// The stale flows to some addresses, of all clients.
+///
+/// The protocol of the addresses is UDP: flows of any other are never deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StaleFlows {
-    /// UDP flows to these addresses.
-    to: BTreeMap<ServiceAddress, Exempt>,
-    /// Flows to these virtual servers that these real servers have never answered.
-    unanswered: BTreeSet<(ServiceAddress, RealServerAddress)>,
-}
+pub struct StaleFlows(BTreeMap<ServiceAddress, Exempt>);
 
 /// The flows to an address that are not stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +49,6 @@ pub struct Flow {
     pub answered_by: RealServerAddress,
     /// Whether it goes on from another IP than it was sent from.
     pub masqueraded: bool,
-    /// Whether anything has come back.
-    pub answered: bool,
 }
 
 impl StaleFlows {
@@ -71,19 +58,13 @@ impl StaleFlows {
         addresses: impl IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>,
     ) -> Self {
         let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: true });
-        Self { to: addresses.into_iter().map(exempt).collect(), unanswered: BTreeSet::new() }
-    }
-
-    /// The flows to these virtual servers, of any protocol but UDP, that these real servers have never answered.
-    pub fn unanswered(by: BTreeSet<(ServiceAddress, RealServerAddress)>) -> Self {
-        Self { to: BTreeMap::new(), unanswered: by }
+        Self(addresses.into_iter().map(exempt).collect())
     }
 
     /// Adds the flows of another one. Of an address that both have, only those flows stay that both leave.
     pub fn merge(&mut self, other: Self) {
-        self.unanswered.extend(other.unanswered);
-        for (to, exempt) in other.to {
-            match self.to.entry(to) {
+        for (to, exempt) in other.0 {
+            match self.0.entry(to) {
                 btree_map::Entry::Vacant(entry) => drop(entry.insert(exempt)),
                 btree_map::Entry::Occupied(mut entry) => {
                     let both = entry.get_mut();
@@ -96,25 +77,19 @@ impl StaleFlows {
 
     /// Whether this is a flow to delete.
     pub fn contains(&self, flow: &Flow) -> bool {
-        let is_rerouted = self.to.get(&flow.to).is_some_and(|exempt| {
+        self.0.get(&flow.to).is_some_and(|exempt| {
             !exempt.servers.contains(&flow.answered_by) || exempt.masqueraded && !flow.masqueraded
-        });
-        is_rerouted || !flow.answered && self.unanswered.contains(&(flow.to, flow.answered_by))
+        })
     }
 
-    /// The IPs to which flows may be stale.
-    pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        self.to.keys().chain(self.unanswered.iter().map(|(to, _)| to)).map(|to| to.ip)
+    /// The addresses to which flows may be stale.
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = &ServiceAddress> {
+        self.0.keys()
     }
 
-    /// Leaves the flows that were never answered alone: by the time of another attempt the real server may answer again.
-    pub fn forget_unanswered(&mut self) {
-        self.unanswered.clear();
-    }
-
-    /// Whether there are none.
+    /// Whether there are no addresses.
     pub fn is_empty(&self) -> bool {
-        self.to.is_empty() && self.unanswered.is_empty()
+        self.0.is_empty()
     }
 }
 
@@ -122,7 +97,7 @@ impl StaleFlows {
 impl FromIterator<(ServiceAddress, BTreeSet<RealServerAddress>)> for StaleFlows {
     fn from_iter<I: IntoIterator<Item = (ServiceAddress, BTreeSet<RealServerAddress>)>>(iter: I) -> Self {
         let exempt = |(to, servers)| (to, Exempt { servers, masqueraded: false });
-        Self { to: iter.into_iter().map(exempt).collect(), unanswered: BTreeSet::new() }
+        Self(iter.into_iter().map(exempt).collect())
     }
 }
 

@@ -31,7 +31,7 @@
 //!
 //! `Ruleset` (feature `client`) prints the tables as `nft --numeric-priority list ruleset` does.
 //!
-//! Beside the tables there is `conntrack` (feature `client`), whose entries of flows can outlive their
+//! Beside the tables there is `conntrack` (feature `client`), whose entries of UDP flows can outlive their
 //! Service.
 //!
 //! # The hooks that a request passes

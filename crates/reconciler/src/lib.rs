@@ -12,7 +12,7 @@
 //! NodePorts stay for a while at an address that the node has lost (`follow`).
 //!
 //! What a sync did is logged, counted and remembered, for the status and for each Service (`report`). [`Observer`]s are called
-//! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the flows
+//! after each sync. Other [`Callbacks`] receive the notices for the owners of Services, and the UDP flows
 //! that must be deleted from conntrack.
 
 mod follow;

@@ -8,7 +8,7 @@ use service::{Change, State};
 
 use crate::{NoticeCallback, SyncReport, SyncStats};
 
-/// Receives the flows that must be deleted from conntrack after a sync. The writer thread calls it: it
+/// Receives the UDP flows that must be deleted from conntrack after a sync. The writer thread calls it: it
 /// must not block.
 pub type StaleFlowCallback = Box<dyn Fn(StaleFlows) + Send>;
 

@@ -105,7 +105,7 @@ pub(crate) struct Reconciler {
     pub(crate) scheduler_changes: usize,
     /// Changes of other programs that are not repaired yet.
     unrepaired: Unrepaired,
-    /// Changes whose stale flows are not handed on yet.
+    /// Changes whose stale UDP flows are not handed on yet.
     rerouted: Rerouted,
     /// For how many more failed syncs the rules of a new table are deferred, because what serves the flows
     /// that they take from other programs is not complete. Reset when no table waits.

@@ -175,7 +175,7 @@ impl CleanupMetrics {
     /// that had a flow to delete.
     pub fn record(&self, flows: &StaleFlows, deleted: Deleted, took: Duration) {
         for ((family, durations), (_, total)) in self.took.iter().zip(&self.deleted) {
-            if flows.ips().any(|ip| Family::from(ip) == *family) {
+            if flows.addresses().any(|to| Family::from(to.ip) == *family) {
                 durations.observe(took);
                 total.add(deleted.count(*family));
             }

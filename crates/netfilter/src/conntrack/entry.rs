@@ -16,7 +16,6 @@ const DELETE: u16 = 2;
 /// `enum ctattr_type`.
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
-const CTA_STATUS: u16 = 3;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 /// `enum ctattr_tuple`.
@@ -32,13 +31,10 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
 
-/// `enum ip_conntrack_status` in include/uapi/linux/netfilter/nf_conntrack_common.h.
-const IPS_SEEN_REPLY: u32 = 1 << 1;
-
 /// The bit that marks a container (`NLA_F_NESTED`).
 const NESTED: u16 = 0x8000;
 
-/// The entry of a flow.
+/// The entry of a UDP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) flow: Flow,
@@ -67,29 +63,27 @@ pub(super) fn list() -> Batch {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry; `None` if it is of a protocol that no Service has, or not understood.
+    /// Reads an entry; `None` if it is of another protocol, or not understood.
     pub(super) fn read(reply: &Reply<'a>) -> Option<Self> {
         let (&[family, _version, _, _], body) = reply.payload.split_first_chunk()?;
-        let (mut original, mut answer, mut status, mut zone, mut id) = (None, None, None, None, None);
+        let (mut original, mut answer, mut zone, mut id) = (None, None, None, None);
         for attribute in attributes(body) {
             let attribute = attribute.ok()?;
             match attribute.kind {
                 CTA_TUPLE_ORIG => original = Some(attribute.payload),
                 CTA_TUPLE_REPLY => answer = Some(attribute.payload),
-                CTA_STATUS => status = Some(attribute.u32_be().ok()?),
                 CTA_ZONE => zone = Some(attribute.u16_be().ok()?),
                 CTA_ID => id = Some(attribute.u32_be().ok()?),
                 _ => {}
             }
         }
         let original = original?;
-        let (sent, replied) = (Tuple::read(original)?, Tuple::read(answer?)?);
+        let (sent, replied) = (udp(original)?, udp(answer?)?);
         let (to, by) = (sent.destination, replied.source);
         let flow = Flow {
-            to: ServiceAddress { protocol: sent.protocol, ip: to.ip(), port: to.port() },
+            to: ServiceAddress { protocol: Protocol::Udp, ip: to.ip(), port: to.port() },
             answered_by: RealServerAddress { ip: by.ip(), port: by.port() },
             masqueraded: replied.destination.ip() != sent.source.ip(),
-            answered: status.is_none_or(|status| status & IPS_SEEN_REPLY != 0),
         };
         Some(Self { flow, family, original, zone, id: id? })
     }
@@ -117,37 +111,37 @@ fn header(family: u8) -> [u8; 4] {
 
 /// One direction of a flow.
 struct Tuple {
-    protocol: Protocol,
     source: SocketAddr,
     destination: SocketAddr,
 }
 
-impl Tuple {
-    fn read(tuple: &[u8]) -> Option<Self> {
-        let (mut ips, mut ports) = (None, None);
-        for attribute in attributes(tuple) {
-            let attribute = attribute.ok()?;
-            match attribute.kind {
-                CTA_TUPLE_IP => {
-                    let ip = |v4, v6| address(attribute.payload, v4, v6);
-                    ips = Some((ip(CTA_IP_V4_SRC, CTA_IP_V6_SRC)?, ip(CTA_IP_V4_DST, CTA_IP_V6_DST)?));
-                }
-                CTA_TUPLE_PROTO => {
-                    let number = find(attribute.payload, CTA_PROTO_NUM)?.u8().ok()?;
-                    let protocol = Protocol::from_number(number.into())?;
-                    let port = |kind| find(attribute.payload, kind)?.u16_be().ok();
-                    ports = Some((protocol, port(CTA_PROTO_SRC_PORT)?, port(CTA_PROTO_DST_PORT)?));
-                }
-                _ => {}
+/// Reads a tuple; `None` if it is not UDP's.
+fn udp(tuple: &[u8]) -> Option<Tuple> {
+    const UDP: u8 = 17;
+    let (mut ips, mut ports) = (None, None);
+    for attribute in attributes(tuple) {
+        let attribute = attribute.ok()?;
+        match attribute.kind {
+            CTA_TUPLE_IP => {
+                let ip = |v4, v6| address(attribute.payload, v4, v6);
+                ips = Some((ip(CTA_IP_V4_SRC, CTA_IP_V6_SRC)?, ip(CTA_IP_V4_DST, CTA_IP_V6_DST)?));
             }
+            CTA_TUPLE_PROTO => {
+                let number = find(attribute.payload, CTA_PROTO_NUM)?.u8().ok()?;
+                if number != UDP {
+                    return None;
+                }
+                let port = |kind| find(attribute.payload, kind)?.u16_be().ok();
+                ports = Some((port(CTA_PROTO_SRC_PORT)?, port(CTA_PROTO_DST_PORT)?));
+            }
+            _ => {}
         }
-        let ((source, destination), (protocol, source_port, destination_port)) = (ips?, ports?);
-        Some(Self {
-            protocol,
-            source: SocketAddr::new(source, source_port),
-            destination: SocketAddr::new(destination, destination_port),
-        })
     }
+    let ((source, destination), (source_port, destination_port)) = (ips?, ports?);
+    Some(Tuple {
+        source: SocketAddr::new(source, source_port),
+        destination: SocketAddr::new(destination, destination_port),
+    })
 }
 
 /// The address of either family.

@@ -1,6 +1,6 @@
-//! Stale flows: conntrack would go on sending them to where a sync has just stopped sending them.
+//! Stale UDP flows: conntrack would go on sending them to where a sync has just stopped sending them.
 //!
-//! They follow from the operations that were carried out: a change without UDP and ejected endpoints costs nothing. Whether such
+//! They follow from the operations that were carried out: a change without UDP costs nothing. Whether such
 //! flows exist is not known here: deleting them means reading conntrack's table. A flow that is still right
 //! is left alone: its next packet would make a new entry, to the same real server, but an answer to a
 //! masqueraded flow that is under way would be lost.
@@ -9,11 +9,10 @@ use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use dummy_interface::Operation::Bind;
 use ipvs::{
-    Command::{AddVirtualServer, DeleteRealServer, DeleteVirtualServer, EditRealServer},
-    Family, Protocol, RealServerAddress, ServiceAddress,
+    Command::{AddVirtualServer, DeleteRealServer, DeleteVirtualServer},
+    Family, Protocol, ServiceAddress,
 };
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
-use service::Reports;
 use watcher::{Observed, Operation, VirtualServerImage};
 
 /// The changes that make flows stale, collected while plans are carried out.
@@ -28,8 +27,6 @@ pub(crate) struct Rerouted {
     /// another table has a rule for that, conntrack does not evaluate it again (`nf_nat_inet_fn` in
     /// net/netfilter/nf_nat_core.c).
     installed: BTreeSet<Family>,
-    /// Real servers of connections whose weight became 0.
-    stopped: BTreeSet<(ServiceAddress, RealServerAddress)>,
 }
 
 impl Rerouted {
@@ -39,10 +36,6 @@ impl Rerouted {
             Operation::Ipvs(
                 command @ (AddVirtualServer(_) | DeleteRealServer(..) | DeleteVirtualServer(_)),
             ) => self.addresses.extend(command.address().filter(|to| to.protocol == Protocol::Udp)),
-            Operation::Ipvs(command @ EditRealServer(_, server)) if server.weight == 0 => {
-                let to = command.address().filter(|to| to.protocol != Protocol::Udp);
-                self.stopped.extend(to.map(|to| (to, server.address)));
-            }
             Operation::DummyInterface(Bind(vip)) => _ = self.local_again.insert(*vip),
             Operation::Netfilter(InstallTable(family)) => _ = self.installed.insert(*family),
             Operation::Ipvs(_) | Operation::DummyInterface(_) | Operation::Netfilter(_) => {}
@@ -59,17 +52,13 @@ impl Rerouted {
         self.addresses.extend(other.addresses);
         self.local_again.extend(other.local_again);
         self.installed.extend(other.installed);
-        self.stopped.extend(other.stopped);
     }
 
     /// Takes the flows to the recorded addresses, except those to real servers that the kernel has now.
     /// Without an image of the kernel they wait for the next sync.
-    ///
-    /// Of the endpoints that get no new connections only those that are ejected count: clients of one that drains are
-    /// answered, and every roll-out would read conntrack's table.
-    pub(crate) fn take_stale_flows(&mut self, now: Option<&Observed>, reports: &Reports) -> StaleFlows {
+    pub(crate) fn take_stale_flows(&mut self, now: Option<&Observed>) -> StaleFlows {
         let Some(now) = now else { return StaleFlows::default() };
-        let Self { mut addresses, local_again, installed, mut stopped } = mem::take(self);
+        let Self { mut addresses, local_again, installed } = mem::take(self);
         let udp = || now.virtual_servers.keys().filter(|to| to.protocol == Protocol::Udp);
         if !local_again.is_empty() {
             addresses.extend(udp().filter(|to| local_again.contains(&to.ip)));
@@ -83,12 +72,6 @@ impl Rerouted {
         if !installed.is_empty() {
             let all = udp().filter(|to| installed.contains(&Family::from(to.ip))).copied();
             flows.merge(StaleFlows::unless_masqueraded(all.map(served)));
-        }
-        if !stopped.is_empty() {
-            let ejected = reports.ejected().flat_map(|(_, ejected)| ejected);
-            let ejected: BTreeSet<_> = ejected.map(|it| (it.protocol, it.address)).collect();
-            stopped.retain(|(to, endpoint)| ejected.contains(&(to.protocol, *endpoint)));
-            flows.merge(StaleFlows::unanswered(stopped));
         }
         flows
     }

@@ -44,7 +44,7 @@ pub(crate) struct PlanOutcome {
     pub(crate) stats: SyncStats,
     /// What was done to the virtual servers and VIPs of Services.
     pub(crate) service_operations: ServiceOperations,
-    /// The changes that make flows stale.
+    /// The changes that make UDP flows stale.
     pub(crate) rerouted: Rerouted,
     /// Schedulers that operations asked for and the kernel does not have.
     pub(crate) lacking: BTreeSet<Scheduler>,

@@ -27,7 +27,7 @@ pub(crate) struct SyncResult {
     /// Whether the whole kernel was checked.
     pub(crate) full: bool,
     pub(crate) outcome: PlanOutcome,
-    /// Flows that must be deleted from conntrack.
+    /// UDP flows that must be deleted from conntrack.
     pub(crate) stale_flows: StaleFlows,
     /// The foreign virtual servers that were removed.
     pub(crate) removed_foreign: ForeignVirtualServers,
@@ -245,7 +245,7 @@ impl Reconciler {
             self.draining.postpone_due(Instant::now());
         }
         self.rerouted.extend(mem::take(&mut outcome.rerouted));
-        let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref(), self.state.reports());
+        let stale_flows = self.rerouted.take_stale_flows(self.image.as_ref());
         self.with_stats(SyncResult {
             full: full && outcome.unread.is_none(),
             outcome,

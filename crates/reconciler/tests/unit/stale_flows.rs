@@ -1,7 +1,7 @@
-//! Which flows are deleted from conntrack after a sync. `tests/kernel/services/udp.rs` shows what conntrack
+//! Which UDP flows are deleted from conntrack after a sync. `tests/kernel/services/udp.rs` shows what conntrack
 //! does then.
 
-use std::{collections::BTreeSet, net::SocketAddr, time::Instant};
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use crate::common::{Running, service, slice};
 use ipvs::{
@@ -10,7 +10,7 @@ use ipvs::{
 };
 use netfilter::conntrack::{Flow, StaleFlows};
 use netlink::Errno;
-use service::{Answer, Answers, Balancing, Change, Ejection, EndpointAnswer, Event, ObjectName, Service};
+use service::{Change, Event, ObjectName, Service};
 use testkit::FakeKernel;
 
 const DNS: &str = "10.96.0.53:80";
@@ -97,12 +97,11 @@ fn new_service_drops_flows_that_are_untranslated_or_translated_elsewhere() {
     running.tell(Change::Services(Event::Replace(new)));
     let mut handed = StaleFlows::default();
     running.stale_flows().into_iter().for_each(|flows| handed.merge(flows));
-    assert_eq!(handed.ips().count(), 1);
+    assert_eq!(handed.addresses().count(), 1);
     assert!(!handed.contains(&Flow {
         to: flows(&("10.96.0.123:80", &[])).0,
         answered_by: RealServerAddress { ip: [10, 244, 0, 2].into(), port: 8080 },
         masqueraded: false,
-        answered: true,
     }));
 }
 
@@ -190,33 +189,4 @@ fn so_does_a_vip_of_which_the_kernel_has_not_answered_that_it_is_bound() {
     kernel.lose_answer(0);
     running.handle.resync().unwrap();
     handed_over(&running, &[(DNS, &[FIRST])]);
-}
-
-#[test]
-fn the_flows_that_an_ejected_endpoint_never_answered_are_forgotten() {
-    for (protocol, is_forgotten) in [(Tcp, true), (Sctp, true), (Udp, false)] {
-        let mut dns = service("dns", "10.96.0.53", protocol);
-        let asked_for =
-            Balancing { ejection: Some(Ejection::SILENT), answers_datagrams: true, ..Balancing::default() };
-        dns.balancing = Some(asked_for.into());
-        let running = Running::on(&FakeKernel::new());
-        running.lists(vec![dns], vec![slice("dns", protocol, &["10.244.0.1", "10.244.0.2"])]);
-        running.stale_flows();
-        let endpoint = RealServerAddress { ip: [10, 244, 0, 1].into(), port: 8080 };
-        let virtual_server = ServiceAddress { protocol, ..flows(&(DNS, &[])).0 };
-        let now = Instant::now();
-        running.tell(Change::Answers(Answers {
-            at: now,
-            endpoints: vec![EndpointAnswer { virtual_server, endpoint, answer: Answer::Silent, asked: now }],
-        }));
-        let unanswered = StaleFlows::unanswered([(virtual_server, endpoint)].into());
-        assert_eq!(running.stale_flows(), Vec::from_iter(is_forgotten.then_some(unanswered)), "{protocol}");
-    }
-}
-
-#[test]
-fn an_endpoint_that_drains_answers_its_clients() {
-    let running = served(&FakeKernel::new(), Tcp, &["10.244.0.1", "10.244.0.2"]);
-    running.tell(Change::Slices(Event::Apply(slice("dns", Tcp, &["10.244.0.2"]))));
-    handed_over(&running, &[]);
 }
