@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
+    iter,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
     sync::atomic::{AtomicU16, Ordering},
@@ -44,6 +45,9 @@ fn next_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     FIRST + TAKEN.fetch_add(1, Ordering::Relaxed) % (30_000 - FIRST)
 }
+
+/// How many ports are tried before a connection fails because none is free.
+const PORTS_TRIED: usize = 100;
 
 /// A line that the server gives back.
 const ECHO: &str = "are you there?\n";
@@ -162,14 +166,18 @@ pub struct Connection {
 impl Connection {
     /// Opens it in this thread's namespace.
     pub(super) fn open(protocol: SockProtocol, manner: Manner, service: SocketAddr) -> Result<Self> {
-        let socket = socket(protocol, service)?;
-        // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
-        let patience = TimeVal::milliseconds(manner.patience.as_millis().try_into()?);
-        setsockopt(&socket, sockopt::SendTimeout, &patience)?;
-        let source = manner.source.unwrap_or_else(|| SocketAddr::new(any(service).ip(), next_port()));
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
-        connect(socket.as_raw_fd(), &SockaddrStorage::from(service))
-            .map_err(|error| cause(&socket, error))?;
+        let socket = match manner.source {
+            Some(source) => connected(protocol, source, manner.patience, service)?,
+            None => {
+                let mut ports = iter::repeat_with(next_port).take(PORTS_TRIED).map(|port| {
+                    connected(protocol, SocketAddr::new(any(service).ip(), port), manner.patience, service)
+                });
+                // All ports may have had their turn within the minute that one is in TIME_WAIT.
+                let in_use = |error: &anyhow::Error| error.downcast_ref() == Some(&Errno::EADDRNOTAVAIL);
+                let used = ports.find(|result| !result.as_ref().is_err_and(in_use));
+                used.unwrap_or(Err(Errno::EADDRNOTAVAIL.into()))?
+            }
+        };
         // The calls for TCP also work for SCTP, as long as there is one stream.
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(manner.patience))?;
@@ -229,6 +237,21 @@ impl Connection {
         ensure!(rest.is_empty(), "after the goodbye came {rest:?}");
         Ok(())
     }
+}
+
+fn connected(
+    protocol: SockProtocol,
+    source: SocketAddr,
+    patience: Duration,
+    service: SocketAddr,
+) -> Result<OwnedFd> {
+    let socket = socket(protocol, service)?;
+    // Bounds the wait for the connection too (`inet_stream_connect` in net/ipv4/af_inet.c).
+    let patience = TimeVal::milliseconds(patience.as_millis().try_into()?);
+    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(service)).map_err(|error| cause(&socket, error))?;
+    Ok(socket)
 }
 
 /// A UDP socket that keeps its port: to IPVS and conntrack, all it sends is one flow.
