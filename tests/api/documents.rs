@@ -57,7 +57,8 @@ fn commands(programs: &[&str]) -> Vec<Command> {
 
 /// The command, asked for its help: words and flags that it does not have are refused all the same.
 fn with_help(command: &str) -> String {
-    let end = [" -- ", " | ", "  # "].iter().filter_map(|end| command.find(end)).min().unwrap_or(command.len());
+    let end =
+        [" -- ", " | ", "  # "].iter().filter_map(|end| command.find(end)).min().unwrap_or(command.len());
     format!("{} --help", &command.get(..end).unwrap())
 }
 

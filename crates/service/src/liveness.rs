@@ -121,7 +121,7 @@ impl Question {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
         // If no connection is new, clients must have asked in three ticks: a client that closes one of its connections sends
-        // data and a reset, which nobody answers.
+        // data and a reset, which get no answer.
         let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
@@ -166,8 +166,11 @@ impl Evidence {
         self.counted = *counted;
         let is_udp = self.protocol == Protocol::Udp;
         // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
-        // that clients ask again.
-        let goes_on = !is_udp && active > 0 && grown.packets_out == 0 && self.needs_answers(&grown);
+        // that clients ask again, over open connections or by repeated SYNs.
+        let asks_again = !is_udp && grown.packets_out == 0 && self.needs_answers(&grown);
+        let is_begun = self.question.is_some_and(|question| question.connections > 0);
+        let goes_on = asks_again && (active > 0 || !is_begun && self.are_syns(&grown));
+        self.is_current |= asks_again && is_begun;
         if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
             self.question = self.question.filter(|question| question.connections > 0);
         }
@@ -175,7 +178,8 @@ impl Evidence {
         if asks {
             self.asked = now;
             self.is_current = true;
-            let is_repeated = grown.packets_in > grown.connections && self.are_syns(&grown);
+            let is_repeated =
+                grown.connections > 0 && grown.packets_in > grown.connections && self.are_syns(&grown);
             let question = self.question.get_or_insert(Question {
                 since: now,
                 connections: 0,
@@ -221,7 +225,7 @@ impl Evidence {
     /// Whether all of them are SYNs of Linux. Among others there may be the last one of an earlier connection, or data that
     /// was sent again after a fifth of a second.
     fn are_syns(&self, grown: &Stats) -> bool {
-        grown.connections > 0 && grown.bytes_in == self.length_of_syns(grown)
+        grown.bytes_in == self.length_of_syns(grown)
     }
 
     /// The bytes of so many SYNs of Linux.

@@ -4,6 +4,7 @@ use ipvs::{Protocol, Stats};
 use proptest::prelude::*;
 
 use super::{Evidence, Liveness};
+use crate::input::Answer;
 
 /// Connections, packets in and out, bytes in and out.
 fn stats([connections, packets_in, packets_out, bytes_in, bytes_out]: [u64; 5]) -> Stats {
@@ -165,6 +166,30 @@ fn totals_show_only_what_has_never_served() {
         evidence.answering(now).liveness
     };
     assert_eq!([SERVES, REFUSES, SILENT].map(begun), [Liveness::Idle, Liveness::Refuses, Liveness::Silent]);
+}
+
+#[test]
+fn a_client_that_began_before_the_first_reading_shows_silence_when_it_asks_again() {
+    let begin = Instant::now();
+    let answer = |counted, again| {
+        let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, begin);
+        evidence.update(&stats(again), 0, true, begin + Duration::from_secs(2));
+        evidence.answer()
+    };
+    let (begun, again) = ([1, 2, 0, 120, 0], [1, 3, 0, 180, 0]);
+    assert_eq!(answer(begun, again), Some(Answer::Silent));
+    assert_eq!(answer(begun, begun), None, "it may be of any age");
+}
+
+#[test]
+fn syns_that_are_repeated_show_silence_although_no_connection_is_open() {
+    let begin = Instant::now();
+    let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(SERVES), true, begin);
+    for (tick, liveness) in [(1, Liveness::Idle), (2, Liveness::Idle), (3, Liveness::Silent)] {
+        let repeated = [4, 24 + tick, 16, 1284 + 60 * tick, 904];
+        evidence.update(&stats(repeated), 0, true, begin + Duration::from_secs(2 * tick));
+        assert_eq!(evidence.liveness(), liveness, "tick {tick}");
+    }
 }
 
 #[test]
