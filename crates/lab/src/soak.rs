@@ -28,7 +28,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use churn::{Churn, EndpointToggle, VACANT};
-use ejecting::{ALL_PODS, Ejecting, Harmless, Silences};
+use ejecting::{ALL_PODS, Ejecting, Troubles};
 use guest::{KernelArgs, workspace};
 use report::Report;
 use samples::{Sample, Trends};
@@ -130,8 +130,8 @@ fn soak(plan: &Plan) -> Result<Report> {
         scope.spawn(|| witness.watch(&stage, VACANT, &stop));
         used.start(scope, plan.seed, &stop);
         ejecting.start(scope, plan.seed, &stop);
-        let harmless = scope.spawn(|| Harmless::new(&ejecting, plan.seed).run(&calm));
-        let silences = scope.spawn(|| Silences::new(&ejecting, plan.seed).run(&calm));
+        let harmless = scope.spawn(|| Troubles::new(&ejecting, plan.seed).harmless(&calm));
+        let silences = scope.spawn(|| Troubles::new(&ejecting, plan.seed).silences(&calm));
         let done =
             stage.change(plan, &daemon, &mut churn, EndpointToggle::new(&used.vacant.vacancy, &witness));
         calm.store(true, Ordering::Relaxed);

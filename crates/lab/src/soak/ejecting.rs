@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use testkit::daemon::{Daemon, eventually_within};
-pub(super) use troubles::{Harmless, Silences};
+pub(super) use troubles::Troubles;
 
 use super::{churn::PODS, report::Account};
 use crate::{

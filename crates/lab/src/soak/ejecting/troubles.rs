@@ -26,42 +26,36 @@ const EJECTED_WITHIN: Duration = Duration::from_secs(20);
 const BURNERS: usize = 2;
 
 /// What a healthy pod has to bear, and how that begins and ends.
-type Trouble = (&'static str, fn(&mut Harmless<'_, '_>, u8) -> Result<()>);
+type Harmless = (&'static str, fn(&mut Troubles<'_, '_>, u8) -> Result<()>);
 
 /// All of them; the last one is the node's.
-const TROUBLES: [Trouble; 5] = [
-    ("slow (2 s)", |harmless, pod| harmless.slow(pod)),
-    ("program stopped for 1 s", |harmless, pod| harmless.stop(pod)),
-    ("network gone for 1 s", |harmless, pod| harmless.cut_off(pod)),
-    ("rolled", |harmless, pod| harmless.roll(pod)),
-    ("processor busy", |harmless, _| {
-        harmless.burn();
+const HARMLESS: [Harmless; 5] = [
+    ("slow (2 s)", |troubles, pod| troubles.slow(pod)),
+    ("program stopped for 1 s", |troubles, pod| troubles.stop(pod)),
+    ("network gone for 1 s", |troubles, pod| troubles.cut_off(pod)),
+    ("rolled", |troubles, pod| troubles.roll(pod)),
+    ("processor busy", |troubles, _| {
+        troubles.burn();
         Ok(())
     }),
 ];
 
-/// Troubles of healthy pods, one after the other.
-pub(in crate::soak) struct Harmless<'a, 'lab> {
+/// Troubles of pods, one after the other.
+pub(in crate::soak) struct Troubles<'a, 'lab> {
     ejecting: &'a Ejecting<'lab>,
     random: fastrand::Rng,
 }
 
-/// Pods that fall silent, one after the other.
-pub(in crate::soak) struct Silences<'a, 'lab> {
-    ejecting: &'a Ejecting<'lab>,
-    random: fastrand::Rng,
-}
-
-impl<'a, 'lab> Harmless<'a, 'lab> {
+impl<'a, 'lab> Troubles<'a, 'lab> {
     pub(in crate::soak) fn new(ejecting: &'a Ejecting<'lab>, seed: u64) -> Self {
         Self { ejecting, random: fastrand::Rng::with_seed(seed) }
     }
 
-    /// Until `calm` is set.
-    pub(in crate::soak) fn run(mut self, calm: &AtomicBool) -> Result<()> {
+    /// Those that healthy pods must bear, until `calm` is set.
+    pub(in crate::soak) fn harmless(mut self, calm: &AtomicBool) -> Result<()> {
         while !calm.load(Relaxed) {
             let pod = self.random.u8(HEALTHY);
-            let Some((what, begin)) = self.random.choice(TROUBLES) else { continue };
+            let Some((what, begin)) = self.random.choice(HARMLESS) else { continue };
             self.ejecting.seen().last = format!("pod {pod} {what}");
             let begun = Instant::now();
             begin(&mut self, pod)?;
@@ -124,15 +118,9 @@ impl<'a, 'lab> Harmless<'a, 'lab> {
             }
         });
     }
-}
 
-impl<'a, 'lab> Silences<'a, 'lab> {
-    pub(in crate::soak) fn new(ejecting: &'a Ejecting<'lab>, seed: u64) -> Self {
-        Self { ejecting, random: fastrand::Rng::with_seed(seed) }
-    }
-
-    /// Until `calm` is set.
-    pub(in crate::soak) fn run(mut self, calm: &AtomicBool) -> Result<()> {
+    /// Pods that fall silent, until `calm` is set.
+    pub(in crate::soak) fn silences(mut self, calm: &AtomicBool) -> Result<()> {
         while !calm.load(Relaxed) {
             let pod = self.random.u8(SILENT);
             let longest = EJECTED_WITHIN + BACK_WITHIN + AFTERMATH;
