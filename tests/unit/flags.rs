@@ -37,7 +37,7 @@ fn what_differs_from_kube_proxy_is_about_flags_of_the_program() {
 /// Those that are taken without effect are named as such, and a warning says so of each.
 #[test]
 fn what_the_page_calls_without_effect_is_what_the_program_warns_of() {
-    let section = section("Taken without effect");
+    let section = section("Accepted without effect");
     let idle: Vec<&str> =
         section.split('`').filter(|name| name.starts_with("--") && !name.ends_with("-id-file")).collect();
     assert!(idle.len() > 10, "{idle:?}");

@@ -87,10 +87,10 @@ const DNS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 9
 const SECOND_ENDPOINT: &str = "10.244.2.2";
 
 /// What the demo ends with.
-const NEXT: &str = "  docs/try.md              a node of your own to look around, and a kind cluster
+const NEXT: &str = "  docs/try.md              a throw-away node to explore, and a kind cluster
   docs/commands.md         what status, explain, trace, history and top print
   docs/install.md          preflight on your nodes, which changes nothing; then one node
-  docs/per-service.md      schedulers, weights, ejection and limits of one Service
+  docs/services.md         schedulers, weights, ejection and limits of one Service
 ";
 
 /// Runs every step; the error names the one that failed.

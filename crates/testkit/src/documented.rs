@@ -34,7 +34,7 @@ pub fn assert_explained(heading: &str, example: &str, printed: &str) {
     );
     let mut fields = BTreeSet::new();
     names(&serde_json::from_str(printed).unwrap(), &mut fields);
-    let explained = [section, below("What several have")].concat();
+    let explained = [section, below("Common fields")].concat();
     let unexplained: Vec<_> =
         fields.iter().filter(|field| !explained.contains(&format!("`{field}`"))).collect();
     assert!(unexplained.is_empty(), "docs/json.md does not explain {unexplained:?} of {heading}");

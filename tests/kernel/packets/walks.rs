@@ -1,5 +1,4 @@
-//! The way of a connection's packets through the node, hook by hook, as docs/packets.md and docs/evidence/packets.md
-//! draw it.
+//! The way of a connection's packets through the node, hook by hook, as docs/evidence/packets.md draws it.
 //!
 //! The drawing is what people read there, and what the test asserts: in Rust it would be written twice.
 
@@ -19,9 +18,8 @@ use testkit::lab::Host;
 use self::{drawing::draw, tracer::Tracer};
 use crate::support::cluster::{Cluster, Service, V4, V6, at};
 
-/// The usual ways, then the others.
-const DOCUMENTS: [&str; 2] =
-    [include_str!("../../../docs/packets.md"), include_str!("../../../docs/evidence/packets.md")];
+/// The page with the drawings.
+const DOCUMENT: &str = include_str!("../../../docs/evidence/packets.md");
 
 /// How long a client waits that may get no answer. It asks again after one second.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -148,9 +146,9 @@ const HOST_PORT: &str = "table inet hostport {
     chain output { type nat hook output priority -100; jump to-the-pod; }
 }";
 
-/// The drawings of both pages.
+/// The drawings of the page.
 fn drawings() -> Vec<&'static str> {
-    let blocks = DOCUMENTS.iter().flat_map(|document| document.split("```text\n").skip(1));
+    let blocks = DOCUMENT.split("```text\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("\n```").next().unwrap());
     blocks.filter(|block| block.contains("\nrequest\n")).collect()
 }
@@ -189,5 +187,5 @@ fn packets_take_the_ways_that_are_drawn_in_both_families() {
     assert_eq!(node.walk(another, CLUSTER_IP, 80), unmasqueraded, "the hostPort takes the VIP");
     assert_eq!(node.walk(&lab.node, CLUSTER_IP, 80), from_the_node, "the hostPort takes the VIP");
 
-    assert!(seen == drawings(), "not as the pages draw it:\n\n{}", seen.join("\n\n"));
+    assert!(seen == drawings(), "not as the page draws it:\n\n{}", seen.join("\n\n"));
 }

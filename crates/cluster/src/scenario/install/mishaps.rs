@@ -1,5 +1,5 @@
-//! What happens to an installation in kubeadm's DaemonSet by mistake, as docs/install/upgrade.md has it under "What
-//! becomes of it": traffic goes on, and there is a way back.
+//! What happens to an installation in kubeadm's DaemonSet by mistake, as docs/install/upgrade.md has it under
+//! "Reboots and other events": traffic goes on, and there is a way back.
 
 use std::{thread, time::Duration};
 
