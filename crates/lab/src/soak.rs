@@ -192,6 +192,7 @@ impl Stage {
             }
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
+        toggle.settle();
         self.write(toggle.end().map(|write| vec![write]).into_iter())?;
         toggle.settle();
         Ok((samples, changes))

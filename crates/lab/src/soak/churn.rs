@@ -31,8 +31,9 @@ impl Churn {
     /// survive.
     pub(super) fn new(seed: u64, services: u32, used: &[String]) -> Self {
         let unused = (0..services)
-            .map(|number| Changing::new(format!("churn-{number}"), Role::Unused, number % DUAL == 0));
-        let used = used.iter().map(|name| Changing::new(name.clone(), Role::Used, false));
+            .map(|number| Changing::new(format!("churn-{number}"), number, Role::Unused, number % DUAL == 0));
+        let used = (services..).zip(used);
+        let used = used.map(|(number, name)| Changing::new(name.clone(), number, Role::Used, false));
         Self { random: fastrand::Rng::with_seed(seed), services: used.chain(unused).collect() }
     }
 

@@ -1,6 +1,6 @@
 //! Services that eject failing endpoints, and what happens to their pods.
 //!
-//! Most pods are only slow, stopped, cut off for a second or rolled, and the processor is busy at times: these must keep
+//! Most pods are only slow, stopped, cut off for less than a second or rolled, and the processor is busy at times: these must keep
 //! their weight. Others fall silent, and must be ejected until they answer again.
 
 mod troubles;
@@ -78,6 +78,8 @@ pub(super) fn services() -> Vec<Vec<Write>> {
 struct Clients<'a> {
     target: Target<'a>,
     held: Held,
+    /// How many ask at once: one that waits for an answer does not keep the others from asking.
+    askers: u32,
     ask_every: Duration,
 }
 
@@ -97,8 +99,8 @@ struct Seen {
     excused: BTreeMap<u8, Instant>,
     /// The endpoints that are out, by Service and pod.
     out: Vec<(String, u8)>,
-    /// The last harmless trouble.
-    last: String,
+    /// The last harmless trouble of each pod that is over.
+    last: BTreeMap<u8, String>,
     account: Ejections,
 }
 
@@ -119,18 +121,18 @@ pub(super) struct Ejections {
 
 impl<'a> Ejecting<'a> {
     pub(super) fn new(stage: &'a Stage, daemon: &'a Daemon) -> Result<Self> {
-        let clients = |number, name, (connections, pause), ask_every| {
+        let clients = |number, name, (connections, pause), (askers, ask_every)| {
             let target = Target::new(number, name, &stage.lab.client, stage.cluster_ip(name)?).patient();
             let held = Held { connections, lives: Some(5..60), pause: Duration::from_millis(pause) };
-            anyhow::Ok(Clients { target, held, ask_every: Duration::from_millis(ask_every) })
+            anyhow::Ok(Clients { target, held, askers, ask_every: Duration::from_millis(ask_every) })
         };
         Ok(Self {
             stage,
             daemon,
             clients: vec![
-                clients(10, STEADY, (6, 500), 150)?,
-                clients(11, SPARSE, (2, 700), 900)?,
-                clients(12, RARE, (2, 2_500), 3_000)?,
+                clients(10, STEADY, (6, 500), (8, 150))?,
+                clients(11, SPARSE, (2, 700), (1, 900))?,
+                clients(12, RARE, (2, 2_500), (1, 3_000))?,
             ],
             begun: Instant::now(),
             seen: Mutex::default(),
@@ -144,9 +146,11 @@ impl<'a> Ejecting<'a> {
         seed: u64,
         stop: &'scope AtomicBool,
     ) {
-        for Clients { target, held, ask_every } in &self.clients {
+        for Clients { target, held, askers, ask_every } in &self.clients {
             scope.spawn(move || target.hold(held, seed, stop));
-            scope.spawn(move || target.ask(*ask_every, stop));
+            for _ in 0..*askers {
+                scope.spawn(move || target.ask(*ask_every * *askers, stop));
+            }
         }
         scope.spawn(move || {
             while !stop.load(Relaxed) {
@@ -179,14 +183,19 @@ impl<'a> Ejecting<'a> {
             let is_new = is_out && !seen.out.contains(&key);
             let is_excused = seen.excused.get(&pod).is_some_and(|until| now < *until);
             if is_new && !is_excused {
-                let after = self.begun.elapsed().as_secs_f64();
-                let wrong = format!("after {after:.1} s, {}: {ejection}", seen.last);
+                let last = seen.last.get(&pod).map_or("nothing", String::as_str);
+                let wrong = format!("after {:.1} s, before: {last}: {ejection}", self.elapsed());
                 seen.account.wrong.push(wrong);
             }
             out.push(key);
         }
         seen.out = out;
         seen.account.readings += 1;
+    }
+
+    /// The seconds since it began.
+    fn elapsed(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
     }
 
     /// Whether a pod is ejected or on trial at this Service.

@@ -1,5 +1,7 @@
 //! One Service that changes.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 
 use super::PODS;
@@ -16,6 +18,8 @@ const SLICES: [&str; 2] = ["a", "b"];
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) name: String,
+    /// Of all Services that change, no other has it.
+    number: u32,
     role: Role,
     dual: bool,
     exists: bool,
@@ -43,9 +47,10 @@ enum Exposure {
 }
 
 impl Changing {
-    pub(super) fn new(name: String, role: Role, dual: bool) -> Self {
+    pub(super) fn new(name: String, number: u32, role: Role, dual: bool) -> Self {
         Self {
             name,
+            number,
             role,
             dual,
             exists: false,
@@ -180,10 +185,10 @@ impl Changing {
         object
     }
 
-    /// Some Services want the same one.
-    fn external_ip(&self) -> String {
-        let letters: usize = self.name.bytes().map(usize::from).sum();
-        format!("203.0.113.{}", 1 + letters % 250)
+    /// Each Service has its own: which of two gets one also depends on deleted Services, of which a fresh start does not
+    /// know (`crates/service/src/state/former_ages.rs`).
+    fn external_ip(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 1).to_bits() + self.number)
     }
 
     fn slice_objects(&self) -> Vec<Value> {

@@ -17,9 +17,9 @@ const SLOW: Duration = Duration::from_secs(2);
 /// For how long a pod's program is stopped, or its network is gone. Starting the program that ends it takes the rest of a
 /// second.
 const STOPPED: Duration = Duration::from_secs(1);
-const CUT_OFF: Duration = Duration::from_millis(900);
-/// From this length on a pod without network is silent.
-const REALLY_SILENT: Duration = Duration::from_millis(1_900);
+const CUT_OFF: Duration = Duration::from_millis(700);
+/// From this length on a pod without network is silent: clients have repeated their SYN.
+const REALLY_SILENT: Duration = Duration::from_secs(1);
 /// How soon a silent endpoint must be ejected where clients ask it again and again.
 const EJECTED_WITHIN: Duration = Duration::from_secs(20);
 /// Threads that take the processor.
@@ -32,7 +32,7 @@ type Harmless = (&'static str, fn(&mut Troubles<'_, '_>, u8) -> Result<()>);
 const HARMLESS: [Harmless; 5] = [
     ("slow (2 s)", |troubles, pod| troubles.slow(pod)),
     ("program stopped for 1 s", |troubles, pod| troubles.stop(pod)),
-    ("network gone for 1 s", |troubles, pod| troubles.cut_off(pod)),
+    ("network gone for 0.7 s", |troubles, pod| troubles.cut_off(pod)),
     ("rolled", |troubles, pod| troubles.roll(pod)),
     ("processor busy", |troubles, _| {
         troubles.burn();
@@ -56,11 +56,12 @@ impl<'a, 'lab> Troubles<'a, 'lab> {
         while !calm.load(Relaxed) {
             let pod = self.random.u8(HEALTHY);
             let Some((what, begin)) = self.random.choice(HARMLESS) else { continue };
-            self.ejecting.seen().last = format!("pod {pod} {what}");
             let begun = Instant::now();
             begin(&mut self, pod)?;
             let lasted = begun.elapsed().as_secs_f64();
             let mut seen = self.ejecting.seen();
+            seen.last
+                .insert(pod, format!("{what}, for {lasted:.1} s until {:.1} s", self.ejecting.elapsed()));
             let (times, longest) = seen.account.troubles.entry(what).or_default();
             (*times, *longest) = (*times + 1, longest.max(lasted));
             drop(seen);
