@@ -31,9 +31,10 @@ fn an_api_server_takes_the_plugin_s_jobs_and_has_none_of_them_afterwards() {
         json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node, "labels": labels } });
     server.apply(&object).unwrap();
 
-    let preflight = "kubectl ipvs preflight --image=registry.test/kube-ipvs:1 --timeout=3 -l preflight=here";
+    let preflight = "kubectl ipvs preflight --image=registry.test/kube-ipvs:1 --timeout=10 -l preflight=here";
     let made = format!("kubectl get {KINDS} -A -l k8s-app=kube-ipvs-preflight -o name");
-    let during = format!("{preflight} & sleep 2; {made}; wait $! || test $? = 1; echo then; {made}");
+    let wait = format!("while kill -0 $! && ! {made} | grep job.batch > /dev/null; do sleep 0.2; done");
+    let during = format!("{preflight} & {wait}; {made}; wait $! || test $? = 1; echo then; {made}");
     let said = kubectl(&during).unwrap();
     let (during, after) = said.split_once("then\n").unwrap();
     assert!(during.contains("job.batch/preflight-"), "{said}");
@@ -45,7 +46,7 @@ fn an_api_server_takes_the_plugin_s_jobs_and_has_none_of_them_afterwards() {
         assert!(during.contains(&format!("{kind}/kube-ipvs-preflight\n")), "{said}");
     }
     let row = during.lines().find(|line| line.starts_with(node)).unwrap_or_default();
-    assert!(row.contains("no answer: timed out after 3 s: its Job preflight-"), "{said}");
+    assert!(row.contains("no answer: timed out after 10 s: its Job preflight-"), "{said}");
     assert_eq!(after, "", "{said}");
     server.delete_node(node).unwrap();
 }

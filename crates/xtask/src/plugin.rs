@@ -66,8 +66,8 @@ pub(crate) fn write_manifest(version: &str, checksums: &[(String, String)], dire
 fn manifest(template: &str, version: &str, checksums: &[(String, String)]) -> Result<String> {
     let checksums: BTreeMap<_, _> = checksums.iter().cloned().collect();
     // The comment is for those who read the template.
-    let text = template.lines().skip_while(|line| line.starts_with('#'));
-    let text = text.map(|line| format!("{line}\n")).collect::<String>().replace("VERSION", version);
+    let lines = template.lines().skip_while(|line| line.starts_with('#'));
+    let text = (lines.collect::<Vec<_>>().join("\n") + "\n").replace("VERSION", version);
     let mut parts = text.split(PLATFORM);
     let mut manifest = parts.next().unwrap_or_default().to_owned();
     for platform in parts {

@@ -98,17 +98,14 @@ impl NodeJob<'_> {
             |field: &str| printable_line(pod.pointer(field).and_then(Value::as_str).unwrap_or_default());
         let (phase, container) = (text("/status/phase"), "/status/containerStatuses/0/state");
         let why = |from: &str| {
-            let [reason, message] = ["reason", "message"].map(|field| text(&format!("{from}/{field}")));
-            [reason, message].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
+            joined(["reason", "message"].map(|field| text(&format!("{from}/{field}")).into_owned()), ": ")
         };
         let waiting = format!("{container}/waiting");
         if IN_VAIN.contains(&&*text(&format!("{waiting}/reason"))) {
             return Err(NoAnswer::Failed(format!("its container cannot start: {}", why(&waiting))));
         }
         if !["Succeeded", "Failed"].contains(&&*phase) {
-            let why = [why(&waiting)].into_iter().filter(|why| !why.is_empty());
-            let state = [format!("its pod is {phase}")].into_iter().chain(why);
-            return Ok(Progress::Waiting(state.collect::<Vec<_>>().join(", ")));
+            return Ok(Progress::Waiting(joined([format!("its pod is {phase}"), why(&waiting)], ", ")));
         }
         let name = text("/metadata/name").into_owned();
         let terminated = format!("{container}/terminated");
@@ -116,11 +113,10 @@ impl NodeJob<'_> {
             Some(code) if WITH_REPORT.contains(&code) => Ok(Progress::Ended(name)),
             Some(code) => {
                 let logs = self.logs(&name).ok().and_then(|Output { stdout, .. }| said(&stdout));
-                let why = [Some(why(&terminated)), logs].into_iter().flatten().filter(|why| !why.is_empty());
-                let state = [format!("kube-ipvs exited with {code}")].into_iter().chain(why);
-                Err(NoAnswer::Failed(state.collect::<Vec<_>>().join(": ")))
+                let exited = format!("kube-ipvs exited with {code}");
+                Err(NoAnswer::Failed(joined([exited, why(&terminated), logs.unwrap_or_default()], ": ")))
             }
-            None => Err(NoAnswer::Failed(format!("its pod is {phase}: {}", why("/status")))),
+            None => Err(NoAnswer::Failed(joined([format!("its pod is {phase}"), why("/status")], ": "))),
         }
     }
 
@@ -128,4 +124,9 @@ impl NodeJob<'_> {
     fn logs(&self, pod: &str) -> Result<Output, NoAnswer> {
         self.kubectl.run(&["logs", pod], b"", OF_NODE)
     }
+}
+
+/// The texts that are not empty, with this between them.
+fn joined<const N: usize>(texts: [String; N], between: &str) -> String {
+    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(between)
 }

@@ -1,3 +1,5 @@
+use std::slice;
+
 use clap::Parser as _;
 use serde_json::{Value, json};
 
@@ -53,8 +55,8 @@ fn a_node_without_a_report_says_why_beneath_the_others() {
     let alike = finding("warning", "kernel", "Linux 3.10.0");
     let of_other_version = finding("catastrophe", "kernel", "Linux 3.10.0");
     let answers = answers::<Report>(&[
-        ("a", report(&[alike.clone()])),
-        ("b", report(&[alike])),
+        ("a", report(slice::from_ref(&alike))),
+        ("b", report(slice::from_ref(&alike))),
         ("c", Canned::TimesOut),
         ("d", report(&[of_other_version])),
     ]);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
+    fmt::{self, Write as _},
 };
 
 use super::{
@@ -43,17 +43,24 @@ pub(super) fn text(answers: &[Answered<Report>]) -> String {
         };
         // Writing to a string cannot fail.
         _ = writeln!(text, "{who}:");
-        for Finding { verdict, subject, what, remedy } in findings {
-            let remedy = remedy.iter().map(|remedy| format!("; remedy: {remedy}")).collect::<String>();
-            _ = writeln!(text, "  {:<8} {subject}: {what}{remedy}", verdict.name());
+        for finding in findings {
+            _ = writeln!(text, "  {finding}");
         }
         text.push('\n');
     }
     with_silent_nodes(text, answers)
 }
 
+/// As `kube-ipvs preflight` prints it.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, subject, what, remedy } = self;
+        write!(f, "{:<8} {subject}: {what}", verdict.name())?;
+        remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; remedy: {remedy}"))
+    }
+}
+
 impl Verdict {
-    /// The name, as `kube-ipvs preflight` prints it.
     fn name(self) -> &'static str {
         match self {
             Self::Problem => "problem",
