@@ -95,6 +95,11 @@ impl Error {
             Self::Encode(_) | Self::Write { .. } | Self::HostName(_) => false,
         }
     }
+
+    /// Whether another mode of kube-proxy is all that is known to be wrong.
+    pub fn is_mode_of_kube_proxy(&self) -> bool {
+        matches!(self, Self::Invalid { problem: Problem::Mode(mode), .. } if ["iptables", "nftables"].contains(&mode.as_str()))
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use watcher::Observed;
 
 use crate::{
     checks::{self, BeforeStart, FirstSync, KernelRead, Modules, missing_features},
-    config::{self, MASQUERADE_BIT, Settings},
+    config::{MASQUERADE_BIT, Settings},
     daemon::WithoutDaemon,
     finding::{Finding, Severity},
     node::{families, requirements, sysctl::Sysctl},
@@ -51,11 +51,10 @@ impl Report {
         Self { node, verdict, findings }
     }
 
-    /// The report after the reason why a daemon would not start at all.
+    /// The report after a finding about the configuration.
     #[must_use]
-    pub fn after(self, error: &config::Error) -> Self {
-        let problem = Finding::problem("configuration", one_line(error));
-        Self::new(self.node, [problem].into_iter().chain(self.findings).collect())
+    pub fn after(self, finding: Finding) -> Self {
+        Self::new(self.node, [finding].into_iter().chain(self.findings).collect())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt::Write as _, process::ExitCode};
 
-use service::printable_line;
+use service::{one_line, printable_line};
 
 use super::{
     Flags,
@@ -11,13 +11,16 @@ use super::{
 };
 use crate::{
     config::Settings,
-    finding::Severity,
+    finding::{Finding, Severity},
     preflight::{Report, preflight as check},
 };
 
 /// The exit codes, for scripts.
 const WARNING: u8 = 1;
 const PROBLEM: u8 = 2;
+
+/// The subject of findings about the configuration.
+const SUBJECT: &str = "configuration";
 
 /// What is checked.
 #[derive(clap::Args, Debug)]
@@ -41,11 +44,19 @@ pub(super) fn preflight(asked: &Preflight) -> anyhow::Result<ExitCode> {
 }
 
 /// The report for a daemon with these flags. One whose configuration cannot be used does not start, which is
-/// the first finding.
+/// the first finding. Another mode of kube-proxy is only a warning: the operator changes it together with the proxy.
 fn of_daemon(flags: &Flags) -> Report {
-    match Settings::resolve(flags) {
-        Ok(settings) => check(Some(&settings)),
-        Err(error) => check(None).after(&error),
+    let error = match Settings::resolve(flags) {
+        Ok(settings) => return check(Some(&settings)),
+        Err(error) => error,
+    };
+    let why = one_line(&error);
+    match Settings::resolve(&flags.assuming_ipvs()) {
+        Ok(settings) if error.is_mode_of_kube_proxy() => check(Some(&settings)).after(
+            Finding::warning(SUBJECT, format!("{why}; this report is for mode ipvs"))
+                .remedy("set mode: ipvs when docs/migration.md#from-iptables-or-nftables-mode says so"),
+        ),
+        _ => check(None).after(Finding::problem(SUBJECT, why)),
     }
 }
 
@@ -76,7 +87,6 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::documented_tests::assert_documented, *};
-    use crate::finding::Finding;
 
     /// A report with a finding of each verdict.
     fn report() -> Report {

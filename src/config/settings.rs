@@ -220,6 +220,9 @@ impl Settings {
         origin: Origin,
         mut warnings: Vec<String>,
     ) -> Result<Self, Error> {
+        if flags.assume_ipvs {
+            "ipvs".clone_into(&mut configuration.mode);
+        }
         for option in OPTIONS {
             origin.check(option.field, option.place.check(&configuration))?;
         }

@@ -16,4 +16,5 @@ mod documents;
 mod manifests;
 mod monitoring;
 mod node;
+mod preflight;
 mod rbac;

@@ -150,15 +150,24 @@ const AUDITABLE: CargoTool = CargoTool { name: "cargo-auditable", version: "0.7.
 /// Reads it back, as CycloneDX.
 const TO_CYCLONEDX: CargoTool = CargoTool { name: "auditable2cdx", version: "0.1.0", arguments: &[] };
 
+/// The daemon's program and package.
+const DAEMON: &str = "kube-ipvs";
+
 /// Builds kube-ipvs for a platform; where it is.
 pub fn build_program(platform: Platform) -> anyhow::Result<PathBuf> {
+    build_released(platform, DAEMON)
+}
+
+/// Builds the program of the package of this name for a platform, as a release has it; where it is.
+pub fn build_released(platform: Platform, program: &str) -> anyhow::Result<PathBuf> {
     let target = platform.target();
-    eprintln!("xtask: building kube-ipvs for {target}");
+    eprintln!("xtask: building {program} for {target}");
     let root = workspace::root();
     let mut command = Command::new(AUDITABLE.installed()?);
     command
         .current_dir(&root)
-        .args(["auditable", "build", "--release", "--locked", "--bin", "kube-ipvs", "--target-dir"])
+        .args(["auditable", "build", "--release", "--locked", "--package", program, "--bin", program])
+        .arg("--target-dir")
         // Whatever the environment says: an older program may be there.
         .arg(target_directory())
         .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&root, &cargo_home()?));
@@ -166,13 +175,17 @@ pub fn build_program(platform: Platform) -> anyhow::Result<PathBuf> {
     if let Some(source) = Source::here() {
         command.env("KUBE_IPVS_REVISION", source.revision());
     }
-    run(&mut command).with_context(|| format!("building kube-ipvs for {target}"))?;
-    Ok(built_program(platform))
+    run(&mut command).with_context(|| format!("building {program} for {target}"))?;
+    Ok(built(platform, program))
 }
 
-/// Where it is after that.
+/// Where kube-ipvs is after that.
 pub fn built_program(platform: Platform) -> PathBuf {
-    target_directory().join(platform.target()).join("release/kube-ipvs")
+    built(platform, DAEMON)
+}
+
+fn built(platform: Platform, program: &str) -> PathBuf {
+    target_directory().join(platform.target()).join("release").join(program)
 }
 
 fn target_directory() -> PathBuf {

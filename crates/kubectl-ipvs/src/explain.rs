@@ -11,7 +11,7 @@ use service::{AddressKind, ExplainedPart};
 
 use super::{
     fleet::Answered,
-    node_table::{Finding, counted, first_lines, name, named, table},
+    node_table::{counted, first_lines, name, named, with_silent_nodes},
 };
 
 /// How many lines of a difference are shown.
@@ -74,15 +74,6 @@ pub(super) fn address_text(answers: &[Answered<AddressAnswer>]) -> String {
         _ = writeln!(text, "{who}:\n{answer}");
     }
     with_silent_nodes(text, answers)
-}
-
-/// Adds the nodes without an answer.
-fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) -> String {
-    if answers.iter().any(|answered| answered.answer.is_err()) {
-        text.push_str(&table("ANSWER", answers, |_| Finding::in_order("above")));
-    }
-    text.truncate(text.trim_end().len());
-    text + "\n"
 }
 
 /// The lines of most nodes that the other group lacks, and its own lines instead.

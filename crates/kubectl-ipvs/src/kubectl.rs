@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 use program::Bounds;
 
 use super::{
@@ -16,10 +16,10 @@ use super::{
 
 /// The bounds of a node's answer. Its own `kube-ipvs` gives the daemon up to 20 s; what goes through 100,000
 /// Services takes 30 MB. Ten nodes answer at a time.
-const OF_NODE: Bounds = Bounds { time: Duration::from_secs(30), output: 64 << 20 };
+pub(super) const OF_NODE: Bounds = Bounds { time: Duration::from_secs(30), output: 64 << 20 };
 
 /// The bounds of the API server's list of the pods, each of which has some 15 KB.
-const OF_LIST: Bounds = Bounds { output: 256 << 20, ..OF_NODE };
+pub(super) const OF_LIST: Bounds = Bounds { output: 256 << 20, ..OF_NODE };
 
 /// Which cluster, by kubectl's own flags.
 #[derive(clap::Args, Debug)]
@@ -38,30 +38,48 @@ pub(super) struct Cluster {
 /// Calls it for a cluster.
 pub(super) struct Kubectl<'a>(pub(super) &'a Cluster);
 
-impl Kubectl<'_> {
+impl<'a> Kubectl<'a> {
     /// Lists the proxies' pods.
     pub(super) fn pods(&self) -> anyhow::Result<Vec<Pod>> {
-        let mut get = self.command();
-        get.args(["get", "pods", "--selector", Pod::LABELS, "--output", "json"]);
-        let Output { status, stdout, stderr } =
-            program::run(&mut get, b"", OF_LIST).context("kubectl get pods")?;
-        if !status.success() {
-            bail!("kubectl get pods: {}", said(&stderr).unwrap_or_else(|| status.to_string()));
-        }
-        Pod::list(&stdout).context("what kubectl get pods prints cannot be read")
+        let list =
+            self.printed(&["get", "pods", "--selector", Pod::LABELS, "--output", "json"], b"", OF_LIST);
+        Pod::list(&list.context("kubectl get pods")?).context("what kubectl get pods prints cannot be read")
     }
 
     /// The error for an empty list of pods.
     pub(super) fn found_nothing(&self) -> String {
-        format!("no pod in the namespace {} has the label {}", self.0.proxy_namespace, Pod::LABELS)
+        format!("no pod in the namespace {} has the label {}", self.namespace(), Pod::LABELS)
+    }
+
+    /// The namespace of the proxies' pods.
+    pub(super) fn namespace(&self) -> &'a str {
+        &self.0.proxy_namespace
     }
 
     /// Runs a command of `kube-ipvs` in a pod.
     pub(super) fn exec(&self, pod: &Pod, command: &[&str]) -> Result<Output, NoAnswer> {
-        let mut exec = self.command();
-        exec.args(["exec", &pod.name, "--container", &pod.container, "--", "kube-ipvs"]);
-        exec.args(command).args(["--output", "json"]);
-        program::run(&mut exec, b"", OF_NODE).map_err(|error| match error {
+        let exec = ["exec", &pod.name, "--container", &pod.container, "--", "kube-ipvs"];
+        self.run(&[&exec[..], command, &["--output", "json"]].concat(), b"", OF_NODE)
+    }
+
+    /// What kubectl prints with these arguments and this input, if it succeeds.
+    pub(super) fn printed(
+        &self,
+        arguments: &[&str],
+        input: &[u8],
+        bounds: Bounds,
+    ) -> Result<Vec<u8>, NoAnswer> {
+        let Output { status, stdout, stderr } = self.run(arguments, input, bounds)?;
+        if status.success() {
+            return Ok(stdout);
+        }
+        Err(NoAnswer::Failed(said(&stderr).unwrap_or_else(|| status.to_string())))
+    }
+
+    /// The output of kubectl with these arguments and this input.
+    pub(super) fn run(&self, arguments: &[&str], input: &[u8], bounds: Bounds) -> Result<Output, NoAnswer> {
+        let mut kubectl = self.command();
+        program::run(kubectl.args(arguments), input, bounds).map_err(|error| match error {
             program::Error::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
             program::Error::TooLong(most) => NoAnswer::TooLong { mebibytes: most >> 20 },
             program::Error::Io(error) => NoAnswer::NoKubectl(error),

@@ -2,7 +2,8 @@
 //!
 //! For `kubectl ipvs`, kubectl runs a program of the name `kubectl-ipvs`. It runs where kubectl does, on an operator's
 //! machine, and has kubectl run `kube-ipvs` in each pod (`kubectl`): so every kind of login works, and the right to `exec`
-//! is all that it takes. What the nodes answer is put together by functions of plain values (`tables`, `explain`).
+//! is all that it takes. Where kube-ipvs is not installed yet, a Job on each node runs it (`preflight`). What the nodes
+//! answer is put together by functions of plain values (`tables`, `explain`, `preflight::text`).
 //!
 //! It needs nothing of Linux. `kube-ipvs` is the same program by its other name; the daemon has no part in it.
 
@@ -11,6 +12,7 @@ mod fleet;
 mod kubectl;
 mod node_table;
 mod pod;
+mod preflight;
 mod tables;
 
 use std::{
@@ -29,6 +31,7 @@ use service::one_line;
 
 use fleet::{Answered, FleetJson};
 use kubectl::{Cluster, Kubectl};
+use preflight::{NoImage, Preflight};
 
 /// The name by which kubectl finds the program.
 const NAME: &str = "kubectl-ipvs";
@@ -65,6 +68,9 @@ enum Command {
     },
     /// Print the traffic of each Service on all nodes together, largest first
     Top(Nodes),
+    /// Print what would happen on the nodes if kube-ipvs started, and where they differ; it does not have to be installed.
+    /// A Job on each node runs kube-ipvs preflight, which changes nothing, and is removed afterwards
+    Preflight(Preflight),
 }
 
 /// The nodes to ask, and the form in which the answers are printed.
@@ -104,13 +110,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             },
         },
         Command::Top(nodes) => nodes.ask(&["top", "--iterations=1"], tables::top),
+        Command::Preflight(preflight) => preflight.run(),
     };
     match all_in_order {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             say(format_args!("{CALLED}: {}", one_line(error.as_ref())));
-            ExitCode::FAILURE
+            if error.is::<NoImage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

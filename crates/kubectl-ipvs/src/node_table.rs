@@ -52,6 +52,15 @@ pub(super) fn table<T>(
     render(heading, &rows.collect::<Vec<_>>())
 }
 
+/// Adds the nodes without an answer to the answers of the others.
+pub(super) fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) -> String {
+    if answers.iter().any(|answered| answered.answer.is_err()) {
+        text.push_str(&table("ANSWER", answers, |_| Finding::in_order("above")));
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
 /// The displayed name of a node: before a pod has one, by the pod.
 pub(super) fn name<T>(Answered { pod, .. }: &Answered<T>) -> &str {
     if pod.node.is_empty() { &pod.name } else { &pod.node }

@@ -11,6 +11,7 @@ mod gate;
 mod image;
 mod notices;
 mod package;
+mod plugin;
 mod provenance;
 mod release;
 mod test;

@@ -20,7 +20,7 @@ use guest::{
     workspace,
 };
 
-use crate::{gate, image, package, provenance, usr_share};
+use crate::{gate, image, package, plugin, provenance, usr_share};
 
 /// The command line of `cargo xtask release`.
 #[derive(clap::Args)]
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Sign with minisign by the secret key in this file
     #[arg(long, value_name = "FILE")]
     minisign_key: Option<PathBuf>,
+    /// Add the plugin for macOS: the programs in this directory, which .github/workflows/release.yml builds
+    #[arg(long, value_name = "DIRECTORY")]
+    plugins: Option<PathBuf>,
 }
 
 /// Makes all of it, if the sources are ready to be released.
@@ -49,11 +52,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for platform in Platform::ALL {
         write_program(version, platform, usr_share.path(), &directory)?;
         package::write(package::Version::released(version), platform, &source, usr_share.path(), &directory)?;
+        plugin::write(version, platform, &directory)?;
     }
     write_chart(version, &directory)?;
     write_manifests(version, &directory)?;
     ensure!(Source::here().as_ref() == Some(&source), "the sources changed while the release was made");
     write_provenance(version, &source, &directory)?;
+    // The provenance is that of what was built here.
+    if let Some(plugins) = &args.plugins {
+        plugin::write_others(version, plugins, &directory)?;
+    }
+    plugin::write_manifest(version, &checksums(&directory)?, &directory)?;
     let checksums = write_checksums(&directory)?;
     write_signatures(&checksums, args.cosign_key.as_deref(), args.minisign_key.as_deref())?;
     for file in files::list(&directory)? {

@@ -81,9 +81,19 @@ fn what_a_start_would_do_is_named_and_nothing_is_changed() {
 
     let before = state_of(&cluster);
     let (code, said) = preflight(&cluster, &[], &["--ipvs-scheduler=lc"]);
+    let (other_mode, of_other_mode) =
+        preflight(&cluster, &[], &["--ipvs-scheduler=lc", "--proxy-mode=iptables"]);
     let changed = &before ^ &state_of(&cluster);
     assert!(changed.is_empty(), "{changed:#?}");
     drop(taken);
+
+    let (warning, rest) = of_other_mode.split_once('\n').unwrap();
+    assert!(
+        warning.starts_with("warning  configuration: --proxy-mode: mode \"iptables\""),
+        "{of_other_mode}"
+    );
+    let all_but_the_count = |said: &str| said.rsplit_once("\nproblems: ").unwrap().0.to_owned();
+    assert_eq!((other_mode, all_but_the_count(rest)), (Some(1), all_but_the_count(&said)));
 
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("ok       IPVS: version 1.2.1 is loaded\n"), "{said}");

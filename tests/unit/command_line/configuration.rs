@@ -1,6 +1,9 @@
 //! Configuration files, good and bad, and what is written as one.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{complaint, file, kube_ipvs};
 
@@ -35,12 +38,9 @@ fn a_bad_value_in_the_configuration_file_is_named_with_its_field() {
 /// Without the rights for more this is all, and it is said all the same.
 #[test]
 fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one() {
-    let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", "mode: iptables"));
-    let output = kube_ipvs(&["preflight", "--", "--config", path.to_str().unwrap()]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let (path, said) = preflight("mode: userspace");
     let problem =
-        format!("problem  configuration: {}: mode: mode \"iptables\" is not supported", path.display());
+        format!("problem  configuration: {}: mode: mode \"userspace\" is not supported", path.display());
     assert!(said.starts_with(&problem), "{said}");
     assert!(said.ends_with("; nothing was changed\n"), "{said}");
 
@@ -50,6 +50,29 @@ fn preflight_names_what_keeps_a_daemon_from_starting_and_takes_only_flags_of_one
         let complaint = complaint(64, &["preflight", "--", flag]);
         assert!(complaint.contains(complained), "{complaint}");
     }
+}
+
+#[test]
+fn preflight_warns_of_another_mode_of_kube_proxy_and_reports_for_ours() {
+    for mode in ["iptables", "nftables"] {
+        let (path, said) = preflight(&format!("mode: {mode}"));
+        let warning =
+            format!("warning  configuration: {}: mode: mode \"{mode}\" is not supported", path.display());
+        assert!(said.starts_with(&warning), "{said}");
+        let first = said.lines().next().unwrap();
+        assert!(first.contains("; this report is for mode ipvs; remedy: set mode: ipvs"), "{said}");
+    }
+    let (_, said) = preflight("mode: ipvs");
+    assert!(!said.contains("configuration: "), "{said}");
+}
+
+/// What preflight says of kubeadm's file with this mode. It fails, because here is no API server.
+fn preflight(mode: &str) -> (PathBuf, String) {
+    let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", mode));
+    let output = kube_ipvs(&["preflight", "--", "--config", path.to_str().unwrap()]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    (path, said)
 }
 
 /// The command line that kubeadm writes into the DaemonSet, with the file that it writes into the

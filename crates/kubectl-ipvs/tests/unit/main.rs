@@ -1,5 +1,7 @@
 //! `kubectl ipvs`, and a kubectl that answers what the test says.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+mod preflight;
 
 use std::{
     fs,
@@ -21,9 +23,14 @@ fn programs(kubectl: &str) -> TempDir {
 }
 
 fn kubectl_ipvs(programs: &TempDir, arguments: &[&str]) -> Output {
+    command(programs, arguments).output().unwrap()
+}
+
+fn command(programs: &TempDir, arguments: &[&str]) -> Command {
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
-    let program = programs.path().join("kubectl-ipvs");
-    Command::new(program).env("PATH", path).args(arguments).output().unwrap()
+    let mut command = Command::new(programs.path().join("kubectl-ipvs"));
+    command.env("PATH", path).args(arguments);
+    command
 }
 
 fn calls(programs: &TempDir) -> Vec<String> {

@@ -107,7 +107,7 @@ pub(super) fn helm_renders(release: &Path) -> Result<()> {
 }
 
 /// The files of docs/verify.md, with `VERSION` in place of the version.
-const FILES: [&str; 18] = [
+const FILES: [&str; 21] = [
     "kube-ipvs-VERSION-1.aarch64.rpm",
     "kube-ipvs-VERSION-1.x86_64.rpm",
     "kube-ipvs-VERSION-amd64.cdx.json",
@@ -126,14 +126,18 @@ const FILES: [&str; 18] = [
     "kube-ipvs_VERSION-1_amd64.deb",
     "kube-ipvs_VERSION-1_arm64.deb",
     PROVENANCE,
+    KREW,
+    "kubectl-ipvs-VERSION-linux-amd64.tar.gz",
+    "kubectl-ipvs-VERSION-linux-arm64.tar.gz",
 ];
 const PROVENANCE: &str = "kube-ipvs-VERSION.provenance.json";
+const KREW: &str = "kubectl-ipvs-VERSION.krew.yaml";
 
 /// What is about all of them.
 const CHECKSUMS: [&str; 3] = ["SHA256SUMS", "SHA256SUMS.cosign.bundle", "SHA256SUMS.minisig"];
 
 /// Fails unless the directory has these files and no others, each is what `SHA256SUMS` says, and the provenance names
-/// all but itself.
+/// all but itself and krew's manifest, which has the checksums.
 pub(super) fn is_whole(release: &Path) -> Result<()> {
     let all: BTreeSet<String> = FILES.map(named).into();
     let there: BTreeSet<String> = files::list(release)?.iter().map(|file| files::name(file)).collect();
@@ -149,12 +153,13 @@ pub(super) fn is_whole(release: &Path) -> Result<()> {
     let subjects = statement.pointer("/subject").and_then(Value::as_array).context("no subject")?;
     let about: BTreeSet<_> =
         subjects.iter().filter_map(|subject| subject.pointer("/name")?.as_str()).collect();
-    let built = all.iter().filter(|name| **name != named(PROVENANCE));
+    let built = all.iter().filter(|name| ![PROVENANCE, KREW].map(named).contains(name));
     ensure!(about.into_iter().eq(built), "the provenance is about others: {subjects:?}");
     Ok(())
 }
 
-/// Fails unless the archive and the package of each platform have the same program, which is for its processor.
+/// Fails unless the archive and the package of each platform have the same program, which is for its processor, as the
+/// plugin is in its own archive.
 pub(super) fn programs_are_of_their_platforms(release: &Path) -> Result<()> {
     // `e_machine` of elf(5), which is little-endian on both.
     for (platform, machine) in [(Platform::Amd64, 62_u16), (Platform::Arm64, 183)] {
@@ -168,8 +173,13 @@ pub(super) fn programs_are_of_their_platforms(release: &Path) -> Result<()> {
         let mut unpack = Command::new("sh");
         unpack.args(["-c", "dpkg-deb --fsys-tarfile \"$0\" | tar -xO ./usr/bin/kube-ipvs"]).arg(package);
         ensure!(feed(&mut unpack, &[])? == in_archive, "{architecture}: the package has another program");
-        let is_for = in_archive.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_le_bytes);
-        ensure!(is_for == Some(machine), "{architecture}: the program is for processor {is_for:?}");
+        let plugin = release.join(format!("kubectl-ipvs-{VERSION}-linux-{architecture}.tar.gz"));
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xOzf").arg(plugin).arg("kubectl-ipvs");
+        for program in [in_archive, feed(&mut unpack, &[])?] {
+            let is_for = program.get(18..20).and_then(|field| field.try_into().ok()).map(u16::from_le_bytes);
+            ensure!(is_for == Some(machine), "{architecture}: a program is for processor {is_for:?}");
+        }
     }
     Ok(())
 }

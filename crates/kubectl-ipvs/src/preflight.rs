@@ -1,0 +1,189 @@
+//! `kubectl ipvs preflight`: `kube-ipvs preflight` on the nodes before kube-ipvs is installed, by a Job on each.
+
+mod job;
+mod objects;
+mod text;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use operator::output::{print_as, say};
+use program::Bounds;
+use serde::Deserialize;
+use service::one_line;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+
+use super::{
+    CALLED, Nodes,
+    fleet::{self, Answered, FleetJson, NoAnswer},
+    kubectl::{Kubectl, OF_LIST},
+    pod::Pod,
+};
+use job::NodeJob;
+use objects::Objects;
+
+/// Which nodes are checked, and for which daemon.
+#[derive(clap::Args, Debug)]
+pub(super) struct Preflight {
+    #[command(flatten)]
+    nodes: Nodes,
+    /// Check the nodes with these labels, as for kubectl
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "LABELS",
+        default_value = "kubernetes.io/os=linux",
+        conflicts_with = "only"
+    )]
+    selector: String,
+    /// The image of kube-ipvs, where the nodes find it; by default that of the manifests
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Time for each node in seconds, in which it also pulls the image
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// The flags that the daemon will have, all but --hostname-override, as in `-- --cluster-cidr=10.42.0.0/16`. By
+    /// default it has kubeadm's ConfigMap kube-proxy
+    #[arg(last = true, value_name = "FLAGS", default_value = "--config=/var/lib/kube-proxy/config.conf")]
+    daemon_flags: Vec<String>,
+}
+
+/// No image has been chosen: that of the manifests is a placeholder.
+#[derive(Debug, thiserror::Error)]
+#[error("the nodes cannot pull {0}, which is a placeholder: name your image with --image")]
+pub(super) struct NoImage(String);
+
+/// The part of `kube-ipvs preflight -o json` that is read.
+#[derive(Debug, Deserialize)]
+struct Report {
+    verdict: Verdict,
+    findings: Vec<Finding>,
+}
+
+/// A finding of a node; the worst one is the first.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    verdict: Verdict,
+    subject: String,
+    what: String,
+    remedy: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Problem,
+    Warning,
+    Note,
+    Ok,
+}
+
+/// The time to remove the Jobs of all nodes: kubectl removes one after the other.
+const OF_REMOVAL: Bounds = Bounds { time: Duration::from_secs(300), ..OF_LIST };
+
+/// The kinds of everything that is made.
+const KINDS: &str = "jobs,serviceaccounts,clusterroles,clusterrolebindings";
+
+impl Preflight {
+    /// Checks the nodes, and prints how they differ. Returns whether all have answered and are in order.
+    pub(super) fn run(&self) -> anyhow::Result<bool> {
+        let kubectl = Kubectl(&self.nodes.cluster);
+        let objects = Objects {
+            namespace: kubectl.namespace(),
+            image: self.image()?,
+            timeout: self.timeout,
+            daemon_flags: &self.daemon_flags,
+        };
+        let interrupted = interrupted().context("catching signals")?;
+        let nodes = self.names(&kubectl)?;
+        ensure!(!nodes.is_empty(), "no node has the labels {}", self.selector);
+        // What an interrupted run has left. Its permissions are the same.
+        remove(&kubectl, "jobs").context("removing the Jobs of an earlier run")?;
+        let answers = kubectl
+            .printed(&["apply", "--filename", "-"], objects.permissions()?.as_bytes(), OF_LIST)
+            .map(|_| self.ask(&kubectl, &objects, nodes, &interrupted));
+        if let Err(error) = remove(&kubectl, KINDS) {
+            let (why, namespace, label) = (one_line(&error), kubectl.namespace(), objects::LABEL);
+            say(format_args!(
+                "{CALLED}: cannot remove the Jobs and their permissions: {why}; try: \
+                 kubectl -n {namespace} delete {KINDS} -l {label}"
+            ));
+        }
+        ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+        let answers = answers.context("creating the permissions")?;
+        print_as(self.nodes.output.format, &FleetJson::new(&answers), || text::text(&answers))?;
+        Ok(answers.iter().all(Answered::is_in_order))
+    }
+
+    /// The image, which is a placeholder in the manifests until a registry is chosen.
+    fn image(&self) -> anyhow::Result<String> {
+        if let Some(image) = &self.image {
+            return Ok(image.clone());
+        }
+        let image = objects::image_of_manifests()?;
+        ensure!(!image.starts_with(objects::PLACEHOLDER), NoImage(image));
+        Ok(image)
+    }
+
+    /// The names of the nodes.
+    fn names(&self, kubectl: &Kubectl<'_>) -> anyhow::Result<Vec<String>> {
+        let mut get = vec!["get", "nodes", "--output", "name"];
+        match self.nodes.only.as_slice() {
+            [] => get.extend(["--selector", &self.selector]),
+            only => get.extend(only.iter().map(String::as_str)),
+        }
+        let printed = kubectl.printed(&get, b"", OF_LIST).context("kubectl get nodes")?;
+        let printed = String::from_utf8(printed).context("what kubectl get nodes prints cannot be read")?;
+        Ok(printed.lines().filter_map(|line| Some(line.split_once('/')?.1.to_owned())).collect())
+    }
+
+    /// Runs the Job of each node, several at a time.
+    fn ask(
+        &self,
+        kubectl: &Kubectl<'_>,
+        objects: &Objects<'_>,
+        nodes: Vec<String>,
+        interrupted: &AtomicBool,
+    ) -> Vec<Answered<Report>> {
+        let timeout = Duration::from_secs(self.timeout);
+        let pod = |node| Pod { node, phase: "Running".to_owned(), ..Pod::default() };
+        let mut answers: Vec<Answered<Report>> =
+            fleet::ask(nodes.into_iter().map(pod).collect(), &[], |pod| {
+                NodeJob { kubectl, objects, node: &pod.node, timeout, interrupted }.run()
+            });
+        // The exit code that is known is kubectl's.
+        for answer in answers.iter_mut().filter_map(|answered| answered.answer.as_mut().ok()) {
+            answer.in_order = answer.read.verdict >= Verdict::Note;
+        }
+        answers
+    }
+}
+
+/// Becomes true with the first signal. A second one ends the program.
+fn interrupted() -> io::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted))?;
+        flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    Ok(interrupted)
+}
+
+/// Removes everything of these kinds that this command makes.
+fn remove(kubectl: &Kubectl<'_>, kinds: &str) -> Result<(), NoAnswer> {
+    let delete = ["delete", kinds, "--selector", objects::LABEL, "--ignore-not-found", "--wait=false"];
+    kubectl.printed(&delete, b"", OF_REMOVAL).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

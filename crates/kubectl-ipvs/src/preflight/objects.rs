@@ -1,0 +1,81 @@
+//! The objects of manifests/preflight, for each node.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+/// The label of all of them.
+pub(super) const LABEL: &str = "k8s-app=kube-ipvs-preflight";
+
+/// What the image begins with until a registry is chosen.
+pub(super) const PLACEHOLDER: &str = "registry.example/";
+
+/// How many seconds longer a Job may run than its output is waited for: its end deletes the pod, whose state is reported.
+const AFTER_TIMEOUT: u64 = 60;
+
+const JOB: &str = include_str!("../../../../manifests/preflight/job.yaml");
+const PERMISSIONS: &str = include_str!("../../../../manifests/preflight/rbac.yaml");
+const KUSTOMIZATION: &str = include_str!("../../../../manifests/preflight/kustomization.yaml");
+
+/// What the objects are made for.
+#[derive(Debug)]
+pub(super) struct Objects<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) image: String,
+    /// How many seconds its output is waited for.
+    pub(super) timeout: u64,
+    /// The daemon's flags, without the node's name.
+    pub(super) daemon_flags: &'a [String],
+}
+
+impl Objects<'_> {
+    /// The Job of a node. The API server chooses its name, because a node's own may be too long for a label.
+    pub(super) fn job(&self, node: &str) -> Result<String> {
+        let mut job: Value = serde_saphyr::from_str(JOB).context("job.yaml")?;
+        let host_name = format!("--hostname-override={node}");
+        let preflight = ["preflight", "--output=json", "--"].into_iter();
+        let flags = self.daemon_flags.iter().map(String::as_str);
+        let arguments: Vec<_> = preflight.chain(flags).chain([host_name.as_str()]).collect();
+        let labels = job.pointer("/metadata/labels").cloned();
+        let metadata = json!({ "generateName": "preflight-", "namespace": self.namespace, "labels": labels });
+        for (field, value) in [
+            ("/metadata", metadata),
+            ("/spec/activeDeadlineSeconds", json!(self.timeout.saturating_add(AFTER_TIMEOUT))),
+            ("/spec/template/spec/nodeName", json!(node)),
+            ("/spec/template/spec/containers/0/image", json!(self.image)),
+            ("/spec/template/spec/containers/0/args", json!(arguments)),
+        ] {
+            set(&mut job, field, value)?;
+        }
+        Ok(job.to_string())
+    }
+
+    /// The ServiceAccount of the Jobs, and what it may read.
+    pub(super) fn permissions(&self) -> Result<String> {
+        let mut objects: Vec<Value> = serde_saphyr::from_multiple(PERMISSIONS).context("rbac.yaml")?;
+        for object in &mut objects {
+            let namespace = match object.pointer("/kind").and_then(Value::as_str) {
+                Some("ServiceAccount") => "/metadata/namespace",
+                Some("ClusterRoleBinding") => "/subjects/0/namespace",
+                _ => continue,
+            };
+            set(object, namespace, json!(self.namespace))?;
+        }
+        Ok(json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())
+    }
+}
+
+/// The image as the manifests name it.
+pub(super) fn image_of_manifests() -> Result<String> {
+    let kustomization: Value = serde_saphyr::from_str(KUSTOMIZATION).context("kustomization.yaml")?;
+    let text = |field| {
+        let value = kustomization.pointer(field).and_then(Value::as_str);
+        value.with_context(|| format!("kustomization.yaml has no {field}"))
+    };
+    Ok(format!("{}:{}", text("/images/0/newName")?, text("/images/0/newTag")?))
+}
+
+/// Changes a field that is there.
+fn set(object: &mut Value, field: &str, value: Value) -> Result<()> {
+    *object.pointer_mut(field).with_context(|| format!("the manifest has no {field}"))? = value;
+    Ok(())
+}
