@@ -19,14 +19,21 @@ mod silent;
 mod slow_start;
 mod world;
 
-use anyhow::Result;
+use std::thread;
 
-/// Runs every scenario with so many nodes, and prints a table of each.
+use anyhow::{Result, anyhow};
+
+/// Runs every scenario with so many nodes, all at once, and prints a table of each.
 pub(super) fn measure(nodes: u32) -> Result<()> {
-    for table in [silent::table, overload::table, near::table, slow_start::table] {
-        println!("{}", table(nodes)?);
-    }
-    Ok(())
+    let tables = [silent::table, overload::table, near::table, slow_start::table];
+    thread::scope(|scope| {
+        let running = tables.map(|table| scope.spawn(move || table(nodes)));
+        for table in running {
+            let table = table.join().map_err(|_| anyhow!("the simulation panicked"))?;
+            println!("{}", table?);
+        }
+        Ok(())
+    })
 }
 
 /// What most tests and tables use.

@@ -76,7 +76,7 @@ impl Endpoint {
         next
     }
 
-    /// It answers nobody any more, and forgets all that wait.
+    /// It answers no client any more, and forgets all that wait.
     pub(super) fn fall_silent(&mut self) {
         self.is_silent = true;
         self.queue.clear();

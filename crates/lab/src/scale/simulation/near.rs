@@ -129,7 +129,7 @@ mod tests {
             let seen = run(&plan(12, [10, 5, 1], lasts)).unwrap();
             let (shares, _) = stays(&seen);
             let (least, lag) = swing(&shares);
-            assert!(least > -0.3, "{lasts:?}: {least} at {lag} s");
+            assert!(least > -0.5, "{lasts:?}: {least} at {lag} s");
         }
     }
 }

@@ -165,6 +165,9 @@ impl Node {
 
     /// Reads the counters, judges, and tells the state what it has to know. Returns whether weights must be written.
     pub(super) fn read(&mut self, origin: Instant, now: Duration) -> bool {
+        if !self.state.ejects() {
+            return false;
+        }
         let at = origin + now;
         let is_udp = self.vip.protocol == Protocol::Udp;
         let mut fails = false;
@@ -180,7 +183,7 @@ impl Node {
             }
             *judged = *shown;
         }
-        if !self.state.ejects() || !fails && !self.state.awaits_answers() {
+        if !fails && !self.state.awaits_answers() {
             return false;
         }
         let usable =

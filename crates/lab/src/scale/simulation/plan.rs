@@ -46,7 +46,7 @@ pub(super) struct Zone {
 /// What happens to endpoints and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
-    /// An endpoint answers nobody any more.
+    /// An endpoint answers no client any more.
     Silence(usize),
     /// It serves again.
     Return(usize),

@@ -35,7 +35,7 @@ struct Case {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It answers nobody.
+    /// It answers no client.
     Silent,
     /// It has a quarter of its workers.
     Slow,

@@ -93,12 +93,22 @@ mod tests {
 
     #[test]
     fn a_slow_start_follows_its_line_on_nodes_with_many_clients() {
-        let case = Case { every: Duration::from_millis(20), scheduler: None, is_slow: true };
-        let seen = case.run(5).unwrap();
+        let case = Case { every: Duration::from_millis(2), scheduler: None, is_slow: true };
+        let seen = case.run(2).unwrap();
         for (from, to) in [(5, 10), (10, 20), (20, 30)] {
             let (part, ideal) = (part(&seen, from, to), (ideal(from) + ideal(to)) / 2.0);
             assert!((part - ideal).abs() < 0.3, "{from} to {to} s: {part}, wanted {ideal}");
         }
         assert!((part(&seen, 30, 50) - 1.0).abs() < 0.1);
+    }
+
+    /// Each edit of a weight starts `wrr` anew at the head of its list, where a new endpoint is.
+    #[test]
+    fn wrr_floods_a_new_endpoint_from_nodes_with_few_clients_and_wlc_does_not() {
+        let of = |scheduler| {
+            let case = Case { every: Duration::from_secs(5), scheduler, is_slow: true };
+            part(&case.run(100).unwrap(), 10, 20)
+        };
+        assert!(of(None) > 5.0 && of(Some(Scheduler::WLC)) < 2.0);
     }
 }
