@@ -121,7 +121,7 @@ impl Plan {
         let port = EndpointPort { name: Arc::from(""), protocol: self.protocol, port: 8080 };
         let endpoints = (0..count).map(|number| Endpoint {
             node: Some(Arc::from(format!("pods-{number}"))),
-            zone: Some(self.zone_name(self.zone_of(number, |zone| zone.endpoints))),
+            zone: Some(Self::zone_name(self.zone_of(number, |zone| zone.endpoints))),
             ..Endpoint::new(IpAddr::V4(Ipv4Addr::from_bits(0x0af4_0001 + number)))
         });
         EndpointSlice {
@@ -137,7 +137,7 @@ impl Plan {
 
     /// The node of this number.
     pub(super) fn node(&self, number: u32) -> (Options, service::Node) {
-        let zone = Some(self.zone_name(self.zone_of(number, |zone| zone.nodes)));
+        let zone = Some(Self::zone_name(self.zone_of(number, |zone| zone.nodes)));
         (Options::new(format!("node-{number}")), service::Node { zone, ..service::Node::default() })
     }
 
@@ -151,7 +151,7 @@ impl Plan {
         at.unwrap_or_default()
     }
 
-    fn zone_name(&self, zone: usize) -> Arc<str> {
+    fn zone_name(zone: usize) -> Arc<str> {
         format!("zone-{zone}").into()
     }
 }

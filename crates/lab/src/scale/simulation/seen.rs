@@ -68,7 +68,7 @@ impl Seen {
         let changes = self.weights.iter().filter(|it| {
             it.at >= begin && it.written.endpoint == endpoint && is_it(&it.written) && known.insert(it.node)
         });
-        Nodes(changes.map(|it| (it.at - begin).as_secs_f64()).collect())
+        Nodes(changes.map(|it| it.at.saturating_sub(begin).as_secs_f64()).collect())
     }
 }
 

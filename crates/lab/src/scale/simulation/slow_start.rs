@@ -36,7 +36,7 @@ pub(super) fn table(nodes: u32) -> Result<Table> {
         "connections a second from a node | scheduler | slow start | 0 to 1 s | 1 to 5 s | 5 to 10 s | 10 to 20 s | \
          20 to 30 s | 30 to 50 s | failed in the first 30 s",
     );
-    let ideal = SPANS.map(|(from, to)| (ideal(from) + ideal(to)) / 2.0);
+    let ideal = SPANS.map(|(from, to)| f64::midpoint(ideal(from), ideal(to)));
     table.row(&format!("any | ideal | {LASTS} s | {} | –", cells(ideal)));
     let schedulers = [None, Some(Scheduler::WLC), Some(Scheduler::SED)];
     for every in [500, 5_000, 20_000].map(Duration::from_millis) {
@@ -96,7 +96,7 @@ mod tests {
         let case = Case { every: Duration::from_millis(2), scheduler: None, is_slow: true };
         let seen = case.run(2).unwrap();
         for (from, to) in [(5, 10), (10, 20), (20, 30)] {
-            let (part, ideal) = (part(&seen, from, to), (ideal(from) + ideal(to)) / 2.0);
+            let (part, ideal) = (part(&seen, from, to), f64::midpoint(ideal(from), ideal(to)));
             assert!((part - ideal).abs() < 0.3, "{from} to {to} s: {part}, wanted {ideal}");
         }
         assert!((part(&seen, 30, 50) - 1.0).abs() < 0.1);
