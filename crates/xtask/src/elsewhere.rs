@@ -48,12 +48,19 @@ impl Args {
             // It measures the kernel alone.
             "bench" if self.has("schedulers") => Task::Vm,
             "bench" => Task::Measure,
+            "scale"
+                if self.has("simulation") && !["lists", "changes", "storm"].iter().any(|it| self.has(it)) =>
+            {
+                Task::Simulate
+            }
             "scale" => Task::Scale,
             "chaos" | "soak" => Task::Chaos,
             "pictures" => Task::Pictures,
             _ => Task::Demo,
         };
-        self.become_program(workspace::lab, task, &[command])
+        // It computes for minutes.
+        let program = if task == Task::Simulate { workspace::release_lab } else { workspace::lab };
+        self.become_program(program, task, &[command])
     }
 
     /// Becomes `cluster`.
