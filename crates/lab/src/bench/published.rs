@@ -45,7 +45,7 @@ pub struct Published {
     pub restart: Option<f64>,
     /// From one Service more, whose endpoints are known, until the kernel has it.
     pub one_more: Option<Percentiles>,
-    /// After all this, and the peak until the first sync. Programs that it starts have their own.
+    /// After all this, and the peak of both starts. Programs that it starts have their own.
     pub memory: Option<Memory>,
     /// What was missing at the limit, if a time is.
     pub late: Option<String>,
@@ -67,7 +67,7 @@ pub(super) fn measure(size: Size, program: Program, more: u32) -> Result<Publish
     let synced = node.synced(&running);
     let Some(synced) = published.in_time(&running, synced)? else { return Ok(published) };
     published.first_sync = Some(between(node.api.lists()?.complete, synced.end())?);
-    let peak = resident_memory(&running)?.peak;
+    let first_peak = resident_memory(&running)?.peak;
     running.kill()?;
 
     let running = node.start(program, &[])?;
@@ -86,7 +86,8 @@ pub(super) fn measure(size: Size, program: Program, more: u32) -> Result<Publish
         times.push(between(written, synced.end())?);
     }
     published.one_more = Percentiles::from_times(times);
-    published.memory = Some(Memory { peak, ..resident_memory(&running)? });
+    let Memory { steady, peak } = resident_memory(&running)?;
+    published.memory = Some(Memory { steady, peak: peak.max(first_peak) });
     Ok(published)
 }
 
@@ -108,6 +109,12 @@ impl Published {
 
 /// Measures the core. Messages for VIPs are not a part of it: they are made where they are sent.
 pub(super) fn core(size: Size) -> Result<Core> {
+    // The first time takes pages of the program itself.
+    compute(Size { services: 1, endpoints: 1 })?;
+    compute(size)
+}
+
+fn compute(size: Size) -> Result<Core> {
     let resident = || used::memory(process::id());
     let [before, _] = resident()?;
     let (mut services, mut slices) = (Vec::new(), Vec::new());
