@@ -17,6 +17,7 @@ pub mod figures;
 pub mod instructions;
 mod node;
 pub mod plan;
+pub mod published;
 mod report;
 mod rolling_update;
 pub mod schedulers;
@@ -43,11 +44,12 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// The same for the way of a packet, in which every program sets a node up, one after the other, and for the changes of a
 /// tenant, each of which takes minutes.
 const TIMEOUT_OF_MANY: Duration = Duration::from_secs(3_600);
-/// Where the tables are, of everything, of the way of a packet, of ejection and of schedulers.
+/// Where the tables are, of everything, of the way of a packet, of ejection, of schedulers and beside published figures.
 const TABLES: &str = "docs/evidence/performance/tables.txt";
 const DATA_PLANE: &str = "docs/evidence/performance/data-plane.txt";
 const EJECTION: &str = "docs/evidence/performance/ejection.txt";
 const SCHEDULERS: &str = "docs/evidence/performance/schedulers.txt";
+const PUBLISHED: &str = "docs/evidence/performance/published.txt";
 /// How often a measurement is made, unless one takes [`LONG_ENOUGH`].
 const REPEATED: u32 = 3;
 /// A longer measurement is hardly affected by short disturbances.
@@ -69,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "check")]
     bless: bool,
     /// Only the measurements whose line in the progress contains one of these; `data-plane`, `ejection` and `schedulers`
-    /// alone are plans of their own
+    /// alone are plans of their own, and so is `published`, which may be followed by the names of a part
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Make one measurement here: what the test kernel runs
@@ -112,6 +114,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             // Only the daemon is measured.
             let programs = Programs::released(workspace::myself()?)?;
             (Equipment { kernel, programs, times: 1 }.measure_all(plan::ejection(), &[]), Some(EJECTION))
+        }
+        ["published", ref part @ ..] => {
+            (full(kernel, plan::published(), part)?, part.is_empty().then_some(PUBLISHED))
         }
         ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
         [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
@@ -168,6 +173,9 @@ impl Equipment {
             guest.share = Some(clock.directory().to_owned());
             guest.env.push((processor_clock::DIRECTORY.into(), clock.directory().into()));
         }
+        if matches!(case.subject, Subject::Published(..)) {
+            guest.memory = published::MEMORY;
+        }
         let said = Mutex::new(Vec::new());
         let code = guest.run_tapped(&self.programs.command("bench", &case)?, &|piece| {
             if let Ok(mut said) = said.lock() {
@@ -188,6 +196,7 @@ impl Case {
             Subject::DataPlane(_) | Subject::Fairness | Subject::Ejection(..) | Subject::Schedulers(_) => {
                 TIMEOUT_OF_MANY
             }
+            Subject::Published(..) => published::TIMEOUT,
             _ => TIMEOUT,
         }
     }
@@ -206,6 +215,8 @@ pub fn measure(Case { subject, size }: Case) -> Result<Figures> {
         Subject::RollingUpdate => rolling_update::measure(size),
         Subject::Fairness => fairness::measure(size),
         Subject::Growth => syncs::growth(size),
+        Subject::Published(program, more) => Ok(Figures::Published(published::measure(size, program, more)?)),
+        Subject::Core => Ok(Figures::Core(published::core(size)?)),
         Subject::Ejection(ejecting, effort) => ejection::measure(size, ejecting, effort),
         Subject::Schedulers(effort) => Ok(Figures::Schedulers(schedulers::measure(size, effort)?)),
         Subject::DataPlane(effort) => Ok(Figures::DataPlane(data_plane::measure(size, effort)?)),

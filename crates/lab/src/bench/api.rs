@@ -126,11 +126,6 @@ impl Encoded {
 const VERSION: &str = "1";
 
 impl Api {
-    /// Serves a cluster of this size on the loopback of `host`.
-    pub(super) fn start(host: &Host, size: Size) -> Result<Self> {
-        Self::serve(host, Objects::of_size(size, &[host.ipv4.into()]))
-    }
-
     /// Serves these on the loopback of `host`.
     pub(super) fn serve(host: &Host, objects: Objects) -> Result<Self> {
         let Objects { node, services, slices } = objects;

@@ -41,6 +41,10 @@ pub enum Subject {
     Fairness,
     /// Every phase, in one of several sizes.
     Growth,
+    /// What others publish: the first sync, a restart, and one Service more, this many times.
+    Published(Program, u32),
+    /// From decoded objects to netlink messages, without a kernel.
+    Core,
     /// What the processor does for packets, with every program and without.
     DataPlane(Effort),
     /// What it costs to know whether endpoints answer, and to eject those that do not.
@@ -94,6 +98,7 @@ impl Subject {
             Self::ColdSync(Program::KubeProxy(_))
                 | Self::EndpointChange(Program::KubeProxy(_), _)
                 | Self::Memory(Program::KubeProxy(_))
+                | Self::Published(Program::KubeProxy(_), _)
         )
     }
 }
@@ -160,6 +165,8 @@ impl fmt::Display for Case {
             Subject::Fairness => return write!(f, "fairness, ports × endpoints: {}", self.size),
             Subject::Schedulers(_) => return write!(f, "schedulers, nodes × pods: {}", self.size),
             Subject::Growth => f.write_str("growth")?,
+            Subject::Published(program, _) => write!(f, "published figures of {program}")?,
+            Subject::Core => f.write_str("published figures of the core")?,
             Subject::Ejection(ejecting, _) => write!(f, "ejection, by {ejecting}")?,
             Subject::DataPlane(_) => f.write_str("data-plane")?,
         }

@@ -3,7 +3,13 @@
 use serde::{Deserialize, Serialize};
 use testkit::kernel_baseline::Reading;
 
-use super::{case::Case, data_plane::figures::DataPlane, ejection::Shares, schedulers::figures::Schedulers};
+use super::{
+    case::Case,
+    data_plane::figures::DataPlane,
+    ejection::Shares,
+    published::{Core, Published},
+    schedulers::figures::Schedulers,
+};
 use crate::statistics::Percentiles;
 
 /// A case and what was seen, or why nothing was.
@@ -69,6 +75,10 @@ pub enum Figures {
     DataPlane(DataPlane),
     /// Of one number of nodes.
     Schedulers(Schedulers),
+    /// Of one program.
+    Published(Published),
+    /// Of the core.
+    Core(Core),
 }
 
 /// What the kernel itself needs.
@@ -141,6 +151,7 @@ impl Figures {
             Self::Reconcile { wall, .. } => Some(*wall),
             Self::Restart { ready, .. } => Some(*ready),
             Self::FirstVip { from_first_byte, .. } => Some(*from_first_byte),
+            Self::Core(core) => Some(core.took),
             Self::EndpointChange { .. }
             | Self::Memory(_)
             | Self::RollingUpdate { .. }
@@ -148,7 +159,8 @@ impl Figures {
             | Self::Growth(_)
             | Self::Ejection(_)
             | Self::DataPlane(_)
-            | Self::Schedulers(_) => None,
+            | Self::Schedulers(_)
+            | Self::Published(_) => None,
         }
     }
 

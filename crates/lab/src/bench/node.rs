@@ -12,6 +12,7 @@ use testkit::{
     kernel_baseline::Size,
     kube_proxy::{KubeProxy, Mode},
     lab::{Host, Lab},
+    objects,
     process::last_lines,
 };
 
@@ -34,6 +35,8 @@ pub(super) struct Node {
     pub(super) lab: Lab,
     pub(super) api: Api,
     pub(super) size: Size,
+    /// How long a sync may take.
+    pub(super) patience: Duration,
 }
 
 /// A program that runs on the node.
@@ -60,18 +63,25 @@ pub(super) struct Syncs {
 
 impl Node {
     pub(super) fn new(size: Size) -> Result<Self> {
+        Self::expecting(size, 0)
+    }
+
+    /// A node where the API server also has the endpoints of this many Services to come.
+    pub(super) fn expecting(size: Size, more: u32) -> Result<Self> {
         let lab = Lab::new(0, testkit::kernel_baseline::TARGET_PORT)?;
         for queue in SHORT_QUEUES {
             lab.node.run("sysctl", &["-qw", queue])?;
         }
-        let api = Api::start(&lab.node, size)?;
-        Ok(Self { lab, api, size })
+        let mut objects = Objects::of_size(size, &[lab.node.ipv4.into()]);
+        let to_come = size.services..size.services + more;
+        objects.slices.extend(to_come.map(|number| objects::slice(size, number)));
+        Self::with(lab, size, objects)
     }
 
     /// The node of a lab that is there, with these objects. Its queues are as long as usual.
     pub(super) fn with(lab: Lab, size: Size, objects: Objects) -> Result<Self> {
         let api = Api::serve(&lab.node, objects)?;
-        Ok(Self { lab, api, size })
+        Ok(Self { lab, api, size, patience: PATIENCE })
     }
 
     /// Starts a program, fed by the API server.
@@ -91,9 +101,13 @@ impl Node {
 
     /// Waits until the kernel has everything, and returns the syncs up to then.
     pub(super) fn synced(&self, running: &Running) -> Result<Syncs> {
+        self.synced_after(running, 0.0)
+    }
+
+    /// Waits until the kernel has everything after a later sync than the one that ended then, in seconds since 1970.
+    pub(super) fn synced_after(&self, running: &Running, mut looked_at: f64) -> Result<Syncs> {
         // A full check is expensive: only one after each sync.
-        let mut looked_at = 0.0;
-        let synced = eventually_within(PATIENCE, "everything is in the kernel", || {
+        let synced = eventually_within(self.patience, "everything is in the kernel", || {
             let syncs = self.syncs()?;
             ensure!(syncs.last_ended > looked_at, "no sync has ended since the last look");
             looked_at = syncs.last_ended;
@@ -171,6 +185,14 @@ impl Running {
         match &self.process {
             Process::KubeIpvs(daemon) => Ok(daemon),
             Process::KubeProxy(_) => bail!("kube-ipvs was asked for"),
+        }
+    }
+
+    /// Kills it. What it programmed stays.
+    pub(super) fn kill(self) -> Result<()> {
+        match self.process {
+            Process::KubeIpvs(daemon) => daemon.kill(),
+            Process::KubeProxy(kube_proxy) => kube_proxy.kill(),
         }
     }
 

@@ -25,6 +25,11 @@ const NFTABLES: Size = size(5_000, 5);
 const GROWING: [Size; 4] = [size(10_000, 1), size(20_000, 1), size(50_000, 1), size(100_000, 1)];
 /// The ports and endpoints of the tenant whose changes cost others time.
 const COSTLY: Size = size(64, 1_024);
+/// The sizes of published figures: of syncs with many endpoints, with many Services, with both, and of the core.
+pub(super) const MANY_ENDPOINTS: Size = size(5_006, 50);
+pub(super) const MANY_SERVICES: Size = size(44_125, 1);
+pub(super) const MANY_OF_BOTH: Size = size(10_000, 2);
+pub(super) const CORE: Size = size(50_000, 1);
 /// Large enough for every phase, small enough for a test.
 pub const TINY: Size = size(20, 2);
 /// The next size, for growth.
@@ -74,6 +79,17 @@ pub(super) fn schedulers() -> Vec<Case> {
     [1, 10, 100].map(with).to_vec()
 }
 
+/// The measurements of docs/evidence/performance/published.txt.
+pub(super) fn published() -> Vec<Case> {
+    let programs = [(OURS, 20), (Program::KubeProxy(Mode::Nftables), 3), (Program::KubeProxy(Mode::Ipvs), 3)];
+    let of_size =
+        |size| programs.map(|(program, more)| Case { subject: Subject::Published(program, more), size });
+    let mut cases = [MANY_ENDPOINTS, MANY_SERVICES, MANY_OF_BOTH].map(of_size).concat();
+    cases.push(Case { subject: Subject::Core, size: CORE });
+    cases.push(Case { subject: Subject::DataPlane(Effort::Whole), size: size(1_000, 1) });
+    cases
+}
+
 /// One of each kind, and every mode of kube-proxy.
 pub fn small() -> Vec<Case> {
     let mut cases = against_baseline(TINY);
@@ -87,6 +103,12 @@ pub fn small() -> Vec<Case> {
     cases.push(Case { subject: Subject::Ejection(Ejecting::All, Effort::Tiny), size: TINY });
     cases.push(Case { subject: Subject::DataPlane(Effort::Tiny), size: TINY });
     cases.push(Case { subject: Subject::Schedulers(Effort::Tiny), size: TINY });
+    // In ipvs mode kube-proxy takes half a minute to set up whatever little there is.
+    let programs = [(OURS, 2), (Program::KubeProxy(Mode::Nftables), 1)];
+    cases.extend(
+        programs.map(|(program, more)| Case { subject: Subject::Published(program, more), size: TINY }),
+    );
+    cases.push(Case { subject: Subject::Core, size: TINY });
     cases
 }
 
@@ -119,7 +141,7 @@ mod tests {
     #[test]
     fn every_kind_of_measurement_of_the_document_is_tried_out_in_a_tiny_size() {
         let small = small();
-        for case in full().into_iter().chain(data_plane()).chain(ejection()).chain(schedulers()) {
+        for case in [full(), data_plane(), ejection(), schedulers(), published()].concat() {
             let same = |tiny: &Case| discriminant(&tiny.subject) == discriminant(&case.subject);
             assert!(small.iter().any(same), "{case}");
         }
@@ -127,7 +149,7 @@ mod tests {
 
     #[test]
     fn no_measurement_is_made_twice() {
-        for cases in [full(), data_plane(), ejection(), schedulers(), small()] {
+        for cases in [full(), data_plane(), ejection(), schedulers(), published(), small()] {
             for (number, case) in cases.iter().enumerate() {
                 assert!(!cases[..number].contains(case), "{case}");
             }

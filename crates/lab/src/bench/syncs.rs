@@ -18,7 +18,7 @@ use super::{
     case::{Binding, Program},
     endpoint_change::{AT_ONCE, changes},
     figures::{ColdSync, Figures, KernelBaseline, Memory, Phases},
-    node::{Node, PATIENCE, Process, Running, Syncs, between},
+    node::{Node, PATIENCE, Running, Syncs, between},
 };
 use crate::used;
 
@@ -44,9 +44,7 @@ pub(super) fn restart(size: Size, binding: Binding) -> Result<Figures> {
     let node = Node::new(size)?;
     let first = node.start(Program::KubeIpvs(binding), &[])?;
     node.synced(&first)?;
-    if let Process::KubeIpvs(daemon) = first.process {
-        daemon.kill()?;
-    }
+    first.kill()?;
     let second = node.start(Program::KubeIpvs(binding), &[])?;
     let synced = node.synced(&second)?;
     let daemon = second.kube_ipvs()?;
@@ -158,7 +156,7 @@ pub(super) fn memory(size: Size, program: Program) -> Result<Figures> {
     resident_memory(&running).map(Figures::Memory)
 }
 
-fn resident_memory(running: &Running) -> Result<Memory> {
+pub(super) fn resident_memory(running: &Running) -> Result<Memory> {
     let [steady, peak] = used::memory(running.id())?.map(|kibibytes| f64::from(kibibytes) * 1024.0);
     Ok(Memory { steady, peak })
 }

@@ -2,6 +2,7 @@
 
 mod data_plane;
 mod ejection;
+mod published;
 mod schedulers;
 
 use std::fmt::Write as _;
@@ -44,6 +45,7 @@ pub(super) fn all(report: &Report) -> String {
     ] {
         text += &table.to_string();
     }
+    text += &published::tables(report);
     text + &data_plane::tables(report) + &schedulers::tables(report) + &missing(report)
 }
 

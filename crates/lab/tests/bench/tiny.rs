@@ -55,6 +55,9 @@ measurements! {
     ejection: Subject::Ejection(Ejecting::All, Effort::Tiny), TINY;
     data_plane: Subject::DataPlane(Effort::Tiny), TINY;
     schedulers: Subject::Schedulers(Effort::Tiny), TINY;
+    published: Subject::Published(KUBE_IPVS, 2), TINY;
+    published_of_kube_proxy: Subject::Published(Program::KubeProxy(Mode::Nftables), 1), TINY;
+    core: Subject::Core, TINY;
 }
 
 fn measure(case: Case) -> anyhow::Result<()> {

@@ -23,13 +23,10 @@ const MEGABYTE: usize = 1 << 20;
 pub(super) fn run(traffic: Traffic, to: SocketAddr, operations: u32, clock: &ProcessorClock) -> Result<f64> {
     let before = operations.div_ceil(10);
     match traffic {
-        Traffic::Connections => counted(clock, [before, operations], |_| connect(to).map(drop)),
+        Traffic::Connections => counted(clock, [before, operations], |_| ask(&mut connect(to)?)),
         Traffic::Requests => {
             let mut stream = connect(to)?;
-            counted(clock, [before, operations], |_| {
-                stream.write_all(b"?")?;
-                Ok(stream.read_exact(&mut [0])?)
-            })
+            counted(clock, [before, operations], |_| ask(&mut stream))
         }
         Traffic::Datagrams => {
             let socket = socket(to)?;
@@ -50,6 +47,12 @@ pub(super) fn run(traffic: Traffic, to: SocketAddr, operations: u32, clock: &Pro
             Ok((clock.now()? - begun) / f64::from(operations))
         }
     }
+}
+
+/// Sends a byte, and waits until it comes back.
+fn ask(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"?")?;
+    Ok(stream.read_exact(&mut [0])?)
 }
 
 /// Sends so many megabytes, and waits until all have been received.
@@ -87,12 +90,11 @@ fn counted(
     Ok((clock.now()? - begun) / f64::from(times))
 }
 
-/// Opens a connection, which dropping it breaks off, and waits to be greeted.
+/// Opens a connection, which dropping it breaks off.
 fn connect(to: SocketAddr) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(to)?;
+    let stream = TcpStream::connect(to)?;
     stream.set_nodelay(true)?;
     to_be_broken_off(&stream);
-    stream.read_exact(&mut [0])?;
     Ok(stream)
 }
 
@@ -133,11 +135,10 @@ pub(super) fn start(pod: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Greets. If the first that comes is a single byte, every byte is sent back; anything longer is a stream, whose end is
+/// If the first that comes is a single byte, every byte is sent back; anything longer is a stream, whose end is
 /// confirmed.
 fn converse(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
-    stream.write_all(b"!")?;
     let mut buffer = vec![0; 256 << 10];
     let mut read = stream.read(&mut buffer)?;
     let is_stream = read > 1;

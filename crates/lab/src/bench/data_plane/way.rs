@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// TCP connections, one after the other, up to the first byte of the answer; then the client breaks them off.
+    /// TCP connections, one after the other, with a byte forth and a byte back; then the client breaks them off.
     Connections,
     /// A byte forth and a byte back on an open connection.
     Requests,
@@ -56,13 +56,14 @@ impl Way {
     }
 }
 
+/// With netperf's name, if it measures that.
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Connections => "new connection",
-            Self::Requests => "request on an open one",
+            Self::Connections => "new connection (TCP_CRR)",
+            Self::Requests => "request on an open one (TCP_RR)",
             Self::Datagrams => "datagram",
-            Self::Stream => "megabyte of a stream",
+            Self::Stream => "megabyte of a stream (TCP_STREAM)",
         })
     }
 }
