@@ -243,7 +243,7 @@ mod tests {
         let readme = std::fs::read_to_string(crate::workspace::root().join("README.md")).unwrap();
         let (_, line) = readme.split_once("`apt-get install ").unwrap();
         let (line, _) = line.split_once('`').unwrap();
-        let mut named: BTreeSet<&str> = line.split(' ').collect();
+        let mut named: BTreeSet<&str> = line.split_whitespace().collect();
         assert!(named.remove("build-essential") && named.remove("qemu-system-x86"), "{line}");
         let ours = CROSS_CHECKS.iter().chain(GUEST_TOOLS).map(|program| program.package);
         assert_eq!(named, ours.filter(|package| !GIVEN.contains(package)).collect());

@@ -216,9 +216,10 @@ fn pause(ejections: u32) -> Duration {
 }
 
 /// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it. It grows by equal steps, at
-/// most once a second and at most ninety times.
+/// most once a second and at most ten times: after each step `wrr` sends the newest real server the next connection,
+/// whatever its weight (`ip_vs_wrr_dest_changed` in net/netfilter/ipvs/ip_vs_wrr.c).
 fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
-    let steps = whole.as_secs().clamp(1, 90);
+    let steps = whole.as_secs().clamp(1, 10);
     let done = age.as_millis().saturating_mul(steps.into()) / whole.as_millis().max(1);
     let left = u128::from(steps).checked_sub(done).filter(|left| *left > 0)?;
     let missing = u128::from(100 - FIRST_PERCENT) * left / u128::from(steps);

@@ -32,7 +32,7 @@ struct Case {
 
 pub(super) fn table(nodes: u32) -> Result<Table> {
     let mut table = Table::new(
-        &format!("An eleventh endpoint, {nodes} nodes: what it gets, × its part"),
+        &format!("Slow start of an eleventh endpoint, {nodes} nodes: what it gets, × its part"),
         "connections a second from a node | scheduler | slow start | 0 to 1 s | 1 to 5 s | 5 to 10 s | 10 to 20 s | \
          20 to 30 s | 30 to 50 s | failed in the first 30 s",
     );
