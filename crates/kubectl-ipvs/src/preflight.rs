@@ -19,7 +19,7 @@ use program::Bounds;
 use serde::Deserialize;
 use service::one_line;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 
@@ -107,13 +107,13 @@ impl Preflight {
         let interrupted = interrupted().context("catching signals")?;
         let nodes = self.names(&kubectl)?;
         ensure!(!nodes.is_empty(), "no node has the labels {}", self.selector);
-        // What an interrupted run has left. Its permissions are the same.
-        remove(&kubectl, "jobs").context("removing the Jobs of an earlier run")?;
+        only_run(&kubectl)?;
         let answers = kubectl
             .printed(&["apply", "--filename", "-"], objects.permissions()?.as_bytes(), OF_LIST)
             .map(|_| self.ask(&kubectl, &objects, nodes, &interrupted));
-        if let Err(error) = remove(&kubectl, KINDS) {
-            let (why, namespace, label) = (one_line(&error), kubectl.namespace(), objects::LABEL);
+        let removed = remove(&kubectl);
+        if let Err(error) = &removed {
+            let (why, namespace, label) = (one_line(error), kubectl.namespace(), objects::LABEL);
             say(format_args!(
                 "{CALLED}: cannot remove the Jobs and their permissions: {why}; try: \
                  kubectl -n {namespace} delete {KINDS} -l {label}"
@@ -122,7 +122,7 @@ impl Preflight {
         ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
         let answers = answers.context("creating the permissions")?;
         print_as(self.nodes.output.format, &FleetJson::new(&answers), || text::text(&answers))?;
-        Ok(answers.iter().all(Answered::is_in_order))
+        Ok(removed.is_ok() && answers.iter().all(Answered::is_in_order))
     }
 
     /// The image, which is a placeholder in the manifests until a registry is chosen.
@@ -172,16 +172,28 @@ impl Preflight {
 /// Becomes true with the first signal. A second one ends the program.
 fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted))?;
         flag::register(signal, Arc::clone(&interrupted))?;
     }
     Ok(interrupted)
 }
 
-/// Removes everything of these kinds that this command makes.
-fn remove(kubectl: &Kubectl<'_>, kinds: &str) -> Result<(), NoAnswer> {
-    let delete = ["delete", kinds, "--selector", objects::LABEL, "--ignore-not-found", "--wait=false"];
+/// Refuses a second run beside another one: the end of one would take away what the other needs.
+fn only_run(kubectl: &Kubectl<'_>) -> anyhow::Result<()> {
+    let get = ["get", "jobs", "--selector", objects::LABEL, "--output", "name"];
+    let jobs = kubectl.printed(&get, b"", OF_LIST).context("kubectl get jobs")?;
+    let (namespace, label) = (kubectl.namespace(), objects::LABEL);
+    ensure!(
+        jobs.is_empty(),
+        "another run is under way, or was killed: if it was, kubectl -n {namespace} delete jobs -l {label}"
+    );
+    Ok(())
+}
+
+/// Removes everything that this command makes.
+fn remove(kubectl: &Kubectl<'_>) -> Result<(), NoAnswer> {
+    let delete = ["delete", KINDS, "--selector", objects::LABEL, "--ignore-not-found", "--wait=false"];
     kubectl.printed(&delete, b"", OF_REMOVAL).map(drop)
 }
 

@@ -24,12 +24,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The exit codes of `kube-ipvs preflight` with a report.
 const WITH_REPORT: [i64; 3] = [0, 1, 2];
 
-/// Why a container waits that does not start by itself, or not soon.
-const IN_VAIN: [&str; 7] = [
+/// Why a container waits that does not start by itself, or not soon. After a first `ErrImagePull` the kubelet tries
+/// again.
+const IN_VAIN: [&str; 6] = [
     "CreateContainerConfigError",
     "CreateContainerError",
     "ErrImageNeverPull",
-    "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
     "RunContainerError",

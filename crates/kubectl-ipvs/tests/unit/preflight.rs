@@ -53,14 +53,13 @@ fn report(verdict: &str) -> String {
     json!({ "node": "n", "verdict": verdict, "findings": [alike, own] }).to_string()
 }
 
-/// Everything of the cluster is removed, first what an earlier run has left.
+/// Everything is removed at the end.
 fn assert_removed(programs: &TempDir) {
     let calls = calls(programs);
     let deletes: Vec<_> = calls.iter().filter(|call| call.contains(" delete ")).collect();
     let delete =
         |what: &str| format!("--namespace kube-system delete {what} --ignore-not-found --wait=false");
-    let leftovers = delete("jobs --selector k8s-app=kube-ipvs-preflight");
-    assert_eq!(deletes, [&leftovers, &delete(REMOVAL)]);
+    assert_eq!(deletes, [&delete(REMOVAL)]);
     assert_eq!(calls.last(), Some(&delete(REMOVAL)));
 }
 
@@ -113,14 +112,15 @@ fn it_succeeds_if_no_node_has_more_than_notes_and_programs_get_the_reports() {
 
 #[test]
 fn a_node_whose_job_has_no_report_says_why_and_is_not_waited_for_in_vain() {
-    let pulls = json!({ "waiting": { "reason": "ErrImagePull", "message": "registry.test: no such host" } });
+    let pulls =
+        json!({ "waiting": { "reason": "ImagePullBackOff", "message": "registry.test: no such host" } });
     let programs = cluster([&pulls, &terminated(64)], ["", "kube-ipvs: unexpected argument"]);
     let started = Instant::now();
     let output = kubectl_ipvs(&programs, &["preflight", IMAGE]);
     assert!(started.elapsed() < Duration::from_secs(60));
     let expected = "\
 NODE  ANSWER
-one   no answer: its container cannot start: ErrImagePull: registry.test: no such host
+one   no answer: its container cannot start: ImagePullBackOff: registry.test: no such host
 two   no answer: kube-ipvs exited with 64: Error: kube-ipvs: unexpected argument
 ";
     assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
@@ -149,6 +149,21 @@ fn an_interrupted_run_leaves_nothing_behind() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "kubectl ipvs: interrupted\n");
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true));
     assert_removed(&programs);
+}
+
+#[test]
+fn beside_another_run_no_job_is_made() {
+    let programs = super::programs(
+        "case \"$*\" in *' get nodes '*) echo node/one ;; *' get jobs '*) echo job.batch/a ;; esac\n",
+    );
+    let output = kubectl_ipvs(&programs, &["preflight", IMAGE]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("another run is under way") && output.status.code() == Some(1), "{said}");
+    let calls = calls(&programs);
+    assert!(
+        !calls.iter().any(|call| [" apply ", " create ", " delete "].iter().any(|it| call.contains(it))),
+        "{calls:?}"
+    );
 }
 
 fn wait_for(file: &Path) {

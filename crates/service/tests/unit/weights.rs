@@ -274,7 +274,7 @@ fn a_new_endpoint_beside_others_starts_with_a_tenth_and_grows() {
     state.apply(endpoints(&["10.1.0.1", "10.1.0.2"]));
     assert_eq!(scheduler_and_weights(&state), (Scheduler::WRR, vec![100, 10]));
     assert!(state.is_unsettled());
-    for (seconds, weight) in [(0, 10), (2, 10), (3, 19), (15, 55), (29, 91), (30, 100)] {
+    for (seconds, weight) in [(0, 10), (3, 10), (4, 20), (15, 50), (29, 90), (30, 100)] {
         assert_eq!(after(&mut state, seconds), [100, weight], "after {seconds} s");
     }
     assert!(!state.is_unsettled());
