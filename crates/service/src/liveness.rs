@@ -154,10 +154,6 @@ impl Evidence {
         if counted.packets_out == 0 || evidence.is_refusal(counted) {
             evidence.update(counted, 0, expects_answers, now);
         }
-        // What totals count is of any age: an answer must be missing in two ticks from now on.
-        if let Some(question) = &mut evidence.question {
-            (question.ticks, question.repeated) = (0, false);
-        }
         evidence.counted = *counted;
         evidence.is_current = false;
         evidence
@@ -172,9 +168,9 @@ impl Evidence {
         // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
         // that clients ask again, over open connections or by repeated SYNs.
         let asks_again = !is_udp && grown.packets_out == 0 && self.needs_answers(&grown);
-        let begun = self.question.filter(|question| question.connections > 0);
-        let goes_on = asks_again && (active > 0 || begun.is_none() && self.are_syns(&grown));
-        self.is_current |= asks_again && begun.is_some_and(|question| question.ticks > 0);
+        let is_begun = self.question.is_some_and(|question| question.connections > 0);
+        let goes_on = asks_again && (active > 0 || !is_begun && self.are_syns(&grown));
+        self.is_current |= asks_again && is_begun;
         if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
             self.question = self.question.filter(|question| question.connections > 0);
         }

@@ -79,17 +79,18 @@ impl fmt::Display for FailingEndpoint {
 }
 
 impl Table {
-    /// The address of a virtual server whose real servers must be read: clients have asked it since the last reading,
-    /// or something is known about one of its endpoints. What was counted before the first reading may be of any age.
+    /// The address of a virtual server whose real servers must be read: clients have asked it since the last reading or,
+    /// at its first one, ever; or something is known about one of its endpoints.
     pub(super) fn must_be_read(
         &self,
         server: &ObservedVirtualServer,
         now: Instant,
     ) -> Option<ServiceAddress> {
         let VirtualServerId::Address(address) = server.config.id else { return None };
-        let watched = self.0.get(&address)?;
-        let is_asked = is_asked(address.protocol, &server.stats.since(&watched.counted));
-        (is_asked || watched.may_change(now)).then_some(address)
+        let watched = self.0.get(&address);
+        let counted = watched.map_or_else(Stats::default, |watched| watched.counted);
+        let is_asked = is_asked(address.protocol, &server.stats.since(&counted));
+        (is_asked || watched.is_some_and(|watched| watched.may_change(now))).then_some(address)
     }
 
     /// Judges by new counters. A virtual or real server that is not there any more is forgotten.
@@ -103,7 +104,7 @@ impl Table {
         for server in servers {
             let VirtualServerId::Address(address) = server.config.id else { continue };
             let mut watched = before.remove(&address).unwrap_or(Watched {
-                counted: server.stats,
+                counted: Stats::default(),
                 asked: None,
                 has_answered: false,
                 real_servers: HashMap::new(),
