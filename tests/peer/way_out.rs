@@ -35,13 +35,18 @@ fn goes_on<P>(stage: &Stage, begin: impl FnOnce() -> P) {
     let node = &stage.lab.node;
     let kube_ipvs = stage.kube_ipvs(&[]);
     let before = stage.load();
+    // Beside the times of what is lost.
+    let at = |what| println!("after {:.2} s: {what}", before.elapsed().as_secs_f64());
     thread::sleep(A_WHILE);
 
     kube_ipvs.kill().unwrap();
+    at("kube-ipvs is gone");
     let mut hand_over = HandOver::start(node, &[WAIT]);
     hand_over.says("waiting: no kube-proxy answers");
     let _proxy = begin();
+    at("the other proxy has begun");
     hand_over.says_within(PATIENCE, "handed over: new connections go to the proxy in ");
+    at("handed over");
     thread::sleep(A_WHILE);
     let after = stage.load();
     thread::sleep(A_WHILE);

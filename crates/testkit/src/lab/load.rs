@@ -291,6 +291,8 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
         Ok(())
     };
     let mut next = Instant::now();
+    // How many answers were missing when.
+    let mut missing = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         count.tried += 1;
         // A datagram that the kernel does not accept is lost as well.
@@ -299,11 +301,17 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
         }
         next += DATAGRAM_EVERY;
         listen(next, &mut count, None)?;
+        missing.push((aim.begun.elapsed(), count.failed));
     }
     // This counts waits instead of time, so a machine that stands still for seconds loses nothing.
     let all = count.tried;
     for _ in 0..LAST_WAITS {
         listen(Instant::now() + DATAGRAM_EVERY, &mut count, Some(all))?;
+    }
+    // What is still missing has been missing since the last moment when fewer were.
+    for lost in 1..=count.failed {
+        let since = missing.iter().rfind(|(_, failed)| *failed < lost).map_or(Duration::ZERO, |(at, _)| *at);
+        count.tell(since, &"the next datagram is lost");
     }
     Ok(count)
 }
