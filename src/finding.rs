@@ -143,13 +143,13 @@ pub enum Cause {
     HostPorts,
     /// IPVS forgets connections that conntrack keeps.
     Timeouts,
-    /// A kernel parameter is not as IPVS mode needs it.
+    /// A kernel parameter differs from what IPVS mode needs.
     Parameter,
     /// Packets tunnelled to other nodes do not arrive.
     Tunnel,
     /// Strict reverse path filtering drops packets.
     ReversePath,
-    /// Most endpoints that this node's clients ask do not answer.
+    /// Most endpoints that this node's clients use do not answer.
     MostSilent,
     /// Conntrack has no room for new connections.
     ConntrackFull,
@@ -159,9 +159,9 @@ pub enum Cause {
     ConfigurationFile,
     /// A kube-proxy runs on this node, or has run since our rules were in place.
     AnotherProxy,
-    /// Another program changes what is programmed again and again.
+    /// Another program repeatedly changes what is programmed.
     Contested,
-    /// Another process keeps the lock that keeps a second kube-ipvs out.
+    /// Another process holds the lock that prevents a second kube-ipvs.
     LockKept,
 }
 

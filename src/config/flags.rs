@@ -43,9 +43,9 @@ pub struct Flags {
     #[arg(long, value_name = "HOW", default_value = "address")]
     pub(super) vip_binding: VipBinding,
 
-    /// How traffic to load balancers' addresses and external IPs reaches endpoints: masqueraded, or through
-    /// tunnels between nodes, which keep the client's address, or as a Service's annotation
-    /// kube-ipvs.io/forwarding-method asks; with `tunnel` the annotation may ask for masquerading *
+    /// How traffic to load-balancer addresses and external IPs reaches endpoints: masqueraded; as the Service's
+    /// annotation kube-ipvs.io/forwarding-method says; or through tunnels between nodes, which keep the client's
+    /// address, unless the annotation says masq *
     #[arg(long, value_name = "METHOD", default_value = "masq", value_parser = choice(&[
         ("masq", ExternalForwarding::Masquerade),
         ("by-annotation", ExternalForwarding::ByAnnotation),
@@ -54,12 +54,12 @@ pub struct Flags {
     pub(super) external_forwarding_method: ExternalForwarding,
 
     /// Encapsulation of packets in tunnels: IP in IP, or generic UDP encapsulation (port 6080) for networks
-    /// that let only TCP and UDP pass *
+    /// that pass only TCP and UDP *
     #[arg(long, value_name = "KIND", default_value = "ipip",
           value_parser = choice(&[("ipip", TunnelKind::Ipip), ("gue", TunnelKind::Gue)]))]
     pub(super) tunnel: TunnelKind,
 
-    /// Address ranges of the external IPs that are served, whatever owns them; by default all are served except
+    /// Address ranges in which external IPs are served, whatever owns them; by default all are served except
     /// those of nodes, the API server, gateways, pods and other namespaces *
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub(super) external_ip_policy: Vec<String>,
@@ -79,8 +79,8 @@ pub struct Flags {
     #[arg(long, value_name = "FACTORS", default_value = "off")]
     pub(super) weights_by_distance: ByDistance,
 
-    /// What is accepted where the host's own firewall drops: what kube-proxy accepts, nothing but with a
-    /// warning, or all Service traffic *
+    /// What is accepted where the host's own firewall drops: what kube-proxy accepts; nothing, with a warning;
+    /// or all Service traffic *
     #[arg(long, value_name = "HOW", default_value = "as-kube-proxy", value_parser = choice(&[
         ("as-kube-proxy", HostFirewall::AsKubeProxy),
         ("warn", HostFirewall::Warn),

@@ -132,7 +132,7 @@ pub(super) static OPTIONS: &[Opt] = &[
     Opt::new("bindAddress", at!(bind_address = "0.0.0.0".to_owned()))
         .flag("bind-address", "IP",
             "Node IP of its family for --nodeport-addresses=primary, in place of the Node's; 0.0.0.0 and :: \
-             leave that"),
+             keep the Node's"),
     Opt::new("featureGates", at!(feature_gates))
         .flag("feature-gates", "NAME=BOOL,...",
             "Feature gates of Kubernetes; AllowServiceExternalIPs=false disables external IPs"),

@@ -35,17 +35,17 @@ pub struct Cause {
 impl Cause {
     /// The proxy starts.
     pub const STARTING: Self = Self { kind: "Normal", ..Self::warning("Starting", "StartKubeProxy") };
-    /// `/healthz` and `/livez` cannot be shown.
+    /// `/healthz` and `/livez` cannot be served.
     pub const NO_HEALTH_CHECKS: Self = Self::warning("FailedToStartProxierHealthcheck", "StartKubeProxy");
-    /// The metrics cannot be shown.
+    /// The metrics cannot be served.
     pub const NO_METRICS: Self = Self::warning("FailedToStartMetricServer", "StartKubeProxy");
-    /// There is no control socket, and `kube-ipvs status` has no answer.
+    /// There is no control socket, and `kube-ipvs status` gets no answer.
     pub const NO_CONTROL_SOCKET: Self = Self::warning("NoControlSocket", "LookAtNode");
     /// The Node has no pod CIDRs, and the proxy waits for them.
     pub const NO_POD_CIDRS: Self = Self::warning("NoPodCIDRs", "StartKubeProxy");
-    /// There is no Node of the name that the proxy goes by.
+    /// No Node has the name that the proxy uses.
     pub const NO_SUCH_NODE: Self = Self::warning("NoSuchNode", "LookAtNode");
-    /// Something else had changed what was programmed, and it was repaired.
+    /// Another program had changed what was programmed, and it was repaired.
     pub const FOREIGN_CHANGE: Self = Self::warning("ForeignChangeRepaired", "SyncProxyRules");
     /// Virtual servers that no Service made were removed.
     pub const FOREIGN_REMOVED: Self = Self::warning("ForeignVirtualServersRemoved", "SyncProxyRules");

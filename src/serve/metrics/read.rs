@@ -140,7 +140,7 @@ pub(super) fn packets(page: &mut Page, families: &BTreeSet<Family>, counts: &Pac
     page.head(
         name,
         Kind::Counter,
-        "Packets that the nf_tables rules of kube-ipvs dropped, rejected or masqueraded, the last by flow",
+        "Packets that the nf_tables rules of kube-ipvs dropped or rejected, and flows that they masqueraded",
     );
     for family in families {
         for counter in PacketCounter::ALL {

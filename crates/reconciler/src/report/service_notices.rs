@@ -25,7 +25,7 @@ pub struct Notice {
 pub enum Reason {
     /// An address and port of the Service belongs to another one, which is served there instead.
     AddressTaken,
-    /// An external address of the Service is one that no Service gets.
+    /// An external address of the Service is refused: no Service may have it.
     AddressRefused,
     /// A field or annotation of the Service, or of one of its slices, is not used as it is written.
     FieldNotUsed,

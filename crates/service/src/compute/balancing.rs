@@ -253,11 +253,12 @@ const HEAVIEST_IN_WRR: u16 = 256;
 /// The problem of a Service with weights that its scheduler never reads, or with a scheduler that makes no
 /// sense without them (net/netfilter/ipvs/ip_vs_*.c).
 fn useless_weights(asked: &Balancing, slices: &[CompactSlice], scheduler: Scheduler) -> Option<String> {
-    let of_places = !asked.node_weights.is_empty() || !asked.zone_weights.is_empty();
+    let given = || asked.node_weights.iter().chain(asked.zone_weights.iter());
     // Before the first slice the weights are unknown.
-    let none = !of_places && !slices.is_empty() && slices.iter().all(|slice| slice.weight.is_none());
+    let none = given().next().is_none() && !slices.is_empty() && slices.iter().all(|it| it.weight.is_none());
     match scheduler {
-        _ if of_places && ignores_weights(scheduler) => {
+        // Every scheduler respects 0.
+        _ if ignores_weights(scheduler) && given().any(|weight| weight > 0) => {
             Some(format!("metadata.annotations: the scheduler {scheduler} ignores weights"))
         }
         Scheduler::FO if none => Some(

@@ -199,6 +199,7 @@ fn weights_that_the_scheduler_never_looks_at_are_named() {
         assert_eq!(reported(Some(scheduler), weights(&[("n1", 5)])), expected);
         assert_eq!(reported(Some(scheduler), Weights::default()), [""; 0]);
     }
+    assert_eq!(reported(None, weights(&[("n1", 0)])), [""; 0], "every scheduler respects 0");
     assert_eq!(reported(None, weights(&[("n1", 5)])).len(), 1, "that of every Service is rr");
 }
 
