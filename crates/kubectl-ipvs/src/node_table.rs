@@ -61,9 +61,9 @@ pub(super) fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) ->
     text + "\n"
 }
 
-/// The displayed name of a node: before a pod has one, by the pod.
-pub(super) fn name<T>(Answered { pod, .. }: &Answered<T>) -> &str {
-    if pod.node.is_empty() { &pod.name } else { &pod.node }
+/// The displayed name of a node; the pod's, if that has no node yet.
+pub(super) fn name<T>(Answered { node, pod, .. }: &Answered<T>) -> &str {
+    if node.is_empty() { pod } else { node }
 }
 
 /// The names of the first nodes, and how many more there are.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// A pod of the proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 pub(super) struct Pod {
     /// Its node; empty before it has one.
     pub(super) node: String,
