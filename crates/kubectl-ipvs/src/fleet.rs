@@ -33,7 +33,7 @@ pub(super) struct Answer<T> {
     pub(super) in_order: bool,
     /// Its message on standard error.
     pub(super) complaint: Option<String>,
-    /// Its whole output. Another version may print more than is read of it here.
+    /// Its whole output, with the fields that `read` lacks.
     pub(super) json: Value,
     /// The part of it that is read.
     pub(super) read: T,
@@ -56,25 +56,25 @@ pub(super) enum NoAnswer {
         /// The pod's phase.
         phase: String,
     },
-    /// It takes too long.
+    /// The answer takes too long.
     #[error("timed out after {seconds} s")]
     TimedOut {
-        /// How long it was given.
+        /// The time limit.
         seconds: u64,
     },
     /// The answer exceeds the size limit.
     #[error("its answer exceeds {mebibytes} MiB")]
     TooLong {
-        /// How long it may be.
+        /// The size limit.
         mebibytes: u64,
     },
     /// kubectl cannot be run.
     #[error("cannot run kubectl")]
     NoKubectl(#[source] io::Error),
-    /// kubectl, or `kube-ipvs` in the pod, has said why.
+    /// kubectl, or `kube-ipvs` in the pod, has printed an error.
     #[error("{0}")]
     Failed(String),
-    /// The answer cannot be read: `kube-ipvs` there is perhaps of another version.
+    /// The answer cannot be parsed: `kube-ipvs` there may have another version.
     #[error("cannot read its answer, perhaps of another version")]
     Malformed(#[source] serde_json::Error),
 }
@@ -167,7 +167,7 @@ fn complaint(stderr: &[u8]) -> Option<String> {
     said(ours.join("; ").as_bytes())
 }
 
-/// The text of standard error, on one line.
+/// The text of standard error, in one line.
 pub(super) fn said(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");

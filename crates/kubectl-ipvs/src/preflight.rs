@@ -31,7 +31,7 @@ use super::{
 use job::NodeJob;
 use objects::Objects;
 
-/// Which nodes are checked, and for which daemon.
+/// The nodes to check, and the future daemon.
 #[derive(clap::Args, Debug)]
 pub(super) struct Preflight {
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct Preflight {
     daemon_flags: Vec<String>,
 }
 
-/// No image has been chosen: that of the manifests is a placeholder.
+/// There is no `--image`, and the manifests have only a placeholder.
 #[derive(Debug, thiserror::Error)]
 #[error("the nodes cannot pull {0}, which is a placeholder: name your image with --image")]
 pub(super) struct NoImage(String);
@@ -195,7 +195,7 @@ impl Node {
     }
 }
 
-/// Becomes true with the first signal. A second one ends the program.
+/// A flag that the first signal sets. A second signal ends the program.
 fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
