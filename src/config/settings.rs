@@ -196,21 +196,17 @@ impl Settings {
     }
 
     fn resolve_in_mode(flags: &Flags, mode: Option<&str>) -> Result<Self, Error> {
-        match flags.config.as_deref() {
-            None | Some("") => Self::without_file(flags, mode),
-            Some(path) => Self::with_file(flags, path.as_ref(), &file::read(path.as_ref())?, mode),
+        if let Some(path) = flags.config.as_deref().filter(|path| !path.is_empty()) {
+            return Self::with_file(flags, path.as_ref(), &file::read(path.as_ref())?, mode);
         }
+        let configuration = in_mode(flags.configuration(), mode);
+        let usual = KubeProxyConfiguration::of_no_flags();
+        Self::checked(flags, configuration, &usual, Origin::Flags, flags.deprecated().collect())
     }
 
     /// Resolves the flags with this text in the configuration file at `path`, which is not read.
     pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
         Self::with_file(flags, path, text, None)
-    }
-
-    fn without_file(flags: &Flags, mode: Option<&str>) -> Result<Self, Error> {
-        let configuration = in_mode(flags.configuration(), mode);
-        let usual = KubeProxyConfiguration::of_no_flags();
-        Self::checked(flags, configuration, &usual, Origin::Flags, flags.deprecated().collect())
     }
 
     fn with_file(flags: &Flags, path: &Path, text: &str, mode: Option<&str>) -> Result<Self, Error> {
