@@ -235,7 +235,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLin
     CommandLine::try_parse_from(arguments.into_iter().map(hyphenated))
 }
 
-/// The definition of the command line, for what is made of it.
+/// The definition of the command line, for manual pages and tests.
 pub fn command() -> clap::Command {
     CommandLine::command()
 }

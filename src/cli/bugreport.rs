@@ -1,6 +1,6 @@
 //! `kube-ipvs bugreport`: one archive with what a bug report needs.
 //!
-//! It has no secrets because nothing is read that has any: no kubeconfig, no token, no Secret, no environment. In the
+//! It has no secrets because it reads no source of any: no kubeconfig, no token, no Secret, no environment. In the
 //! configuration, which comes from the daemon, a kubeconfig is a path.
 
 mod kernel;
@@ -45,7 +45,7 @@ struct Item {
     content: Result<String, String>,
 }
 
-/// Writes the archive. What cannot be obtained becomes a file that says so.
+/// Writes the archive. In place of an item that cannot be obtained, a file has the reason.
 pub(super) fn bugreport(BugReport { file, daemon }: &BugReport) -> anyhow::Result<ExitCode> {
     let answers = Answers::ask(daemon);
     let now = Timestamp::now();
@@ -78,7 +78,7 @@ fn known<T>(result: Result<T, impl Into<anyhow::Error>>) -> Result<T, String> {
     result.map_err(|error| one_line(error.into().as_ref()))
 }
 
-/// Two forms of one thing: as text, and as JSON.
+/// An item in two forms: as text and as JSON.
 fn both<T>(
     names: [&'static str; 2],
     thing: &Result<T, String>,
@@ -128,7 +128,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Asks for everything. A daemon that does not tell its status is asked for nothing that takes longer.
+    /// Asks for everything. A daemon that does not answer with its status gets no longer requests.
     fn ask(daemon: &Daemon) -> Self {
         let client = daemon.client();
         let inside = known(client.bug_report());

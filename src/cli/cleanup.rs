@@ -89,7 +89,7 @@ pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
     clean_up(&excluded, CleanupScope::default(), consent, &flags.control_socket, Format::Text)
 }
 
-/// What may go ahead without a question.
+/// The operator's consent: the flags `--force` and `--yes`.
 #[derive(Clone, Copy, Debug)]
 struct Consent {
     /// Whether to run although a proxy runs.
@@ -160,7 +160,7 @@ fn print(format: Format, cleaned: &CleanupReport) -> anyhow::Result<ExitCode> {
     Ok(if cleaned.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Refuses to take away what a proxy that runs needs, or what `--hand-over` has to know.
+/// Refuses to remove what a running proxy or `--hand-over` needs.
 fn beside(proxy: &LiveProxy, scope: CleanupScope) -> anyhow::Result<()> {
     match (scope.keep_ipvs, proxy.mode()) {
         (true, "ipvs") => Ok(()),

@@ -1,4 +1,4 @@
-//! docs/json.md and the examples in docs/json keep their word: an example is what the command prints, the page
+//! docs/json.md and the examples in docs/json are true: an example is what the command prints, the page
 //! explains each of its fields, and YAML has the same ones.
 
 use ipvs::{Forwarding, TunnelKind};
@@ -19,14 +19,14 @@ use crate::{
     finding::{Cause, Severity},
 };
 
-/// Holds the example of a command to what the command prints of a value, as JSON and as YAML.
+/// Compares the example of a command with its output for a value, as JSON and as YAML.
 pub(super) fn assert_documented(command: &str, value: &impl Serialize) {
     assert_printed(command, &output::json(value).unwrap());
     let yaml: Value = serde_saphyr::from_str(&output::yaml(value).unwrap()).unwrap();
     assert_eq!(yaml, serde_json::to_value(value).unwrap(), "`kube-ipvs {command} -o yaml`");
 }
 
-/// Holds the example of a command to what it prints.
+/// Compares the example of a command with its output.
 pub(super) fn assert_printed(command: &str, printed: &str) {
     assert_explained(
         &format!("`kube-ipvs {command}`"),

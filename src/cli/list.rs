@@ -28,7 +28,7 @@ use crate::node::requirements;
 use filter::Filter;
 pub(super) use filter::{Owners, Part};
 
-/// What is listed. `-o json` has configuration, counters and rates at once.
+/// The table to list. `-o json` has configuration, counters and rates at once.
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[group(multiple = false)]
 pub(super) struct What {
@@ -101,7 +101,7 @@ impl List {
         Ok(owners.ok())
     }
 
-    /// Prints a part of the table, with the Service of each virtual server if it is wanted.
+    /// Prints a part of the table, with the Service of each virtual server if asked to.
     fn list_servers(&self, part: Part<'_>, columns: Columns, services: bool) -> anyhow::Result<()> {
         let format = self.output.format;
         let servers = Servers::read(part)?;
@@ -118,7 +118,7 @@ impl List {
         Ok(())
     }
 
-    /// Which Service wants a virtual server that the kernel lacks, if a daemon answers and one does.
+    /// The Service that wants a virtual server that the kernel lacks, if a daemon knows one.
     fn missing(&self, filter: &Filter, owners: Option<&Owners>) -> String {
         let asked = owners.is_none().then(|| Owners::ask(&self.daemon).ok()).flatten();
         let wanted = owners.or(asked.as_ref()).and_then(|owners| owners.first_of(filter));
@@ -191,7 +191,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// What is at the end of its line.
+    /// The end of its line.
     fn label(&self) -> (VirtualServerId, String) {
         let service = self.service.map_or_else(|| "-".to_owned(), ToString::to_string);
         (self.virtual_server.config.id, service)

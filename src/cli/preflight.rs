@@ -51,7 +51,7 @@ fn of_daemon(flags: &Flags) -> Report {
         Err(error) => error,
     };
     let why = one_line(&error);
-    match Settings::resolve(&flags.assuming_ipvs()) {
+    match Settings::resolve_as_ipvs(flags) {
         Ok(settings) if error.is_mode_of_kube_proxy() => check(Some(&settings)).after(
             Finding::warning(SUBJECT, format!("{why}; this report is for mode ipvs"))
                 .remedy("set mode: ipvs when docs/migration.md#from-iptables-or-nftables-mode says so"),

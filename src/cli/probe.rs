@@ -31,7 +31,7 @@ use crate::node::requirements;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many are tried at the same time, so that no limit of open files is reached.
+/// The limit of simultaneous attempts, so that no limit of open files is reached.
 const AT_ONCE: usize = 200;
 
 /// The flags of the command.
@@ -101,7 +101,7 @@ struct Counted {
     packets_out: u64,
 }
 
-/// Probes, and prints. Exits with 1 if something that was tried does not answer.
+/// Probes, and prints the results. Exits with 1 if a target does not answer.
 pub(super) fn probe(Probe { service, namespace, ask }: &Probe) -> anyhow::Result<ExitCode> {
     let explanation = ask.daemon.explain_served(&service.in_namespace(namespace)?)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
@@ -124,7 +124,7 @@ pub(super) async fn frontends(addresses: &[ServiceAddress]) -> HashMap<ServiceAd
         .await
 }
 
-/// Tries what is given: a key, the protocol, where, and whether a name server is there.
+/// Tries each target: a key, the protocol, the address, and whether it is a name server.
 async fn all<K: std::hash::Hash + Eq + Send + 'static>(
     places: impl Iterator<Item = (K, Protocol, SocketAddr, bool)>,
 ) -> HashMap<K, Attempt> {

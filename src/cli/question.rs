@@ -26,7 +26,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// A client that says so if the answer takes long: a hanging daemon looks like a busy one.
+    /// A client that reports if the answer takes long: a hanging daemon looks like a busy one.
     pub(super) fn client(&self) -> Client {
         self.silent_client().on_wait(|patience| {
             say(format_args!(
@@ -48,7 +48,7 @@ impl Daemon {
         }
     }
 
-    /// A client that says nothing if the answer takes long.
+    /// A client that reports nothing if the answer takes long.
     pub(super) fn silent_client(&self) -> Client {
         Client::new(&self.control_socket)
     }
@@ -110,7 +110,7 @@ impl Question {
     }
 }
 
-/// What comes after `--` is another command, or asks a daemon for something else than to run.
+/// The words after `--` are another command, or flags with which no daemon runs.
 #[derive(Debug, thiserror::Error)]
 #[error("after -- only flags of a running daemon are allowed")]
 pub(super) struct NotOfDaemon;

@@ -18,10 +18,10 @@ use crate::{config::GoDuration, serve::control::Control as _};
 pub(super) use text::text;
 use verdict::Verdict;
 
-/// The time between two questions while what is wanted is not programmed yet.
+/// The interval between two checks while the desired state is not programmed yet.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Whose status, and what is made of it.
+/// The daemon, the check, and the form of the output.
 #[derive(clap::Args, Debug)]
 pub(super) struct Status {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(super) struct Status {
     wait: Option<GoDuration>,
 }
 
-/// Prints the status of the daemon, and checks it if that is wanted.
+/// Prints the status of the daemon, and checks it if asked to.
 pub(super) fn status(asked: &Status) -> anyhow::Result<ExitCode> {
     let patience = asked.wait.and_then(GoDuration::duration).unwrap_or_default();
     let (started, compare) = (Instant::now(), asked.check || asked.wait.is_some());

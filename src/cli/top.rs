@@ -1,4 +1,4 @@
-//! `kube-ipvs top`: what goes through each Service and real server, again and again.
+//! `kube-ipvs top`: the traffic of each Service and real server, refreshed continuously.
 //!
 //! A [`Sample`] is read from the kernel, a [`Meter`] makes a [`Frame`] of two of them, and a frame is drawn on the
 //! terminal or printed. The names of Services, and whether their endpoints answer, come from the daemon, if there is one.
@@ -85,7 +85,7 @@ pub(super) fn top(top: Top) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What goes through within the kernel's own two seconds, the most bytes first.
+/// The traffic of two seconds, the kernel's own interval, the most bytes first.
 pub(super) fn sample_once(daemon: &Daemon) -> anyhow::Result<Frame> {
     let delay = Duration::from_secs(2);
     let mut sampler = Sampler::open(daemon, delay)?;
@@ -102,7 +102,7 @@ fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Reads the kernel again and again.
+/// Reads the kernel's counters repeatedly.
 struct Sampler {
     kernel: KernelIpvs,
     names: Names,
@@ -113,14 +113,14 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Opens IPVS; the daemon knows the names.
+    /// Opens IPVS. The names come from the daemon.
     fn open(daemon: &Daemon, delay: Duration) -> anyhow::Result<Self> {
         let (names, answers) = (Names::from(daemon.silent_client()), Answers::from(daemon.silent_client()));
         let kernel = requirements::open_ipvs()?;
         Ok(Self { kernel, names, answers, meter: Meter::default(), patience: delay / 10 })
     }
 
-    /// What went through since the last sample; `None` at the first.
+    /// The traffic since the last sample; `None` at the first.
     fn frame(&mut self) -> anyhow::Result<Option<Frame>> {
         let sample = Sample::read(&mut self.kernel, self.patience)?;
         self.names.refresh(&sample, Instant::now());

@@ -34,7 +34,7 @@ use way::Ways;
 /// How long a packet that left this node may take to be answered before the trace ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long nothing may be reported before what was seen is taken for the whole.
+/// The silence of the kernel after which the reports count as complete.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// The flags of the command.
@@ -121,7 +121,7 @@ impl Trace {
     }
 }
 
-/// Follows packets, and reports what became of them.
+/// Follows packets, and reports where they end.
 async fn follow(asked: &Trace, followed: &Followed) -> anyhow::Result<Report> {
     let evidence = Evidence::begin();
     let mut tracer = Tracer::start(followed)?;
@@ -203,7 +203,7 @@ async fn collect(
     Ok(is_complete && !ways.are_full())
 }
 
-/// The first flows whose outcome says something.
+/// The first flows with a meaningful outcome.
 fn conclusive(ways: &Ways, count: u16) -> Vec<Flow<'_>> {
     let flows = Flow::all(ways.all()).into_iter().filter(Flow::is_conclusive);
     flows.take(count.into()).collect()

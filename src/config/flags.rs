@@ -131,19 +131,9 @@ pub struct Flags {
     /// Ignored: this id is not used
     #[arg(long, hide = true)]
     machine_id_file: Option<String>,
-
-    /// Whether the mode of flags and file is ignored.
-    #[arg(skip)]
-    pub(super) assume_ipvs: bool,
 }
 
 impl Flags {
-    /// The same flags, as if their mode and that of the file were ipvs.
-    #[must_use]
-    pub fn assuming_ipvs(&self) -> Self {
-        Self { assume_ipvs: true, ..self.clone() }
-    }
-
     /// Parses flags, without the program's name before them.
     pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let words = [OsString::from("kube-ipvs")].into_iter().chain(words);

@@ -187,19 +187,29 @@ impl Origin<'_> {
 impl Settings {
     /// Reads the configuration file, if one is named, and checks every value. Writes nothing.
     pub fn resolve(flags: &Flags) -> Result<Self, Error> {
-        match flags.config.as_deref() {
-            None | Some("") => Self::without_file(flags),
-            Some(path) => Self::with_text(flags, path.as_ref(), &file::read(path.as_ref())?),
-        }
+        Self::resolve_in_mode(flags, None)
     }
 
-    fn without_file(flags: &Flags) -> Result<Self, Error> {
+    /// Resolves the flags as if their mode and that of the file were ipvs.
+    pub fn resolve_as_ipvs(flags: &Flags) -> Result<Self, Error> {
+        Self::resolve_in_mode(flags, Some("ipvs"))
+    }
+
+    fn resolve_in_mode(flags: &Flags, mode: Option<&str>) -> Result<Self, Error> {
+        if let Some(path) = flags.config.as_deref().filter(|path| !path.is_empty()) {
+            return Self::with_file(flags, path.as_ref(), &file::read(path.as_ref())?, mode);
+        }
+        let configuration = in_mode(flags.configuration(), mode);
         let usual = KubeProxyConfiguration::of_no_flags();
-        Self::checked(flags, flags.configuration(), &usual, Origin::Flags, flags.deprecated().collect())
+        Self::checked(flags, configuration, &usual, Origin::Flags, flags.deprecated().collect())
     }
 
     /// Resolves the flags with this text in the configuration file at `path`, which is not read.
     pub fn with_text(flags: &Flags, path: &Path, text: &str) -> Result<Self, Error> {
+        Self::with_file(flags, path, text, None)
+    }
+
+    fn with_file(flags: &Flags, path: &Path, text: &str, mode: Option<&str>) -> Result<Self, Error> {
         let File { mut configuration, mut warnings } = file::decode(path, text)?;
         let overruled = flags.overruled_by_file();
         if !overruled.is_empty() {
@@ -208,6 +218,7 @@ impl Settings {
         }
         flags.override_file(&mut configuration);
         let usual = KubeProxyConfiguration::of_empty_file();
+        let configuration = in_mode(configuration, mode);
         let settings = Self::checked(flags, configuration, &usual, Origin::File(path), warnings)?;
         Ok(Self { config_file: Some(path.to_owned()), ..settings })
     }
@@ -220,9 +231,6 @@ impl Settings {
         origin: Origin,
         mut warnings: Vec<String>,
     ) -> Result<Self, Error> {
-        if flags.assume_ipvs {
-            "ipvs".clone_into(&mut configuration.mode);
-        }
         for option in OPTIONS {
             origin.check(option.field, option.place.check(&configuration))?;
         }
@@ -285,6 +293,14 @@ impl Settings {
                 configuration
             },
         })
+    }
+}
+
+/// The configuration, with this mode if one is given.
+fn in_mode(configuration: KubeProxyConfiguration, mode: Option<&str>) -> KubeProxyConfiguration {
+    match mode {
+        Some(mode) => KubeProxyConfiguration { mode: mode.to_owned(), ..configuration },
+        None => configuration,
     }
 }
 

@@ -488,6 +488,22 @@ fn pods_are_recognised_as_the_local_mode_says() {
 }
 
 #[test]
+fn flags_are_resolved_as_ipvs_whatever_mode_they_or_the_file_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.conf");
+    fs::write(&file, format!("{HEAD}mode: nftables\nclusterCIDR: 10.244.0.0/16\n")).unwrap();
+    for arguments in
+        [&["--proxy-mode=iptables"][..], &[], &["--config", file.to_str().unwrap(), "--proxy-mode=iptables"]]
+    {
+        let settings = Settings::resolve_as_ipvs(&flags(arguments)).unwrap();
+        assert_eq!(settings.effective.mode, "ipvs", "{arguments:?}");
+    }
+    let wrong = flags(&["--proxy-mode=iptables", "--healthz-bind-address=nonsense"]);
+    let error = Settings::resolve_as_ipvs(&wrong).unwrap_err();
+    assert!(!error.is_mode_of_kube_proxy() && error.to_string().contains("nonsense"), "{error}");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_the_command_lines_fault() {
     let error = Settings::resolve(&flags(&["--config=/nonexistent/config.conf"])).unwrap_err();
     assert!(error.is_usage());

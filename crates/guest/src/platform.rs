@@ -131,8 +131,8 @@ impl Platform {
     }
 }
 
-/// Has rustup fetch Rust's standard library for a target, if it is not there.
-fn ensure_standard_library(target: &str) -> anyhow::Result<()> {
+/// Has rustup fetch Rust's standard library for a target, if it is missing.
+pub fn ensure_standard_library(target: &str) -> anyhow::Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", target]);
     let directory = printed(rustc.current_dir(workspace::root()))?;

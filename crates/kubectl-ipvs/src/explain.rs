@@ -102,7 +102,7 @@ fn words(answer: &Answer) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Removes what each node has of its own.
+/// Removes what differs between nodes by design.
 fn without_node(mut answer: Answer) -> Answer {
     answer.explanation.health_check = None;
     // The owner of an address depends on the node.
@@ -123,7 +123,7 @@ fn without_node(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Has the NodePorts of a part at the unspecified address, once for all addresses of the node. Returns where they were.
+/// Replaces the node's addresses of NodePorts by the unspecified address, once for all. Returns the replaced ones.
 fn node_ports_anywhere(part: &mut ExplainedPart) -> Vec<ipvs::ServiceAddress> {
     let at_node_port = part.addresses.iter_mut().filter(|at| at.kind == AddressKind::NodePort);
     let before = at_node_port.map(|at| {

@@ -1,6 +1,7 @@
 //! Calls kubectl, as the user is logged in.
 
 use std::{
+    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Command, Output},
     time::Duration,
@@ -35,7 +36,7 @@ pub(super) struct Cluster {
     proxy_namespace: String,
 }
 
-/// Calls it for a cluster.
+/// kubectl for a cluster.
 pub(super) struct Kubectl<'a>(pub(super) &'a Cluster);
 
 impl<'a> Kubectl<'a> {
@@ -69,21 +70,19 @@ impl<'a> Kubectl<'a> {
         input: &[u8],
         bounds: Bounds,
     ) -> Result<Vec<u8>, NoAnswer> {
-        let Output { status, stdout, stderr } = self.run(arguments, input, bounds)?;
-        if status.success() {
-            return Ok(stdout);
-        }
-        Err(NoAnswer::Failed(said(&stderr).unwrap_or_else(|| status.to_string())))
+        succeeded(self.run(arguments, input, bounds)?)
+    }
+
+    /// Runs kubectl to its end, even if the user presses Ctrl-C: a terminal sends SIGINT to its foreground process group,
+    /// and this kubectl has a group of its own. A plugin for the login could not ask for a password there.
+    pub(super) fn uninterrupted(&self, arguments: &[&str], bounds: Bounds) -> Result<Vec<u8>, NoAnswer> {
+        let mut kubectl = self.command();
+        succeeded(run(kubectl.args(arguments).process_group(0), b"", bounds)?)
     }
 
     /// The output of kubectl with these arguments and this input.
     pub(super) fn run(&self, arguments: &[&str], input: &[u8], bounds: Bounds) -> Result<Output, NoAnswer> {
-        let mut kubectl = self.command();
-        program::run(kubectl.args(arguments), input, bounds).map_err(|error| match error {
-            program::Error::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
-            program::Error::TooLong(most) => NoAnswer::TooLong { mebibytes: most >> 20 },
-            program::Error::Io(error) => NoAnswer::NoKubectl(error),
-        })
+        run(self.command().args(arguments), input, bounds)
     }
 
     fn command(&self) -> Command {
@@ -98,4 +97,20 @@ impl<'a> Kubectl<'a> {
         kubectl.args(["--namespace", proxy_namespace]);
         kubectl
     }
+}
+
+fn run(kubectl: &mut Command, input: &[u8], bounds: Bounds) -> Result<Output, NoAnswer> {
+    program::run(kubectl, input, bounds).map_err(|error| match error {
+        program::Error::TimedOut(after) => NoAnswer::TimedOut { seconds: after.as_secs() },
+        program::Error::TooLong(most) => NoAnswer::TooLong { mebibytes: most >> 20 },
+        program::Error::Io(error) => NoAnswer::NoKubectl(error),
+    })
+}
+
+/// The standard output of a kubectl that has succeeded.
+fn succeeded(Output { status, stdout, stderr }: Output) -> Result<Vec<u8>, NoAnswer> {
+    if status.success() {
+        return Ok(stdout);
+    }
+    Err(NoAnswer::Failed(said(&stderr).unwrap_or_else(|| status.to_string())))
 }

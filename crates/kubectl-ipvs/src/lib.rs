@@ -85,7 +85,7 @@ struct Nodes {
     output: output::Args,
 }
 
-/// Whether a program that was called like this is the plugin.
+/// Whether the plugin was called, judging by the name of the program.
 pub fn is_called(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(OsStr::new(NAME))
 }
@@ -122,7 +122,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The definition of the command line, for what is made of it.
+/// The definition of the command line, for manual pages and tests.
 pub fn command() -> clap::Command {
     CommandLine::command()
 }

@@ -26,11 +26,11 @@ impl Finding {
     }
 }
 
-/// How many nodes of a row are named.
+/// The limit of named nodes in a row.
 const NAMED: usize = 3;
 
-/// The nodes by what `finding` says of their answers: trouble first, then what few nodes have. The last row, if all is
-/// well in it, is the rest of them, and is counted.
+/// A row for each finding about the answers: trouble first, then what few nodes have. The nodes of
+/// the last row are counted instead of named, if it is in order and has no details.
 pub(super) fn table<T>(
     heading: &str,
     answers: &[Answered<T>],
@@ -52,7 +52,7 @@ pub(super) fn table<T>(
     render(heading, &rows.collect::<Vec<_>>())
 }
 
-/// Adds the nodes without an answer to the answers of the others.
+/// Appends the nodes without an answer to the text.
 pub(super) fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) -> String {
     if answers.iter().any(|answered| answered.answer.is_err()) {
         text.push_str(&table("ANSWER", answers, |_| Finding::in_order("above")));
@@ -61,12 +61,12 @@ pub(super) fn with_silent_nodes<T>(mut text: String, answers: &[Answered<T>]) ->
     text + "\n"
 }
 
-/// The displayed name of a node: before a pod has one, by the pod.
-pub(super) fn name<T>(Answered { pod, .. }: &Answered<T>) -> &str {
-    if pod.node.is_empty() { &pod.name } else { &pod.node }
+/// The displayed name of a node; the pod's, if that has no node yet.
+pub(super) fn name<T>(Answered { node, pod, .. }: &Answered<T>) -> &str {
+    if node.is_empty() { pod } else { node }
 }
 
-/// The names of the first nodes, and how many more there are.
+/// The names of the first nodes, and the number of the others.
 pub(super) fn named(nodes: &[&str]) -> String {
     let (first, more) = nodes.split_at(NAMED.min(nodes.len()));
     match more.len() {
@@ -80,7 +80,7 @@ pub(super) fn counted(nodes: usize) -> String {
     format!("{nodes} {}", if nodes == 1 { "node" } else { "nodes" })
 }
 
-/// The first of several lines, and how many more there are.
+/// The first lines, and the number of the others.
 pub(super) fn first_lines(lines: impl IntoIterator<Item = String>, most: usize) -> Vec<String> {
     let mut lines = lines.into_iter();
     let mut first: Vec<_> = lines.by_ref().take(most).collect();

@@ -3,14 +3,14 @@
 use serde::Deserialize;
 
 /// A pod of the proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 pub(super) struct Pod {
     /// Its node; empty before it has one.
     pub(super) node: String,
     pub(super) name: String,
     /// The container with the daemon.
     pub(super) container: String,
-    /// `Running`, or why nothing can be asked in it.
+    /// The phase; only in a `Running` pod a command can run.
     pub(super) phase: String,
 }
 
@@ -24,7 +24,7 @@ impl Pod {
         Ok(items.into_iter().map(Self::from).collect())
     }
 
-    /// Whether something can be asked in it.
+    /// Whether a command can run in it.
     pub(super) fn runs(&self) -> bool {
         self.phase == "Running"
     }

@@ -25,14 +25,13 @@ use signal_hook::{
 
 use super::{
     CALLED, Nodes,
-    fleet::{self, Answered, FleetJson, NoAnswer},
+    fleet::{self, Answer, Answered, FleetJson, NoAnswer},
     kubectl::{Kubectl, OF_LIST},
-    pod::Pod,
 };
 use job::NodeJob;
 use objects::Objects;
 
-/// Which nodes are checked, and for which daemon.
+/// The nodes to check, and the future daemon.
 #[derive(clap::Args, Debug)]
 pub(super) struct Preflight {
     #[command(flatten)]
@@ -58,7 +57,7 @@ pub(super) struct Preflight {
     daemon_flags: Vec<String>,
 }
 
-/// No image has been chosen: that of the manifests is a placeholder.
+/// There is no `--image`, and the manifests have only a placeholder.
 #[derive(Debug, thiserror::Error)]
 #[error("the nodes cannot pull {0}, which is a placeholder: name your image with --image")]
 pub(super) struct NoImage(String);
@@ -79,6 +78,7 @@ struct Finding {
     remedy: Option<String>,
 }
 
+/// The verdict of a finding, and of a report that of its worst finding.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
@@ -88,14 +88,27 @@ enum Verdict {
     Ok,
 }
 
+/// A node of the cluster.
+#[derive(Debug, PartialEq, Eq)]
+struct Node {
+    name: String,
+    /// Whether its kubelet reports to the API server. One that reports `NotReady`, because the network of pods is not ready,
+    /// starts pods in the host's network.
+    reports: bool,
+}
+
 /// The time to remove the Jobs of all nodes: kubectl removes one after the other.
 const OF_REMOVAL: Bounds = Bounds { time: Duration::from_secs(300), ..OF_LIST };
 
-/// The kinds of everything that is made.
+/// The columns of [`Node::list`].
+const COLUMNS: &str =
+    "custom-columns=NAME:.metadata.name,READY:.status.conditions[?(@.type==\"Ready\")].status";
+
+/// The kinds of the objects that are created.
 const KINDS: &str = "jobs,serviceaccounts,clusterroles,clusterrolebindings";
 
 impl Preflight {
-    /// Checks the nodes, and prints how they differ. Returns whether all have answered and are in order.
+    /// Checks the nodes, and prints their findings. Returns whether every node has a report without a warning or problem.
     pub(super) fn run(&self) -> anyhow::Result<bool> {
         let kubectl = Kubectl(&self.nodes.cluster);
         let objects = Objects {
@@ -105,7 +118,7 @@ impl Preflight {
             daemon_flags: &self.daemon_flags,
         };
         let interrupted = interrupted().context("catching signals")?;
-        let nodes = self.names(&kubectl)?;
+        let nodes = self.nodes(&kubectl)?;
         ensure!(!nodes.is_empty(), "no node has the labels {}", self.selector);
         only_run(&kubectl)?;
         let answers = kubectl
@@ -135,16 +148,16 @@ impl Preflight {
         Ok(image)
     }
 
-    /// The names of the nodes.
-    fn names(&self, kubectl: &Kubectl<'_>) -> anyhow::Result<Vec<String>> {
-        let mut get = vec!["get", "nodes", "--output", "name"];
+    /// The chosen nodes.
+    fn nodes(&self, kubectl: &Kubectl<'_>) -> anyhow::Result<Vec<Node>> {
+        let mut get = vec!["get", "nodes", "--no-headers", "--output", COLUMNS];
         match self.nodes.only.as_slice() {
             [] => get.extend(["--selector", &self.selector]),
             only => get.extend(only.iter().map(String::as_str)),
         }
         let printed = kubectl.printed(&get, b"", OF_LIST).context("kubectl get nodes")?;
         let printed = String::from_utf8(printed).context("what kubectl get nodes prints cannot be read")?;
-        Ok(printed.lines().filter_map(|line| Some(line.split_once('/')?.1.to_owned())).collect())
+        Ok(Node::list(&printed))
     }
 
     /// Runs the Job of each node, several at a time.
@@ -152,24 +165,37 @@ impl Preflight {
         &self,
         kubectl: &Kubectl<'_>,
         objects: &Objects<'_>,
-        nodes: Vec<String>,
+        nodes: Vec<Node>,
         interrupted: &AtomicBool,
     ) -> Vec<Answered<Report>> {
         let timeout = Duration::from_secs(self.timeout);
-        let pod = |node| Pod { node, phase: "Running".to_owned(), ..Pod::default() };
-        let mut answers: Vec<Answered<Report>> =
-            fleet::ask(nodes.into_iter().map(pod).collect(), &[], |pod| {
-                NodeJob { kubectl, objects, node: &pod.node, timeout, interrupted }.run()
-            });
-        // The exit code that is known is kubectl's.
-        for answer in answers.iter_mut().filter_map(|answered| answered.answer.as_mut().ok()) {
-            answer.in_order = answer.read.verdict >= Verdict::Note;
-        }
-        answers
+        let report = |node: &Node| {
+            if !node.reports {
+                return Err(NoAnswer::NotReady);
+            }
+            let job = NodeJob { kubectl, objects, node: &node.name, timeout, interrupted };
+            let (json, read): (_, Report) = fleet::parsed(&job.run()?)?;
+            Ok(Answer { in_order: read.verdict >= Verdict::Note, complaint: None, json, read })
+        };
+        fleet::several_at_a_time(nodes, |node| {
+            let answer = report(&node);
+            Answered { node: node.name, pod: String::new(), answer }
+        })
     }
 }
 
-/// Becomes true with the first signal. A second one ends the program.
+impl Node {
+    /// Reads what `kubectl get nodes` prints with [`COLUMNS`]. A node without the condition is new.
+    fn list(printed: &str) -> Vec<Self> {
+        let node = |line: &str| {
+            let (name, ready) = line.split_once(' ')?;
+            Some(Self { name: name.to_owned(), reports: ready.trim() != "Unknown" })
+        };
+        printed.lines().filter_map(node).collect()
+    }
+}
+
+/// A flag that the first signal sets. A second signal ends the program.
 fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -179,7 +205,7 @@ fn interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// Refuses a second run beside another one: the end of one would take away what the other needs.
+/// Refuses a second run beside another one, whose end would remove the objects of both.
 fn only_run(kubectl: &Kubectl<'_>) -> anyhow::Result<()> {
     let get = ["get", "jobs", "--selector", objects::LABEL, "--output", "name"];
     let jobs = kubectl.printed(&get, b"", OF_LIST).context("kubectl get jobs")?;
@@ -191,10 +217,10 @@ fn only_run(kubectl: &Kubectl<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes everything that this command makes.
+/// Removes every object that this command creates, even if the user presses Ctrl-C.
 fn remove(kubectl: &Kubectl<'_>) -> Result<(), NoAnswer> {
     let delete = ["delete", KINDS, "--selector", objects::LABEL, "--ignore-not-found", "--wait=false"];
-    kubectl.printed(&delete, b"", OF_REMOVAL).map(drop)
+    kubectl.uninterrupted(&delete, OF_REMOVAL).map(drop)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
     node_table::{Finding, first_lines, table},
 };
 
-/// How many lines of a kind are shown of a node.
+/// The limit of printed lines of one kind for each node.
 const MOST_LINES: usize = 5;
 
 /// The part of `kube-ipvs status -o json` that is read: less than this version prints, so that the answers of others
@@ -85,7 +85,7 @@ impl NodeStatus {
     }
 }
 
-/// How many operations of a node are shown. A table that was cleared is ten thousands.
+/// The limit of printed operations for each node: a cleared table lacks ten thousands.
 const MOST_OPERATIONS: usize = 10;
 
 /// The part of `kube-ipvs diff -o json` that is read.
@@ -127,7 +127,7 @@ pub(super) fn top(answers: &[Answered<Frame>]) -> String {
     format!("{}\n{traffic}", table("TRAFFIC", answers, |_| Finding::in_order("added up below")))
 }
 
-/// Adds the rows up, by their names; the most bytes first. Real servers are left out: each node has all of them.
+/// Sums the rows by name, the most bytes first. Real servers are left out: each node has all of them.
 fn sum<'a>(frames: impl Iterator<Item = &'a Frame>) -> Frame {
     let mut rows: BTreeMap<String, ServiceRow> = BTreeMap::new();
     for row in frames.flat_map(|frame| &frame.services) {

@@ -97,7 +97,7 @@ impl State {
         &self.inputs.options
     }
 
-    /// Whether both lists have arrived, and with them what is known of the other nodes, if any address depends on that.
+    /// Whether both lists have arrived, and the other nodes too if any address depends on them.
     /// Until then the desired state is incomplete and must not be acted on. Once it is complete it stays so.
     pub fn synced(&self) -> bool {
         self.inputs.complete
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Every element that our sets must hold, each once, in no particular order.
+    /// Every element that our sets must contain, each once, in no particular order.
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let of_vips = self.vips().copied().map(Element::Vip);
         let all = self.elements_of_services().chain(self.tunnel_senders()).chain(of_vips);

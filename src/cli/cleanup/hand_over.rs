@@ -155,7 +155,7 @@ struct Turn {
     _alone: InstanceLock,
 }
 
-/// Tries until it succeeds, as long as the cause of a failure may pass.
+/// Repeats until it succeeds, while the error may be temporary.
 async fn patiently<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let started = Instant::now();
     let mut said = String::new();
@@ -186,7 +186,7 @@ fn try_turn(control_socket: &Path) -> anyhow::Result<Turn> {
     Ok(Turn { served, successor, _alone: alone })
 }
 
-/// Whether the error may pass in a moment.
+/// Whether the error may be temporary.
 fn passes(error: &anyhow::Error) -> bool {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(InstanceLockError::AnotherRuns { .. }), _) => true,
@@ -196,7 +196,7 @@ fn passes(error: &anyhow::Error) -> bool {
     }
 }
 
-/// Waits until no connection is open, or for so long.
+/// Waits until no connection is open, or the limit is over.
 async fn ended(open: &mut OpenConnections<impl Ipvs>, limit: Duration) {
     let started = Instant::now();
     let mut said: Option<Instant> = None;

@@ -1,4 +1,4 @@
-//! What a sync did, or would do, as text.
+//! The operations of a sync as text.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn listed(nouns: &[String]) -> String {
     }
 }
 
-/// The object of an operation, and what becomes of it.
+/// The kind of an operation's object, and what the operation does to it.
 fn words(kind: OperationKind) -> (&'static str, &'static str) {
     match kind {
         OperationKind::PrepareTable => ("table", "prepared"),

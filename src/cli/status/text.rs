@@ -100,7 +100,7 @@ impl Lines {
         self.and_more(by_kind.values().sum(), listed.len());
     }
 
-    /// What takes long, so that it is done in parts; nothing where nothing does.
+    /// The Service that is programmed in parts because it takes long; nothing if there is none.
     fn busy(&mut self, busy: Option<&BusyWith>) {
         let Some(BusyWith { service, left, age }) = busy else { return };
         let service = service.as_ref().map_or("deleted Services".to_owned(), ToString::to_string);
@@ -109,7 +109,7 @@ impl Lines {
         self.line("busy with", &words);
     }
 
-    /// The desired numbers. Before they are known, zeros would be taken for what the kernel has.
+    /// The desired numbers, if they are known: before that, zeros would look like the kernel's.
     fn wanted(&mut self, status: &reconciler::SyncStatus) {
         if status.sync_state == SyncState::NotListed {
             let words = "not known yet; what was programmed before stays: `kube-ipvs list` shows it";
@@ -315,7 +315,7 @@ fn participle(verdict: &str) -> &str {
     }
 }
 
-/// The reason for which packets are counted; one that this version does not know as it is.
+/// The reason for which packets are counted; an unknown one is printed unchanged.
 fn reason_text(reason: &str) -> &str {
     match reason {
         "vip-as-source" => "a VIP as the source",

@@ -1,4 +1,4 @@
-//! The verdict on a node, in one line: whether it serves what is desired.
+//! The verdict on a node, in one line: whether it serves the desired state.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) struct Verdict {
     pub(super) words: String,
 }
 
-/// How long a change may wait: Services may change all the time, and each change waits for a moment.
+/// The time for which a change may wait: Services may change all the time, and each change waits for a moment.
 const MOMENT: Duration = Duration::from_secs(10);
 
 impl Verdict {
@@ -62,7 +62,7 @@ fn waits_for_a_moment(programmed: &SyncStatus) -> bool {
     programmed.sync_state == SyncState::Behind && programmed.sync_state_age < MOMENT
 }
 
-/// What is served, and the number of things that need a look.
+/// The served Services, and the number of each concern.
 fn serving(DaemonStatus { programmed, advice, endpoints, .. }: &DaemonStatus) -> Verdict {
     let as_desired = match &programmed.last_full_sync {
         _ if programmed.sync_state == SyncState::Behind => "; a change is being programmed".to_owned(),

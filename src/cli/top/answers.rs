@@ -23,7 +23,7 @@ const AFTER_ERROR: Duration = Duration::from_secs(10);
 /// How long [`Answers::wait`] waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is known of the endpoints. A thread asks the daemon, so that a hanging daemon blocks nothing.
+/// The known answers of endpoints. A thread asks the daemon, so that a hanging daemon blocks nothing.
 #[derive(Default)]
 pub(super) struct Answers {
     daemon: Client,
@@ -43,7 +43,7 @@ impl Answers {
         Self { daemon, ..Self::default() }
     }
 
-    /// Adds what is known to a frame, and asks the daemon about its Services if it is time to.
+    /// Adds the known answers to a frame, and asks the daemon about its Services if the interval is over.
     pub(super) fn add_to(&mut self, frame: &mut Frame, now: Instant) {
         self.receive(Duration::ZERO, now);
         if self.pending.is_none() && self.due.is_none_or(|due| due <= now) {
@@ -84,7 +84,7 @@ impl Answers {
         self.pending = None;
     }
 
-    /// Replaces what is known. Of an endpoint at several addresses the worst counts.
+    /// Replaces the known answers. Of an endpoint at several addresses the worst counts.
     pub(super) fn learn(&mut self, explanations: &[Explanation]) {
         self.known.clear();
         for Explanation { service, parts, .. } in explanations {

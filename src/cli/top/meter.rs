@@ -26,7 +26,7 @@ struct Before {
 /// A virtual server, or one of its real servers.
 type Key = (VirtualServerId, Option<RealServerAddress>);
 
-/// What is one row: a Service, or a virtual server that is no known Service's.
+/// The subject of a row: a Service, or a virtual server of no known Service.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Service(ObjectName),

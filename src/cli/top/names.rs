@@ -60,8 +60,8 @@ impl Names {
         })
     }
 
-    /// Takes an answer that has arrived, and asks the daemon if it is time to. Without an answer the names stay as
-    /// they are.
+    /// Takes an answer that has arrived, and asks the daemon if the interval is over. Without an answer the names stay
+    /// unchanged.
     pub(super) fn refresh(&mut self, sample: &Sample, now: Instant) {
         self.receive(Duration::ZERO, now);
         if self.answer.is_none() && self.is_due(sample, now) {

@@ -25,7 +25,7 @@ use signal_hook::{
 use super::{Column, Sampler};
 use view::{Next, View};
 
-/// Shows frames until a key or a signal ends it. The terminal is as before then, whatever happens.
+/// Shows frames until a key or a signal ends it. The terminal is restored in every case.
 pub(super) fn show(sampler: &mut Sampler, delay: Duration, sort: Column) -> anyhow::Result<()> {
     let interrupt = Interrupt::catch()?;
     let shown = ratatui::try_init()
@@ -67,7 +67,7 @@ fn show_on(
 /// How often signals are checked: crossterm goes on waiting for keys after one.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// Why the waiting has ended.
+/// Why a wait ended.
 enum Waited {
     /// A key, most likely.
     Event(Event),
@@ -77,7 +77,7 @@ enum Waited {
     Over,
 }
 
-/// The signal that has come, or 0.
+/// The signal that was received, or 0.
 struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
@@ -106,7 +106,7 @@ impl Interrupt {
         }
     }
 
-    /// Ends the program by the signal, if one has come, as it would have ended without being caught.
+    /// Ends the program by the signal that was received, if any, as if it had not been caught.
     fn obey(&self) -> anyhow::Result<()> {
         Ok(self.signal().map_or(Ok(()), emulate_default_handler)?)
     }

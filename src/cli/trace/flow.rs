@@ -1,4 +1,4 @@
-//! The packets of one flow, and what became of it.
+//! The packets of one flow, and its outcome.
 
 use std::net::IpAddr;
 
@@ -40,8 +40,7 @@ pub(super) enum Outcome<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Puts ways together by their addresses, in the order in which flows began. Answers whose request was not reported
-    /// are left out.
+    /// Groups ways by their addresses, in the order in which flows began. Answers without a reported request are left out.
     pub(super) fn all(ways: impl Iterator<Item = &'a Way>) -> Vec<Self> {
         let mut flows: Vec<Self> = Vec::new();
         for way in ways {
@@ -58,7 +57,7 @@ impl<'a> Flow<'a> {
         flows
     }
 
-    /// Whether its outcome says something. The last packets of a TCP connection whose beginning was not seen are not
+    /// Whether its outcome is meaningful: the last packets of a TCP connection whose beginning was not seen are not
     /// answered.
     pub(super) fn is_conclusive(&self) -> bool {
         let is_tail = |way: &Way| match way.first().transport {

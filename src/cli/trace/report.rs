@@ -1,4 +1,4 @@
-//! What is printed of the flows: the packets' ways, and a conclusion.
+//! The report on the flows: the packets' ways, and a conclusion.
 
 use std::{
     collections::HashMap,
@@ -24,11 +24,11 @@ use super::{
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) flows: Vec<FlowReport>,
-    /// What the kernel does not report, or what was not seen.
+    /// The gaps: what the kernel does not report, or what was not seen.
     pub(super) notes: Vec<String>,
 }
 
-/// What became of a flow.
+/// The outcome of a flow.
 #[derive(Debug, Serialize)]
 pub(super) struct FlowReport {
     client: String,

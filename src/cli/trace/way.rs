@@ -1,4 +1,4 @@
-//! The way of one packet, put together from what the kernel reports.
+//! The way of one packet, assembled from the kernel's reports.
 
 use std::{collections::HashMap, fmt, net::SocketAddr};
 
@@ -60,7 +60,7 @@ pub(super) struct Passage {
     pub(super) family: u8,
     pub(super) table: Box<str>,
     pub(super) chain: Box<str>,
-    /// What the packet was at the chain's beginning.
+    /// The packet at the beginning of the chain.
     pub(super) headers: Headers,
     /// The indices of its interfaces.
     pub(super) input: Option<u32>,
@@ -87,7 +87,7 @@ pub(super) struct Way {
 /// How the report about a packet ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It has left this node, or gone to another network namespace of it.
+    /// It has left this node, or entered another network namespace.
     Sent,
     /// It was delivered to a program of this node.
     Delivered,
@@ -146,7 +146,7 @@ impl Way {
     }
 }
 
-/// How many packets are remembered.
+/// The limit of remembered packets.
 const MOST: usize = 2000;
 
 /// The ways of the packets that are reported.

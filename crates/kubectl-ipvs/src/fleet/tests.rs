@@ -59,7 +59,7 @@ fn only_the_named_nodes_are_asked_and_one_without_a_pod_is_none() {
     let pods = vec![pod("a", "Running"), pod("b", "Running"), pod("c", "Running")];
     let answer = |_: &Pod| Err(NoAnswer::TimedOut { seconds: 1 });
     let answers = ask::<Vec<u8>>(pods, &["c".to_owned(), "z".to_owned(), "a".to_owned()], answer);
-    let nodes: Vec<_> = answers.iter().map(|answered| answered.pod.node.as_str()).collect();
+    let nodes: Vec<_> = answers.iter().map(|answered| answered.node.as_str()).collect();
     assert_eq!(nodes, ["a", "c", "z"]);
     assert!(matches!(answers[2].answer, Err(NoAnswer::NoPod)));
 }
@@ -75,7 +75,7 @@ fn so_many_nodes_are_asked_at_a_time_and_no_more() {
         Err(NoAnswer::NoPod)
     });
     assert_eq!(answers.len(), 50);
-    assert!(answers.is_sorted_by_key(|answered| &answered.pod.node));
+    assert!(answers.is_sorted_by_key(|answered| &answered.node));
     let most = most.into_inner();
     assert!((2..=AT_A_TIME).contains(&most), "{most}");
 }

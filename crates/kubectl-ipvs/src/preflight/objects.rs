@@ -3,25 +3,25 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// The label of all of them.
+/// The label of all objects.
 pub(super) const LABEL: &str = "k8s-app=kube-ipvs-preflight";
 
-/// What the image begins with until a registry is chosen.
+/// The registry of the image in the manifests, until one is chosen.
 pub(super) const PLACEHOLDER: &str = "registry.example/";
 
-/// How many seconds longer a Job may run than its output is waited for: its end deletes the pod, whose state is reported.
+/// The seconds by which a Job's deadline exceeds the timeout: the end of the Job deletes the pod, whose state is reported.
 const AFTER_TIMEOUT: u64 = 60;
 
 const JOB: &str = include_str!("../../../../manifests/preflight/job.yaml");
 const PERMISSIONS: &str = include_str!("../../../../manifests/preflight/rbac.yaml");
 const KUSTOMIZATION: &str = include_str!("../../../../manifests/preflight/kustomization.yaml");
 
-/// What the objects are made for.
+/// The values that differ from the manifests.
 #[derive(Debug)]
 pub(super) struct Objects<'a> {
     pub(super) namespace: &'a str,
     pub(super) image: String,
-    /// How many seconds its output is waited for.
+    /// The timeout for its output, in seconds.
     pub(super) timeout: u64,
     /// The daemon's flags, without the node's name.
     pub(super) daemon_flags: &'a [String],
@@ -49,7 +49,7 @@ impl Objects<'_> {
         Ok(job.to_string())
     }
 
-    /// The ServiceAccount of the Jobs, and what it may read.
+    /// The ServiceAccount of the Jobs, and its permissions.
     pub(super) fn permissions(&self) -> Result<String> {
         let mut objects: Vec<Value> = serde_saphyr::from_multiple(PERMISSIONS).context("rbac.yaml")?;
         for object in &mut objects {
@@ -64,7 +64,7 @@ impl Objects<'_> {
     }
 }
 
-/// The image as the manifests name it.
+/// The image in the manifests.
 pub(super) fn image_of_manifests() -> Result<String> {
     let kustomization: Value = serde_saphyr::from_str(KUSTOMIZATION).context("kustomization.yaml")?;
     let text = |field| {
@@ -74,7 +74,7 @@ pub(super) fn image_of_manifests() -> Result<String> {
     Ok(format!("{}:{}", text("/images/0/newName")?, text("/images/0/newTag")?))
 }
 
-/// Changes a field that is there.
+/// Replaces the value of an existing field.
 fn set(object: &mut Value, field: &str, value: Value) -> Result<()> {
     *object.pointer_mut(field).with_context(|| format!("the manifest has no {field}"))? = value;
     Ok(())

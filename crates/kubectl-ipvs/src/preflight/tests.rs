@@ -15,7 +15,7 @@ fn finding(verdict: &str, subject: &str, what: &str) -> Value {
     json!({ "verdict": verdict, "subject": subject, "what": what, "remedy": null })
 }
 
-/// What a node answers with these findings, of which the first is the worst.
+/// The answer of a node with these findings, the worst first.
 fn report(findings: &[Value]) -> Canned {
     Canned::answer(0, &json!({ "node": "n", "verdict": findings[0]["verdict"], "findings": findings }))
 }
@@ -68,7 +68,7 @@ fn a_node_without_a_report_says_why_beneath_the_others() {
     assert!(silent.ends_with("\n2 nodes  above\n"), "{text}");
 }
 
-/// What the objects of this command line are.
+/// The Job and the permissions for this command line.
 fn objects(arguments: &[&str]) -> (Value, Vec<Value>) {
     let command_line = [&["kubectl-ipvs", "preflight"], arguments].concat();
     let Command::Preflight(preflight) = CommandLine::try_parse_from(command_line).unwrap().command else {
@@ -111,7 +111,7 @@ fn the_job_of_a_node_is_that_of_the_manifest_with_its_node_its_image_and_the_fla
     }
 }
 
-/// The two parts of the label by which everything is removed.
+/// The key and the value of the label by which everything is removed.
 const LABEL_AND_VALUE: (&str, &str) = ("k8s-app", "kube-ipvs-preflight");
 
 #[test]

@@ -1,4 +1,4 @@
-//! What all nodes say alike, once, and beneath it what some of them say.
+//! The findings that all nodes share, once, and below them those of some nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use super::{
     Finding, Report, Verdict,
 };
 
-/// The findings of all nodes, then those of some by their nodes, the worst first, then the nodes without an answer.
+/// The findings that all nodes share, then those of some nodes, the worst first, then the nodes without an answer.
 pub(super) fn text(answers: &[Answered<Report>]) -> String {
     let mut nodes_by_finding: BTreeMap<&Finding, BTreeSet<&str>> = BTreeMap::new();
     let mut reports = 0;

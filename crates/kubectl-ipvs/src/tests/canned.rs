@@ -1,4 +1,4 @@
-//! Nodes that answer what a test says.
+//! Nodes with the answers that a test gives.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -62,7 +62,7 @@ pub(crate) fn pod(node: &str, phase: &str) -> Pod {
     Pod { name: format!("kube-ipvs-{node}"), node, container: "kube-ipvs".to_owned(), phase }
 }
 
-/// What these nodes answer.
+/// The answers of these nodes.
 pub(crate) fn answers<T: DeserializeOwned + Send>(nodes: &[(&str, Canned)]) -> Vec<Answered<T>> {
     let pods = nodes.iter().map(|(node, canned)| pod(node, canned.phase())).collect();
     let canned = |of: &Pod| nodes.iter().find(|(node, _)| of.node == *node).unwrap().1.output();

@@ -1,4 +1,4 @@
-//! Which Service holds an address and port that several want, and which Services have lost any.
+//! The owner of an address and port that several Services want, and the Services that have lost any.
 
 use std::collections::{BTreeMap, BTreeSet, hash_map::Entry};
 
@@ -32,9 +32,9 @@ pub struct Conflict<'a> {
 /// were made.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// The owners' names. Their claims are asked for where there is a conflict.
+    /// The owners' names. Their claims are computed only for a conflict.
     owners: FxHashMap<ServiceAddress, ObjectName>,
-    /// How many of the addresses each family has.
+    /// The number of addresses of each family.
     by_family: RefCounts<Family>,
     /// Conflicts are rare: an address has an entry here only while it has one.
     waiting: BTreeMap<ServiceAddress, BTreeSet<Claim>>,
@@ -53,7 +53,7 @@ impl Claims {
         self.owners.iter()
     }
 
-    /// Makes a claim. `held_by` says what the present owner claims; one that claims nothing loses.
+    /// Adds a claim. `held_by` returns the claim of the present owner; an owner without one loses.
     pub(crate) fn claim(
         &mut self,
         address: ServiceAddress,
@@ -79,7 +79,7 @@ impl Claims {
         self.revision += 1;
     }
 
-    /// Removes a claim; the next in line gets what it held.
+    /// Removes a claim; the next in line becomes the owner.
     pub(crate) fn withdraw(&mut self, address: &ServiceAddress, claim: &Claim) {
         let holds = self.owners.get(address) == Some(&claim.service);
         let next = self.waiting.get_mut(address).and_then(|waiting| {
@@ -104,12 +104,12 @@ impl Claims {
         }
     }
 
-    /// How many addresses of a family are held.
+    /// The number of addresses of a family that have an owner.
     pub(crate) fn count(&self, family: Family) -> usize {
         self.by_family.count(&family)
     }
 
-    /// How many addresses more than one Service wants.
+    /// The number of addresses that more than one Service wants.
     pub(crate) fn conflict_count(&self) -> usize {
         self.waiting.len()
     }
@@ -131,12 +131,12 @@ impl Claims {
 pub struct ConflictLoss<'a> {
     /// The first of them, sorted, with their owners; at most [`ConflictLoss::MAX_NAMED`].
     pub named: Vec<(ServiceAddress, &'a ObjectName)>,
-    /// How many more there are.
+    /// The number of the others.
     pub more: usize,
 }
 
 impl ConflictLoss<'_> {
-    /// How many are named.
+    /// The limit of named addresses.
     pub const MAX_NAMED: usize = 5;
 }
 

@@ -30,7 +30,7 @@ impl Key {
         if let Self::VirtualServer(address) = self { Some(*address) } else { None }
     }
 
-    /// The virtual server that it is the key of, or of an element of which it is.
+    /// The virtual server of this key, or of its element.
     pub fn belongs_to(&self) -> Option<ServiceAddress> {
         match self {
             Self::VirtualServer(address) => Some(*address),
@@ -39,7 +39,7 @@ impl Key {
         }
     }
 
-    /// The address whose VIP it is about, or the element of it.
+    /// The address of the VIP, or of the element.
     pub fn vip(&self) -> Option<IpAddr> {
         match self {
             Self::Vip(vip) | Self::Element(Element::Vip(vip)) => Some(*vip),
@@ -79,13 +79,13 @@ impl Dirty {
         *self == Self::default()
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         let shared = self.tables.len() + self.rules.len() + self.tunnels.len() + usize::from(self.device);
         shared + self.elements.len() + self.vips.len() + self.virtual_servers.len()
     }
 
-    /// Whether a key is among them.
+    /// Whether the keys contain this one.
     pub fn contains(&self, key: &Key) -> bool {
         match key {
             Key::Device => self.device,

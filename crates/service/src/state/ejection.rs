@@ -22,11 +22,11 @@ use crate::input::{
     Answer, Answers, Ejection, EjectionCause, EndpointKey, ObjectName, Service, Standing, Traits,
 };
 
-/// How many silent nodes are handled at once: slices may name any.
+/// The limit of silent nodes that are handled at once: slices may name any node.
 const MOST_NODES: usize = 16;
 
 impl Inputs {
-    /// Takes in what endpoints answer. Returns the Services of which an endpoint now gets another share of its weight.
+    /// Applies the answers of endpoints. Returns the Services with an endpoint whose share of its weight has changed.
     pub(crate) fn judge<'a>(
         &mut self,
         answers: &Answers,
@@ -50,7 +50,7 @@ impl Inputs {
         changed
     }
 
-    /// Whether so many endpoints are silent that the fault is this node's, now or a moment ago.
+    /// Whether so many endpoints are silent, or were a moment ago, that the fault is this node's.
     pub(crate) fn has_fault(&self) -> bool {
         self.fault.zip(self.now).is_some_and(|(seen, now)| now.saturating_duration_since(seen) < FAULT_MEMORY)
     }
@@ -117,8 +117,7 @@ impl Inputs {
         any
     }
 
-    /// Ejects all endpoints of silent nodes that have not shown themselves what they do, of Services that eject silent
-    /// ones.
+    /// Ejects the unproven endpoints of silent nodes, in Services that eject silent endpoints.
     fn eject_silent_nodes(&mut self, seen: &SeenByService, now: Instant) -> Vec<ObjectName> {
         let nodes = seen.silent_nodes(self, now);
         let mut changed = Vec::new();
@@ -151,8 +150,8 @@ impl Inputs {
         changed
     }
 
-    /// Goes on to a time: pauses and trials end, slow starts grow. Returns the Services of which an endpoint now gets
-    /// another share of its weight.
+    /// Advances the time: pauses and trials end, slow starts grow. Returns the Services with an endpoint whose share of
+    /// its weight has changed.
     pub(crate) fn advance(&mut self, now: Instant) -> BTreeSet<ObjectName> {
         let now = self.now.map_or(now, |before| before.max(now));
         self.now = Some(now);
@@ -170,7 +169,7 @@ impl Inputs {
     }
 }
 
-/// How an endpoint stands after what clients saw of it; `None`: as before.
+/// The standing of an endpoint after clients' attempts; `None`: as before.
 fn next(
     before: Option<&Standing>,
     seen: &Seen,

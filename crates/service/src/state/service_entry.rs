@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A Service and its slices, in whichever order they arrive, and what they ask for.
+/// A Service and its slices, whichever arrive first, and the desired state for them.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceEntry {
     /// The Service; `None` while only slices of it are known.
@@ -68,7 +68,7 @@ impl ServiceEntry {
         self.service.as_ref().map(|service| (service.created, service.name.clone()))
     }
 
-    /// Counts its endpoints again, if they were another owner's.
+    /// Counts its endpoints again if their owner has changed.
     pub(crate) fn recount_endpoints(&self, before: Option<&EndpointOwner>, addresses: &mut AddressBook) {
         let now = self.owner();
         if now.as_ref() == before {

@@ -1,4 +1,4 @@
-//! How the endpoints of one Service stand: what its slices say about that.
+//! The standing of the endpoints of one Service, as far as it follows from its slices.
 
 use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
@@ -61,8 +61,8 @@ impl ServiceEntry {
         all.filter(|it| it.traits.contains(Traits::READY)).map(|it| it.address).collect()
     }
 
-    /// Forgets how endpoints stand that are other ones now, or whose readiness has changed; and lets those start slowly
-    /// that have become ready beside others that were ready `before`.
+    /// Forgets the standing of endpoints that were replaced, or whose readiness has changed. Endpoints that have become
+    /// ready beside others that were ready `before` start slowly.
     pub(super) fn endpoints_changed(&mut self, before: Option<&BTreeSet<IpAddr>>) {
         let mut standings = mem::take(&mut self.standings);
         if !standings.is_empty() {
@@ -81,7 +81,7 @@ impl ServiceEntry {
         self.standings = standings;
     }
 
-    /// The endpoints on a node that have no standing of their own, those that start slowly aside.
+    /// The endpoints on a node that have no standing of their own or start slowly.
     pub(super) fn unproven_on(&self, node: &str) -> Vec<(EndpointKey, Traits)> {
         if !self.slices.iter().any(|slice| slice.nodes().any(|it| **it == *node)) {
             return Vec::new();
@@ -91,8 +91,7 @@ impl ServiceEntry {
         found
     }
 
-    /// Adds the standing of an endpoint, unless there are so many that it makes no difference.
-    /// Returns whether it did.
+    /// Adds the standing of an endpoint, unless the limit is reached. Returns whether it was added.
     pub(super) fn insert_standing(&mut self, key: EndpointKey, standing: Standing) -> bool {
         insert(&mut self.standings, key, standing)
     }

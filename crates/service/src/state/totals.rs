@@ -76,7 +76,7 @@ impl Reports {
         self.without_local_endpoint.count(&case)
     }
 
-    /// How many Services are served on this node.
+    /// The number of Services that are served on this node.
     pub fn served(&self) -> usize {
         self.served
     }
@@ -92,13 +92,12 @@ impl Reports {
         self.refused.iter().map(|(service, refused)| (service, &refused[..]))
     }
 
-    /// How many refused addresses there are.
+    /// The number of refused addresses.
     pub fn refused_count(&self) -> usize {
         self.refused.values().map(|refused| refused.len()).sum()
     }
 
-    /// The Services with endpoints at which clients fail or failed, as far as these are to be ejected; sorted by name, each
-    /// with these endpoints.
+    /// The Services with an [`EjectedEndpoint`], sorted by name, each with these endpoints.
     pub fn ejected(&self) -> impl Iterator<Item = (&ObjectName, &[EjectedEndpoint])> {
         self.ejected.iter().map(|(service, ejected)| (service, &ejected[..]))
     }
@@ -115,7 +114,7 @@ impl Reports {
         self.problems.iter().map(|(service, problems)| (service, &problems[..]))
     }
 
-    /// How many problems there are.
+    /// The number of problems.
     pub fn problem_count(&self) -> usize {
         self.problems.values().map(Vec::len).sum()
     }

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use guest::{
-    programs,
+    platform, programs,
     workspace::{self, CargoTool, cargo},
 };
 
@@ -12,6 +12,9 @@ use super::summary::Report;
 
 /// What is installed where there is none.
 const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2", arguments: &[] };
+
+/// A target of the plugin besides Linux. The check compiles no C and links nothing, so that it needs no SDK of Apple's.
+const DARWIN: &str = "aarch64-apple-darwin";
 
 /// All of it. Advisories are not looked up: they change without the project, and their database is not on a package
 /// registry.
@@ -34,6 +37,11 @@ pub(super) fn all() -> Report {
     // Not with `--all-features`, nor with the features of the other packages.
     let without_features = ["clippy", "--package", "kube-ipvs", "--no-default-features"];
     check("cargo clippy without features", &[&without_features[..], strictly].concat());
+    // Not a skipped test: offline the standard library may be missing, and the workflow of a release builds the plugin.
+    match platform::ensure_standard_library(DARWIN) {
+        Ok(()) => check("cargo check for macOS", &["check", "--package", "kubectl-ipvs", "--target", DARWIN]),
+        Err(error) => println!("--- not checked for macOS: {error:#}"),
+    }
     check("documentation examples", &["test", "--doc", "--workspace", "--all-features", "--quiet"]);
     match deny {
         Ok(deny) => {

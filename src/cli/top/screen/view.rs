@@ -23,14 +23,14 @@ pub(super) struct View {
     filter: String,
     typing: bool,
     help: bool,
-    /// How many lines are above the first that is shown.
+    /// The number of lines above the first visible one.
     above: usize,
-    /// How many lines fit.
+    /// The number of lines that fit.
     height: usize,
     doubt: Option<String>,
 }
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Show,
@@ -140,7 +140,7 @@ impl View {
         top::lines(frame, self.real_servers, is_wanted).skip(self.above).take(height).collect()
     }
 
-    /// What stands above the table.
+    /// The lines above the table.
     pub(super) fn title(&self) -> String {
         let Some(frame) = &self.frame else {
             return format!("kube-ipvs top: measuring for {:.1} s", self.delay.as_secs_f64());
@@ -154,7 +154,7 @@ impl View {
         )
     }
 
-    /// What stands below it.
+    /// The lines below the table.
     pub(super) fn foot(&self) -> String {
         if self.typing {
             format!("/{}_", self.filter)
@@ -172,7 +172,7 @@ impl View {
         self.help
     }
 
-    /// How many characters the longest name has; those that a filter leaves out are counted, so that columns stay.
+    /// The length of the longest name, including filtered names, so that columns do not move.
     pub(super) fn longest_name(&self) -> usize {
         let (services, all) = self.longest;
         if self.real_servers { all } else { services }

@@ -163,7 +163,7 @@ impl Node {
         self.endpoints.get_mut(endpoint).map(|it| &mut it.connections)
     }
 
-    /// Reads the counters, judges, and tells the state what it has to know. Returns whether weights must be written.
+    /// Reads the counters, judges the endpoints, and passes the state its inputs. Returns whether weights must be written.
     pub(super) fn read(&mut self, origin: Instant, now: Duration) -> bool {
         if !self.state.ejects() {
             return false;

@@ -1,4 +1,4 @@
-//! What clients saw of endpoints, put together for each Service.
+//! The answers of endpoints to clients, combined for each Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
 /// Fewer silent endpoints than this do not show that the fault is here.
 const LEAST_FAULT: usize = 3;
 
-/// What all virtual servers of a Service say about one of its endpoints.
+/// The answers of one endpoint at all virtual servers of a Service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) answer: Answer,
@@ -58,7 +58,7 @@ impl Seen {
 pub(super) struct SeenByService(pub(super) BTreeMap<ObjectName, BTreeMap<EndpointKey, Seen>>);
 
 impl SeenByService {
-    /// Puts answers together. Left out are datagrams that need no answer, and what was asked before a trial began.
+    /// Combines answers, without datagrams that need none and without requests from before a trial.
     pub(super) fn new<'a>(
         answers: &Answers,
         inputs: &Inputs,
@@ -167,7 +167,7 @@ impl SeenByService {
     }
 }
 
-/// What was heard of an address.
+/// The answers of an address.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     silence: bool,
@@ -181,7 +181,7 @@ impl Heard {
     }
 }
 
-/// What the endpoints of a node do: those that are silent, their namespaces, and whether any answers.
+/// The endpoints of a node: the silent ones, their namespaces, and whether any answers.
 #[derive(Default)]
 struct OfNode<'a> {
     silent: BTreeSet<IpAddr>,
@@ -193,7 +193,7 @@ struct OfNode<'a> {
 pub(super) enum Reach {
     /// Those of the namespaces whose endpoints there are silent: any user may write a node's name into a slice.
     Only(BTreeSet<String>),
-    /// All, since so many namespaces agree.
+    /// All endpoints, since enough namespaces agree.
     All,
 }
 
@@ -206,9 +206,9 @@ impl Reach {
     }
 }
 
-/// From so many namespaces with silent endpoints on, a node is taken for dead in all.
+/// The number of namespaces with silent endpoints from which on a node counts as dead in all namespaces.
 const MANY_NAMESPACES: usize = 3;
 
-/// For how long this node is held to be at fault after most endpoints were silent: as nothing is ejected then, silence
+/// How long this node counts as faulty after most endpoints were silent: as nothing is ejected then, silence
 /// is noticed again only when clients ask again.
 pub(super) const FAULT_MEMORY: Duration = Duration::from_secs(30);
