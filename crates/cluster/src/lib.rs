@@ -4,22 +4,20 @@
 //! containerd and runc, and Kubernetes' own programs, built from source. kubeadm makes a cluster of them, as on any
 //! machines. Their router and the clients outside are network namespaces; nothing in them reaches any other network.
 //!
-//! - [`disk`]: what is on a node before kubeadm comes, with the [`images`] of all containers;
+//! - [`disk`]: what is on a node before kubeadm comes, with the [`images`](disk::images) of all containers;
 //! - [`network`] and [`node`]: the guests, how they are connected, and commands on them;
-//! - [`pod_network`]: what connects the pods;
+//! - [`network::pods`]: what connects the pods;
 //! - [`proxy`]: which Service proxy it has;
 //! - [`up`]: all of this in order.
 
 mod disk;
 mod documents;
 mod e2e;
-mod images;
 mod kubectl;
 mod load;
 mod load_balancer;
 mod network;
 mod node;
-mod pod_network;
 mod proxy;
 mod scenario;
 mod soak;
