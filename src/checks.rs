@@ -11,8 +11,6 @@ mod bypass;
 mod connections;
 mod facts;
 mod first_sync;
-mod flowtables;
-mod host_ports;
 mod kernel;
 mod modules;
 mod node_ports;
@@ -51,13 +49,13 @@ const CHECKS: [Check; 26] = [
     Before(parameters::to_set),
     Before(before_start::host_firewall),
     Running(Cause::HostFirewall, while_running::host_firewall),
-    Before(flowtables::before),
-    Running(Cause::Flowtable, flowtables::running),
+    Before(bypass::flowtables_before_start),
+    Running(Cause::Flowtable, bypass::flowtables_while_running),
     Both(Cause::Bridge, bypass::bridges),
     Both(Cause::NodeLocalDns, bypass::node_local_dns),
     Both(Cause::NodePorts, node_ports::check),
-    Before(host_ports::before),
-    Running(Cause::HostPorts, host_ports::running),
+    Before(node_ports::host_ports_before_start),
+    Running(Cause::HostPorts, node_ports::host_ports_while_running),
     Both(Cause::Timeouts, connections::timeouts),
     Before(arp::check),
     Before(ports::check),

@@ -1,14 +1,19 @@
-//! Traffic that bypasses IPVS: answers between pods on a bridge, and NodeLocal DNSCache.
+//! Traffic that bypasses IPVS: answers between pods on a bridge, NodeLocal DNSCache, and flows in flowtables.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use dummy_interface::{RouteLookup, addresses_of};
+use host_rules::flowtables::Flowtable;
 use ipvs::Family;
 use service::one_line;
 use tracing::debug;
 
-use super::facts::{Facts, Interfaces};
-use crate::finding::Finding;
+use super::{
+    BeforeStart,
+    facts::{Facts, Interfaces},
+    while_running::WhileRunning,
+};
+use crate::finding::{Finding, first_few};
 
 /// A bridge of the node, and what it shows to netfilter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +121,36 @@ fn bypassed(addresses: &[IpAddr], dns: &BTreeSet<IpAddr>) -> Option<Finding> {
     let remedy = "use its layout for ipvs mode: the cache listens only at its link-local address \
                   (-localip 169.254.20.10), which is also the kubelet's clusterDNS";
     (!of_services.is_empty()).then(|| Finding::warning(CACHE, what).remedy(remedy))
+}
+
+/// How many flowtables are named.
+const NAMED_FLOWTABLES: usize = 3;
+
+/// Flowtables of other programs, which would take the flows of Services past IPVS: before the start.
+pub(super) fn flowtables_before_start(node: &mut BeforeStart<'_>) -> Vec<Finding> {
+    match node.kernel.modules.ask_nf_tables(Flowtable::in_use) {
+        Some(Ok(found)) => offloading(&found).into_iter().collect(),
+        Some(Err(error)) => vec![Finding::note("flowtables", format!("not checked: {}", one_line(&error)))],
+        None => Vec::new(),
+    }
+}
+
+/// The same while the daemon runs.
+pub(super) fn flowtables_while_running(_: &mut WhileRunning) -> Vec<Finding> {
+    let found =
+        Flowtable::in_use().inspect_err(|error| debug!("flowtables are not known: {}", one_line(error)));
+    offloading(&found.unwrap_or_default()).into_iter().collect()
+}
+
+fn offloading(found: &[Flowtable]) -> Option<Finding> {
+    let what = format!(
+        "another program offloads flows, by a rule with `flow add`: {}. Flows of Services must not be among them: they \
+         would pass IPVS by, with wrong addresses",
+        first_few(found.iter().map(ToString::to_string), NAMED_FLOWTABLES)
+    );
+    let remedy = "exempt addresses of Services and pods from the rule (`nft list ruleset` shows it), or switch the \
+                  offload off in its program (firewalld: NftablesFlowtable=off)";
+    (!found.is_empty()).then(|| Finding::warning("flowtables", what).remedy(remedy))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! NodePorts among the ports from which the node opens its own connections.
+//! NodePorts that others have too: a pod as its hostPort, or the node for its own connections.
 //!
 //! No program listens at a NodePort, so the kernel takes it for free and may give it to a connection of the
 //! node itself. The answer, SYN and ACK, comes to an address and port that a virtual server has, and IPVS
@@ -8,7 +8,11 @@
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
-use super::facts::Facts;
+use host_rules::host_ports::host_ports;
+use service::one_line;
+use tracing::debug;
+
+use super::{BeforeStart, facts::Facts, while_running::WhileRunning};
 use crate::finding::{Finding, first_few};
 
 /// First and last port for the node's own connections, in both families.
@@ -19,7 +23,7 @@ const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 /// The API server's `--service-node-port-range`, by default.
 const USUAL_NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// How many NodePorts are listed; every other Service may have one.
+/// How many ports are listed; every other Service may have one.
 const MOST_LISTED: usize = 5;
 
 /// Whether the node may open a connection of its own from a NodePort that is served.
@@ -79,6 +83,38 @@ fn in_ranges(ports: &BTreeSet<u16>) -> String {
     }
     let range = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
     ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// hostPorts of pods that are NodePorts too: at the node's addresses the Service gets the connections. Before the start.
+pub(super) fn host_ports_before_start(node: &mut BeforeStart<'_>) -> Vec<Finding> {
+    let node_ports = &node.facts.in_use.node_ports;
+    match node.kernel.modules.ask_nf_tables(host_ports) {
+        Some(Ok(host_ports)) => overridden(node_ports, &host_ports).into_iter().collect(),
+        Some(Err(error)) => vec![Finding::note("hostPorts", format!("not checked: {}", one_line(&error)))],
+        None => Vec::new(),
+    }
+}
+
+/// The same while the daemon runs.
+pub(super) fn host_ports_while_running(node: &mut WhileRunning) -> Vec<Finding> {
+    let node_ports = &node.facts.in_use.node_ports;
+    if node_ports.is_empty() {
+        return Vec::new();
+    }
+    let host_ports = host_ports().inspect_err(|error| debug!("hostPorts are not known: {}", one_line(error)));
+    overridden(node_ports, &host_ports.unwrap_or_default()).into_iter().collect()
+}
+
+fn overridden(node_ports: &BTreeSet<u16>, host_ports: &BTreeSet<u16>) -> Option<Finding> {
+    let both: Vec<_> = node_ports.intersection(host_ports).map(ToString::to_string).collect();
+    let what = format!(
+        "hostPorts of pods on this node are NodePorts too: {}. At the node's addresses, with the same protocol, the \
+         Service gets the connections, and not the pod",
+        first_few(both.iter().cloned(), MOST_LISTED)
+    );
+    let remedy = "give the Service another nodePort or the pod another hostPort; hostPorts belong outside of the API \
+                  server's --service-node-port-range";
+    (!both.is_empty()).then(|| Finding::warning("hostPorts", what).remedy(remedy))
 }
 
 #[cfg(test)]
@@ -146,5 +182,14 @@ mod tests {
             remedy(&[30_080], "1024 65535", "many,1-x").unwrap(),
             "sysctl -w net.ipv4.ip_local_reserved_ports=many,1-x,30000-32767"
         );
+    }
+
+    #[test]
+    fn only_a_host_port_that_is_a_node_port_too_is_a_warning() {
+        let (one, both) = (BTreeSet::from([30_080]), BTreeSet::from([8_080, 30_080]));
+        let found = overridden(&one, &both).unwrap();
+        assert!(found.what.contains("NodePorts too: 30080. At"), "{}", found.what);
+        assert_eq!(overridden(&one, &BTreeSet::from([8_080])), None);
+        assert_eq!(overridden(&BTreeSet::new(), &both), None);
     }
 }

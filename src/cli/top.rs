@@ -6,7 +6,6 @@
 mod answers;
 mod meter;
 mod names;
-mod sample;
 #[cfg(feature = "tui")]
 mod screen;
 #[cfg(test)]
@@ -20,19 +19,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::KernelIpvs;
+use ipvs::{Ipvs, KernelIpvs, ObservedRealServer, ObservedVirtualServer};
 use operator::top::{self, Column, Frame};
 
 use super::{
     Format,
     output::{self, Readers},
     question::Daemon,
+    syn_recv::SynRecv,
 };
 use crate::node::requirements;
 use answers::Answers;
 use meter::Meter;
 use names::Names;
-use sample::Sample;
 
 /// The flags of the command.
 #[derive(clap::Args, Debug)]
@@ -100,6 +99,31 @@ pub(super) fn sample_once(daemon: &Daemon) -> anyhow::Result<Frame> {
 
 fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Every virtual server with its real servers, read at about one time.
+///
+/// Only netlink has the packets and bytes of real servers, with one request for each virtual server:
+/// `/proc/net/ip_vs` has no more than connections. What that costs is in docs/evidence/performance.md.
+pub(super) struct Sample {
+    /// When the reading ended.
+    pub(super) at: Instant,
+    pub(super) servers: Vec<(ObservedVirtualServer, Vec<ObservedRealServer>)>,
+    pub(super) syn_recv: SynRecv,
+}
+
+impl Sample {
+    /// Reads the whole table, and connections for no longer than `patience`. What comes or goes meanwhile is there or
+    /// not.
+    pub(super) fn read(kernel: &mut impl Ipvs, patience: Duration) -> Result<Self, ipvs::Error> {
+        let mut servers = Vec::new();
+        for virtual_server in kernel.virtual_servers()? {
+            let real_servers = kernel.real_servers(virtual_server.config.id)?;
+            servers.push((virtual_server, real_servers));
+        }
+        let at = Instant::now();
+        Ok(Self { at, servers, syn_recv: SynRecv::read(patience) })
+    }
 }
 
 /// Reads the kernel's counters repeatedly.

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-use super::{DirectReturn, PeersToAsk, tunnels::Arrivals};
+use super::{Arrivals, DirectReturn, PeersToAsk};
 use crate::serve::health::DirectReturnAnswer;
 
 /// How often each node is asked at most. One that is replaced by another program says so.

@@ -2,6 +2,8 @@
 //!
 //! It is made once and kept in the user's cache. A node's own disk holds what differs from it.
 
+pub(crate) mod images;
+
 use std::{
     fs,
     os::unix::fs::symlink,
@@ -16,8 +18,6 @@ use guest::{
     programs::run,
     workspace,
 };
-
-use crate::images;
 
 /// What a node has beside the essential packages: what kubeadm asks for, and what an operator looks at it with.
 const PACKAGES: &[&str] = &[
@@ -81,7 +81,7 @@ fn fingerprint() -> Result<String> {
     let built =
         [CLIENTS.built()?, control_plane::ensure()?, CLUSTER.built()?, COREDNS.built()?, FLANNEL.built()?];
     let own_files = files::sha256(&files::tar(&own_files())?)?;
-    let mut texts = vec![include_str!("disk.rs"), include_str!("images.rs"), &own_files];
+    let mut texts = vec![include_str!("disk.rs"), include_str!("disk/images.rs"), &own_files];
     texts.extend(built.iter().filter_map(|path| path.to_str()));
     Ok(cache::fingerprint(&texts))
 }

@@ -4,22 +4,20 @@
 //! containerd and runc, and Kubernetes' own programs, built from source. kubeadm makes a cluster of them, as on any
 //! machines. Their router and the clients outside are network namespaces; nothing in them reaches any other network.
 //!
-//! - [`disk`]: what is on a node before kubeadm comes, with the [`images`] of all containers;
+//! - [`disk`]: what is on a node before kubeadm comes, with the [`images`](disk::images) of all containers;
 //! - [`network`] and [`node`]: the guests, how they are connected, and commands on them;
-//! - [`pod_network`]: what connects the pods;
+//! - [`network::pods`]: what connects the pods;
 //! - [`proxy`]: which Service proxy it has;
 //! - [`up`]: all of this in order.
 
 mod disk;
 mod documents;
 mod e2e;
-mod images;
 mod kubectl;
 mod load;
 mod load_balancer;
 mod network;
 mod node;
-mod pod_network;
 mod proxy;
 mod scenario;
 mod soak;
@@ -31,6 +29,10 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use guest::{
+    Kernel,
+    needs::{self, Task},
+};
 
 use crate::state::Cluster;
 
@@ -78,22 +80,34 @@ enum Command {
 
 /// Does what this process's command line says.
 pub fn run() -> ExitCode {
-    let done = match CommandLine::parse().command {
-        Command::Up(args) => up::run(&args),
-        Command::Down => up::down(),
-        Command::Status => up::status(),
-        Command::Try(args) => scenario::run(&args),
-        Command::E2e(args) => e2e::run(&args),
-        Command::Soak(args) => soak::run(&args),
-        Command::Load(args) => load::run(&args),
-        Command::Shell { node, command } => shell(&node, &command),
-        Command::Kubectl { arguments } => kubectl(&arguments),
-    };
-    match done {
+    match CommandLine::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cluster: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    fn run(&self) -> Result<()> {
+        let tasks: &[Task] = match self {
+            Self::Up(_) => &[Task::ClusterUp],
+            // It also runs on nodes and in pods.
+            Self::Load(_) => &[],
+            _ => &[Task::Cluster],
+        };
+        needs::ensure(tasks, || Kernel::Host)?;
+        match self {
+            Self::Up(args) => up::run(args),
+            Self::Down => up::down(),
+            Self::Status => up::status(),
+            Self::Try(args) => scenario::run(args),
+            Self::E2e(args) => e2e::run(args),
+            Self::Soak(args) => soak::run(args),
+            Self::Load(args) => load::run(args),
+            Self::Shell { node, command } => shell(node, command),
+            Self::Kubectl { arguments } => kubectl(arguments),
         }
     }
 }

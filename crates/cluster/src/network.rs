@@ -8,6 +8,8 @@
 //!
 //! The machine itself has no address in either, and no way into them.
 
+pub(crate) mod pods;
+
 use std::{
     ffi::OsStr,
     net::Ipv4Addr,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use guest::{files, workspace};
 use serde::{Deserialize, Serialize};
 
-use crate::{node::Node, pod_network::PodNetwork, proxy::Proxy};
+use crate::{network::pods::PodNetwork, node::Node, proxy::Proxy};
 
 /// A cluster that was started. There is one at a time.
 #[derive(Clone, Serialize, Deserialize)]

@@ -7,9 +7,13 @@ use guest::files;
 use serde_json::{Value, json};
 
 use crate::{
-    disk, images, kubectl, network,
+    disk::{self, images},
+    kubectl,
+    network::{
+        self,
+        pods::{self, PodNetwork},
+    },
     node::Node,
-    pod_network::{self, PodNetwork},
     proxy::{self, Proxy},
     state::{self, Cluster},
 };
@@ -60,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     on_each(cluster.workers(), |node| join(&cluster, node))?;
     done("the workers are in the cluster (kubeadm join)");
 
-    pod_network::connect(&cluster)?;
+    pods::connect(&cluster)?;
     kubectl::run("wait --for=condition=Ready node --all --timeout=120s")?;
     done("the nodes are ready");
 

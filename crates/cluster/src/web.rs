@@ -11,7 +11,7 @@ use guest::workspace;
 use serde_json::{Value, json};
 
 use crate::{
-    images::AGNHOST,
+    disk::images::AGNHOST,
     kubectl::{self, patiently},
     load::Load,
     network,

@@ -17,6 +17,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use cluster::Cluster;
+use guest::{
+    Kernel,
+    needs::{self, Task},
+};
 use testkit::kernel_baseline::Size;
 
 /// The command line of `cargo xtask scale`.
@@ -55,11 +59,16 @@ enum Subject {
 /// Measures, and prints tables.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let wanted = |subject| args.subjects.is_empty() || args.subjects.contains(&subject);
-    if args.subjects.contains(&Subject::Simulation) {
+    let simulates = args.subjects.contains(&Subject::Simulation);
+    let is_all = simulates && args.subjects.iter().all(|subject| *subject == Subject::Simulation);
+    if !is_all {
+        needs::ensure(&[Task::Scale], || Kernel::Host)?;
+    }
+    if simulates {
         simulation::measure(args.nodes)?;
-        if args.subjects.iter().all(|subject| *subject == Subject::Simulation) {
-            return Ok(ExitCode::SUCCESS);
-        }
+    }
+    if is_all {
+        return Ok(ExitCode::SUCCESS);
     }
     let size = Size { services: args.services, endpoints: args.endpoints };
     eprintln!("xtask: writing {} Services × {}", size.services, size.endpoints);

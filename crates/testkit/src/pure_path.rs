@@ -2,6 +2,10 @@
 //! `cargo xtask bench --check` counts their instructions.
 
 use serde::{Deserialize, Serialize};
+use watcher::{Batch, Plan};
+
+/// Some number for the IPVS family of generic netlink.
+const GENERIC_FAMILY: u16 = 0x20;
 
 /// A phase. Each needs the results of the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,4 +55,17 @@ impl Phase {
             Self::Change => "change",
         }
     }
+}
+
+/// A plan's messages to IPVS and to nf_tables. Messages for VIPs are a few bytes each, and are made where they are sent.
+pub fn encoded(plan: &Plan) -> [netlink::Batch; 2] {
+    let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
+    for batch in &plan.batches {
+        match batch {
+            Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
+            Batch::Netfilter(more) => changes.extend_from_slice(more),
+            Batch::DummyInterface(_) => {}
+        }
+    }
+    [servers, netfilter::wire::encode(&changes)]
 }

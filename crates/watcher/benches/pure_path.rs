@@ -27,14 +27,17 @@ use hyper::body::{Bytes, Frame};
 use ipvs::Family;
 use kube::{Client, client::Body};
 use kubernetes::api;
-
 use service::{Change, Event, Options, State};
-use testkit::{kernel_baseline::Size, objects, protobuf, pure_path::Phase};
+use testkit::{
+    kernel_baseline::Size,
+    objects, protobuf,
+    pure_path::{Phase, encoded},
+};
 use tokio::{
     runtime::{self, Runtime},
     sync::mpsc::{UnboundedSender, unbounded_channel},
 };
-use watcher::{Batch, Draining, Foreign, Observed, Ownership, Plan, diff, diff_everything};
+use watcher::{Draining, Foreign, Observed, Ownership, diff, diff_everything};
 
 /// The size of the cluster: large enough that fixed costs hardly count, small enough for valgrind.
 const SIZE: Size = Size { services: 1_000, endpoints: 5 };
@@ -42,8 +45,6 @@ const SIZE: Size = Size { services: 1_000, endpoints: 5 };
 const CHANGES: u32 = 100;
 /// The size of a chunk: about as much as comes in one frame of HTTP/2.
 const CHUNK: usize = 16 * 1024;
-/// Some number for the IPVS family of generic netlink.
-const GENERIC_FAMILY: u16 = 0x20;
 
 fn main() -> Result<()> {
     let named = |name: String| Phase::ALL.into_iter().find(|phase| phase.name() == name);
@@ -106,20 +107,6 @@ fn main() -> Result<()> {
     }
     end_of(Phase::Change);
     Ok(())
-}
-
-/// The messages to IPVS and to nf_tables for a plan. Messages for VIPs are a few bytes each, and are
-/// made where they are sent.
-fn encoded(plan: &Plan) -> (netlink::Batch, netlink::Batch) {
-    let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
-    for batch in &plan.batches {
-        match batch {
-            Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
-            Batch::Netfilter(more) => changes.extend_from_slice(more),
-            Batch::DummyInterface(_) => {}
-        }
-    }
-    (servers, netfilter::wire::encode(&changes))
 }
 
 /// The watches of an API server that has all answers in memory.

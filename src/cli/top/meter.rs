@@ -9,7 +9,7 @@ use ipvs::{ObservedRealServer, Protocol, RealServerAddress, Stats, VirtualServer
 use operator::top::{Counters, Frame, Load, RealServerRow, ServiceRow};
 use service::ObjectName;
 
-use super::{names::Names, sample::Sample};
+use super::{Sample, names::Names};
 
 /// Remembers the last sample. Each server is measured before those of a Service are added up: a removed one takes its
 /// counters along.

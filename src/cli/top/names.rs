@@ -12,7 +12,7 @@ use service::{ObjectName, one_line};
 
 use super::{
     super::{list::Owners, output::Time},
-    sample::Sample,
+    Sample,
 };
 use crate::serve::control::{AskError, Client, Control as _};
 

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::{clients::Clients, install};
 use crate::{
-    images,
+    disk::images,
     kubectl::{self, patiently},
     node::Node,
     proxy::{self, Proxy},

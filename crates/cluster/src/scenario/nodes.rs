@@ -9,8 +9,8 @@ use crate::{
     kubectl::{self, patiently},
     load_balancer::EXCLUDED,
     network,
+    network::pods,
     node::Node,
-    pod_network,
     state::Cluster,
     up,
     web::{Address, Client, End, Web},
@@ -89,7 +89,7 @@ fn joins(cluster: &Cluster, web: &Web) -> Result<()> {
 fn serves(cluster: &Cluster, web: &Web, new: &Node) -> Result<()> {
     up::boot(cluster, std::slice::from_ref(new))?;
     up::join(cluster, new)?;
-    pod_network::connect(cluster)?;
+    pods::connect(cluster)?;
     wait(new, "True")?;
     answers(cluster, web, new)?;
     println!("{} has joined, has pods, and serves", new.name);

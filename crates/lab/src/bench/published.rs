@@ -13,8 +13,8 @@ use ipvs::Family;
 use kubernetes::directory::read_text;
 use serde::{Deserialize, Serialize};
 use service::{Change, Event, Options, State};
-use testkit::{kernel_baseline::Size, objects};
-use watcher::{Batch, Foreign, Observed, Ownership, Plan, diff_everything};
+use testkit::{kernel_baseline::Size, objects, pure_path::encoded};
+use watcher::{Foreign, Observed, Ownership, diff_everything};
 
 use super::{
     case::Program,
@@ -32,8 +32,6 @@ pub(super) const TIMEOUT: Duration = LIMIT.saturating_mul(5);
 pub(super) const MEMORY: u32 = 8192;
 /// Long after a program's last sync, so that it does not wait.
 const PAUSE: Duration = Duration::from_millis(2500);
-/// Some number for the IPVS family of generic netlink.
-const GENERIC_FAMILY: u16 = 0x20;
 
 /// Times of a program, in their order; those after one that took longer than the limit are missing too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -148,17 +146,4 @@ fn compute(size: Size) -> Result<Core> {
     let [steady, peak] = resident()?.map(|kibibytes| f64::from(kibibytes.saturating_sub(before)) * 1024.0);
     black_box((state, image));
     Ok(Core { took, memory: Memory { steady, peak } })
-}
-
-/// The messages to IPVS and to nf_tables.
-fn encoded(plan: &Plan) -> [netlink::Batch; 2] {
-    let (mut servers, mut changes) = (netlink::Batch::default(), Vec::new());
-    for batch in &plan.batches {
-        match batch {
-            Batch::Ipvs(commands) => ipvs::wire::encode(GENERIC_FAMILY, commands, &mut servers),
-            Batch::Netfilter(more) => changes.extend_from_slice(more),
-            Batch::DummyInterface(_) => {}
-        }
-    }
-    [servers, netfilter::wire::encode(&changes)]
 }

@@ -73,7 +73,7 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
 
 async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -> Result<Round> {
     let version = version(&cluster.node, &Kind::Slices).await?;
-    let before = cluster.usage()?;
+    let before = cluster.usage()?.processor;
     let mut others = Vec::new();
     let mut slices = Vec::new();
     let kinds: Vec<Kind> = (0..nodes).flat_map(Kind::for_node).collect();
@@ -83,14 +83,14 @@ async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -
             if matches!(kind, Kind::Slices) { slices.push(feed) } else { others.push(feed) }
         }
     }
-    let opened = cluster.usage()?;
+    let opened = cluster.usage()?.processor;
     let mut readers = JoinSet::new();
     for feed in slices {
         readers.spawn(arrivals(feed));
     }
     sleep(REST).await;
 
-    let before_changes = cluster.usage()?;
+    let before_changes = cluster.usage()?.processor;
     let (mut sent, mut answered) = (Vec::new(), Vec::new());
     let begun = tokio::time::Instant::now();
     for change in 0..CHANGES {
@@ -108,7 +108,7 @@ async fn follow(cluster: &Cluster, nodes: u32, round: u32, encoding: Encoding) -
             arrived.iter().zip(&sent).map(|(arrived, sent)| (*arrived - *sent).as_secs_f64() * 1000.0),
         );
     }
-    let after = cluster.usage()?;
+    let after = cluster.usage()?.processor;
     drop(others);
     let nodes = f64::from(nodes);
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

@@ -1,6 +1,6 @@
 //! The API server, what is in it, and what it uses of the machine.
 
-use std::{fs, ops::Sub};
+use std::fs;
 
 use anyhow::{Context as _, Result};
 use guest::{go::control_plane, workspace};
@@ -84,15 +84,6 @@ impl Cluster {
         let request = Request::new("").get("metrics", &GetParams::default())?;
         let text = self.control_plane.admin_client().request_text(request).await?;
         Ok(sum(&text, name, labels))
-    }
-}
-
-impl Sub for Usage {
-    type Output = f64;
-
-    /// The processor time between two looks.
-    fn sub(self, earlier: Self) -> f64 {
-        self.processor - earlier.processor
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn measure(cluster: &Cluster) -> Result<()> {
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 fn costs(cluster: &Cluster, bytes: &[usize], before: Usage) -> Result<String> {
     let megabytes: Vec<_> = bytes.iter().map(|bytes| format!("{:.2}", *bytes as f64 / 1e6)).collect();
-    Ok(format!("{} | {:.2}", megabytes.join(" | "), cluster.usage()? - before))
+    Ok(format!("{} | {:.2}", megabytes.join(" | "), cluster.usage()?.processor - before.processor))
 }
 
 fn at_once(cluster: &Cluster, nodes: u32, node: impl AsyncFn() -> Result<Vec<usize>>) -> Result<String> {
@@ -70,7 +70,7 @@ fn at_once(cluster: &Cluster, nodes: u32, node: impl AsyncFn() -> Result<Vec<usi
     let (before, begun) = (cluster.usage()?, Instant::now());
     cluster.control_plane.block_on(try_join_all((0..nodes).map(|_| node())))?;
     let (after, took) = (cluster.usage()?, begun.elapsed().as_secs_f64());
-    let processor = (after - before) / f64::from(nodes);
+    let processor = (after.processor - before.processor) / f64::from(nodes);
     Ok(format!("{nodes} | {took:.2} | {processor:.2} | {:.0} | {:.0}", before.memory, after.peak))
 }
 

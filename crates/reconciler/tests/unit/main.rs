@@ -9,7 +9,6 @@
     reason = "a test that cannot go on must stop"
 )]
 
-mod checked;
 mod common;
 mod direct_return;
 mod draining;
@@ -21,7 +20,17 @@ mod node_addresses;
 mod order;
 mod periodic_sync;
 mod refusals;
-mod reports;
+mod reports {
+    //! What the writer reports: to observers, to the checks of the node, and in answer to questions.
+
+    mod checked;
+    mod journal;
+    mod node_usage;
+    mod observers;
+    mod questions;
+    mod service_notices;
+    mod sync_stats;
+}
 mod schedulers;
 mod source_ranges;
 mod stale_flows;

@@ -14,6 +14,11 @@ use crate::seconds;
 
 /// The percentage of its weight with which an endpoint begins, and comes back.
 const FIRST_PERCENT: u8 = 10;
+/// The steps of a slow start, by each of which the percentage grows by `STEP_PERCENT`. After each `wrr` goes on at the
+/// newest real server (`ip_vs_wrr_dest_changed` in net/netfilter/ipvs/ip_vs_wrr.c), so that there must be few; and weights
+/// without a common divisor make it alternate in longer rows.
+const STEPS: u8 = 9;
+const STEP_PERCENT: u8 = (100 - FIRST_PERCENT) / STEPS;
 
 /// The first pause of an ejected endpoint; each one that follows is twice as long. A client that waits repeats its SYN after
 /// 1, 2, 3, 4, 5, 7 and 11 s (`tcp_syn_linear_timeouts`). It is served if two of them come meanwhile: IPVS drops the
@@ -215,13 +220,11 @@ fn pause(ejections: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << ejections.min(8)).min(LONGEST_PAUSE)
 }
 
-/// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it. It grows in nine steps of ten
-/// percent. After each one `wrr` goes on at the newest real server (`ip_vs_wrr_dest_changed` in
-/// net/netfilter/ipvs/ip_vs_wrr.c), so that there must be few; and weights without a common divisor make it alternate in
-/// longer rows.
+/// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it.
 fn slow_start_percent(age: Duration, whole: Duration) -> Option<u8> {
-    let done = age.as_millis().saturating_mul(9) / whole.as_millis().max(1);
-    u8::try_from(u128::from(FIRST_PERCENT) + 10 * done).ok().filter(|percent| *percent < 100)
+    let done = age.as_millis().saturating_mul(u128::from(STEPS)) / whole.as_millis().max(1);
+    let done = u8::try_from(done).ok().filter(|done| *done < STEPS)?;
+    Some(FIRST_PERCENT + STEP_PERCENT * done)
 }
 
 impl Share {

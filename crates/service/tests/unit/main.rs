@@ -8,14 +8,28 @@
     reason = "a test that cannot go on must stop"
 )]
 
-mod addresses;
+mod addresses {
+    //! At which addresses and ports a Service is served, and who may reach them.
+
+    mod conflicts;
+    mod external;
+    mod node_ports;
+    mod owners;
+    mod source_ranges;
+}
 mod any_order_of_events;
 mod balancing;
 mod changes;
 mod common;
 mod direct_return;
 mod ejection;
-mod endpoints;
+mod endpoints {
+    //! Which endpoints serve a Service.
+
+    mod external_traffic_policy;
+    mod slices_are_merged;
+    mod which_are_used;
+}
 mod explained_addresses;
 mod explanations;
 mod health_checks;

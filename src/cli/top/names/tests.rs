@@ -6,7 +6,6 @@ use std::{
 use super::{
     super::{
         super::syn_recv::SynRecv,
-        sample::Sample,
         tests::made_up::{server, vip},
     },
     *,

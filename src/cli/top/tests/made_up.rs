@@ -9,7 +9,7 @@ use ipvs::{
 
 use reconciler::VirtualServerOwner;
 
-use super::super::{super::syn_recv::SynRecv, Frame, meter::Meter, names::Names, sample::Sample};
+use super::super::{super::syn_recv::SynRecv, Frame, Sample, meter::Meter, names::Names};
 
 /// `TCP 10.96.0.LAST:PORT`.
 pub(in crate::cli::top) fn vip(last: u8, port: u16) -> ServiceAddress {

@@ -16,7 +16,7 @@ use guest::{
 };
 use serde_json::json;
 
-use crate::pod_network;
+use crate::network::pods;
 
 /// What is in containers beside their program: what tests call in them, and what kube-proxy calls.
 const TOOLS: &[&str] = &[
@@ -62,7 +62,7 @@ fn kubeadm_images() -> Result<Vec<String>> {
 
 /// The images that Flannel's manifest asks for.
 fn flannel_images() -> Result<BTreeSet<String>> {
-    let manifest = pod_network::flannel_manifest()?;
+    let manifest = pods::flannel_manifest()?;
     let images = manifest.lines().filter_map(|line| line.trim().strip_prefix("image: "));
     Ok(images.map(str::to_owned).collect())
 }
