@@ -50,21 +50,22 @@ fn every_ignored_test_is_in_the_program_of_the_tier_that_it_names() {
     assert!(seen > 300, "{seen}");
 }
 
-/// Whether another source of this directory, or the one that is named after it, declares the module.
+/// Whether another source of this directory, the one that is named after it, or the program's root beside that declares the
+/// module.
 fn is_declared(path: &Path) -> bool {
     let (name, directory) = (path.file_stem().unwrap().to_str().unwrap(), path.parent().unwrap());
     let (module, directory) = match name {
         "mod" => (directory.file_name().unwrap().to_str().unwrap(), directory.parent().unwrap()),
         _ => (name, directory),
     };
-    let above = directory.with_extension("rs");
+    let above = [directory.with_extension("rs"), directory.with_file_name("main.rs")];
     let declares = |source: &PathBuf| {
         let source = fs::read_to_string(source).unwrap_or_default();
         source.contains(&format!("mod {module};"))
     };
     let beside =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).filter(|it| it.is_file());
-    beside.chain([above]).any(|source| declares(&source))
+    beside.chain(above).any(|source| declares(&source))
 }
 
 #[test]
