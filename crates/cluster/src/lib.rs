@@ -29,10 +29,6 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use guest::{
-    Kernel,
-    needs::{self, Task},
-};
 
 use crate::state::Cluster;
 
@@ -80,34 +76,22 @@ enum Command {
 
 /// Does what this process's command line says.
 pub fn run() -> ExitCode {
-    match CommandLine::parse().command.run() {
+    let done = match CommandLine::parse().command {
+        Command::Up(args) => up::run(&args),
+        Command::Down => up::down(),
+        Command::Status => up::status(),
+        Command::Try(args) => scenario::run(&args),
+        Command::E2e(args) => e2e::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Shell { node, command } => shell(&node, &command),
+        Command::Kubectl { arguments } => kubectl(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cluster: {error:#}");
             ExitCode::FAILURE
-        }
-    }
-}
-
-impl Command {
-    fn run(&self) -> Result<()> {
-        let tasks: &[Task] = match self {
-            Self::Up(_) => &[Task::ClusterUp],
-            // It also runs on nodes and in pods.
-            Self::Load(_) => &[],
-            _ => &[Task::Cluster],
-        };
-        needs::ensure(tasks, || Kernel::Host)?;
-        match self {
-            Self::Up(args) => up::run(args),
-            Self::Down => up::down(),
-            Self::Status => up::status(),
-            Self::Try(args) => scenario::run(args),
-            Self::E2e(args) => e2e::run(args),
-            Self::Soak(args) => soak::run(args),
-            Self::Load(args) => load::run(args),
-            Self::Shell { node, command } => shell(node, command),
-            Self::Kubectl { arguments } => kubectl(arguments),
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::{
         apt::Suite,
         kernel_package::{self, Packaged},
     },
-    needs::{self, Task},
     platform::Platform,
     programs::{self, Program, succeeds},
     qemu, uml,
@@ -158,14 +157,6 @@ impl KernelArgs {
                 chosen
             }
         }
-    }
-
-    /// The same, ready to run, once everything is there that a task takes.
-    pub fn ready_for_tests(&self, task: Task) -> anyhow::Result<Kernel> {
-        needs::ensure(&[task], || self.prefer_for_tests())?;
-        let kernel = self.choose_for_tests();
-        kernel.prepare()?;
-        Ok(kernel)
     }
 
     /// The same, without having tried whether it boots.

@@ -50,6 +50,8 @@ pub enum Task {
     Release,
     /// `scale`.
     Scale,
+    /// `scale simulation`.
+    Simulate,
     /// `vm`.
     Vm,
     /// The tier kernel.
@@ -136,6 +138,7 @@ const TABLE: &[Row] = &[
     Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Demo) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::DemoWithApi) },
     Row { go: &[SERVERS], ..Row::of_task(Task::Scale) },
+    Row::of_task(Task::Simulate),
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], image: HERE, ..Row::of_task(Task::Chaos) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::Faults) },
     Row { programs: &[&[VALGRIND]], ..Row::of_task(Task::Count) },

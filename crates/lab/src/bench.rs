@@ -34,11 +34,7 @@ use anyhow::{Context as _, Result};
 use case::{Case, Subject};
 use data_plane::processor_clock::{self, Answering};
 use figures::{Figures, Measured};
-use guest::{
-    Kernel, KernelArgs,
-    needs::{self, Task},
-    workspace,
-};
+use guest::{Kernel, KernelArgs, workspace};
 use report::{Machine, Report};
 
 use crate::inside::{Programs, ended};
@@ -99,16 +95,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.check {
-        needs::ensure(&[Task::Count], || Kernel::Host)?;
         return instructions::run(args.bless);
     }
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
-    let kernel = args.kernel.ready_for_tests(match *names {
-        _ if args.small => Task::Bench,
-        // It measures the kernel alone.
-        ["schedulers"] => Task::Vm,
-        _ => Task::Measure,
-    })?;
     let (report, document) = match *names {
         _ if args.small => {
             let equipment = Equipment { kernel, programs: Programs::debug()?, times: 1 };

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use catalogue::Own;
-use guest::{KernelArgs, needs::Task, workspace};
+use guest::{KernelArgs, workspace};
 use report::Report;
 use scene::{PERIOD, PROBE, Scene};
 use sequence::inject_all;
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let report = chaos(&plan)?;
         return stage::conclude(&report, &directory(), report.failures.is_empty());
     }
-    let kernel = args.kernel.ready_for_tests(Task::Chaos)?;
+    let kernel = args.kernel.choose_for_tests();
     let plan = Plan {
         seed: args.seed,
         rounds: args.rounds,
@@ -113,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         others: OTHERS,
         names: args.names.clone(),
     };
+    kernel.prepare()?;
     Programs::released(workspace::myself()?)?.run_with_api_server(
         &kernel,
         "chaos",

@@ -19,7 +19,6 @@ use anyhow::{Context as _, Result, ensure};
 use feed::Feed;
 use guest::{
     Guest, KernelArgs,
-    needs::{self, Task},
     platform::{self, Platform},
     workspace,
 };
@@ -52,7 +51,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     // What is missing is reported before anything is built.
     let kernel = args.kernel.choose_for(args.arch);
-    needs::ensure(&[if args.api { Task::DemoWithApi } else { Task::Demo }], || kernel.clone())?;
     kernel.prepare()?;
     eprintln!("xtask: building kube-ipvs");
     let (daemon, inside) = programs(kernel.platform())?;

@@ -22,11 +22,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::{
-    Guest, KernelArgs, api_server,
-    needs::{GRAPHVIZ, Task},
-    programs, workspace,
-};
+use guest::{Guest, KernelArgs, api_server, needs::GRAPHVIZ, programs, workspace};
 use testkit::{
     daemon::{Daemon, binary},
     lab::Host,
@@ -52,7 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         draw(&directory)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let kernel = args.kernel.ready_for_tests(Task::Pictures)?;
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
     let (daemon, myself) = (workspace::daemon()?, workspace::myself()?);
     let mut guest = Guest { timeout: Duration::from_secs(300), memory: 4096, ..Guest::new(kernel) };
     guest.env.push(("KUBE_IPVS_BIN".into(), daemon.clone().into()));

@@ -29,7 +29,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use churn::{Churn, EndpointToggle, VACANT};
 use ejecting::{ALL_PODS, Ejecting, Troubles};
-use guest::{KernelArgs, needs::Task, workspace};
+use guest::{KernelArgs, workspace};
 use report::Report;
 use samples::{Sample, Trends};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return stage::conclude(&report, &directory(), report.complaints().is_empty());
     }
     let plan = Plan { seed: args.seed, seconds: args.minutes * 60, services: SERVICES };
-    let kernel = args.kernel.ready_for_tests(Task::Chaos)?;
+    let kernel = args.kernel.choose_for_tests();
+    kernel.prepare()?;
     let timeout = Duration::from_secs(plan.seconds.into()) + AROUND;
     Programs::released(workspace::myself()?)?.run_with_api_server(
         &kernel,
