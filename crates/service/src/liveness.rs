@@ -265,14 +265,14 @@ impl Evidence {
         self.set(Liveness::Idle, now);
     }
 
-    /// Whether it answers.
+    /// Whether it answers. That it fails is not shown by totals alone: no client may have asked for hours.
     pub fn liveness(&self) -> Liveness {
-        self.liveness
+        if self.liveness.is_failing() && !self.is_current { Liveness::Idle } else { self.liveness }
     }
 
     /// For how long clients have failed there, from the first to the last one that did; 0 unless it fails.
     pub fn failing_span(&self) -> Duration {
-        if self.liveness.is_failing() {
+        if self.liveness().is_failing() {
             self.asked.saturating_duration_since(self.since)
         } else {
             Duration::ZERO
@@ -281,13 +281,14 @@ impl Evidence {
 
     /// The judgement.
     pub fn answering(&self, now: Instant) -> Answering {
-        let failed_connections = match self.liveness {
+        let liveness = self.liveness();
+        let failed_connections = match liveness {
             Liveness::Refuses => self.refused,
             Liveness::Silent => self.question.map_or(0, |question| question.connections),
             Liveness::Idle | Liveness::Answers | Liveness::OneWay => 0,
         };
         let age = now.saturating_duration_since(self.since);
-        Answering { liveness: self.liveness, age, failed_connections }
+        Answering { liveness, age, failed_connections }
     }
 
     fn set(&mut self, liveness: Liveness, since: Instant) {
