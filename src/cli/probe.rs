@@ -159,9 +159,10 @@ async fn attempt<T>(answer: impl Future<Output = io::Result<T>>) -> Attempt {
     }
 }
 
-/// Asks for the name servers of the root, which every name server answers, if only by an error (RFC 1035).
+/// Asks for the status of a name server (RFC 1035, 4.1.1), which it answers by itself, if only by an error. For a name it
+/// may wait for another server.
 async fn ask_name_server(at: SocketAddr) -> io::Result<()> {
-    const QUESTION: [u8; 17] = [0x6b, 0x69, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
+    const QUESTION: [u8; 17] = [0x6b, 0x69, 0x10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
     let any: IpAddr = if at.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(at).await?;
