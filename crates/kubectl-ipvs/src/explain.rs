@@ -1,13 +1,14 @@
 //! `kubectl ipvs explain`: the answer that most nodes give, and where the others differ.
 //!
 //! Two answers are the same if their texts are, apart from what each node has of its own: its addresses, the endpoints
-//! that its health check port counts, real servers that drain, and the connections, which are added up.
+//! that its health check port counts, real servers that drain, whether its clients use an endpoint, for how long one has
+//! failed there, and the connections, which are added up.
 
-use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
+use std::{collections::BTreeMap, fmt::Write, net::IpAddr, time::Duration};
 
 use ipvs::ObservedRealServer;
 use operator::explain::{AddressAnswer, Answer, VirtualServer};
-use service::{AddressKind, ExplainedPart};
+use service::{AddressKind, ExplainedPart, liveness::Answering};
 
 use super::{
     fleet::Answered,
@@ -98,6 +99,9 @@ fn words(answer: &Answer) -> Vec<String> {
     for real_server in answer.kernel.iter_mut().flatten().flat_map(real_servers) {
         *real_server = ObservedRealServer::new(real_server.config);
     }
+    for answering in answer.explanation.parts.iter_mut().flat_map(answerings).flatten() {
+        *answering = Answering { age: Duration::ZERO, failed_connections: 0, ..*answering };
+    }
     let text = answer.to_string();
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -108,6 +112,10 @@ fn without_node(mut answer: Answer) -> Answer {
     // The owner of an address depends on the node.
     let addresses = answer.explanation.parts.iter_mut().flat_map(|part| &mut part.addresses);
     addresses.for_each(|at| at.owner = None);
+    // Without clients on the node an endpoint is idle there.
+    for answering in answer.explanation.parts.iter_mut().flat_map(answerings) {
+        *answering = answering.filter(|it| it.liveness.is_failing());
+    }
     let node_ports: Vec<_> = answer.explanation.parts.iter_mut().flat_map(node_ports_anywhere).collect();
     let mut kernel: Vec<VirtualServer> = Vec::new();
     for mut server in answer.kernel.iter_mut().flat_map(std::mem::take) {
@@ -121,6 +129,11 @@ fn without_node(mut answer: Answer) -> Answer {
     }
     answer.kernel = answer.kernel.map(|_| kernel);
     answer
+}
+
+/// What is known of each endpoint's answers.
+fn answerings(part: &mut ExplainedPart) -> impl Iterator<Item = &mut Option<Answering>> {
+    part.endpoints.iter_mut().map(|endpoint| &mut endpoint.answering)
 }
 
 /// Replaces the node's addresses of NodePorts by the unspecified address, once for all. Returns the replaced ones.

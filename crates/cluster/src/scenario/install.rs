@@ -125,7 +125,7 @@ fn expect_good(words: &str, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// "Check a node" on every node, where packets end on the last one, then all nodes at once.
+/// "Check a node" on every node, where packets end on the last one, and all nodes at once.
 pub(super) fn check_all(cluster: &Cluster, app: &str, tag: &str) -> Result<()> {
     cluster.nodes.iter().try_for_each(|node| check(node, app, tag))?;
     let last = cluster.nodes.last().context("the cluster has no node")?;

@@ -111,6 +111,29 @@ TCP, IPv4: the ready endpoints of the cluster
 }
 
 #[test]
+fn nodes_differ_by_endpoints_that_fail_and_not_by_how_long_or_by_idle_ones() {
+    let does = |liveness: &'static str, seconds: u32| {
+        move |answer: &mut Value| {
+            answer["parts"][0]["endpoints"][1]["answering"] =
+                json!({ "liveness": liveness, "for": seconds, "failed_connections": seconds });
+        }
+    };
+    let answers = answers::<Answer>(&[
+        ("a", canned(1, 1, does("answers", 3))),
+        ("b", canned(2, 1, does("idle", 9))),
+        ("c", canned(3, 1, |_| {})),
+        ("d", canned(4, 1, does("silent", 4))),
+        ("e", canned(5, 1, does("silent", 7))),
+    ]);
+    let text = text(&answers);
+    assert!(text.starts_with("3 nodes:\n"), "{text}");
+    assert!(text.contains("\nd, e:\n"), "{text}");
+    let differs = |line: &&str| line.starts_with("+ ");
+    assert_eq!(text.lines().filter(differs).count(), 1, "{text}");
+    assert!(text.contains("DOES NOT ANSWER for 4 s (4 connections)"), "{text}");
+}
+
+#[test]
 fn nodes_that_differ_say_how_and_those_without_an_answer_why() {
     let not_ready = |answer: &mut Value| {
         answer["parts"][0]["endpoints"][1]["verdict"] = json!("not-ready");
