@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt::Write, net::IpAddr, time::Duration};
 
 use ipvs::ObservedRealServer;
 use operator::explain::{AddressAnswer, Answer, VirtualServer};
-use service::{AddressKind, ExplainedPart, liveness::Answering};
+use service::{AddressKind, ExplainedPart, Explanation, liveness::Answering};
 
 use super::{
     fleet::Answered,
@@ -18,37 +18,18 @@ use super::{
 /// How many lines of a difference are shown.
 const MOST_LINES: usize = 20;
 
-/// The nodes that give one answer, and that answer.
-struct Group<'a> {
-    nodes: Vec<&'a str>,
-    answer: Answer,
-}
-
 /// The answer of most nodes, the difference of each other one to it, and the nodes without an answer.
 pub(super) fn text(answers: &[Answered<Answer>]) -> String {
-    let mut groups: BTreeMap<String, Group<'_>> = BTreeMap::new();
-    for answered in answers {
-        let Ok(answer) = &answered.answer else { continue };
-        let answer = without_node(answer.read.clone());
-        match groups.get_mut(&key(&answer)) {
-            Some(group) => {
-                group.nodes.push(name(answered));
-                add_connections(&mut group.answer, answer);
-            }
-            None => {
-                let nodes = vec![name(answered)];
-                groups.insert(key(&answer), Group { nodes, answer });
-            }
-        }
-    }
-    let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_by_key(|group| usize::MAX - group.nodes.len());
+    let read = |answer: &Answer| {
+        let answer = without_node(answer.clone());
+        (words(&answer).join("\n"), answer)
+    };
     let mut text = String::new();
     // Writing to a string cannot fail.
-    if let Some((most, others)) = groups.split_first() {
-        _ = writeln!(text, "{}:\n{}", counted(most.nodes.len()), most.answer);
-        for other in others {
-            _ = writeln!(text, "{}:\n{}", named(&other.nodes), difference(most, other));
+    if let Some(((nodes, most), others)) = grouped(answers, read, add_connections).split_first() {
+        _ = writeln!(text, "{}:\n{most}", counted(nodes.len()));
+        for (nodes, other) in others {
+            _ = writeln!(text, "{}:\n{}", named(nodes), difference(most, other));
         }
     }
     with_silent_nodes(text, answers)
@@ -57,19 +38,17 @@ pub(super) fn text(answers: &[Answered<Answer>]) -> String {
 /// The answer of most nodes about an address or a NodePort, those of the others, and the nodes without one. What the
 /// kernel has is left out: it is in the answer about the Service.
 pub(super) fn address_text(answers: &[Answered<AddressAnswer>]) -> String {
-    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for answered in answers {
-        let Ok(answer) = &answered.answer else { continue };
-        let mut answer = AddressAnswer { kernel: None, ..answer.read.clone() };
+    let read = |answer: &AddressAnswer| {
+        let mut answer = AddressAnswer { kernel: None, ..answer.clone() };
         for served in &mut answer.explanation.served {
             *served = without_node(Answer { explanation: served.clone(), kernel: None }).explanation;
         }
-        groups.entry(answer.to_string()).or_default().push(name(answered));
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, nodes)| usize::MAX - nodes.len());
+        let text = answer.to_string();
+        answer.explanation.served.iter_mut().for_each(remove_durations);
+        (answer.to_string(), text)
+    };
     let mut text = String::new();
-    for (number, (answer, nodes)) in groups.iter().enumerate() {
+    for (number, (nodes, answer)) in grouped(answers, read, |_, _| {}).iter().enumerate() {
         let who = if number == 0 { counted(nodes.len()) } else { named(nodes) };
         // Writing to a string cannot fail.
         _ = writeln!(text, "{who}:\n{answer}");
@@ -77,10 +56,33 @@ pub(super) fn address_text(answers: &[Answered<AddressAnswer>]) -> String {
     with_silent_nodes(text, answers)
 }
 
-/// The lines of most nodes that the other group lacks, and its own lines instead.
-fn difference(most: &Group<'_>, other: &Group<'_>) -> String {
-    let [these, those] = [most, other].map(|group| group.answer.to_string());
-    let [these_keys, those_keys] = [most, other].map(|group| words(&group.answer));
+/// The different answers with the nodes that give them, that of most nodes first. `read` returns the key that equal answers
+/// share, and the answer; `add` adds an equal one.
+fn grouped<'a, A, T>(
+    answers: &'a [Answered<A>],
+    read: impl Fn(&A) -> (String, T),
+    add: impl Fn(&mut T, T),
+) -> Vec<(Vec<&'a str>, T)> {
+    let mut groups: BTreeMap<String, (Vec<&str>, T)> = BTreeMap::new();
+    for answered in answers {
+        let Ok(answer) = &answered.answer else { continue };
+        let (key, answer) = read(&answer.read);
+        if let Some((nodes, sum)) = groups.get_mut(&key) {
+            nodes.push(name(answered));
+            add(sum, answer);
+        } else {
+            groups.insert(key, (vec![name(answered)], answer));
+        }
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_key(|(nodes, _)| usize::MAX - nodes.len());
+    groups
+}
+
+/// The lines of most nodes that the other answer lacks, and its own lines instead.
+fn difference(most: &Answer, other: &Answer) -> String {
+    let [these, those] = [most, other].map(ToString::to_string);
+    let [these_keys, those_keys] = [most, other].map(words);
     let lacking = these.lines().zip(&these_keys).filter(|(_, key)| !those_keys.contains(key));
     let own = those.lines().zip(&those_keys).filter(|(_, key)| !these_keys.contains(key));
     let lacking = lacking.map(|(line, _)| format!("- {}\n", line.trim()));
@@ -88,20 +90,13 @@ fn difference(most: &Group<'_>, other: &Group<'_>) -> String {
     first_lines(lacking.chain(own), MOST_LINES).concat()
 }
 
-/// The text that two answers must share to be the same.
-fn key(answer: &Answer) -> String {
-    words(answer).join("\n")
-}
-
-/// The lines, without connections, and without the spaces that make columns of them.
+/// The lines, without connections, durations, and the spaces that make columns of them.
 fn words(answer: &Answer) -> Vec<String> {
     let mut answer = answer.clone();
     for real_server in answer.kernel.iter_mut().flatten().flat_map(real_servers) {
         *real_server = ObservedRealServer::new(real_server.config);
     }
-    for answering in answer.explanation.parts.iter_mut().flat_map(answerings).flatten() {
-        *answering = Answering { age: Duration::ZERO, failed_connections: 0, ..*answering };
-    }
+    remove_durations(&mut answer.explanation);
     let text = answer.to_string();
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -129,6 +124,13 @@ fn without_node(mut answer: Answer) -> Answer {
     }
     answer.kernel = answer.kernel.map(|_| kernel);
     answer
+}
+
+/// Removes for how long, and how often, endpoints have failed on a node.
+fn remove_durations(explanation: &mut Explanation) {
+    for answering in explanation.parts.iter_mut().flat_map(answerings).flatten() {
+        *answering = Answering { age: Duration::ZERO, failed_connections: 0, ..*answering };
+    }
 }
 
 /// What is known of each endpoint's answers.

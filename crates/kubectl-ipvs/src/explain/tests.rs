@@ -175,19 +175,21 @@ d:
     assert_eq!(silent, ["f", "e", "4"], "{text}");
 }
 
+/// A node's answer about an address, or about a port at which these Services are served.
+fn address(vip: bool, port: Option<u16>, served: &[Value]) -> Canned {
+    let explanation = json!({
+        "ip": "10.96.0.10", "owner": "nobody", "vip": vip, "uses": [], "refused": [], "port": port, "served": served,
+        "endpoint_of": [], "asked_by": [], "node_port_of": [], "node_port_addresses": [], "kernel": [],
+    });
+    Canned::answer(0, &explanation)
+}
+
 #[test]
 fn an_address_is_explained_once_by_the_nodes_that_agree_and_by_each_other_one() {
-    let address = |owner: &str, vip: bool| {
-        let explanation = json!({
-            "ip": "10.96.0.10", "owner": owner, "vip": vip, "uses": [], "refused": [], "port": null, "served": [],
-            "endpoint_of": [], "asked_by": [], "node_port_of": [], "node_port_addresses": [], "kernel": [],
-        });
-        Canned::answer(0, &explanation)
-    };
     let answers = answers::<AddressAnswer>(&[
-        ("a", address("nobody", true)),
-        ("b", address("nobody", false)),
-        ("c", address("nobody", true)),
+        ("a", address(true, None, &[])),
+        ("b", address(false, None, &[])),
+        ("c", address(true, None, &[])),
         ("d", Canned::TimesOut),
     ]);
     let text = address_text(&answers);
@@ -197,4 +199,17 @@ fn an_address_is_explained_once_by_the_nodes_that_agree_and_by_each_other_one() 
         "{text}"
     );
     assert!(rest.contains("not bound as a VIP") && rest.contains("timed out"), "{text}");
+}
+
+#[test]
+fn nodes_give_one_answer_about_an_address_for_however_long_its_endpoints_fail() {
+    let silent = |node: u8, seconds: u32| {
+        let mut served = answer(node, 0);
+        served.as_object_mut().unwrap().remove("kernel");
+        served["parts"][0]["endpoints"][1]["answering"] =
+            json!({ "liveness": "silent", "for": seconds, "failed_connections": seconds });
+        address(true, Some(80), &[served])
+    };
+    let text = address_text(&answers::<AddressAnswer>(&[("a", silent(1, 4)), ("b", silent(1, 7))]));
+    assert!(text.starts_with("2 nodes:\n") && text.contains("DOES NOT ANSWER for 4 s"), "{text}");
 }

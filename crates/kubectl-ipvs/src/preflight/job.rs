@@ -52,7 +52,7 @@ pub(super) struct NodeJob<'a> {
 enum Progress {
     /// `kube-ipvs` has printed a report.
     Reported(Vec<u8>),
-    /// There is no report yet, for this reason.
+    /// The report is pending, for this reason.
     Waiting(String),
 }
 
