@@ -39,7 +39,7 @@ impl Cause {
     pub const NO_HEALTH_CHECKS: Self = Self::warning("FailedToStartProxierHealthcheck", "StartKubeProxy");
     /// The metrics cannot be served.
     pub const NO_METRICS: Self = Self::warning("FailedToStartMetricServer", "StartKubeProxy");
-    /// There is no control socket, and `kube-ipvs status` gets no answer.
+    /// Without a control socket `kube-ipvs status` gets no answer.
     pub const NO_CONTROL_SOCKET: Self = Self::warning("NoControlSocket", "LookAtNode");
     /// The Node has no pod CIDRs, and the proxy waits for them.
     pub const NO_POD_CIDRS: Self = Self::warning("NoPodCIDRs", "StartKubeProxy");

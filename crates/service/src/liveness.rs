@@ -265,7 +265,7 @@ impl Evidence {
         self.set(Liveness::Idle, now);
     }
 
-    /// Whether it answers. That it fails is not shown by totals alone: no client may have asked for hours.
+    /// Whether it answers. Totals alone show no failure: the last client may have asked hours ago.
     pub fn liveness(&self) -> Liveness {
         if self.liveness.is_failing() && !self.is_current { Liveness::Idle } else { self.liveness }
     }

@@ -291,7 +291,7 @@ fn send_datagrams(aim: &Aim, stop: &AtomicBool) -> Result<Count> {
         Ok(())
     };
     let mut next = Instant::now();
-    // How many answers were missing when.
+    // The times, with the number of answers that were missing.
     let mut missing = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         count.tried += 1;
