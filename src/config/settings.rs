@@ -298,10 +298,8 @@ impl Settings {
 
 /// The configuration, with this mode if one is given.
 fn in_mode(configuration: KubeProxyConfiguration, mode: Option<&str>) -> KubeProxyConfiguration {
-    match mode {
-        Some(mode) => KubeProxyConfiguration { mode: mode.to_owned(), ..configuration },
-        None => configuration,
-    }
+    let mode = mode.unwrap_or(&configuration.mode).to_owned();
+    KubeProxyConfiguration { mode, ..configuration }
 }
 
 /// The warning that names the options without effect, if there are any.
