@@ -58,11 +58,11 @@ pub(super) fn address_text(answers: &[Answered<AddressAnswer>]) -> String {
 
 /// The different answers with the nodes that give them, that of most nodes first. `read` returns the key that equal answers
 /// share, and the answer; `add` adds an equal one.
-fn grouped<'a, A, T>(
-    answers: &'a [Answered<A>],
+fn grouped<A, T>(
+    answers: &[Answered<A>],
     read: impl Fn(&A) -> (String, T),
     add: impl Fn(&mut T, T),
-) -> Vec<(Vec<&'a str>, T)> {
+) -> Vec<(Vec<&str>, T)> {
     let mut groups: BTreeMap<String, (Vec<&str>, T)> = BTreeMap::new();
     for answered in answers {
         let Ok(answer) = &answered.answer else { continue };

@@ -94,6 +94,8 @@ pub struct Evidence {
     counted: Stats,
     /// When something was last sent to it.
     asked: Instant,
+    /// When something was last sent to it that it answered.
+    answered: Instant,
     question: Option<Question>,
     liveness: Liveness,
     since: Instant,
@@ -113,6 +115,8 @@ struct Question {
     ticks: u32,
     /// Whether clients asked again within one tick.
     repeated: bool,
+    /// Whether only SYNs were sent.
+    only_syns: bool,
 }
 
 impl Question {
@@ -121,8 +125,8 @@ impl Question {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
         // If no connection is new, clients must have asked in three ticks: a client that closes one of its connections sends
-        // data and a reset, which get no answer.
-        let lasts = self.ticks > if is_begun { 1 } else { 2 } || is_late;
+        // data and a reset, which get no answer. SYNs get one.
+        let lasts = self.ticks > if is_begun || self.only_syns { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
             _ => self.repeated || lasts,
@@ -145,6 +149,7 @@ impl Evidence {
             ipv6,
             counted: Stats::default(),
             asked: now,
+            answered: now,
             question: None,
             liveness: Liveness::Idle,
             since: now,
@@ -169,7 +174,8 @@ impl Evidence {
         // that clients ask again, over open connections or by repeated SYNs.
         let asks_again = !is_udp && grown.packets_out == 0 && self.needs_answers(&grown);
         let is_begun = self.question.is_some_and(|question| question.connections > 0);
-        let goes_on = asks_again && (active > 0 || !is_begun && self.are_syns(&grown));
+        let are_syns = self.are_syns(&grown);
+        let goes_on = asks_again && (active > 0 || !is_begun && are_syns);
         self.is_current |= asks_again && is_begun;
         if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
             self.question = self.question.filter(|question| question.connections > 0);
@@ -178,17 +184,18 @@ impl Evidence {
         if asks {
             self.asked = now;
             self.is_current = true;
-            let is_repeated =
-                grown.connections > 0 && grown.packets_in > grown.connections && self.are_syns(&grown);
+            let is_repeated = grown.connections > 0 && grown.packets_in > grown.connections && are_syns;
             let question = self.question.get_or_insert(Question {
                 since: now,
                 connections: 0,
                 packets: 0,
                 ticks: 0,
                 repeated: false,
+                only_syns: true,
             });
             question.connections += grown.connections;
             question.repeated |= is_repeated;
+            question.only_syns &= are_syns;
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
@@ -202,6 +209,7 @@ impl Evidence {
             }
             _ if grown.packets_out > 0 => {
                 self.question = None;
+                self.answered = self.asked;
                 self.set(Liveness::Answers, now);
             }
             Some(question) if question.is_unanswered(self.protocol, now) => {
@@ -238,23 +246,21 @@ impl Evidence {
         self.liveness != Liveness::Idle || self.question.is_some()
     }
 
-    /// What it did when clients last asked; `None` if they have not since this began. Whether datagrams need an answer is
-    /// not known here.
-    pub fn answer(&self) -> Option<Answer> {
+    /// What it did when clients last asked, and when they did; `None` if they have not since this began. Whether datagrams
+    /// need an answer is not known here.
+    pub fn answer(&self) -> Option<(Answer, Instant)> {
         match self.liveness {
             _ if !self.is_current => None,
-            Liveness::Silent | Liveness::OneWay => Some(Answer::Silent),
-            _ if self.question.is_some_and(|question| question.connections > 0) => Some(Answer::Missing),
+            Liveness::Silent | Liveness::OneWay => Some((Answer::Silent, self.asked)),
+            _ if self.question.is_some_and(|question| question.connections > 0) => {
+                Some((Answer::Missing, self.asked))
+            }
             Liveness::Answers if self.question.is_some() => None,
             Liveness::Idle => None,
-            Liveness::Answers => Some(Answer::Answered),
-            Liveness::Refuses => Some(Answer::Refused),
+            // What was sent since may have needed no answer.
+            Liveness::Answers => Some((Answer::Answered, self.answered)),
+            Liveness::Refuses => Some((Answer::Refused, self.asked)),
         }
-    }
-
-    /// When it was last asked.
-    pub fn asked(&self) -> Instant {
-        self.asked
     }
 
     /// Begins anew with these counters: what was counted while it got no new connections says nothing.

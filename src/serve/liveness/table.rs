@@ -148,7 +148,7 @@ impl Table {
     pub(super) fn answers(&self, now: Instant, recent: Duration) -> Vec<EndpointAnswer> {
         let all = self.0.iter().flat_map(|(at, watched)| watched.real_servers.iter().map(move |it| (at, it)));
         let asked = all.filter_map(|(virtual_server, (endpoint, evidence))| {
-            let (answer, asked) = (evidence.answer()?, evidence.asked());
+            let (answer, asked) = evidence.answer()?;
             let answer =
                 EndpointAnswer { virtual_server: *virtual_server, endpoint: *endpoint, answer, asked };
             (now.saturating_duration_since(asked) <= recent).then_some(answer)

@@ -117,7 +117,7 @@ fn a_packet_without_an_answer_may_be_the_last_of_a_connection() {
 
 #[test]
 fn clients_that_ask_again_and_again_show_it_without_new_connections() {
-    let asked = |ticks: u64| [4, 24 + ticks, 16, 1284 + 60 * ticks, 904];
+    let asked = |ticks: u64| [4, 24 + ticks, 16, 1284 + 61 * ticks, 904];
     let read = [(2, SERVES), (4, asked(1)), (6, asked(2)), (8, asked(3))];
     assert_eq!(judged(Protocol::Tcp, true, &read)[2..], [Liveness::Answers, Liveness::Silent]);
     let now_and_then = [(2, SERVES), (12, asked(1)), (30, asked(2)), (50, asked(3))];
@@ -174,7 +174,7 @@ fn a_client_that_began_before_the_first_reading_shows_silence_when_it_asks_again
     let answer = |counted, again| {
         let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, begin);
         evidence.update(&stats(again), 0, true, begin + Duration::from_secs(2));
-        (evidence.answer(), evidence.liveness())
+        (evidence.answer().map(|(answer, _)| answer), evidence.liveness())
     };
     let (begun, again) = ([1, 2, 0, 120, 0], [1, 3, 0, 180, 0]);
     assert_eq!(answer(begun, again), (Some(Answer::Silent), Liveness::Silent));
@@ -185,11 +185,22 @@ fn a_client_that_began_before_the_first_reading_shows_silence_when_it_asks_again
 fn syns_that_are_repeated_show_silence_although_no_connection_is_open() {
     let begin = Instant::now();
     let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(SERVES), true, begin);
-    for (tick, liveness) in [(1, Liveness::Idle), (2, Liveness::Idle), (3, Liveness::Silent)] {
+    for (tick, liveness) in [(1, Liveness::Idle), (2, Liveness::Silent)] {
         let repeated = [4, 24 + tick, 16, 1284 + 60 * tick, 904];
         evidence.update(&stats(repeated), 0, true, begin + Duration::from_secs(2 * tick));
         assert_eq!(evidence.liveness(), liveness, "tick {tick}");
     }
+}
+
+#[test]
+fn what_was_sent_without_an_answer_is_not_what_it_last_answered() {
+    let begin = Instant::now();
+    let mut evidence = Evidence::begin(Protocol::Tcp, false, &Stats::default(), true, begin);
+    let once_more = [4, 25, 16, 1344, 904];
+    for (seconds, counted) in [(2, SERVES), (4, once_more), (12, once_more)] {
+        evidence.update(&stats(counted), 0, true, begin + Duration::from_secs(seconds));
+    }
+    assert_eq!(evidence.answer(), Some((Answer::Answered, begin + Duration::from_secs(2))));
 }
 
 #[test]

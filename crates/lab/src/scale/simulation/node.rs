@@ -189,7 +189,7 @@ impl Node {
         let usable =
             self.endpoints.iter().enumerate().filter(|(number, _)| self.balancer.weight(*number) > 0);
         let answers = usable.filter_map(|(_, Watched { address, evidence, .. })| {
-            let (answer, asked) = (evidence.answer()?, evidence.asked());
+            let (answer, asked) = evidence.answer()?;
             let is_recent = at.saturating_duration_since(asked) <= Answers::MEMORY;
             is_recent.then_some(EndpointAnswer {
                 virtual_server: self.vip,
