@@ -120,6 +120,10 @@ struct Question {
 }
 
 impl Question {
+    fn begin(since: Instant) -> Self {
+        Self { since, connections: 0, packets: 0, ticks: 0, repeated: false, only_syns: true }
+    }
+
     /// Whether an answer would have come.
     fn is_unanswered(&self, protocol: Protocol, now: Instant) -> bool {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
@@ -169,40 +173,46 @@ impl Evidence {
     pub fn update(&mut self, counted: &Stats, active: u32, expects_answers: bool, now: Instant) {
         let grown = counted.since(&self.counted);
         self.counted = *counted;
-        let is_udp = self.protocol == Protocol::Udp;
+        self.add_to_question(&grown, active, now);
+        self.judge(&grown, expects_answers, now);
+        if now.saturating_duration_since(self.asked) >= MEMORY && grown.packets_out == 0 {
+            self.question = None;
+            self.set(Liveness::Idle, now);
+        }
+    }
+
+    /// Adds what clients have sent.
+    fn add_to_question(&mut self, grown: &Stats, active: u32, now: Instant) {
+        let is_begun = self.question.is_some_and(|question| question.connections > 0);
+        if !is_begun && now.saturating_duration_since(self.asked) > PATIENCE + TICK {
+            self.question = None;
+        }
+        let are_syns = self.are_syns(grown);
         // The schedulers that count connections give no new ones to a server that does not answer: what shows it then is
         // that clients ask again, over open connections or by repeated SYNs.
-        let asks_again = !is_udp && grown.packets_out == 0 && self.needs_answers(&grown);
-        let is_begun = self.question.is_some_and(|question| question.connections > 0);
-        let are_syns = self.are_syns(&grown);
+        let asks_again =
+            self.protocol != Protocol::Udp && grown.packets_out == 0 && self.needs_answers(grown);
         let goes_on = asks_again && (active > 0 || !is_begun && are_syns);
-        self.is_current |= asks_again && is_begun;
-        if now.saturating_duration_since(self.asked) > PATIENCE + TICK {
-            self.question = self.question.filter(|question| question.connections > 0);
-        }
-        let asks = is_asked(self.protocol, &grown) || goes_on;
+        let asks = is_asked(self.protocol, grown) || goes_on;
+        self.is_current |= asks || asks_again && is_begun;
         if asks {
             self.asked = now;
-            self.is_current = true;
-            let is_repeated = grown.connections > 0 && grown.packets_in > grown.connections && are_syns;
-            let question = self.question.get_or_insert(Question {
-                since: now,
-                connections: 0,
-                packets: 0,
-                ticks: 0,
-                repeated: false,
-                only_syns: true,
-            });
+            let question = self.question.get_or_insert(Question::begin(now));
             question.connections += grown.connections;
-            question.repeated |= is_repeated;
             question.only_syns &= are_syns;
+            question.repeated |= are_syns && (1..grown.packets_in).contains(&grown.connections);
         }
         if let Some(question) = self.question.as_mut().filter(|_| grown.packets_in > 0) {
             question.packets += grown.packets_in;
             question.ticks += u32::from(asks || question.connections > 0);
         }
+    }
+
+    /// Judges by what has come back.
+    fn judge(&mut self, grown: &Stats, expects_answers: bool, now: Instant) {
+        let is_udp = self.protocol == Protocol::Udp;
         match self.question {
-            Some(question) if (is_udp || question.connections > 0) && self.is_refusal(&grown) => {
+            Some(question) if (is_udp || question.connections > 0) && self.is_refusal(grown) => {
                 self.question = None;
                 self.set(Liveness::Refuses, now);
                 self.refused += question.connections;
@@ -217,10 +227,6 @@ impl Evidence {
                 self.set(if is_fault { Liveness::Silent } else { Liveness::OneWay }, question.since);
             }
             _ => {}
-        }
-        if now.saturating_duration_since(self.asked) >= MEMORY && grown.packets_out == 0 {
-            self.question = None;
-            self.set(Liveness::Idle, now);
         }
     }
 
