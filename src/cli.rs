@@ -38,7 +38,7 @@ use crate::{
     node::init,
     process,
 };
-use question::{Ask, Question};
+use question::{AboutService, Ask, Question};
 
 /// The IPVS-mode node proxy for Kubernetes.
 ///
@@ -70,16 +70,8 @@ enum Command {
     Diff(Question),
     /// Print where a Service is served, and why each endpoint is used or not; or whose an address or a NodePort is
     Explain(explain::Explain),
-    /// Print the last changes of a Service on this node, with time and cause
-    History {
-        /// The Service, which may be deleted
-        #[arg(value_name = "NAMESPACE/NAME")]
-        service: ServiceName,
-        #[command(flatten)]
-        namespace: Namespace,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    /// Print the last changes of a Service on this node, even of a deleted one, with time and cause
+    History(AboutService),
     /// Print the changes of a Service, or of all Services, on this node as they happen, until Ctrl-C
     Watch {
         /// The Service; without it, all
@@ -95,7 +87,7 @@ enum Command {
     /// Print the status of the daemon, or check it
     Status(status::Status),
     /// Connect to each endpoint and frontend of a Service from this node, and print which answer
-    Probe(probe::Probe),
+    Probe(AboutService),
     /// Follow real packets to a Service through the kernel, and print where they end
     Trace(trace::Trace),
     /// Show the traffic of each Service and real server, as top does
@@ -150,9 +142,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::List(asked)) => list::list(&asked),
         Some(Command::Diff(question)) => diff::diff(&question),
         Some(Command::Explain(asked)) => explain::explain(&asked),
-        Some(Command::History { service, namespace, ask }) => {
-            service.in_namespace(&namespace).map_err(Into::into).and_then(|it| history::history(&it, &ask))
-        }
+        Some(Command::History(asked)) => history::history(&asked),
         Some(Command::Watch { service, namespace, ask }) => {
             let named = namespace.name_of(service.as_ref());
             named.map_err(Into::into).and_then(|it| history::watch(it.as_ref(), &ask))

@@ -17,7 +17,7 @@ use serde::Serialize;
 use service::{NotServed, ObjectName, one_line, printable_line};
 
 use super::{
-    Ask,
+    AboutService, Ask,
     output::{Readers, Time, one_of_many, print_as, print_to_readers, say},
 };
 use crate::serve::control::Control as _;
@@ -26,7 +26,8 @@ use crate::serve::control::Control as _;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Prints the last changes of a Service, the oldest first. An unknown Service without any is a failure.
-pub(super) fn history(service: &ObjectName, Ask { output, daemon }: &Ask) -> anyhow::Result<ExitCode> {
+pub(super) fn history(asked: &AboutService) -> anyhow::Result<ExitCode> {
+    let (service, Ask { output, daemon }) = (&asked.name()?, &asked.ask);
     let page = daemon.client().history(Some(service), 0)?;
     if page.entries.is_empty() {
         let explanation = daemon.client().explain(service, None)?;

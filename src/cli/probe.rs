@@ -23,8 +23,7 @@ use tokio::{
 
 use super::{
     output::{print_as, say},
-    question::Ask,
-    subject::{Namespace, ServiceName},
+    question::AboutService,
 };
 use crate::node::requirements;
 
@@ -33,18 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The limit of simultaneous attempts, so that no limit of open files is reached.
 const AT_ONCE: usize = 200;
-
-/// The flags of the command.
-#[derive(clap::Args, Debug)]
-pub(super) struct Probe {
-    /// The Service
-    #[arg(value_name = "NAMESPACE/NAME")]
-    service: ServiceName,
-    #[command(flatten)]
-    namespace: Namespace,
-    #[command(flatten)]
-    ask: Ask,
-}
 
 /// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,14 +89,14 @@ struct Counted {
 }
 
 /// Probes, and prints the results. Exits with 1 if a target does not answer.
-pub(super) fn probe(Probe { service, namespace, ask }: &Probe) -> anyhow::Result<ExitCode> {
-    let explanation = ask.daemon.explain_served(&service.in_namespace(namespace)?)?;
+pub(super) fn probe(asked: &AboutService) -> anyhow::Result<ExitCode> {
+    let explanation = asked.ask.daemon.explain_served(&asked.name()?)?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     let report = runtime.block_on(Report::make(&explanation));
     let attempts = report.frontends.iter().map(|it| &it.attempt);
     let attempts = attempts.chain(report.endpoints.iter().map(|it| &it.probed.attempt));
     let is_well = attempts.clone().all(Attempt::is_well) && !report.endpoints.is_empty();
-    print_as(ask.output.format, &report, || report.to_string())?;
+    print_as(asked.ask.output.format, &report, || report.to_string())?;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -9,6 +9,7 @@ use super::{
     Command, Flags, Format,
     output::{self, say},
     parse,
+    subject::{Namespace, ServiceName},
 };
 use crate::{
     config::Settings,
@@ -61,6 +62,25 @@ pub(super) struct Ask {
     pub(super) output: output::Args,
     #[command(flatten)]
     pub(super) daemon: Daemon,
+}
+
+/// A question about a Service.
+#[derive(clap::Args, Debug)]
+pub(super) struct AboutService {
+    /// The Service
+    #[arg(value_name = "NAMESPACE/NAME")]
+    service: ServiceName,
+    #[command(flatten)]
+    namespace: Namespace,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+impl AboutService {
+    /// Its name, with the namespace.
+    pub(super) fn name(&self) -> anyhow::Result<ObjectName> {
+        Ok(self.service.in_namespace(&self.namespace)?)
+    }
 }
 
 /// A question that can be answered without a daemon, and the form of the answer.

@@ -43,18 +43,14 @@ impl FormerAges {
     /// Gives a Service with external addresses the creation time of the one it replaces, if that is earlier: of its
     /// version `before`, or of the deleted one. A load balancer's new Service has no address at first.
     pub(crate) fn apply(&mut self, service: &mut Service, before: Option<&Service>, options: &Options) {
-        let is_external = service.has_external_addresses(options);
-        let former = match before.filter(|before| before.has_external_addresses(options)) {
-            Some(before) if is_external => Some(before.created),
-            Some(before) => {
-                self.remember(before, options);
-                None
+        let before = before.filter(|before| before.has_external_addresses(options));
+        if service.has_external_addresses(options) {
+            let known = before.map(|before| before.created);
+            if let Some(former) = known.or_else(|| self.forget(&service.name).map(|(_, created)| created)) {
+                service.created = service.created.min(former);
             }
-            None if is_external => self.forget(&service.name).map(|(_, created)| created),
-            None => None,
-        };
-        if let Some(former) = former {
-            service.created = service.created.min(former);
+        } else if let Some(before) = before {
+            self.remember(before, options);
         }
     }
 
