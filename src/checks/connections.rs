@@ -28,7 +28,7 @@ const FLAGS: [&str; 3] = ["--ipvs-tcp-timeout", "--ipvs-tcpfin-timeout", "--ipvs
 /// Whether IPVS forgets connections before conntrack does.
 ///
 /// IPVS forgets a TCP connection after 15 minutes without a packet, conntrack after a day or five. What comes
-/// after that is no SYN, so IPVS lets it pass, to the VIP, which is an address of this node: the node knows
+/// after that is not a SYN, so IPVS lets it pass, to the VIP, which is an address of this node: the node knows
 /// no such connection and resets it. A UDP exchange is sent to whichever real server is next.
 ///
 /// A kernel is like this by default, and most programs never notice: nothing is broken. Flags and fields of

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn with_linux_s_own_range_and_kubernetes_usual_one_there_is_nothing_to_say() {
         assert_eq!(found(&[30_000, 32_767], "32768\t60999\n", "\n"), None);
-        assert_eq!(found(&[], "1024\t65535\n", "\n"), None, "nobody has a NodePort");
+        assert_eq!(found(&[], "1024\t65535\n", "\n"), None, "no Service has a NodePort");
     }
 
     #[test]

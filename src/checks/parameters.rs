@@ -47,8 +47,8 @@ pub(super) fn to_set(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     findings
 }
 
-/// One finding for each parameter with another value, and one for the timeouts of IPVS, of which 0 is no
-/// change.
+/// One finding for each parameter with another value, and one for the timeouts of IPVS, of which 0
+/// changes nothing.
 fn set_at_the_start(changes: &[Change], timeouts: Option<Timeouts>) -> Vec<Finding> {
     let change = |Change { key, found, wanted }: &Change| {
         Finding::note(key, format!("{found}, set to {wanted} at the start"))

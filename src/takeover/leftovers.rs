@@ -140,7 +140,7 @@ fn remove_and_log(source: &mut impl RuleSource) {
     for stayed in &outcome.stayed {
         warn!("left by kube-proxy and not removed: {stayed}: {}", one_line(&stayed.why));
     }
-    // A set in use shows that there are rules somewhere. Otherwise such tables are mostly of others.
+    // A set in use shows that rules exist. Otherwise such tables mostly belong to other programs.
     let is_certain = outcome.stayed.iter().any(|stayed| matches!(stayed.why, Error::InUse));
     for unknown in &outcome.unknown {
         let why = one_line(&unknown.why);

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(found("HTTP/1.0 200 OK\r\n\r\n<html></html>"), None);
         assert_eq!(found("SSH-2.0-dropbear\r\n\r\nipvs"), None);
         assert_eq!(found(""), None);
-        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        assert_eq!(LiveProxy::at(nobody), None);
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        assert_eq!(LiveProxy::at(closed), None);
     }
 }

@@ -55,8 +55,9 @@ fn without_names() -> impl for<'writer> FormatFields<'writer> + 'static {
 
 /// Needed by tests with a subscriber of their own on one thread: without this it may miss lines.
 ///
-/// A line of code that logs asks once whether anybody listens, and keeps the answer. If a thread without a
-/// subscriber comes by first, the answer is no for all threads, so every thread gets one that does nothing.
+/// Each place that logs asks once whether any subscriber is interested, and keeps the answer (`Interest` in tracing-core).
+/// If a thread without a subscriber gets there first, that place stays off for all threads; so every thread gets a
+/// subscriber that does nothing.
 pub fn listen_on_every_thread() {
     static ONCE: Once = Once::new();
     // If there is a subscriber for all threads already, that one does.

@@ -37,7 +37,7 @@ pub(super) struct FlowReport {
     packets: Vec<PacketReport>,
     /// How many others there were.
     omitted: usize,
-    /// Whether an answer that is no refusal went to the client.
+    /// Whether an answer other than a refusal went to the client.
     pub(super) answered: bool,
     conclusion: String,
 }

@@ -6,7 +6,7 @@
 //!
 //! Two parameters bound it, of which each acts in need alone:
 //!
-//! - `conn_max` (Linux 7.2): no more entries than this. The default is 2^30, which is no bound.
+//! - `conn_max` (Linux 7.2): no more entries than this. The default is 2^30, in effect unlimited.
 //! - `drop_entry` 1 with `amemthresh`: while fewer pages than that are free, IPVS deletes each second, in
 //!   1/32 of the table, entries that nothing was established with: half-open TCP and SCTP, templates without
 //!   any, and of idle connections some of those with up to eight packets (`update_defense_level` in

@@ -115,7 +115,7 @@ async fn a_node_that_is_unknown_leaves_or_is_gone_gets_no_traffic_and_its_proxy_
         proxy.0.on_change(&change);
         assert_eq!(proxy.answers(), answers, "{change:?}");
     }
-    assert_eq!(Proxy::new(UnknownNode::Eligible).answers(), (200, 200), "nobody will tell of a Node");
+    assert_eq!(Proxy::new(UnknownNode::Eligible).answers(), (200, 200), "no Node will ever arrive");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,7 +133,7 @@ async fn change_unsynced_for_two_periods_is_unhealthy_until_the_sync() {
     proxy.syncs(false);
     assert_eq!(proxy.answers(), (503, 503), "the kernel could not be read");
     proxy.syncs(true);
-    assert_eq!(proxy.answers(), (200, 200), "one operation was refused, which is no reason");
+    assert_eq!(proxy.answers(), (200, 200), "one refused operation is not a reason");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn a_first_sync_may_take_as_long_as_it_takes() {
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200));
     proxy.changes();
-    // Meanwhile there is one more change, which nobody takes in.
+    // Meanwhile there is one more change, which is not applied.
     proxy.0.on_change(&node(false));
     advance(TOO_LONG * 10).await;
     assert_eq!(proxy.answers(), (200, 200));

@@ -120,7 +120,7 @@ fn pods(family: Family, count: u16, terminating: u16) -> Change {
     }))
 }
 
-/// A port that nobody listens on. It stays free for a while: the kernel goes through them in no order.
+/// A port on which no program listens. It stays free for a while: the kernel goes through them in no order.
 fn free_port() -> u16 {
     TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -146,7 +146,7 @@ async fn weight(ip: IpAddr, port: u16) -> Option<(u16, u16)> {
     Some((code, header.parse().ok()?))
 }
 
-/// Waits until that is what it gets; `None`: nobody listens.
+/// Waits until that is what it gets; `None`: no program listens.
 async fn weighs(ip: IpAddr, port: u16, wanted: Option<(u16, u16)>) {
     let found = timeout(Duration::from_secs(10), async {
         while weight(ip, port).await != wanted {
@@ -298,7 +298,7 @@ async fn only_a_sync_that_was_compared_and_changes_something_is_passed_on() {
     assert!(node.wanted.has_changed().unwrap());
 }
 
-/// Waits until somebody listens. Nothing is asked: with time that jumps ahead no client is fast enough.
+/// Waits until a program listens. Nothing is asked: with time that jumps ahead no client is fast enough.
 async fn is_open(ip: IpAddr, port: u16) {
     while std::net::TcpStream::connect((ip, port)).is_err() {
         sleep(Duration::from_millis(100)).await;

@@ -120,7 +120,7 @@ impl Observer for SyncMetrics {
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         let SyncEvent { report, complete, state, triggered_at, .. } = *sync;
         let now = SystemTime::now();
-        // The kernel notifies of our own changes too. To read those and do nothing is no pass over the rules, and
+        // The kernel notifies of our own changes too. Reading those and doing nothing is not a pass over the rules, and
         // there are as many as passes.
         if !report.is_echo() {
             self.took.iter().for_each(|(_, took)| took.observe(report.took));

@@ -158,7 +158,7 @@ fn a_request_that_routing_drops_leads_to_rp_filter() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));
     let node = node(&cluster);
-    // The client learns the node's link-layer address, which it would not be told afterwards.
+    // The client learns the node's link-layer address, which it could not ask for afterwards.
     cluster.lab.client.ask(at(V4, 80)).unwrap();
     node.run("sysctl", &["-w", "net.ipv4.conf.all.rp_filter=1"]).unwrap();
     // The way back to the client's second address is another interface.

@@ -66,7 +66,7 @@ fn preflight_warns_of_another_mode_of_kube_proxy_and_reports_for_ours() {
     assert!(!said.contains("configuration: "), "{said}");
 }
 
-/// What preflight says of kubeadm's file with this mode. It fails, because here is no API server.
+/// What preflight says of kubeadm's file with this mode. It fails, since no API server runs here.
 fn preflight(mode: &str) -> (PathBuf, String) {
     let (_directory, path) = file("config.conf", &KUBEADM_CONFIG.replace("mode: \"\"", mode));
     let output = kube_ipvs(&["preflight", "--", "--config", path.to_str().unwrap()]);

@@ -378,7 +378,7 @@ fn our_rules_are_settled_each_once_and_where_packets_reach_it() {
         (&[with_an_old_mark], one, false),
         (&[OURS, with_an_old_mark], one, false),
         (&[BY_HAND], one, false),
-        // Somebody else's, before which others may drop.
+        // Another program's; rules before it may drop.
         (&[without_comment], one, false),
         (&[without_comment, OURS], one, true),
         (&[known, OURS], both, true),

@@ -877,7 +877,7 @@ async fn the_zone_of_the_node_is_sent_and_that_the_node_is_gone() {
     assert_eq!(
         short(&script.play().await),
         ["n1 in z1 at 192.0.2.1", "n1 in z2 at 192.0.2.1", "no n1"],
-        "who hears it decides what that means; State keeps the zone"
+        "what it means is decided by State, which keeps the zone"
     );
 }
 
@@ -932,7 +932,7 @@ async fn services_wait_half_a_minute_for_a_node_and_not_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn who_garbles_protobuf_is_asked_for_json() {
-    // Another beginning, a field that is no message, one that is longer than anything.
+    // A wrong beginning, a field that is not a message, one longer than the rest.
     let too_long =
         [&b"k8s\0\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x12"[..], &[0xff; 8], &[0x7f; 20]].concat();
     for garbled in [&b"{\"kind\": \"ServiceList\"}"[..], b"k8s\0\x08\x01", &too_long] {

@@ -369,7 +369,7 @@ mod tests {
         for ranges in [&[][..], &["10.0.0.0/8", "fd00::/8"], &["0.0.0.0/0", "::/0"]] {
             assert_eq!(problems(&dual, ranges), [""; 0], "{ranges:?}");
         }
-        // Nobody is let in where nothing is served.
+        // Where nothing is served, no client is let in.
         let single = problems(&dual[..1], &["10.0.0.0/8"]);
         assert!(single.iter().all(|problem| problem.contains("is not served")), "{single:?}");
     }

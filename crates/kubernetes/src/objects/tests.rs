@@ -67,7 +67,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Texts that mean something somewhere.
+/// Texts with a meaning in some field.
 const WORDS: [&str; 11] =
     ["", "None", "VIP", "Proxy", "Local", "IPv6", "SCTP", "127.0.0.1", "::", "fe80::1", "ff02::1"];
 

@@ -149,7 +149,7 @@ struct Relay {
     asked: Arc<AtomicUsize>,
     /// Both ends of every connection; `None` while it is cut.
     connections: Arc<Mutex<Option<Vec<[TcpStream; 2]>>>>,
-    /// Whether a client is not told that its connection has ended.
+    /// Whether a connection ends without notice to the client.
     is_silent: Arc<AtomicBool>,
 }
 

@@ -24,8 +24,8 @@ fn serving(inputs: &Inputs) -> (FakeKernel, Running) {
     (kernel, running)
 }
 
-/// Plays the change on a kernel that `disturb` changes just before; with `restarts`, another daemon hears of the
-/// change than the one that served before it. The sync after the one that was disturbed must leave nothing undone.
+/// Plays the change on a kernel that `disturb` changes just before; with `restarts`, a new daemon gets the
+/// change. The sync after the one that was disturbed must leave nothing undone.
 fn play(story: &Story, restarts: bool, disturb: &dyn Fn(&FakeKernel)) -> Ending {
     let (kernel, running) = serving(&story.before);
     story.connect(&kernel);

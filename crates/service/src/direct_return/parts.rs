@@ -184,7 +184,7 @@ pub(crate) fn exits(
     if !may_be_answered_directly(group) {
         return Arc::default();
     }
-    // Two pods of one node with the same end of their addresses cannot be told apart.
+    // Two pods of one node with the same end of their addresses cannot be distinguished.
     let mut ends = BTreeSet::new();
     let here = endpoints.iter().filter(|it| is_here(it) && belongs_to_pod(it, node)).map(|it| it.address);
     here.filter(|address| ends.insert(tunnel::address_end(address.ip))).collect()

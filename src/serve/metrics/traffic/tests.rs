@@ -17,7 +17,7 @@ fn address(number: u16, port: u16) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, high, low].into(), port }
 }
 
-/// So many virtual servers with a real server each, and who owns them: the last one nobody.
+/// So many virtual servers with a real server each, and their owners: the last one has none.
 fn table(count: u16) -> (FakeKernel, Vec<VirtualServerOwner>) {
     let kernel = FakeKernel::new();
     let addresses: Vec<_> = (0..count).map(|number| address(number, 80)).collect();
@@ -203,7 +203,7 @@ fn writer(kernel: &FakeKernel) -> Handle {
 async fn a_page_has_what_was_read_for_it_and_one_reading_is_good_for_some_seconds() {
     let kernel = FakeKernel::new();
     let traffic = TrafficMetrics::default();
-    assert_eq!(traffic.text().await, "", "nobody reads yet");
+    assert_eq!(traffic.text().await, "", "nothing is read before the first request");
     traffic.start(ServiceMetrics::Service, || Ok(kernel.clone()), writer(&kernel)).unwrap();
     kernel.heal();
     for _ in 0..3 {
@@ -226,7 +226,7 @@ async fn what_cannot_be_read_is_not_shown_and_off_reads_nothing() {
     assert_eq!(traffic.text().await, "", "nor what was read before");
     kernel.heal();
     let off = TrafficMetrics::default();
-    let open = || -> Result<FakeKernel, _> { panic!("the kernel is opened for nobody") };
+    let open = || -> Result<FakeKernel, _> { panic!("the kernel is opened without a request") };
     off.start(ServiceMetrics::Off, open, handle).unwrap();
     assert_eq!(off.text().await, "");
 }
@@ -247,7 +247,7 @@ fn a_hanging_kernel_shows_the_last_reading_for_half_a_minute_and_is_asked_once()
     let before = page();
     assert_ne!(before, "");
     let hangs = kernel.state();
-    // Nobody waits in earnest.
+    // Time only jumps.
     runtime.block_on(async { tokio::time::pause() });
     grow_older(&traffic, FRESH);
     for _ in 0..3 {

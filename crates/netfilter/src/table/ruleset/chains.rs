@@ -250,7 +250,7 @@ fn local_clients_only() -> Vec<Rule> {
     vec![Rule::new("new flows to the policy Local without an endpoint here", to_stand_ins)]
 }
 
-/// If pods of this node cannot be told from other clients, all are let in, as in upstream's ipvs mode.
+/// If pods of this node cannot be distinguished from other clients, all are let in, as in upstream's ipvs mode.
 fn local_clients(policy: &Policy, family: Family) -> Vec<Rule> {
     let Some(local) = local_traffic(&policy.local_traffic, family) else { return Vec::new() };
     vec![

@@ -227,12 +227,12 @@ fn a_client_that_is_no_longer_in_the_source_ranges_is_cut_off() {
     let listener = cluster.pod2.inside(|| TcpListener::bind(("0.0.0.0", SERVER)).unwrap());
     let mut client = cluster.client.inside(move || TcpStream::connect((at.external, SERVER)).unwrap());
     let (mut real_server, _) = listener.accept().unwrap();
-    let mut hears = |patience| {
+    let mut receives = |patience| {
         client.write_all(b"?").unwrap();
         real_server.set_read_timeout(Some(patience)).unwrap();
         real_server.read(&mut [0; 8]).is_ok()
     };
-    assert!(hears(PATIENTLY));
+    assert!(receives(PATIENTLY));
     cluster.apply(&policy(cluster_cidr()), vec![Operation::DeleteElement(allowed)]);
-    assert!(!hears(BRIEFLY));
+    assert!(!receives(BRIEFLY));
 }

@@ -76,23 +76,23 @@ fn node_port_stays_at_a_lost_address_until_the_grace_period_ends() {
     fake.heal();
 
     let change = Changed { node_addresses: true, ..Changed::default() };
-    let hear = |reconciler: &mut Reconciler| {
+    let notify = |reconciler: &mut Reconciler| {
         reconciler.on_link_event(&change);
         reconciler.sync_whole(Trigger::NodeAddresses);
         assert!(reconciler.compare().unwrap().is_empty(), "and nothing else is wanted");
         fake.writes()
     };
     fake.state().dummy_interface.node_addresses.clear();
-    assert_eq!(hear(&mut reconciler), "");
+    assert_eq!(notify(&mut reconciler), "");
     fake.state().dummy_interface.node_addresses.insert(address);
-    assert_eq!(hear(&mut reconciler), "");
+    assert_eq!(notify(&mut reconciler), "");
     assert_eq!(reconciler.next_check(), None);
 
     // The time is over as soon as it has begun.
     reconciler.lost_addresses = LostAddresses::new(Duration::ZERO);
-    assert_eq!(hear(&mut reconciler), "");
+    assert_eq!(notify(&mut reconciler), "");
     fake.state().dummy_interface.node_addresses.clear();
-    assert_eq!(hear(&mut reconciler), "");
+    assert_eq!(notify(&mut reconciler), "");
     let (due, trigger) = reconciler.next_check().unwrap();
     assert!(due <= Instant::now());
     reconciler.sync_whole(trigger);

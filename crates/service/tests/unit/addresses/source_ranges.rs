@@ -36,7 +36,7 @@ fn clients(state: &State, at: &str) -> String {
     let server = state.virtual_server(&tcp(at)).unwrap_or_else(|| panic!("no virtual server at {at}"));
     match server.allowed_sources.as_deref() {
         None => "everybody".to_owned(),
-        Some([]) => "nobody".to_owned(),
+        Some([]) => "no client".to_owned(),
         Some(sources) => {
             let texts = sources.iter().map(|source| format!("{}-{}", source.first, source.last));
             texts.collect::<Vec<_>>().join(", ")
@@ -81,7 +81,7 @@ fn a_service_without_ranges_lets_everybody_in() {
 
 #[test]
 fn unreadable_source_ranges_let_no_client_in() {
-    assert_eq!(both(&[]), ["nobody", "nobody"]);
+    assert_eq!(both(&[]), ["no client", "no client"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_node_inside_a_range_reaches_the_address_from_the_address_itself() {
 fn no_node_reaches_an_address_that_is_closed_to_all() {
     let mut state = state_of(&[restricted("web", &[])], &[]);
     state.apply(node_ips(&["192.0.2.9", "fd00::9"]));
-    assert_eq!(clients_of_both(&state), ["nobody", "nobody"]);
+    assert_eq!(clients_of_both(&state), ["no client", "no client"]);
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn a_changed_count_alone_touches_the_reports() {
     assert_eq!(
         touched,
         Dirty { reports: true, ..Dirty::default() },
-        "an endpoint elsewhere serves nobody here"
+        "an endpoint on another node serves no client here"
     );
     assert_eq!(without_local_endpoint(&state, Traffic::Internal), [1, 0]);
 }
