@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_somebody_asks_for_with_a_verbosity_are_all_there() {
+    fn all_lines_that_a_verbosity_requests_are_logged() {
         let said = logged(Format::Text, &LineLimit::default(), || {
             (0..1_000).for_each(|number| tracing::debug!(namespace = "a", "step {number}"));
         });

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_already_stays_so_in_the_remedy_and_is_no_danger() {
+    fn what_is_reserved_already_stays_so_in_the_remedy_and_is_not_a_danger() {
         assert_eq!(found(&[30_080], "1024 65535", "8080,30000-32767\n"), None);
         assert_eq!(found(&[30_080], "1024 65535", "30080\n"), None);
         assert_eq!(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_makes_no_sense_is_no_ground_for_a_warning() {
+    fn a_parameter_that_makes_no_sense_causes_no_warning() {
         for local in ["", "\n", "many", "32768 many", "70000 80000"] {
             assert_eq!(found(&[30_080], local, ""), None, "{local:?}");
         }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_told_or_why_one_is_not() {
+    fn both_versions_are_printed_or_why_one_is_not() {
         let this = || build("0.2.0", Some("842c14a2f1b7"));
         let both = Versions { this: this(), daemon: Some(build("0.1.0", None)) };
         assert_eq!(

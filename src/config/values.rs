@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gate_with_a_switch_is_refused() {
+    fn what_is_not_a_gate_with_a_switch_is_refused() {
         assert_eq!("A=true,B".parse::<FeatureGates>(), Err(InvalidGates::Malformed("B".to_owned())));
         for (list, value) in [("B=yes", "yes"), ("B=", ""), ("A=true,B=1=1", "1=1")] {
             let expected = InvalidGates::Value { name: "B".to_owned(), value: value.to_owned() };

@@ -238,7 +238,7 @@ mod tests {
     use crate::config::tests::settings;
 
     #[test]
-    fn every_doubt_is_told() {
+    fn every_doubt_is_printed() {
         let api = settings(&["--kubeconfig=/nonexistent/kubeconfig"]);
         let links = dummy_interface::Observed::default();
         let mut source_state = SourceState::at(links, &api);

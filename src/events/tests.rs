@@ -284,10 +284,10 @@ async fn each_node_speaks_of_other_services_first() {
         sleep(SOON).await;
     }
     let sent = server.events();
-    let spoken_of: BTreeSet<_> =
+    let concerned: BTreeSet<_> =
         sent.iter().map(|event| event["regarding"]["name"].as_str().unwrap()).collect();
     assert_eq!(sent.len(), 20 * topics::MOST);
-    assert!(spoken_of.len() > 100, "{spoken_of:?}");
+    assert!(concerned.len() > 100, "{concerned:?}");
 }
 
 #[tokio::test(start_paused = true)]

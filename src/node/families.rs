@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_ipv6_is_no_place_for_an_ipv6_bind_address() {
+    fn a_node_without_ipv6_has_no_place_for_an_ipv6_bind_address() {
         let (ipv4, both) = (BTreeSet::from([Family::V4]), BTreeSet::from(Family::BOTH));
         assert!(serves(&ipv4, "0.0.0.0").is_ok() && serves(&both, "::").is_ok());
         let refused = serves(&ipv4, "::").unwrap_err().to_string();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_request_ends_its_connection_alone() {
+    async fn what_is_not_a_request_ends_its_connection_alone() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let at = listener.local_addr().unwrap();
         let server = tokio::spawn(serve(listener, Arc::new(Echo), ConnectionLimit::default()));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_take_no_answer_are_limited_and_keep_nobody_out() {
+    async fn clients_that_take_no_answer_are_limited_and_keep_no_other_out() {
         let listener = Large::listen();
         let at = listener.local_addr().unwrap();
         let pages = Arc::new(Large);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_s_scheme_is_kept_and_by_http_no_token_is_told() {
+    async fn a_server_s_scheme_is_kept_and_by_http_no_token_is_sent() {
         let trusting = |server| json!({"server": server, "certificate-authority-data": CERTIFICATE});
         let (secure, plain) = ("https://10.0.0.9:6443/", "http://10.0.0.9:8080/prefix");
         assert_eq!(asked(None, trusting(secure), json!({})).await, (secure.to_owned(), true));

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_that_could_not_begin_is_no_report_of_tests() {
+    fn a_suite_that_could_not_begin_has_no_report_of_tests() {
         let report = r#"<testsuites><testsuite>
             <testcase name="[SynchronizedBeforeSuite]" status="failed" time="1"><failure>no nodes</failure></testcase>
         </testsuite></testsuites>"#;

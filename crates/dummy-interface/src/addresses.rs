@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_cut_anywhere_is_no_address_and_no_route_or_the_one_it_was() {
+    fn a_message_cut_anywhere_is_read_as_nothing_or_as_what_it_was() {
         let mut address = AddressMessage::default();
         address.attributes = vec![AddressAttribute::Local("192.0.2.1".parse().unwrap())];
         let (address, route) = (bytes(&address), bytes(&our_route()));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_as_made_if_it_lasts_and_is_no_source() {
+    fn an_address_is_as_made_if_it_lasts_and_is_not_a_source() {
         const PERMANENT: u8 = 0x80;
         const DEPRECATED: u8 = 0x20;
         let found = |family, flags, scope| {

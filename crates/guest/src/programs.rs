@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_s_own_time_and_its_childrens_are_told_apart() {
+    fn a_process_s_own_time_and_its_childrens_are_distinguished() {
         let stat = "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3000 400 20 0";
         let seconds = |seconds| Duration::from_millis(seconds);
         assert_eq!(processor_times(stat), Some([seconds(1200), seconds(34_000)]));

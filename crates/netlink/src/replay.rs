@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_somebody_else_is_passed_over() {
+    fn an_answer_to_another_socket_is_passed_over() {
         let transcript = Transcript::default();
         transcript.push(&acknowledgement(u32::MAX, -(Errno::EPERM as i32)));
         transcript.push(&acknowledgement(77, -(Errno::EPERM as i32)));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_hears_what_a_kernel_has_said_and_then_nothing() {
+    fn a_socket_receives_what_a_kernel_has_sent_and_then_nothing() {
         let transcript = Transcript::default();
         transcript.push(&acknowledgement(1, 0));
         transcript.push(&acknowledgement(2, -1));

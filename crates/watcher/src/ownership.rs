@@ -91,8 +91,8 @@ impl Ownership {
         let unserved: BTreeSet<_> = families.filter(|family| !self.families.contains(family)).collect();
         explanation.parts.retain(|part| !unserved.contains(&part.family));
         let service = &explanation.service;
-        let in_words = |family| format!("{service}: not served: this node has no {family}");
-        let unserved: Vec<_> = unserved.into_iter().map(in_words).collect();
+        let text = |family| format!("{service}: not served: this node has no {family}");
+        let unserved: Vec<_> = unserved.into_iter().map(text).collect();
         explanation.problems.splice(0..0, unserved);
     }
 

@@ -383,7 +383,7 @@ fn however_many_ask_no_more_than_eight_answers_wait_for_the_writer() {
 }
 
 #[test]
-fn a_client_that_asks_and_is_gone_harms_nobody() {
+fn a_client_that_asks_and_is_gone_harms_no_other() {
     let daemon = daemon();
     for _ in 0..100 {
         UnixStream::connect(&daemon.path).unwrap().write_all(b"{\"command\":\"resync\"}\n").unwrap();
@@ -446,7 +446,7 @@ fn a_daemon_of_another_version_gives_one_line_and_no_answer() {
 }
 
 #[test]
-fn nobody_but_the_owner_can_reach_the_socket() {
+fn only_the_owner_can_reach_the_socket() {
     let daemon = daemon();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&daemon.path), 0o600);

@@ -230,7 +230,7 @@ async fn hanging_writer_thread_is_noticed_by_the_changes_it_does_not_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_sync_is_no_fault_if_all_changes_were_taken_before_it() {
+async fn a_long_sync_is_not_a_fault_if_all_changes_were_taken_before_it() {
     let proxy = Proxy::running();
     for _ in 0..3 {
         proxy.0.on_change(&node(false));
@@ -295,7 +295,7 @@ async fn answers_are_counted_by_page_and_code_and_other_pages_do_not_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metric_says_what_livez_would_though_nobody_asks_it() {
+async fn a_metric_says_what_livez_would_even_if_livez_is_not_asked() {
     let proxy = Proxy::running();
     let metrics = proxy.metrics();
     let says = |value| metrics.text().contains(&format!("\nkube_ipvs_healthy {value}\n"));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_told_that_the_mode_is_ipvs_and_nothing_else() {
+    fn tools_learn_that_the_mode_is_ipvs_and_nothing_else() {
         assert_eq!(ask(&pages(), "/proxyMode"), (200, TEXT.to_owned(), "ipvs".to_owned()));
     }
 

@@ -141,7 +141,7 @@ fn a_chain_of_another_program_that_drops_is_named_with_its_rule() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn an_endpoint_that_refuses_and_one_that_is_silent_are_told_apart() {
+fn an_endpoint_that_refuses_and_one_that_is_silent_are_distinguished() {
     let cluster = Cluster::start(2, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));
     cluster.answers_by(1, "tcp", "reject with tcp reset");
@@ -210,7 +210,7 @@ fn a_vip_or_virtual_server_deleted_by_hand_is_named() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn a_client_outside_of_the_source_ranges_is_told_apart() {
+fn a_client_outside_of_the_source_ranges_is_recognized() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     let patch = json!({
         "spec": { "type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24", "fd00:203::/32"] },

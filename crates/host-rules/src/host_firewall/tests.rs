@@ -475,7 +475,7 @@ fn our_own_tables_are_not_the_hosts() {
 }
 
 #[test]
-fn a_name_that_is_no_text_hides_its_own_chain_only() {
+fn a_name_that_is_not_text_hides_only_its_own_chain() {
     let payload = message(Message::NewChain, TableFamily::Ip, |encoder| encoder.bytes(3, b"\xff\0"));
     assert_eq!(chain::decode_base(&reply(&payload)).unwrap(), None);
     let payload = message(Message::NewTable, TableFamily::Ip, |encoder| encoder.bytes(1, b"\xff\0"));

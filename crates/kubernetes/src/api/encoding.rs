@@ -79,7 +79,7 @@ impl Unreadable {
     }
 
     /// Whether protobuf may have been changed on the way.
-    pub(super) fn is_no_protobuf(&self) -> bool {
+    pub(super) fn is_not_protobuf(&self) -> bool {
         matches!(self, Self::NoMagic | Self::Protobuf(_) | Self::TooLong)
     }
 }

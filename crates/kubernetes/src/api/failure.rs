@@ -102,8 +102,8 @@ impl Failure {
     }
 
     /// Whether protobuf may have been changed on the way.
-    pub(super) fn is_no_protobuf(&self) -> bool {
-        matches!(self, Self::Unreadable(unreadable) if unreadable.is_no_protobuf())
+    pub(super) fn is_not_protobuf(&self) -> bool {
+        matches!(self, Self::Unreadable(unreadable) if unreadable.is_not_protobuf())
     }
 }
 

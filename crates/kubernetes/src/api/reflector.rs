@@ -143,7 +143,7 @@ impl<T: Kind, F: Fn(Event<T>)> Reflector<T, F> {
             if failure.is_too_new() {
                 self.recency = Recency::Latest;
             }
-            if failure.is_no_protobuf() {
+            if failure.is_not_protobuf() {
                 self.requests.no_more_protobuf();
             }
             self.retry.pause(&failure).await;

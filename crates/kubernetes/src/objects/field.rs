@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_wrote_forges_no_line_and_moves_no_cursor() {
+    fn text_of_users_forges_no_line_and_moves_no_cursor() {
         let text = "a\nb\u{1b}[2J\u{9b}2J\u{202e}\"";
         assert_eq!(Quoted(text).to_string(), r#""a\nb\u{1b}[2J\u{9b}2J\u{202e}\"""#);
         assert_eq!(brief(&text.into()), r#""a\nb\u001b[2J\u{9b}2J\u{202e}\"""#);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_many_problems_are_in_words_and_the_others_counted() {
+    fn the_first_of_many_problems_are_listed_and_the_others_counted() {
         let mut problems = Problems::default();
         (0..100_000).for_each(|number| problems.add(number, "wrong"));
         let problems = problems.into_vec();

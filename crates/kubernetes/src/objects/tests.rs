@@ -178,7 +178,7 @@ fn an_object_is_read_alike_in_protobuf_and_in_json_whichever_field_it_lacks() {
 }
 
 #[test]
-fn text_in_protobuf_that_is_no_text_is_left_out_alone() {
+fn strings_of_protobuf_that_are_not_text_are_left_out_alone() {
     let mut slice = of_kind(&["metadata", "addressType", "ports", "endpoints"], &[], &[]);
     slice["endpoints"] = json!([{"addresses": ["10.244.0.5"]}, {"addresses": ["10.244.0.6"]}]);
     let mut bytes = message("EndpointSlice", &slice);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn what_is_not_a_range_is_refused() {
         for text in [
             "",
             "/",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn what_is_not_an_address_is_refused() {
         for text in [
             "",
             "None",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_text_is_no_address_and_no_problem() {
+    fn an_empty_text_is_neither_an_address_nor_a_problem() {
         assert_eq!(cluster_ip(""), (None, vec![]));
     }
 }

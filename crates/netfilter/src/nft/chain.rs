@@ -208,7 +208,7 @@ mod tests {
     const OUTPUT: Hook = Hook { kind: Kind::Nat, point: Point::Output, priority: -100 };
 
     #[test]
-    fn a_chain_is_read_back_as_it_was_written_and_is_no_other() {
+    fn a_chain_is_read_back_as_it_was_written_and_differs_from_others() {
         let variants = [
             None,
             Some(OUTPUT),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn user_data_of_another_format_is_no_comment() {
+    fn user_data_of_another_format_is_not_a_comment() {
         for data in [&b"\0"[..], b"\0\x09cut", b"\x07\0", b"\0\x02\xff\xff"] {
             assert_eq!(decode_comment(data), "", "{data:?}");
         }

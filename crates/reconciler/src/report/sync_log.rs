@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_without_a_repair_is_no_warning() {
+    fn a_sync_without_a_repair_logs_no_warning() {
         let report = SyncReport { done: 1, ..SyncReport::empty(Trigger::Forced) };
         let lines =
             logged(|| SyncLog::default().log_sync(&report, &SyncStats::default(), &PlanOutcome::default()));

@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_is_let_in_before_and_after_stays_in_and_whoever_is_not_stays_out(
+        fn clients_admitted_before_and_after_stay_admitted_and_others_stay_out(
             before in any_ranges(), after in any_ranges()
         ) {
             let removed = before.difference(&after).copied().map(DeleteElement);

@@ -30,7 +30,7 @@ fn a_node_in_order_serves_as_desired_as_of_its_last_reading() {
 }
 
 #[test]
-fn what_is_wrong_with_objects_or_the_node_is_counted_and_is_no_fault() {
+fn what_is_wrong_with_objects_or_the_node_is_counted_and_is_not_our_fault() {
     let all = sample::status();
     let (grade, words) = verdict(|status| {
         status.programmed.without_endpoints = all.programmed.without_endpoints.clone();

@@ -30,7 +30,7 @@ fn answer(daemon: &UnixListener, owners: Vec<VirtualServerOwner>) {
 }
 
 #[test]
-fn a_daemon_that_hangs_holds_up_nobody_and_is_asked_again_only_after_a_while() {
+fn a_daemon_that_hangs_delays_no_screen_and_is_asked_again_only_later() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("control.sock");
     let hangs = UnixListener::bind(&socket).unwrap();

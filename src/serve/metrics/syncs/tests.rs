@@ -214,7 +214,7 @@ fn services_without_an_endpoint_are_counted_beside_all() {
 }
 
 #[test]
-fn addresses_that_are_refused_are_counted_until_nobody_asks_for_them() {
+fn addresses_that_are_refused_are_counted_until_no_service_asks_for_them() {
     let mut events = SyncEvents::nothing(&Family::BOTH);
     let web = Service {
         cluster_ips: vec!["10.96.0.1".parse().unwrap()],

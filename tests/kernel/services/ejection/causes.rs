@@ -96,7 +96,7 @@ fn two_pods_fall_silent(run: fn(usize) -> Endpoint) -> Cluster {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
-fn endpoints_of_a_dead_node_leave_services_where_nobody_has_asked_yet() {
+fn endpoints_of_a_dead_node_leave_services_without_clients_too() {
     let cluster = two_pods_fall_silent(|pod| here(pod).on("dead"));
     let (unasked, off) = (addresses(13), addresses(14));
     for pod in [1, 2] {

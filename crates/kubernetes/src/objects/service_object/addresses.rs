@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_which_none_can_be_read_let_nobody_in() {
+    fn ranges_of_which_none_can_be_read_admit_no_client() {
         const NO_CLIENT: &str = "spec.loadBalancerSourceRanges: none can be used; no client is let in";
         for unreadable in [json!(["office"]), json!([null]), json!("10.0.0.0/8"), json!({})] {
             let (ranges, problems) = read_ranges(&unreadable);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_annotation_of_old_restricts_nobody() {
+    fn the_former_annotation_restricts_no_client() {
         let annotations = json!({"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"});
         let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
         let Decoded::Object(service) = decoded(json!({"metadata": metadata})) else { panic!("not decoded") };

@@ -505,7 +505,7 @@ fn the_mark_for_the_hosts_firewall_is_not_the_one_for_masquerading() {
 }
 
 #[test]
-fn without_sets_of_intervals_nobody_reaches_a_restricted_address() {
+fn without_sets_of_intervals_no_client_reaches_a_restricted_address() {
     let ruleset = Ruleset::new(&by_source(), Family::V6).without(Element::ALLOWED_SOURCES);
     assert!(!ruleset.to_string().contains("allowed-sources"));
     let rules = rules_of(&ruleset, "source-ranges");
