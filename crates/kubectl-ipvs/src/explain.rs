@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt::Write, net::IpAddr, time::Duration};
 
 use ipvs::ObservedRealServer;
 use operator::explain::{AddressAnswer, Answer, VirtualServer};
-use service::{AddressKind, ExplainedPart, Explanation, liveness::Answering};
+use service::{AddressKind, EndpointWeight, ExplainedPart, Explanation, Share, liveness::Answering};
 
 use super::{
     fleet::Answered,
@@ -108,8 +108,8 @@ fn without_node(mut answer: Answer) -> Answer {
     let addresses = answer.explanation.parts.iter_mut().flat_map(|part| &mut part.addresses);
     addresses.for_each(|at| at.owner = None);
     // Without clients on the node an endpoint is idle there.
-    for answering in answer.explanation.parts.iter_mut().flat_map(answerings) {
-        *answering = answering.filter(|it| it.liveness.is_failing());
+    for endpoint in endpoints(&mut answer.explanation) {
+        endpoint.answering = endpoint.answering.filter(|it| it.liveness.is_failing());
     }
     let node_ports: Vec<_> = answer.explanation.parts.iter_mut().flat_map(node_ports_anywhere).collect();
     let mut kernel: Vec<VirtualServer> = Vec::new();
@@ -126,16 +126,19 @@ fn without_node(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Removes for how long, and how often, endpoints have failed on a node.
+/// Removes for how long, and how often, endpoints have failed on a node, and for how long they are ejected.
 fn remove_durations(explanation: &mut Explanation) {
-    for answering in explanation.parts.iter_mut().flat_map(answerings).flatten() {
-        *answering = Answering { age: Duration::ZERO, failed_connections: 0, ..*answering };
+    for endpoint in endpoints(explanation) {
+        let without = |it| Answering { age: Duration::ZERO, failed_connections: 0, ..it };
+        endpoint.answering = endpoint.answering.map(without);
+        if let Some(EndpointWeight { share: Share::Ejected { age, .. }, .. }) = &mut endpoint.weight_parts {
+            *age = Duration::ZERO;
+        }
     }
 }
 
-/// What is known of each endpoint's answers.
-fn answerings(part: &mut ExplainedPart) -> impl Iterator<Item = &mut Option<Answering>> {
-    part.endpoints.iter_mut().map(|endpoint| &mut endpoint.answering)
+fn endpoints(explanation: &mut Explanation) -> impl Iterator<Item = &mut service::ExplainedEndpoint> {
+    explanation.parts.iter_mut().flat_map(|part| &mut part.endpoints)
 }
 
 /// Replaces the node's addresses of NodePorts by the unspecified address, once for all. Returns the replaced ones.

@@ -129,7 +129,7 @@ impl Question {
         let is_begun = protocol == Protocol::Udp || self.connections > 0;
         let is_late = is_begun && now.saturating_duration_since(self.since) >= PATIENCE;
         // If no connection is new, clients must have asked in three ticks: a client that closes one of its connections sends
-        // data and a reset, which get no answer. SYNs get one.
+        // data and a reset, which get no answer. SYNs get one; other packets rarely have their mean length twice.
         let lasts = self.ticks > if is_begun || self.only_syns { 1 } else { 2 } || is_late;
         match protocol {
             Protocol::Udp => self.packets >= DATAGRAMS && lasts,
@@ -218,8 +218,7 @@ impl Evidence {
                 self.refused += question.connections;
             }
             _ if grown.packets_out > 0 => {
-                self.question = None;
-                self.answered = self.asked;
+                self.answered = self.question.take().map_or(self.answered, |_| self.asked);
                 self.set(Liveness::Answers, now);
             }
             Some(question) if question.is_unanswered(self.protocol, now) => {
@@ -258,9 +257,7 @@ impl Evidence {
         match self.liveness {
             _ if !self.is_current => None,
             Liveness::Silent | Liveness::OneWay => Some((Answer::Silent, self.asked)),
-            _ if self.question.is_some_and(|question| question.connections > 0) => {
-                Some((Answer::Missing, self.asked))
-            }
+            _ if self.question.is_some_and(|it| it.connections > 0) => Some((Answer::Missing, self.asked)),
             Liveness::Answers if self.question.is_some() => None,
             Liveness::Idle => None,
             // What was sent since may have needed no answer.

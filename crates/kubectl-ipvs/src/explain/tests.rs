@@ -134,6 +134,23 @@ fn nodes_differ_by_endpoints_that_fail_and_not_by_how_long_or_by_idle_ones() {
 }
 
 #[test]
+fn nodes_that_have_ejected_an_endpoint_at_different_times_give_one_answer() {
+    let ejected_for = |seconds: u32| {
+        move |answer: &mut Value| {
+            answer["parts"][0]["endpoints"][1]["weight_parts"] = json!({
+                "base": 1, "distance": null, "scale": 100,
+                "share": { "is": "ejected", "cause": "silent", "for": seconds },
+            });
+        }
+    };
+    let answers =
+        answers::<Answer>(&[("a", canned(1, 1, ejected_for(3))), ("b", canned(2, 1, ejected_for(8)))]);
+    let text = text(&answers);
+    assert!(text.starts_with("2 nodes:\n"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("+ ")), "{text}");
+}
+
+#[test]
 fn nodes_that_differ_say_how_and_those_without_an_answer_why() {
     let not_ready = |answer: &mut Value| {
         answer["parts"][0]["endpoints"][1]["verdict"] = json!("not-ready");
