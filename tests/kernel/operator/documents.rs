@@ -63,8 +63,13 @@ impl Stage {
             .chain(flags.iter().map(String::as_str))
             .collect();
         let daemon = Daemon::with_manifests(&self.lab.node, &self.manifests(), &flags).unwrap();
-        eventually("everything is programmed", || {
-            ensure!(daemon.ask(&self.lab.node, "status")?.contains("synced:          yes"));
+        // What drains from the scene before may end at any time, and `diff` prints what has ended until it is removed.
+        eventually("everything is programmed, and nothing drains", || {
+            let status = daemon.ask(&self.lab.node, "status")?;
+            ensure!(
+                status.contains("synced:          yes") && status.contains("draining:        0"),
+                "{status}"
+            );
             Ok(())
         })
         .unwrap();
@@ -124,13 +129,9 @@ impl Stage {
         let script = command.in_the_test_kernel().map_or_else(|| command.text.clone(), alone);
         let script = script.as_str();
         if command.printed.is_empty() {
-            // A drain may have ended of which the daemon does not know yet. What changes something is done once.
-            let limit = if script == "kube-ipvs diff" { PATIENCE } else { Duration::ZERO };
-            return eventually_within(limit, "it succeeds", || {
-                let (_, complaint) = self.shell(&command.host, script, documents::root())?;
-                ensure!(complaint.is_empty(), "{complaint}");
-                Ok(())
-            });
+            let (_, complaint) = self.shell(&command.host, script, documents::root())?;
+            ensure!(complaint.is_empty(), "{complaint}");
+            return Ok(());
         }
         let mut first = None;
         eventually_within(PATIENCE, "it prints what the document says", || {
