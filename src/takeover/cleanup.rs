@@ -154,18 +154,17 @@ impl CleanupReport {
         kernel: Result<impl Ipvs, ipvs::Error>,
         goes: impl Fn(&ServiceAddress) -> bool,
     ) {
-        let goes = |id: &VirtualServerId| match id {
-            VirtualServerId::Address(address) => goes(address),
-            VirtualServerId::Mark { .. } => false,
-        };
+        let goes = |id: &VirtualServerId| matches!(id, VirtualServerId::Address(address) if goes(address));
         let delete = || -> Result<(), ipvs::Error> {
             let mut kernel = match kernel {
                 // Where there is no IPVS there are no virtual servers.
                 Err(ipvs::Error::NoIpvs) => return Ok(()),
                 kernel => kernel?,
             };
-            let found = kernel.virtual_servers()?.into_iter().map(|found| found.config.id);
-            let commands: Vec<_> = found.filter(goes).map(Command::DeleteVirtualServer).collect();
+            let mut found: Vec<_> = kernel.virtual_servers()?.into_iter().map(|it| it.config.id).collect();
+            // The kernel lists them in the order of a random hash.
+            found.sort_unstable();
+            let commands: Vec<_> = found.into_iter().filter(goes).map(Command::DeleteVirtualServer).collect();
             if self.dry_run {
                 self.removed.extend(named(&commands));
                 return Ok(());
