@@ -20,10 +20,11 @@ const FIRST_PERCENT: u8 = 10;
 const STEPS: u8 = 9;
 const STEP_PERCENT: u8 = (100 - FIRST_PERCENT) / STEPS;
 
-/// The first pause of an ejected endpoint; each one that follows is twice as long. A client that waits repeats its SYN after
-/// 1, 2, 3, 4, 5, 7 and 11 s (`tcp_syn_linear_timeouts`). It is served if two of them come meanwhile: IPVS drops the
-/// first.
-const FIRST_PAUSE: Duration = Duration::from_secs(10);
+/// The first pause of an ejected endpoint; each one that follows is twice as long. A client that waits is served if it repeats
+/// its SYN twice meanwhile, because IPVS drops the first. Linux repeats it after 1, 2, 3, 4, 5, 7, 11 and 19 s
+/// (`tcp_syn_linear_timeouts`), before 6.5 after 1, 3, 7 and 15 s: so this serves those that had waited for up to 11 s, and
+/// for 7 s.
+const FIRST_PAUSE: Duration = Duration::from_secs(12);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// For how long an endpoint that came back is remembered: another ejection meanwhile lasts longer than the one before.
@@ -326,6 +327,19 @@ mod tests {
             standing = next.at(now, None);
             assert!(standing.is_some_and(|it| it.is_on_trial()));
         }
-        assert_eq!(pauses, [10, 20, 40, 60, 60, 60]);
+        assert_eq!(pauses, [12, 24, 48, 60, 60, 60]);
+    }
+
+    #[test]
+    fn a_client_that_waits_repeats_its_syn_twice_in_a_pause() {
+        const LINUX: [u64; 9] = [1, 2, 3, 4, 5, 7, 11, 19, 35];
+        const LINUX_BEFORE_6_5: [u64; 5] = [1, 3, 7, 15, 31];
+        for (syns, longest_wait) in [(&LINUX[..], 11), (&LINUX_BEFORE_6_5[..], 7)] {
+            for waited in (0..longest_wait * 10).map(|tenths| Duration::from_millis(tenths * 100)) {
+                let pause = waited..waited + pause(0);
+                let repeated = syns.iter().filter(|at| pause.contains(&second(**at))).count();
+                assert!(repeated >= 2, "after {waited:?} of {syns:?}: {repeated}");
+            }
+        }
     }
 }

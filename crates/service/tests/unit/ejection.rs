@@ -321,7 +321,7 @@ fn a_node_of_which_one_endpoint_answers_is_not_silent() {
 fn after_a_pause_an_endpoint_has_a_tenth_until_it_answers() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered), (3, Answered)]);
-    node.wait(9);
+    node.wait(11);
     assert_eq!(node.weights(), [0, 100, 100]);
     node.wait(1);
     assert_eq!(node.weights(), [10, 100, 100]);
@@ -336,7 +336,7 @@ fn after_a_pause_an_endpoint_has_a_tenth_until_it_answers() {
 fn on_trial_the_first_question_without_an_answer_ejects_it_for_longer() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered)]);
-    for pause in [10, 20, 40, 60, 60, 60] {
+    for pause in [12, 24, 48, 60, 60, 60] {
         node.wait(pause - 1);
         assert_eq!(node.weights(), [0, 100, 100], "for {pause} s");
         node.wait(1);
@@ -350,7 +350,7 @@ fn on_trial_the_first_question_without_an_answer_ejects_it_for_longer() {
 fn a_trial_without_clients_ends_after_a_minute() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered)]);
-    node.wait(10 + 59);
+    node.wait(12 + 59);
     assert_eq!(node.weights(), [10, 100, 100]);
     node.wait(1);
     assert_eq!(node.weights(), [100; 3]);
@@ -370,7 +370,7 @@ fn a_change_of_readiness_clears_the_record() {
     node.replace_slice(with(alone("10.1.0.1")));
     assert_eq!(node.weights(), [100; 3], "it was restarted");
     node.answer(&[(1, Silent), (2, Answered)]);
-    node.wait(10);
+    node.wait(12);
     assert_eq!(node.weights(), [10, 100, 100], "its first pause again");
 }
 
@@ -439,7 +439,7 @@ fn with_a_hash_an_endpoint_is_out_or_has_all_of_its_weight() {
     let mut node = Node::with(ejecting(Ejection::SILENT), &[web], &[web_slice(2)]);
     node.answer(&[(1, Silent), (2, Answered)]);
     assert_eq!(node.weights(), [0, 1]);
-    node.wait(10);
+    node.wait(12);
     assert_eq!(node.weights(), [1, 1]);
     node.answer(&[(1, Missing)]);
     assert_eq!(node.weights(), [0, 1], "on trial all the same");
