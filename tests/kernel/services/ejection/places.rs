@@ -43,14 +43,16 @@ fn under_external_policy_local_the_last_local_endpoint_stays() {
             scope.spawn(move || lab.client.ask_in(manner, address).unwrap_err());
         }
         let rescued = [&[inside_one][..], &of_two].concat();
-        let slowest = clients(&lab.client, &rescued, Duration::from_secs(5)).unwrap();
-        println!("slowest client: {slowest:?}");
-    });
-    cluster.shows("pod 1 ejected, but not where it is the last", |table| {
-        let pod = cluster.pod_address(1, inside_one.ip);
-        let is_whole = |address: &ServiceAddress| table[address].real_servers[&pod].weight == 100;
-        let ejected = [&[inside_one, inside_two][..], &of_two].concat();
-        of_one.iter().all(is_whole) && !ejected.iter().any(is_whole)
+        scope.spawn(move || {
+            println!("slowest client: {:?}", clients(&lab.client, &rescued, Duration::from_secs(5)).unwrap());
+        });
+        // Before its trial, in which it has a tenth of its weight everywhere.
+        cluster.shows("pod 1 ejected, but not where it is the last", |table| {
+            let pod = cluster.pod_address(1, inside_one.ip);
+            let is_whole = |address: &ServiceAddress| table[address].real_servers[&pod].weight == 100;
+            let ejected = [&[inside_one, inside_two][..], &of_two].concat();
+            of_one.iter().all(is_whole) && !ejected.iter().any(is_whole)
+        });
     });
     let history = printed(&cluster, &["history", "default/one"]);
     let ejections: Vec<_> = history.lines().filter(|line| line.contains("gets no new connections")).collect();
