@@ -207,7 +207,7 @@ impl<I: Ipvs> Reader<I> {
         if wanted == WantedAnswers::None {
             return;
         }
-        let endpoints = table.answers(now, Answers::MEMORY);
+        let endpoints = table.answers(now);
         if wanted == WantedAnswers::All || !table.failing(now).is_empty() {
             self.handle.answers(Answers { at: now, endpoints });
         }

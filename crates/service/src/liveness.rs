@@ -10,10 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipvs::{Protocol, Stats};
+use ipvs::{Protocol, RealServerAddress, ServiceAddress, Stats};
 use serde::{Deserialize, Serialize};
 
-use crate::{input::Answer, seconds};
+use crate::{
+    input::{Answer, Answers, EndpointAnswer},
+    seconds,
+};
 
 /// IPVS brings the counters of each real server up to date every two seconds (`IPVS_EST_NTICKS` in include/net/ip_vs.h).
 /// That may happen between a question and its answer: only after another tick is there no answer. A client that has
@@ -251,19 +254,28 @@ impl Evidence {
         self.liveness != Liveness::Idle || self.question.is_some()
     }
 
-    /// What it did when clients last asked, and when they did; `None` if they have not since this began. Whether datagrams
-    /// need an answer is not known here.
-    pub fn answer(&self) -> Option<(Answer, Instant)> {
-        match self.liveness {
-            _ if !self.is_current => None,
-            Liveness::Silent | Liveness::OneWay => Some((Answer::Silent, self.asked)),
-            _ if self.question.is_some_and(|it| it.connections > 0) => Some((Answer::Missing, self.asked)),
-            Liveness::Answers if self.question.is_some() => None,
-            Liveness::Idle => None,
+    /// What the endpoint of this evidence did when clients last asked it at this virtual server; `None` if they have not
+    /// lately, or not since this began. Whether datagrams need an answer is not known here.
+    pub fn answer(
+        &self,
+        at: ServiceAddress,
+        endpoint: RealServerAddress,
+        now: Instant,
+    ) -> Option<EndpointAnswer> {
+        let (answer, asked) = match self.liveness {
+            _ if !self.is_current => return None,
+            Liveness::Silent | Liveness::OneWay => (Answer::Silent, self.asked),
+            _ if self.question.is_some_and(|it| it.connections > 0) => (Answer::Missing, self.asked),
+            Liveness::Answers if self.question.is_some() => return None,
+            Liveness::Idle => return None,
             // What was sent since may have needed no answer.
-            Liveness::Answers => Some((Answer::Answered, self.answered)),
-            Liveness::Refuses => Some((Answer::Refused, self.asked)),
-        }
+            Liveness::Answers => (Answer::Answered, self.answered),
+            Liveness::Refuses => (Answer::Refused, self.asked),
+        };
+        let waited =
+            self.question.map_or(Duration::ZERO, |it| self.asked.saturating_duration_since(it.since));
+        let is_recent = now.saturating_duration_since(asked) <= Answers::MEMORY;
+        is_recent.then_some(EndpointAnswer { virtual_server: at, endpoint, answer, asked, waited })
     }
 
     /// Begins anew with these counters: what was counted while it got no new connections says nothing.

@@ -144,15 +144,10 @@ impl Table {
         }
     }
 
-    /// What endpoints did that were asked within the last `recent`.
-    pub(super) fn answers(&self, now: Instant, recent: Duration) -> Vec<EndpointAnswer> {
+    /// What endpoints did that were asked lately.
+    pub(super) fn answers(&self, now: Instant) -> Vec<EndpointAnswer> {
         let all = self.0.iter().flat_map(|(at, watched)| watched.real_servers.iter().map(move |it| (at, it)));
-        let asked = all.filter_map(|(&virtual_server, (&endpoint, evidence))| {
-            let (answer, asked) = evidence.answer()?;
-            let answer = EndpointAnswer { virtual_server, endpoint, answer, asked };
-            (now.saturating_duration_since(asked) <= recent).then_some(answer)
-        });
-        asked.collect()
+        all.filter_map(|(at, (endpoint, evidence))| evidence.answer(*at, *endpoint, now)).collect()
     }
 
     /// All failing endpoints.

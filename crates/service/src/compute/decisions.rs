@@ -302,10 +302,9 @@ fn ejected(group: &PolicyGroup<'_>, weights: &[EndpointWeight]) -> impl Iterator
         let address = endpoint.address;
         let standing = group.standings.get(&(protocol, address)).filter(|_| weight.base > 0)?;
         let (cause, state) = match (standing.ejection(), standing.trial()) {
-            (Some(cause), _) if weight.value() == 0 => (cause, EjectionState::Out),
-            (Some(cause), _) => (cause, EjectionState::Kept),
-            (None, Some(cause)) => (cause, EjectionState::OnTrial),
-            (None, None) => return None,
+            (Some((cause, _)), _) if weight.value() == 0 => (cause, EjectionState::Out),
+            (Some((cause, _)), _) => (cause, EjectionState::Kept),
+            (None, trial) => (trial?.0, EjectionState::OnTrial),
         };
         Some(EjectedEndpoint { protocol, address, cause, state })
     })

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::{EffectiveBalancing, PolicyGroup, PortEndpoint};
-use crate::input::{Distance, EjectionCause, Share, Weight};
+use crate::input::{Distance, EjectionCause, Share, Standing, Weight};
 
 /// The weight of an endpoint, and what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,9 +102,8 @@ impl PolicyGroup<'_> {
             let Some(key) = key(at).filter(|_| !self.direct_return) else { continue };
             weight.share = balancing.share(self.standings.share(&key, self.now));
             let standing = self.standings.get(&key).filter(|_| weight.base > 0);
-            if let Some((standing, since)) = standing.and_then(|it| Some((it, it.ejected_since()?))) {
-                let has_not_failed = standing.ejection() == Some(EjectionCause::NodeSilent);
-                ejected.push((has_not_failed, Reverse(since), at));
+            if let Some((cause, since)) = standing.and_then(Standing::ejection) {
+                ejected.push((cause == EjectionCause::NodeSilent, Reverse(since), at));
             }
         }
         ejected.sort_unstable();

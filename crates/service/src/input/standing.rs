@@ -20,11 +20,12 @@ const FIRST_PERCENT: u8 = 10;
 const STEPS: u8 = 9;
 const STEP_PERCENT: u8 = (100 - FIRST_PERCENT) / STEPS;
 
-/// The first pause of an ejected endpoint; each one that follows is twice as long. A client that waits is served if it repeats
-/// its SYN twice meanwhile, because IPVS drops the first. Linux repeats it after 1, 2, 3, 4, 5, 7, 11 and 19 s
-/// (`tcp_syn_linear_timeouts`), before 6.5 after 1, 3, 7 and 15 s: so this serves those that had waited for up to 11 s, and
-/// for 7 s.
+/// The shortest first pause of an ejected endpoint; each one that follows is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(12);
+/// How many times as long as clients had waited a pause lasts at least, so that they are served. A client must repeat its SYN
+/// twice meanwhile, because IPVS drops the first. Linux repeats it after 1, 2, 3, 4, 5, 7, 11, 19 and 35 s
+/// (`tcp_syn_linear_timeouts`), before 6.5 after 1, 3, 7, 15 and 31 s.
+const PAUSE_PER_WAIT: u32 = 4;
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// For how long an endpoint that came back is remembered: another ejection meanwhile lasts longer than the one before.
@@ -120,27 +121,35 @@ impl Standing {
         Self { traits, phase: Phase::SlowStart { since: None, percent: FIRST_PERCENT }, ejections: 0 }
     }
 
-    /// Ejects an endpoint, which had this standing before.
-    pub(crate) fn ejected(before: Option<&Self>, traits: Traits, cause: EjectionCause, now: Instant) -> Self {
-        let ejections = before.map_or(0, |it| it.ejections);
+    /// Ejects an endpoint, which had this standing before and whose clients have waited for so long. One that was ejected
+    /// and kept in service has failed last, and is not out for longer than before.
+    pub(crate) fn ejected(
+        before: Option<&Self>,
+        traits: Traits,
+        cause: EjectionCause,
+        waited: Duration,
+        now: Instant,
+    ) -> Self {
+        let ejections = before.map_or(0, |it| it.ejections.saturating_sub(it.ejection().is_some().into()));
         Self {
             traits,
-            phase: Phase::Ejected { cause, since: now, until: now + pause(ejections) },
+            phase: Phase::Ejected { cause, since: now, until: now + pause(ejections, waited) },
             ejections: ejections.saturating_add(1),
         }
     }
 
-    /// Begins the pause of an ejected endpoint anew.
-    pub(crate) fn ejected_anew(mut self, cause: EjectionCause, now: Instant) -> Self {
-        let pause = pause(self.ejections.saturating_sub(1));
-        self.phase = Phase::Ejected { cause, since: now, until: now + pause };
-        self
+    /// Why and since when it is ejected, if it is.
+    pub(crate) fn ejection(&self) -> Option<(EjectionCause, Instant)> {
+        match self.phase {
+            Phase::Ejected { cause, since, .. } => Some((cause, since)),
+            _ => None,
+        }
     }
 
-    /// Why it is ejected, if it is.
-    pub(crate) fn ejection(&self) -> Option<EjectionCause> {
+    /// Why it was ejected before its trial, and since when it is on trial, if it is.
+    pub(crate) fn trial(&self) -> Option<(EjectionCause, Instant)> {
         match self.phase {
-            Phase::Ejected { cause, .. } => Some(cause),
+            Phase::OnTrial { cause, since } => Some((cause, since)),
             _ => None,
         }
     }
@@ -150,39 +159,10 @@ impl Standing {
         matches!(self.phase, Phase::SlowStart { .. })
     }
 
-    /// Whether it is on trial.
-    pub(crate) fn is_on_trial(&self) -> bool {
-        self.on_trial_since().is_some()
-    }
-
-    /// Why it was ejected before its trial, if it is on trial.
-    pub(crate) fn trial(&self) -> Option<EjectionCause> {
-        match self.phase {
-            Phase::OnTrial { cause, .. } => Some(cause),
-            _ => None,
-        }
-    }
-
-    /// Since when it is on trial.
-    pub(crate) fn on_trial_since(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::OnTrial { since, .. } => Some(since),
-            _ => None,
-        }
-    }
-
     /// After the endpoint has answered: with all of its weight.
     pub(crate) fn passed(mut self, now: Instant) -> Self {
         self.phase = Phase::Proven { since: now };
         self
-    }
-
-    /// When it was ejected, if it is.
-    pub(crate) fn ejected_since(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Ejected { since, .. } => Some(since),
-            _ => None,
-        }
     }
 
     /// How it stands at a time; `None` once it is forgotten.
@@ -216,9 +196,10 @@ impl Standing {
     }
 }
 
-/// The pause of an endpoint that was ejected so often before.
-fn pause(ejections: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << ejections.min(8)).min(LONGEST_PAUSE)
+/// The pause of an endpoint that was ejected so often before, and whose clients have waited for so long.
+fn pause(ejections: u32, waited: Duration) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << ejections.min(8));
+    doubled.max(waited.saturating_mul(PAUSE_PER_WAIT)).min(LONGEST_PAUSE)
 }
 
 /// The part of its weight, in percent, that a new endpoint has at an age; `None`: all of it.
@@ -320,23 +301,29 @@ mod tests {
         let mut standing = None;
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            let next = Standing::ejected(standing.as_ref(), Traits::empty(), EjectionCause::Silent, now);
+            let next = Standing::ejected(
+                standing.as_ref(),
+                Traits::empty(),
+                EjectionCause::Silent,
+                Duration::ZERO,
+                now,
+            );
             let Phase::Ejected { until, .. } = next.phase else { panic!() };
             pauses.push((until - now).as_secs());
             now = until;
             standing = next.at(now, None);
-            assert!(standing.is_some_and(|it| it.is_on_trial()));
+            assert!(standing.is_some_and(|it| it.trial().is_some()));
         }
         assert_eq!(pauses, [12, 24, 48, 60, 60, 60]);
     }
 
     #[test]
     fn a_client_that_waits_repeats_its_syn_twice_in_a_pause() {
-        const LINUX: [u64; 9] = [1, 2, 3, 4, 5, 7, 11, 19, 35];
-        const LINUX_BEFORE_6_5: [u64; 5] = [1, 3, 7, 15, 31];
-        for (syns, longest_wait) in [(&LINUX[..], 11), (&LINUX_BEFORE_6_5[..], 7)] {
-            for waited in (0..longest_wait * 10).map(|tenths| Duration::from_millis(tenths * 100)) {
-                let pause = waited..waited + pause(0);
+        const LINUX: [u64; 10] = [1, 2, 3, 4, 5, 7, 11, 19, 35, 67];
+        const LINUX_BEFORE_6_5: [u64; 6] = [1, 3, 7, 15, 31, 63];
+        for syns in [&LINUX[..], &LINUX_BEFORE_6_5] {
+            for waited in (0..15 * 10).map(|tenths| Duration::from_millis(tenths * 100)) {
+                let pause = waited..waited + pause(0, waited);
                 let repeated = syns.iter().filter(|at| pause.contains(&second(**at))).count();
                 assert!(repeated >= 2, "after {waited:?} of {syns:?}: {repeated}");
             }

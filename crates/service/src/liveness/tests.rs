@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
-use ipvs::{Protocol, Stats};
+use ipvs::{Protocol, RealServerAddress, ServiceAddress, Stats};
 use proptest::prelude::*;
 
 use super::{Evidence, Liveness};
-use crate::input::Answer;
+use crate::input::{Answer, EndpointAnswer};
 
 /// Connections, packets in and out, bytes in and out.
 fn stats([connections, packets_in, packets_out, bytes_in, bytes_out]: [u64; 5]) -> Stats {
@@ -174,11 +174,17 @@ fn a_client_that_began_before_the_first_reading_shows_silence_when_it_asks_again
     let answer = |counted, again| {
         let mut evidence = Evidence::begin(Protocol::Tcp, false, &stats(counted), true, begin);
         evidence.update(&stats(again), 0, true, begin + Duration::from_secs(2));
-        (evidence.answer().map(|(answer, _)| answer), evidence.liveness())
+        (answer_of(&evidence, begin).map(|it| it.answer), evidence.liveness())
     };
     let (begun, again) = ([1, 2, 0, 120, 0], [1, 3, 0, 180, 0]);
     assert_eq!(answer(begun, again), (Some(Answer::Silent), Liveness::Silent));
     assert_eq!(answer(begun, begun), (None, Liveness::Idle), "it may be of any age");
+}
+
+/// What is sent of an endpoint's evidence.
+fn answer_of(evidence: &Evidence, now: Instant) -> Option<EndpointAnswer> {
+    let at = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 80 };
+    evidence.answer(at, RealServerAddress { ip: [10, 1, 0, 1].into(), port: 8080 }, now)
 }
 
 #[test]
@@ -189,6 +195,8 @@ fn syns_that_are_repeated_show_silence_although_no_connection_is_open() {
         let repeated = [4, 24 + tick, 16, 1284 + 60 * tick, 904];
         evidence.update(&stats(repeated), 0, true, begin + Duration::from_secs(2 * tick));
         assert_eq!(evidence.liveness(), liveness, "tick {tick}");
+        let waited = answer_of(&evidence, begin).map(|it| it.waited);
+        assert_eq!(waited.unwrap_or_default(), Duration::from_secs(2 * (tick - 1)));
     }
 }
 
@@ -202,7 +210,8 @@ fn what_was_sent_without_an_answer_is_not_what_it_last_answered() {
         evidence.update(&stats(counted), 0, true, begin + Duration::from_secs(seconds));
         if seconds != 4 {
             let last = Some((Answer::Answered, begin + Duration::from_secs(2)));
-            assert_eq!(evidence.answer(), last, "after {seconds} s");
+            let answer = answer_of(&evidence, begin).map(|it| (it.answer, it.asked));
+            assert_eq!(answer, last, "after {seconds} s");
         }
     }
 }

@@ -11,7 +11,7 @@ mod seen;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ipvs::{Protocol, ServiceAddress};
@@ -64,7 +64,7 @@ impl Inputs {
     pub(crate) fn awaits_answers(&self) -> bool {
         let entries = self.unsettled.iter().filter_map(|service| self.services.get(service));
         let mut standings = entries.flat_map(|entry| entry.standings.iter());
-        standings.any(|(_, it)| it.ejection().is_some() || it.is_on_trial())
+        standings.any(|(_, it)| it.ejection().or(it.trial()).is_some())
     }
 
     /// Gives all ejected endpoints their weight back.
@@ -136,8 +136,13 @@ impl Inputs {
                 for (key, traits) in entry.unproven_on(node) {
                     if key.0 != Protocol::Udp || entry.expects_answers(key.0, key.1.port) {
                         let before = entry.standings.get(&key).copied();
-                        let standing =
-                            Standing::ejected(before.as_ref(), traits, EjectionCause::NodeSilent, now);
+                        let standing = Standing::ejected(
+                            before.as_ref(),
+                            traits,
+                            EjectionCause::NodeSilent,
+                            Duration::ZERO,
+                            now,
+                        );
                         any |= entry.insert_standing(key, standing);
                     }
                 }
@@ -177,8 +182,8 @@ fn next(
     traits: Traits,
     now: Instant,
 ) -> Option<Standing> {
-    let is_on_trial = before.is_some_and(Standing::is_on_trial);
-    let ejected_since = before.and_then(Standing::ejected_since);
+    let is_on_trial = before.is_some_and(|it| it.trial().is_some());
+    let ejected_since = before.and_then(|it| Some(it.ejection()?.1));
     let cause = match seen.answer {
         // An ejected endpoint is still tried only where the cap keeps it in service.
         Answer::Answered => {
@@ -190,9 +195,5 @@ fn next(
         Answer::Refused if ejection.contains(Ejection::REFUSING) => EjectionCause::Refusing,
         _ => return None,
     };
-    // One that is kept in service and fails there has failed last.
-    Some(match before.filter(|_| ejected_since.is_some()) {
-        Some(ejected) => ejected.ejected_anew(cause, now),
-        None => Standing::ejected(before, traits, cause, now),
-    })
+    Some(Standing::ejected(before, traits, cause, seen.waited, now))
 }

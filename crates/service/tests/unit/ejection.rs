@@ -71,6 +71,7 @@ impl Node {
                 endpoint: real(&format!("{address}:8080")),
                 answer: *answer,
                 asked: self.now,
+                waited: Duration::ZERO,
             })
             .collect();
         self.state.apply(Change::Answers(Answers { at: self.now, endpoints }));
@@ -272,6 +273,7 @@ fn an_endpoint_asked_long_ago_says_nothing() {
         endpoint: real("10.1.0.1:8080"),
         answer: Silent,
         asked: node.now,
+        waited: Duration::ZERO,
     };
     node.wait(7);
     node.state.apply(Change::Answers(Answers { at: node.now, endpoints: vec![answer] }));
@@ -344,6 +346,23 @@ fn on_trial_the_first_question_without_an_answer_ejects_it_for_longer() {
         node.answer(&[(1, Missing), (2, Missing)]);
         assert_eq!(node.weights(), [0, 100, 100], "the other is not on trial");
     }
+}
+
+#[test]
+fn an_endpoint_whose_clients_have_waited_for_long_is_out_for_longer() {
+    let mut node = Node::new(3);
+    let silent = EndpointAnswer {
+        virtual_server: tcp(AT),
+        endpoint: real("10.1.0.1:8080"),
+        answer: Silent,
+        asked: node.now,
+        waited: Duration::from_secs(8),
+    };
+    node.state.apply(Change::Answers(Answers { at: node.now, endpoints: vec![silent] }));
+    node.wait(31);
+    assert_eq!(node.weights(), [0, 100, 100]);
+    node.wait(1);
+    assert_eq!(node.weights(), [10, 100, 100]);
 }
 
 #[test]
@@ -455,6 +474,7 @@ fn an_answer_changes_only_the_virtual_servers_of_its_service() {
         endpoint: real("10.1.0.1:8080"),
         answer,
         asked,
+        waited: Duration::ZERO,
     };
     let now = node.now;
     let mut apply = |endpoints| {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use ipvs::{Protocol, RealServerAddress, ServiceAddress, Stats};
 use service::{
-    Answers, Change, EndpointAnswer, EndpointSlice, Event, Options, Service, State,
+    Answers, Change, EndpointSlice, Event, Options, Service, State,
     liveness::{Evidence, TICK},
 };
 
@@ -188,16 +188,7 @@ impl Node {
         }
         let usable =
             self.endpoints.iter().enumerate().filter(|(number, _)| self.balancer.weight(*number) > 0);
-        let answers = usable.filter_map(|(_, Watched { address, evidence, .. })| {
-            let (answer, asked) = evidence.answer()?;
-            let is_recent = at.saturating_duration_since(asked) <= Answers::MEMORY;
-            is_recent.then_some(EndpointAnswer {
-                virtual_server: self.vip,
-                endpoint: *address,
-                answer,
-                asked,
-            })
-        });
+        let answers = usable.filter_map(|(_, it)| it.evidence.answer(self.vip, it.address, at));
         let answers = Answers { at, endpoints: answers.collect() };
         self.state.apply(Change::Answers(answers)).virtual_servers.contains(&self.vip)
     }

@@ -23,6 +23,8 @@ const LEAST_FAULT: usize = 3;
 pub(super) struct Seen {
     pub(super) answer: Answer,
     pub(super) asked: Instant,
+    /// For how long the first client without an answer had waited then.
+    pub(super) waited: Duration,
 }
 
 impl Seen {
@@ -40,7 +42,9 @@ impl Seen {
                 if self.asked > other.asked { *self } else { other }
             }
             (false, false) => {
-                Self { answer: self.answer.max(other.answer), asked: self.asked.max(other.asked) }
+                let answer = self.answer.max(other.answer);
+                let (asked, waited) = (self.asked.max(other.asked), self.waited.max(other.waited));
+                Self { answer, asked, waited }
             }
         };
     }
@@ -66,7 +70,7 @@ impl SeenByService {
     ) -> Self {
         let mut all: BTreeMap<ObjectName, BTreeMap<EndpointKey, Seen>> = BTreeMap::new();
         for answer in &answers.endpoints {
-            let EndpointAnswer { virtual_server, endpoint, answer, asked } = *answer;
+            let EndpointAnswer { virtual_server, endpoint, answer, asked, waited } = *answer;
             if answers.at.saturating_duration_since(asked) > Answers::MEMORY {
                 continue;
             }
@@ -76,13 +80,13 @@ impl SeenByService {
             let needs_no_answer = key.0 == Protocol::Udp
                 && answer != Answer::Answered
                 && !entry.expects_answers(key.0, endpoint.port);
-            let trial = entry.standings.get(&key).and_then(Standing::on_trial_since);
-            if needs_no_answer || trial.is_some_and(|since| asked < since) {
+            let trial = entry.standings.get(&key).and_then(Standing::trial);
+            if needs_no_answer || trial.is_some_and(|(_, since)| asked < since) {
                 continue;
             }
             // On trial the first question without an answer is enough. A datagram may be lost.
             let is_enough = trial.is_some() && answer == Answer::Missing && key.0 != Protocol::Udp;
-            let seen = Seen { answer: if is_enough { Answer::Silent } else { answer }, asked };
+            let seen = Seen { answer: if is_enough { Answer::Silent } else { answer }, asked, waited };
             let endpoints = all.entry(service.clone()).or_default();
             endpoints.entry(key).and_modify(|before| before.add(seen)).or_insert(seen);
         }
@@ -111,8 +115,9 @@ impl SeenByService {
             let of_namespace = asked.entry(service.namespace()).or_default();
             for ((_, address), standing) in entry.standings.iter() {
                 let is_new = |since: Instant| now.saturating_duration_since(since) <= Answers::MEMORY;
-                if standing.ejection() == Some(EjectionCause::Silent)
-                    && standing.ejected_since().is_some_and(is_new)
+                if standing
+                    .ejection()
+                    .is_some_and(|(cause, since)| cause == EjectionCause::Silent && is_new(since))
                 {
                     of_namespace.entry(address.ip).or_default().silence = true;
                 }

@@ -9,8 +9,13 @@ fn a_silence_before_the_trial_does_not_end_it() {
     let asked = node.now;
     node.wait(12);
     assert_eq!(node.weights(), [10, 100, 100]);
-    let old =
-        EndpointAnswer { virtual_server: tcp(AT), endpoint: real("10.1.0.1:8080"), answer: Silent, asked };
+    let old = EndpointAnswer {
+        virtual_server: tcp(AT),
+        endpoint: real("10.1.0.1:8080"),
+        answer: Silent,
+        asked,
+        waited: Duration::ZERO,
+    };
     node.state.apply(Change::Answers(Answers { at: node.now, endpoints: vec![old] }));
     assert_eq!(node.weights(), [10, 100, 100], "no client has asked since");
 }
