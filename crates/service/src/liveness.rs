@@ -272,10 +272,8 @@ impl Evidence {
             Liveness::Answers => (Answer::Answered, self.answered),
             Liveness::Refuses => (Answer::Refused, self.asked),
         };
-        let waited =
-            self.question.map_or(Duration::ZERO, |it| self.asked.saturating_duration_since(it.since));
         let is_recent = now.saturating_duration_since(asked) <= Answers::MEMORY;
-        is_recent.then_some(EndpointAnswer { virtual_server: at, endpoint, answer, asked, waited })
+        is_recent.then_some(EndpointAnswer { virtual_server: at, endpoint, answer, asked })
     }
 
     /// Begins anew with these counters: what was counted while it got no new connections says nothing.

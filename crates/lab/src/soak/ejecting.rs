@@ -42,7 +42,7 @@ const STEADY: &str = "steady";
 /// One in whose every tick of the counters there are only a few packets, and one with ticks without any.
 const SPARSE: &str = "sparse";
 const RARE: &str = "rare";
-/// How often the daemon is asked who is ejected. An ejection lasts five seconds at least.
+/// How often the daemon is asked who is ejected. An ejection lasts 20 seconds at least.
 const READ_EVERY: Duration = Duration::from_millis(500);
 /// How long an endpoint may be out after it has answered again: a minute, and its trial.
 const BACK_WITHIN: Duration = Duration::from_secs(150);

@@ -31,8 +31,6 @@ pub struct EndpointAnswer {
     pub answer: Answer,
     /// When a client last asked.
     pub asked: Instant,
-    /// For how long the first of the clients without an answer had waited then; 0 if none waits.
-    pub waited: Duration,
 }
 
 /// What an endpoint did when clients last asked. The worst is the greatest.

@@ -11,7 +11,7 @@ mod seen;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use ipvs::{Protocol, ServiceAddress};
@@ -136,13 +136,8 @@ impl Inputs {
                 for (key, traits) in entry.unproven_on(node) {
                     if key.0 != Protocol::Udp || entry.expects_answers(key.0, key.1.port) {
                         let before = entry.standings.get(&key).copied();
-                        let standing = Standing::ejected(
-                            before.as_ref(),
-                            traits,
-                            EjectionCause::NodeSilent,
-                            Duration::ZERO,
-                            now,
-                        );
+                        let standing =
+                            Standing::ejected(before.as_ref(), traits, EjectionCause::NodeSilent, now);
                         any |= entry.insert_standing(key, standing);
                     }
                 }
@@ -195,5 +190,5 @@ fn next(
         Answer::Refused if ejection.contains(Ejection::REFUSING) => EjectionCause::Refusing,
         _ => return None,
     };
-    Some(Standing::ejected(before, traits, cause, seen.waited, now))
+    Some(Standing::ejected(before, traits, cause, now))
 }

@@ -71,7 +71,6 @@ impl Node {
                 endpoint: real(&format!("{address}:8080")),
                 answer: *answer,
                 asked: self.now,
-                waited: Duration::ZERO,
             })
             .collect();
         self.state.apply(Change::Answers(Answers { at: self.now, endpoints }));
@@ -273,7 +272,6 @@ fn an_endpoint_asked_long_ago_says_nothing() {
         endpoint: real("10.1.0.1:8080"),
         answer: Silent,
         asked: node.now,
-        waited: Duration::ZERO,
     };
     node.wait(7);
     node.state.apply(Change::Answers(Answers { at: node.now, endpoints: vec![answer] }));
@@ -323,7 +321,7 @@ fn a_node_of_which_one_endpoint_answers_is_not_silent() {
 fn after_a_pause_an_endpoint_has_a_tenth_until_it_answers() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered), (3, Answered)]);
-    node.wait(11);
+    node.wait(19);
     assert_eq!(node.weights(), [0, 100, 100]);
     node.wait(1);
     assert_eq!(node.weights(), [10, 100, 100]);
@@ -338,7 +336,7 @@ fn after_a_pause_an_endpoint_has_a_tenth_until_it_answers() {
 fn on_trial_the_first_question_without_an_answer_ejects_it_for_longer() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered)]);
-    for pause in [12, 24, 48, 60, 60, 60] {
+    for pause in [20, 40, 60, 60, 60, 60] {
         node.wait(pause - 1);
         assert_eq!(node.weights(), [0, 100, 100], "for {pause} s");
         node.wait(1);
@@ -349,27 +347,10 @@ fn on_trial_the_first_question_without_an_answer_ejects_it_for_longer() {
 }
 
 #[test]
-fn an_endpoint_whose_clients_have_waited_for_long_is_out_for_longer() {
-    let mut node = Node::new(3);
-    let silent = EndpointAnswer {
-        virtual_server: tcp(AT),
-        endpoint: real("10.1.0.1:8080"),
-        answer: Silent,
-        asked: node.now,
-        waited: Duration::from_secs(8),
-    };
-    node.state.apply(Change::Answers(Answers { at: node.now, endpoints: vec![silent] }));
-    node.wait(31);
-    assert_eq!(node.weights(), [0, 100, 100]);
-    node.wait(1);
-    assert_eq!(node.weights(), [10, 100, 100]);
-}
-
-#[test]
 fn a_trial_without_clients_ends_after_a_minute() {
     let mut node = Node::new(3);
     node.answer(&[(1, Silent), (2, Answered)]);
-    node.wait(12 + 59);
+    node.wait(20 + 59);
     assert_eq!(node.weights(), [10, 100, 100]);
     node.wait(1);
     assert_eq!(node.weights(), [100; 3]);
@@ -389,7 +370,7 @@ fn a_change_of_readiness_clears_the_record() {
     node.replace_slice(with(alone("10.1.0.1")));
     assert_eq!(node.weights(), [100; 3], "it was restarted");
     node.answer(&[(1, Silent), (2, Answered)]);
-    node.wait(12);
+    node.wait(20);
     assert_eq!(node.weights(), [10, 100, 100], "its first pause again");
 }
 
@@ -458,7 +439,7 @@ fn with_a_hash_an_endpoint_is_out_or_has_all_of_its_weight() {
     let mut node = Node::with(ejecting(Ejection::SILENT), &[web], &[web_slice(2)]);
     node.answer(&[(1, Silent), (2, Answered)]);
     assert_eq!(node.weights(), [0, 1]);
-    node.wait(12);
+    node.wait(20);
     assert_eq!(node.weights(), [1, 1]);
     node.answer(&[(1, Missing)]);
     assert_eq!(node.weights(), [0, 1], "on trial all the same");
@@ -474,7 +455,6 @@ fn an_answer_changes_only_the_virtual_servers_of_its_service() {
         endpoint: real("10.1.0.1:8080"),
         answer,
         asked,
-        waited: Duration::ZERO,
     };
     let now = node.now;
     let mut apply = |endpoints| {

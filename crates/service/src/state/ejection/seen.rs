@@ -23,8 +23,6 @@ const LEAST_FAULT: usize = 3;
 pub(super) struct Seen {
     pub(super) answer: Answer,
     pub(super) asked: Instant,
-    /// For how long the first client without an answer had waited then.
-    pub(super) waited: Duration,
 }
 
 impl Seen {
@@ -42,9 +40,7 @@ impl Seen {
                 if self.asked > other.asked { *self } else { other }
             }
             (false, false) => {
-                let answer = self.answer.max(other.answer);
-                let (asked, waited) = (self.asked.max(other.asked), self.waited.max(other.waited));
-                Self { answer, asked, waited }
+                Self { answer: self.answer.max(other.answer), asked: self.asked.max(other.asked) }
             }
         };
     }
@@ -70,7 +66,7 @@ impl SeenByService {
     ) -> Self {
         let mut all: BTreeMap<ObjectName, BTreeMap<EndpointKey, Seen>> = BTreeMap::new();
         for answer in &answers.endpoints {
-            let EndpointAnswer { virtual_server, endpoint, answer, asked, waited } = *answer;
+            let EndpointAnswer { virtual_server, endpoint, answer, asked } = *answer;
             if answers.at.saturating_duration_since(asked) > Answers::MEMORY {
                 continue;
             }
@@ -86,7 +82,7 @@ impl SeenByService {
             }
             // On trial the first question without an answer is enough. A datagram may be lost.
             let is_enough = trial.is_some() && answer == Answer::Missing && key.0 != Protocol::Udp;
-            let seen = Seen { answer: if is_enough { Answer::Silent } else { answer }, asked, waited };
+            let seen = Seen { answer: if is_enough { Answer::Silent } else { answer }, asked };
             let endpoints = all.entry(service.clone()).or_default();
             endpoints.entry(key).and_modify(|before| before.add(seen)).or_insert(seen);
         }

@@ -177,7 +177,6 @@ impl History {
             endpoint: real(&format!("{}:8080", address(*of, *number))),
             answer: *answer,
             asked: self.now.checked_sub(Duration::from_secs(*ago)).unwrap_or(self.begin),
-            waited: Duration::from_secs(*ago),
         });
         Answers { at: self.now, endpoints: endpoints.collect() }
     }
