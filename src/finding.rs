@@ -157,7 +157,7 @@ pub enum Cause {
     IpvsTable,
     /// The configuration file has become unusable: the daemon could not start with it.
     ConfigurationFile,
-    /// A kube-proxy runs on this node, or has run since our rules were in place.
+    /// A kube-proxy runs on this node, or has run since our rules were installed.
     AnotherProxy,
     /// Another program repeatedly changes what is programmed.
     Contested,

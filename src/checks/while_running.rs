@@ -122,7 +122,7 @@ pub(super) fn filtered_tunnels(node: &mut WhileRunning) -> Vec<Finding> {
 /// Whether so many endpoints are silent that none is ejected.
 pub(super) fn most_silent(node: &mut WhileRunning) -> Vec<Finding> {
     let finding = || {
-        let what = "most endpoints that this node's clients ask do not answer: the fault is probably this node's, and no \
+        let what = "most endpoints that this node's clients use do not answer: the fault is probably this node's, and no \
                     endpoint is ejected";
         Finding::warning("endpoints", what)
             .remedy("check this node's network; kube-ipvs status names endpoints")

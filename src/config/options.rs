@@ -233,7 +233,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         at!(config_sync_period = seconds(15 * 60); |period| checks::period(*period).map(drop)),
     ).hidden_flag("config-sync-period").ignored("there is no cache that could be wrong"),
     Opt::new("enableProfiling", at!(enable_profiling))
-        .hidden_flag("profiling").ignored("profiles are of Go's runtime"),
+        .hidden_flag("profiling").ignored("profiling concerns Go's runtime"),
     Opt::new("iptables.localhostNodePorts", at!(iptables.localhost_node_ports = Some(true)))
         .hidden_flag("iptables-localhost-nodeports").ignored(OTHER_MODE),
     Opt::new("iptables.minSyncPeriod", at!(iptables.min_sync_period = seconds(1)))

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_an_object_is_logged_once_and_again_when_it_changes() {
-        let open = "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7";
+        let open = "spec.loadBalancerSourceRanges: none is IPv6; every client is let in at 2001:db8::7";
         let readings = [&[open][..], &[open], &["spec.ports: 7 is not a list", open], &[], &[]];
         assert_eq!(
             logged(&readings.map(with_problems)),

@@ -62,7 +62,7 @@ impl OutcomeMetrics {
                 .register("kube_ipvs_drains_ended_total", "Real servers that stopped draining"),
             cut_off: registry.register(
                 "kube_ipvs_drain_connections_cut_off_total",
-                "Connections cut off because the time of their real server to drain was over",
+                "Connections cut off because their real server's drain time was over",
             ),
             draining: registry.register(
                 "kube_ipvs_draining_real_servers",

@@ -114,7 +114,7 @@ pub(super) fn endpoint_answers(page: &mut Page, summary: &AnswersSummary) {
         page.sample(name, &labels([("state", state)]), count);
     }
     let name = "kube_ipvs_endpoint_failing_seconds";
-    page.head(name, Kind::Gauge, "Time for which an endpoint has answered no client; at most 20 of them");
+    page.head(name, Kind::Gauge, "Time for which an endpoint has answered no client; at most 20 endpoints");
     for FailingEndpoint { service, virtual_server, endpoint, answering, .. } in failing {
         let labels = labels([
             ("svc_namespace", service.namespace()),

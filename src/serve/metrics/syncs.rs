@@ -83,7 +83,7 @@ impl SyncMetrics {
             served: registry.register("kube_ipvs_services", "Services that are served on this node"),
             without_endpoints: registry.register(
                 "kube_ipvs_services_without_endpoints",
-                "Services that are served on this node and have no endpoint, for another reason than a policy Local",
+                "Services that are served on this node and have no endpoint, for reasons other than policy Local",
             ),
             ejected: registry.register(
                 "kube_ipvs_ejected_endpoints",

@@ -358,13 +358,13 @@ mod tests {
         assert_eq!(
             problems(&dual, &["10.0.0.0/8"]),
             [
-                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::7",
-                "spec.loadBalancerSourceRanges: none is of IPv6; every client is let in at 2001:db8::8",
+                "spec.loadBalancerSourceRanges: none is IPv6; every client is let in at 2001:db8::7",
+                "spec.loadBalancerSourceRanges: none is IPv6; every client is let in at 2001:db8::8",
             ]
         );
         assert_eq!(
             problems(&dual, &["fd00::/8"]),
-            ["spec.loadBalancerSourceRanges: none is of IPv4; every client is let in at 192.0.2.7"]
+            ["spec.loadBalancerSourceRanges: none is IPv4; every client is let in at 192.0.2.7"]
         );
         for ranges in [&[][..], &["10.0.0.0/8", "fd00::/8"], &["0.0.0.0/0", "::/0"]] {
             assert_eq!(problems(&dual, ranges), [""; 0], "{ranges:?}");

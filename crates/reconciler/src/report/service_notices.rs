@@ -23,7 +23,7 @@ pub struct Notice {
 /// The kind of problem that a notice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// An address and port of the Service belongs to another one, which is served there instead.
+    /// Another Service owns an address and port of this one, and is served there.
     AddressTaken,
     /// An external address of the Service is refused: no Service may have it.
     AddressRefused,

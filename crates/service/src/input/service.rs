@@ -91,7 +91,7 @@ impl Service {
         for ip in self.in_its_families(&self.load_balancer_ips).filter(|_| is_restricted) {
             let family = Family::from(ip);
             if self.source_ranges_of(family).is_none() {
-                let why = format!("none is of {family}; every client is let in at {ip}");
+                let why = format!("none is {family}; every client is let in at {ip}");
                 unserved.push(("spec.loadBalancerSourceRanges", why));
             }
         }
