@@ -76,7 +76,7 @@ impl RepairLoop {
         }
         let many = self.past.iter().filter(|contested| **contested).count();
         let what = format!(
-            "another program changes what kube-ipvs programs again and again: repaired in {many} of the last \
+            "another program keeps changing what kube-ipvs programs: repaired in {many} of the last \
              {PERIODS} sync periods, last: {}",
             last.unwrap_or("not known")
         );

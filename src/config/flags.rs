@@ -35,7 +35,7 @@ pub struct Flags {
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
     pub(super) master: String,
 
-    /// Series of traffic in /metrics: ten for each Service, and with endpoint six more for each endpoint *
+    /// Series of traffic in /metrics: ten for each virtual server, and with endpoint six more for each real server *
     #[arg(long, value_name = "OF", default_value = "off")]
     pub(super) service_metrics: ServiceMetrics,
 

@@ -66,7 +66,7 @@ impl OutcomeMetrics {
             ),
             draining: registry.register(
                 "kube_ipvs_draining_real_servers",
-                "Real servers that get no new connections until their last one has ended",
+                "Real servers that get no new connections, and are removed when their last one ends",
             ),
             oldest: Arc::default(),
         };

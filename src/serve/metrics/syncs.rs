@@ -236,7 +236,7 @@ impl ProgrammedMetrics {
                 .register("kube_ipvs_problems", "Problems of Services and EndpointSlices on this node"),
             tcp_timeout: registry.register(
                 "kube_ipvs_tcp_timeout_seconds",
-                "How long IPVS keeps an idle TCP connection, as of the start; 0 before",
+                "How long IPVS keeps an idle TCP connection, as of startup; 0 until then",
             ),
         }
     }
