@@ -177,8 +177,8 @@ fn next(
     traits: Traits,
     now: Instant,
 ) -> Option<Standing> {
-    let is_on_trial = before.is_some_and(|it| it.trial().is_some());
-    let ejected_since = before.and_then(|it| Some(it.ejection()?.1));
+    let is_on_trial = before.and_then(Standing::trial).is_some();
+    let ejected_since = before.and_then(Standing::ejection).map(|(_, since)| since);
     let cause = match seen.answer {
         // An ejected endpoint is still tried only where the cap keeps it in service.
         Answer::Answered => {

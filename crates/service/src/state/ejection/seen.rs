@@ -106,15 +106,14 @@ impl SeenByService {
         if !asked.values().flatten().any(|(_, heard)| heard.silence) {
             return false;
         }
+        let is_new_silence = |(cause, since): (EjectionCause, Instant)| {
+            cause == EjectionCause::Silent && now.saturating_duration_since(since) <= Answers::MEMORY
+        };
         for service in &inputs.unsettled {
             let Some(entry) = inputs.services.get(service) else { continue };
             let of_namespace = asked.entry(service.namespace()).or_default();
             for ((_, address), standing) in entry.standings.iter() {
-                let is_new = |since: Instant| now.saturating_duration_since(since) <= Answers::MEMORY;
-                if standing
-                    .ejection()
-                    .is_some_and(|(cause, since)| cause == EjectionCause::Silent && is_new(since))
-                {
+                if standing.ejection().is_some_and(is_new_silence) {
                     of_namespace.entry(address.ip).or_default().silence = true;
                 }
             }
