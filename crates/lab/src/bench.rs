@@ -100,54 +100,56 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernel = args.kernel.choose_for_tests();
     kernel.prepare()?;
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
-    let (report, document) = match *names {
+    let report = match *names {
         _ if args.small => {
             let equipment = Equipment { kernel, programs: Programs::debug()?, times: 1 };
-            (equipment.measure_all(plan::small(), &names), None)
+            equipment.measure_all(plan::small(), &names, None)?
         }
         ["schedulers"] => {
             // No program is measured, and what takes time sleeps: a debug build does.
             let equipment = Equipment { kernel, programs: Programs::alone(workspace::myself()?), times: 1 };
-            (equipment.measure_all(plan::schedulers(), &[]), Some(SCHEDULERS))
+            equipment.measure_all(plan::schedulers(), &[], Some(SCHEDULERS))?
         }
         ["ejection"] => {
             // Only the daemon is measured.
             let programs = Programs::released(workspace::myself()?)?;
-            (Equipment { kernel, programs, times: 1 }.measure_all(plan::ejection(), &[]), Some(EJECTION))
+            let equipment = Equipment { kernel, programs, times: 1 };
+            equipment.measure_all(plan::ejection(), &[], Some(EJECTION))?
         }
         ["published", ref part @ ..] => {
-            (full(kernel, plan::published(), part)?, part.is_empty().then_some(PUBLISHED))
+            full(kernel, plan::published(), part, part.is_empty().then_some(PUBLISHED))?
         }
-        ["data-plane"] => (full(kernel, plan::data_plane(), &[])?, Some(DATA_PLANE)),
-        [] => (full(kernel, plan::full(), &[])?, Some(TABLES)),
-        _ => (full(kernel, plan::full(), &names)?, None),
+        ["data-plane"] => full(kernel, plan::data_plane(), &[], Some(DATA_PLANE))?,
+        [] => full(kernel, plan::full(), &[], Some(TABLES))?,
+        _ => full(kernel, plan::full(), &names, None)?,
     };
-    report.write(document)?;
+    eprintln!("xtask: target/bench/report.json has all figures");
     print!("{}", tables::all(&report));
     Ok(if report.is_ours_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str]) -> Result<Report> {
+fn full(kernel: Kernel, cases: Vec<Case>, names: &[&str], document: Option<&str>) -> Result<Report> {
     let programs = Programs::released(workspace::release_lab()?)?;
-    Ok(Equipment { kernel, programs, times: REPEATED }.measure_all(cases, names))
+    Equipment { kernel, programs, times: REPEATED }.measure_all(cases, names, document)
 }
 
 impl Equipment {
-    /// Makes the measurements whose name contains one of these, or all if there are none.
-    fn measure_all(&self, mut cases: Vec<Case>, names: &[&str]) -> Report {
+    /// Makes the measurements whose name contains one of these, or all if there are none. The report is written after
+    /// each: some runs take hours, and can be interrupted.
+    fn measure_all(&self, mut cases: Vec<Case>, names: &[&str], document: Option<&str>) -> Result<Report> {
         cases.retain(|case| names.is_empty() || names.iter().any(|name| case.to_string().contains(name)));
-        let mut machine = Machine::now(&self.kernel);
-        let mut measured = Vec::new();
+        let mut report = Report { machine: Machine::now(&self.kernel), measured: Vec::new() };
         for (number, &case) in cases.iter().enumerate() {
             eprintln!("xtask: measurement {} of {}: {case}", number + 1, cases.len());
             let outcome = self.fastest(case).map_err(|error| format!("{error:#}"));
             if let Err(error) = &outcome {
                 eprintln!("xtask: {error}");
             }
-            measured.push(Measured { case, outcome });
-            machine.note_load();
+            report.measured.push(Measured { case, outcome });
+            report.machine.note_load();
+            report.write(document)?;
         }
-        Report { machine, measured }
+        Ok(report)
     }
 
     /// The fastest of several runs: whatever else the machine does makes one slower.

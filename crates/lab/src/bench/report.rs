@@ -74,7 +74,6 @@ impl Report {
         let path = directory.join("report.json");
         fs::write(&path, serde_json::to_string_pretty(self)? + "\n")
             .with_context(|| path.display().to_string())?;
-        eprintln!("xtask: {}", path.display());
         if let Some(document) = document {
             self.put_tables_into(&workspace::root().join(document))?;
         }
