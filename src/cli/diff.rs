@@ -8,7 +8,7 @@ use ipvs::{
 };
 use netfilter::{
     AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize,
-    Operation as TableOperation, TunnelExit, tunnel,
+    Operation as TableOperation, PodPort, TunnelExit, tunnel,
 };
 use serde::Serialize;
 use watcher::{Operation, OperationKind, Plan};
@@ -104,7 +104,7 @@ enum ElementFields {
     Vip { ip: IpAddr },
     Served { address: ServiceAddress },
     AllowedSource { address: ServiceAddress, first: IpAddr, last: IpAddr },
-    Hairpin { protocol: Protocol, pod: RealServerAddress },
+    Pod { protocol: Protocol, pod: RealServerAddress },
     HealthCheckPort { protocol: Protocol, port: u16 },
     ClusterIpFor { address: ServiceAddress, cluster_ip: RealServerAddress },
     MaxSegmentSize { address: ServiceAddress, bytes: u16 },
@@ -181,7 +181,8 @@ impl ElementFields {
             Content::AllowedSource(&AllowedSource { to, first, last }) => {
                 Self::AllowedSource { address: to, first, last }
             }
-            Content::HairpinFlow(&HairpinFlow { protocol, pod }) => Self::Hairpin { protocol, pod },
+            Content::HairpinFlow(&HairpinFlow { protocol, pod })
+            | Content::PodPort(&PodPort { protocol, pod }) => Self::Pod { protocol, pod },
             Content::HealthCheckPort(&HealthCheckPort { port, .. }) => {
                 Self::HealthCheckPort { protocol: Protocol::Tcp, port }
             }

@@ -9,7 +9,7 @@ use clap::{
 };
 use ipvs::TunnelKind;
 use netfilter::HostFirewall;
-use service::{ByDistance, Ejection, ExternalForwarding};
+use service::{ByDistance, Ejection, ExternalForwarding, UntrackedServices};
 use watcher::Foreign;
 
 use super::{
@@ -78,6 +78,11 @@ pub struct Flags {
     /// node=100,zone=10,other=1. A Service's annotation kube-ipvs.io/weights-by-distance overrides it *
     #[arg(long, value_name = "FACTORS", default_value = "off")]
     pub(super) weights_by_distance: ByDistance,
+
+    /// Services whose connections from pods conntrack does not track: none; the cluster's DNS; those whose annotation
+    /// kube-ipvs.io/conntrack is off; or both, separated by a comma *
+    #[arg(long, value_name = "SERVICES", default_value = "none")]
+    pub(super) untracked_services: UntrackedServices,
 
     /// What is accepted where the host's own firewall drops: what kube-proxy accepts; nothing, with a warning;
     /// or all Service traffic *

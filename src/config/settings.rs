@@ -18,6 +18,7 @@ use reconciler::Timing;
 use serde::{Deserialize, Serialize};
 use service::{
     ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, Options,
+    UntrackedServices,
 };
 use watcher::{Foreign, Ownership};
 
@@ -62,6 +63,8 @@ pub struct Settings {
     pub pod_ranges: Vec<IpNet>,
     /// What is accepted where the host's own firewall drops.
     pub host_firewall: HostFirewall,
+    /// The Services whose connections from pods conntrack does not track.
+    pub untracked_services: UntrackedServices,
     /// The addresses of this node at which NodePorts are served.
     pub node_port_addresses: NodePortAddresses,
     /// The address that overrides the node IP of its family.
@@ -262,6 +265,7 @@ impl Settings {
             local_mode: checks::local_mode(&configuration, origin)?,
             pod_ranges: checks::pod_ranges(&configuration, origin)?,
             host_firewall: flags.host_firewall,
+            untracked_services: flags.untracked_services,
             node_port_addresses,
             bind_address: origin.check("bindAddress", checks::bind_address(&configuration.bind_address))?,
             external_ips: external_ips(flags, &configuration)?,
@@ -380,6 +384,7 @@ impl Settings {
             mark: self.mark,
             local_traffic,
             host_firewall: self.host_firewall,
+            untracked: !self.untracked_services.is_empty(),
             gue: self.tunnel == TunnelKind::Gue,
         }
     }
@@ -397,6 +402,8 @@ impl Settings {
             external_forwarding: self.external_forwarding_method,
             tunnel: self.tunnel(),
             knows_pods,
+            untracked_services: self.untracked_services,
+            untracked_pods: self.untracked_pods(),
             answers_peers: self.port_for_peers().is_some(),
             pod_ranges: self.pod_ranges.clone(),
             watches_nodes: true,
@@ -425,6 +432,15 @@ impl Settings {
             LocalMode::NodeCidr => true,
         };
         Family::BOTH.into_iter().filter(is_known).collect()
+    }
+
+    /// The ranges of the pods whose flows need not be tracked; `None`: the Node's podCIDRs.
+    fn untracked_pods(&self) -> Option<Vec<IpNet>> {
+        let LocalMode::Fixed(local_traffic) = &self.local_mode else {
+            return self.masquerade_all.then(Vec::new);
+        };
+        let policy = self.policy(local_traffic.clone());
+        Some(Family::BOTH.into_iter().filter_map(|family| policy.untracked_pods(family)).collect())
     }
 
     /// When to sync, where IPVS forgets an idle TCP connection after so long.

@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, ffi::OsString, fs, time::Duration};
 use ipvs::{Scheduler, Timeouts, TunnelKind};
 use netfilter::{HostFirewall, LocalTraffic};
 use serde_json::Value;
-use service::{ByDistance, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses};
+use service::{ByDistance, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, UntrackedServices};
 use watcher::Foreign;
 
 use super::{
@@ -79,6 +79,7 @@ fn without_flags_upstream_s_defaults_hold() {
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
             pod_ranges: Vec::new(),
             host_firewall: HostFirewall::AsKubeProxy,
+            untracked_services: UntrackedServices::empty(),
             node_port_addresses: NodePortAddresses::default(),
             bind_address: None,
             external_ips: ExternalIps::Unowned,
@@ -169,6 +170,7 @@ fn every_flag_arrives() {
         "--feature-gates=AllowServiceExternalIPs=false",
         "--drain-timeout=10m",
         "--eject=silent,refusing",
+        "--untracked-services=cluster-dns,annotated",
         "--weights-by-distance=node=100,zone=10,other=1",
         "-v=4",
         "--log-format=json",
@@ -200,6 +202,7 @@ fn every_flag_arrives() {
         }),
         pod_ranges: ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap()).into(),
         host_firewall: HostFirewall::Accept,
+        untracked_services: UntrackedServices::all(),
         node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
         bind_address: Some([192, 0, 2, 1].into()),
         external_ips: ExternalIps::Off,

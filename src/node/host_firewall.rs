@@ -218,7 +218,14 @@ mod tests {
 
     fn said(host: &mut FakeHost, host_firewall: HostFirewall) -> Vec<(Severity, String, String)> {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        let policy = Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall, gue: false };
+        let policy = Policy {
+            masquerade_all: false,
+            mark: 0x4000,
+            local_traffic,
+            host_firewall,
+            untracked: false,
+            gue: false,
+        };
         let mut rules = OurRules::new(policy);
         let findings = rules.tend(Ok(host)).into_iter();
         findings.map(|finding| (finding.severity, finding.what, finding.remedy.unwrap())).collect()

@@ -50,6 +50,7 @@ pub fn policy() -> Policy {
         mark: 0x4000,
         local_traffic: LocalTraffic::Bridge("cni0".into()),
         host_firewall: HostFirewall::Warn,
+        untracked: false,
         gue: false,
     }
 }

@@ -110,6 +110,15 @@ sets! {
     /// `health-check-ports`: a TCP port at which load balancers check the health of a Service. It stays
     /// reachable at the VIPs.
     HEALTH_CHECK_PORTS = "health-check-ports": HealthCheckPort(HealthCheckPort), Always;
+    /// `untracked`: an address of a Service, with protocol and port, of whose flows conntrack does not learn if the
+    /// client is a pod.
+    UNTRACKED = "untracked": Untracked(ServiceAddress), Always;
+    /// `untracked-endpoints`: an endpoint of such a Service, with protocol and port. What pods send there without
+    /// the Service is not tracked either: the answers look the same.
+    UNTRACKED_ENDPOINTS = "untracked-endpoints": UntrackedEndpoint(PodPort), Always;
+    /// `tracked-clients`: a pod that is such an endpoint. As a client it may be sent to itself, which conntrack has to
+    /// masquerade.
+    TRACKED_CLIENTS = "tracked-clients": TrackedClient(IpAddr), Always;
     /// `direct-return`: an external or load-balancer address, with protocol and port, whose flows keep the
     /// client's address and go to every endpoint, through a tunnel to those on other nodes.
     DIRECT_RETURN = "direct-return": DirectReturn(ServiceAddress), DirectReturn;
@@ -151,6 +160,7 @@ impl Element {
         match self.content() {
             Content::IpAddr(ip) => Family::from(*ip),
             Content::HairpinFlow(flow) => Family::from(flow.pod.ip),
+            Content::PodPort(port) => Family::from(port.pod.ip),
             Content::HealthCheckPort(check) => check.family,
             Content::ServiceAddress(to)
             | Content::AllowedSource(AllowedSource { to, .. })
@@ -168,7 +178,10 @@ impl Element {
             | Content::ClusterIpFor(ClusterIpFor { to, .. })
             | Content::MaxSegmentSize(MaxSegmentSize { to, .. })
             | Content::TunnelExit(TunnelExit { to, .. }) => Some(to),
-            Content::IpAddr(_) | Content::HairpinFlow(_) | Content::HealthCheckPort(_) => None,
+            Content::IpAddr(_)
+            | Content::HairpinFlow(_)
+            | Content::PodPort(_)
+            | Content::HealthCheckPort(_) => None,
         }
     }
 }
@@ -182,7 +195,10 @@ impl fmt::Display for Element {
             Content::AllowedSource(AllowedSource { to, first, last }) => {
                 write!(f, "{to} from {first}-{last}")
             }
-            Content::HairpinFlow(HairpinFlow { protocol, pod }) => write!(f, "{protocol} {pod}"),
+            Content::HairpinFlow(HairpinFlow { protocol, pod })
+            | Content::PodPort(PodPort { protocol, pod }) => {
+                write!(f, "{protocol} {pod}")
+            }
             Content::HealthCheckPort(HealthCheckPort { family, port }) => write!(f, "{family} TCP {port}"),
             Content::ClusterIpFor(ClusterIpFor { to, cluster_ip }) => write!(f, "{to} is {cluster_ip}"),
             Content::MaxSegmentSize(MaxSegmentSize { to, bytes }) => write!(f, "{to} {bytes} bytes"),
@@ -202,6 +218,8 @@ pub enum Content<'a> {
     AllowedSource(&'a AllowedSource),
     /// A pod as real server.
     HairpinFlow(&'a HairpinFlow),
+    /// A port of a pod.
+    PodPort(&'a PodPort),
     /// A port for health checks.
     HealthCheckPort(&'a HealthCheckPort),
     /// A ClusterIP in place of an external address.
@@ -260,6 +278,15 @@ pub struct HairpinFlow {
     /// The transport protocol.
     pub protocol: Protocol,
     /// The pod as real server; its address is the source too.
+    pub pod: RealServerAddress,
+}
+
+/// A port at which a pod listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodPort {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The pod's address and the port.
     pub pod: RealServerAddress,
 }
 

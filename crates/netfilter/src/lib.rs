@@ -86,7 +86,7 @@ pub use counter::PacketCounter;
 pub use counter::PacketCounts;
 pub use element::{
     AllowedSource, ClusterIpFor, Content, Element, HairpinFlow, HealthCheckPort, MasqueradeSet,
-    MaxSegmentSize, Operation, TunnelExit,
+    MaxSegmentSize, Operation, PodPort, TunnelExit,
 };
 pub use policy::{HostFirewall, LocalTraffic, Policy};
 

@@ -15,12 +15,21 @@ pub struct Policy {
     pub local_traffic: LocalTraffic,
     /// How the host's own firewall is treated.
     pub host_firewall: HostFirewall,
+    /// Whether conntrack does not track flows of pods to some Services. Has no effect in a family in which pods are not
+    /// recognised by their [range](LocalTraffic::range), or where every flow is masqueraded.
+    pub untracked: bool,
     /// Whether other nodes may also tunnel by generic UDP encapsulation, to
     /// [`GUE_PORT`](crate::tunnel::GUE_PORT).
     pub gue: bool,
 }
 
 impl Policy {
+    /// The range of the pods of which conntrack need not track the flows to some Services, if there is one: answers are
+    /// recognised by it too, before they have a connection.
+    pub fn untracked_pods(&self, family: Family) -> Option<IpNet> {
+        self.local_traffic.range(family).filter(|_| self.untracked && !self.masquerade_all)
+    }
+
     /// The packet mark that makes the host's own firewall accept: 0x1000, or 0x800 if the first is used for
     /// masquerading. Our table sets it before the host's chains and clears it after them, in the same hook,
     /// on what [`HostFirewall`] says.

@@ -128,6 +128,9 @@ impl Answer {
         if let Some(balancing) = &part.direct_return {
             let _ = write!(words, ", answered directly, {}", Balancing(balancing));
         }
+        if at.untracked {
+            words.push_str(", untracked for pods");
+        }
         if let Some(owner) = &at.owner {
             let _ = write!(words, ", not bound: it is {owner}");
         }

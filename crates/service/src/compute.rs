@@ -20,6 +20,7 @@ mod external_addresses;
 mod frontend;
 mod limits;
 mod source_ranges;
+mod untracked;
 mod weight;
 
 pub use address_owner::AddressOwner;
@@ -45,3 +46,4 @@ pub(crate) use frontend::Frontend;
 use desired_service::Extras;
 use limits::Quota;
 use source_ranges::SourceRanges;
+use untracked::Untracked;

@@ -18,7 +18,7 @@ mod this_node;
 pub use answers::{Answer, Answers, EndpointAnswer};
 pub use balancing::{
     Balancing, ByDistance, Distance, DistanceWeights, Ejection, InvalidDistanceWeights, InvalidEjection,
-    Weight, Weights,
+    InvalidUntrackedServices, UntrackedServices, Weight, Weights,
 };
 pub use change::{Absence, Change, Event, Named};
 pub use endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};

@@ -61,8 +61,9 @@ pub use explain::{
 pub use input::{
     Absence, Answer, Answers, Balancing, ByDistance, Change, DNS_PORT, Distance, DistanceWeights, Ejection,
     EjectionCause, Endpoint, EndpointAnswer, EndpointPort, EndpointSlice, Event, ExternalIps,
-    InvalidDistanceWeights, InvalidEjection, InvalidName, Named, Node, NodePortAddresses, ObjectName,
-    Options, Problem, Service, ServiceKind, ServicePort, Share, Traffic, TrafficPolicy, Weight, Weights,
+    InvalidDistanceWeights, InvalidEjection, InvalidName, InvalidUntrackedServices, Named, Node,
+    NodePortAddresses, ObjectName, Options, Problem, Service, ServiceKind, ServicePort, Share, Traffic,
+    TrafficPolicy, UntrackedServices, Weight, Weights,
 };
 pub use state::{Conflict, ConflictLoss, Dirty, Key, Reports, State};
 pub use text::{one_line, printable, printable_json, printable_line, seconds};

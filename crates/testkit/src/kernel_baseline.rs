@@ -84,6 +84,7 @@ pub fn policy() -> Policy {
         mark: 1 << 14,
         local_traffic,
         host_firewall: HostFirewall::default(),
+        untracked: false,
         gue: false,
     }
 }

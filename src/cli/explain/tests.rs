@@ -60,6 +60,7 @@ fn answer() -> Answer {
             kind: AddressKind::LoadBalancer,
             policy: TrafficPolicy::Cluster,
             vip: true,
+            untracked: false,
             owner: None,
             held_by: Some("default/older".parse().unwrap()),
             allowed_sources: Some(vec![([192, 0, 2, 0].into(), [192, 0, 2, 255].into())]),

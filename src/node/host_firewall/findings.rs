@@ -137,7 +137,14 @@ mod tests {
 
     fn policy(host_firewall: HostFirewall) -> Policy {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall, gue: false }
+        Policy {
+            masquerade_all: false,
+            mark: 0x4000,
+            local_traffic,
+            host_firewall,
+            untracked: false,
+            gue: false,
+        }
     }
 
     fn said(closed: ClosedChain, wanted: HostFirewall) -> Vec<(Severity, String)> {

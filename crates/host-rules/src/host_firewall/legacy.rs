@@ -205,7 +205,14 @@ mod tests {
 
     fn policy(host_firewall: HostFirewall) -> Policy {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall, gue: false }
+        Policy {
+            masquerade_all: false,
+            mark: 0x4000,
+            local_traffic,
+            host_firewall,
+            untracked: false,
+            gue: false,
+        }
     }
 
     /// What `iptables-legacy-save -t filter` prints of a host that forwards nothing and lets in what its last

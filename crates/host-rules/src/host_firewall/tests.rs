@@ -404,7 +404,14 @@ fn each_value_of_the_flag_asks_for_its_rules_in_each_chain() {
     let asked = |host_firewall, chain: &HostChain| {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
         wanted(
-            &Policy { masquerade_all: false, mark: 0x4000, local_traffic, host_firewall, gue: false },
+            &Policy {
+                masquerade_all: false,
+                mark: 0x4000,
+                local_traffic,
+                host_firewall,
+                untracked: false,
+                gue: false,
+            },
             chain,
         )
     };

@@ -11,7 +11,9 @@ use super::{
 
 /// `enum nft_fib_result` and `enum nft_fib_flags`.
 const NFT_FIB_RESULT_OIF: u32 = 1;
+const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 const NFTA_FIB_F_SADDR: u32 = 1;
+const NFTA_FIB_F_DADDR: u32 = 1 << 1;
 const NFTA_FIB_F_IIF: u32 = 1 << 3;
 
 /// A data register of four bytes, by position: `NFT_REG32_00` is 0. Longer values take the registers
@@ -132,6 +134,15 @@ impl List<'_, '_> {
         });
     }
 
+    /// Loads the type of the destination's route, a number in host order. Since Linux 4.10.
+    pub(super) fn destination_type(&mut self, to: Register) {
+        encode_expression(self.0, "fib", |data| {
+            data.u32_be(1, to.number());
+            data.u32_be(2, NFT_FIB_RESULT_ADDRTYPE);
+            data.u32_be(3, NFTA_FIB_F_DADDR);
+        });
+    }
+
     /// `register = (register & mask) ^ xor`; both have the same length.
     pub(super) fn bitwise(&mut self, register: Register, mask: &[u8], xor: &[u8]) {
         encode_expression(self.0, "bitwise", |data| {
@@ -218,6 +229,16 @@ impl List<'_, '_> {
             if let Some(value) = value {
                 data.u32_be(3, value.number());
             }
+        });
+    }
+
+    /// Matches if the set does not hold the key that starts in this register.
+    pub(super) fn lookup_missing(&mut self, set: &str, key: Register) {
+        const NFT_LOOKUP_F_INV: u32 = 1;
+        encode_expression(self.0, "lookup", |data| {
+            data.string(1, set);
+            data.u32_be(2, key.number());
+            data.u32_be(5, NFT_LOOKUP_F_INV);
         });
     }
 

@@ -57,8 +57,10 @@ pub(crate) enum Statement {
     Saddr(IpNet),
     /// The source lies outside of it.
     SaddrNot(IpNet),
-    /// The destination is this address.
-    Daddr(IpAddr),
+    /// The destination lies in this network.
+    Daddr(IpNet),
+    /// The destination is no address of this node.
+    DaddrElsewhere,
     /// The packet has another of its family inside.
     Encapsulates,
     /// The packet has another of its family inside, by generic UDP encapsulation at this port, without any
@@ -71,6 +73,8 @@ pub(crate) enum Statement {
     FailsReversePath,
     /// The set holds these fields of the packet.
     InSet { fields: &'static [Field], set: &'static str },
+    /// The set does not hold these fields of the packet.
+    NotInSet { fields: &'static [Field], set: &'static str },
     /// The packet's connection is in this state.
     CtState(CtState),
     /// The packet is an answer.
@@ -174,6 +178,9 @@ pub(super) const fn encapsulation(family: Family) -> (u8, &'static str) {
     }
 }
 
+/// The type of the node's own addresses (include/uapi/linux/rtnetlink.h).
+const RTN_LOCAL: u32 = 2;
+
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 /// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h).
@@ -188,11 +195,12 @@ impl Statement {
     pub(crate) fn encode(&self, family: Family, list: &mut Encoder<'_>) {
         let list = &mut List(list);
         match self {
-            Self::Saddr(net) => source(*net, Comparison::Equal, list),
-            Self::SaddrNot(net) => source(*net, Comparison::NotEqual, list),
-            Self::Daddr(ip) => {
-                Field::Daddr.load(family, FIRST, list);
-                equal(&octets(*ip), list);
+            Self::Saddr(net) => in_network(Field::Saddr, *net, Comparison::Equal, list),
+            Self::SaddrNot(net) => in_network(Field::Saddr, *net, Comparison::NotEqual, list),
+            Self::Daddr(net) => in_network(Field::Daddr, *net, Comparison::Equal, list),
+            Self::DaddrElsewhere => {
+                list.destination_type(FIRST);
+                list.compare(FIRST, Comparison::NotEqual, &RTN_LOCAL.to_ne_bytes());
             }
             Self::Encapsulates => is_protocol(encapsulation(family).0, family, list),
             Self::EncapsulatesByGue(port) => {
@@ -213,6 +221,10 @@ impl Statement {
             Self::InSet { fields, set } => {
                 load(fields, family, list);
                 list.lookup(set, FIRST, None);
+            }
+            Self::NotInSet { fields, set } => {
+                load(fields, family, list);
+                list.lookup_missing(set, FIRST);
             }
             Self::CtState(connection) => {
                 list.conntrack(ConntrackKey::State, None, FIRST);
@@ -343,10 +355,10 @@ fn is_protocol(number: u8, family: Family, list: &mut List<'_, '_>) {
     equal(&[number], list);
 }
 
-fn source(net: IpNet, how: Comparison, list: &mut List<'_, '_>) {
+fn in_network(field: Field, net: IpNet, how: Comparison, list: &mut List<'_, '_>) {
     let net = net.trunc();
     let family = Family::from(net.addr());
-    Field::Saddr.load(family, FIRST, list);
+    field.load(family, FIRST, list);
     if net.prefix_len() < net.max_prefix_len() {
         let mask = octets(net.netmask());
         list.bitwise(FIRST, &mask, &vec![0; mask.len()]);

@@ -157,11 +157,15 @@ impl Statement {
                 write!(f, "{} ", Field::Saddr.name(family))?;
                 write_net(*net, f)
             }
+            Self::Daddr(net) => {
+                write!(f, "{} ", Field::Daddr.name(family))?;
+                write_net(*net, f)
+            }
+            Self::DaddrElsewhere => f.write_str("fib daddr type != local"),
             Self::SaddrNot(net) => {
                 write!(f, "{} != ", Field::Saddr.name(family))?;
                 write_net(*net, f)
             }
-            Self::Daddr(ip) => write!(f, "{} {ip}", Field::Daddr.name(family)),
             Self::Encapsulates => {
                 let (_, name) = encapsulation(family);
                 write!(f, "{} {name}", Field::L4Proto.name(family))
@@ -176,6 +180,10 @@ impl Statement {
             Self::InSet { fields, set } => {
                 write_fields(fields, family, f)?;
                 write!(f, " @{set}")
+            }
+            Self::NotInSet { fields, set } => {
+                write_fields(fields, family, f)?;
+                write!(f, " != @{set}")
             }
             Self::CtState(CtState::InvalidOrUntracked) => f.write_str("ct state invalid,untracked"),
             Self::IsReply => f.write_str("ct direction reply"),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipvs::{Family, RealServerAddress, ServiceAddress};
 
 use crate::{
-    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, PodPort, TunnelExit,
     nft::{
         element::{Key, Part, Parts, RawElement},
         set::{Datatype, Set},
@@ -121,6 +121,20 @@ impl Coded for HairpinFlow {
             return None;
         };
         (client == ip).then_some(Self { protocol, pod: RealServerAddress { ip, port } })
+    }
+}
+
+impl Coded for PodPort {
+    const KEY: &'static [Datatype] = SERVICE_ADDRESS;
+
+    fn key(&self) -> Key {
+        let Self { protocol, pod: RealServerAddress { ip, port } } = *self;
+        ServiceAddress { protocol, ip, port }.key()
+    }
+
+    fn from_key(family: Family, key: &Key) -> Option<Self> {
+        let ServiceAddress { protocol, ip, port } = Coded::from_key(family, key)?;
+        Some(Self { protocol, pod: RealServerAddress { ip, port } })
     }
 }
 

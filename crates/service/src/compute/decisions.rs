@@ -10,14 +10,12 @@ use smallvec::SmallVec;
 use super::{
     DesiredService, DesiredVirtualServer, EffectiveBalancing, EjectedEndpoint, EjectionState,
     EndpointSelection, EndpointWeight, ExternalAddresses, Extras, Frontend, HealthCheck, PolicyGroup,
-    PortEndpoint, PortGroup, Quota, SourceRanges, WithoutLocalEndpoint, frontend::frontends,
+    PortEndpoint, PortGroup, Quota, SourceRanges, Untracked, WithoutLocalEndpoint, frontend::frontends,
     limits::min_real_servers,
 };
 use crate::{
     direct_return::{DirectReturn, DirectReturnParts, exits, tunnel_elements},
-    input::{
-        CompactSlice, DNS_PORT, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits,
-    },
+    input::{CompactSlice, Service, ServiceInputs, ServiceKind, ServicePort, TrafficPolicy, Traits},
 };
 
 /// Every decision about one Service on this node, together with the inputs that each of them passed over.
@@ -36,6 +34,7 @@ pub(crate) struct Decisions<'a> {
     /// Why there are none although the Service asks for it.
     pub(crate) without_direct_return: Vec<String>,
     pub(crate) sources: SourceRanges,
+    pub(crate) untracked: Untracked,
     /// The parts that do not fit into the quota of a Service.
     pub(crate) over_quota: Vec<String>,
     /// Where it is not served because an API server listens there.
@@ -56,6 +55,7 @@ impl<'a> Decisions<'a> {
         let direct_balancing = direct_return.is_used().then(|| EffectiveBalancing::for_direct_return(inputs));
         let directly = direct_balancing.as_ref().unwrap_or(&balancing);
         let sources = SourceRanges::new(inputs);
+        let untracked = Untracked::new(inputs, direct_return.is_used());
         let mut quota = Quota::new(inputs.slices, min_real_servers(balancing.scheduler, directly.scheduler));
         let mut frontends = frontends(inputs, &external, &direct_return, &sources, &mut quota);
         let api_servers = frontends.extract_if(.., |frontend| frontend.hides_api_server(inputs.node));
@@ -71,6 +71,7 @@ impl<'a> Decisions<'a> {
             direct_balancing,
             without_direct_return: direct_return.problems,
             sources,
+            untracked,
             over_quota: quota.problems(inputs.service),
             api_servers,
             frontends,
@@ -146,13 +147,10 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// Cluster DNS has different names in different clusters (`kube-dns`, `coredns`,
-    /// `rke2-coredns-rke2-coredns`), but it is always in kube-system and always at port 53.
     pub(crate) fn for_service(service: &Service) -> Self {
         let first = match service.name.parts() {
             ("default", "kubernetes") => true,
-            ("kube-system", _) => service.ports.iter().any(|port| port.port == DNS_PORT),
-            _ => false,
+            _ => service.is_cluster_dns(),
         };
         if first { Self::First } else { Self::Normal }
     }
@@ -186,6 +184,7 @@ impl Collected {
         let PortGroup { port, family, endpoints, .. } = group;
         let ready_here = endpoints.iter().filter(|it| it.traits.contains(Traits::READY | Traits::LOCAL));
         self.ready_here.extend(ready_here.map(|endpoint| endpoint.address.ip));
+        self.shared_elements.extend(decisions.untracked.elements(group));
 
         let mut shared: Arc<[RealServer]> = Arc::default();
         for group in group.policy_groups() {
@@ -208,6 +207,7 @@ impl Collected {
             }
             for frontend in group.frontends {
                 self.bound.extend(frontend.bound_ip(decisions.inputs));
+                let masquerade = frontend.masquerade(group.policy);
                 let timeout = decisions.affinity_timeout(&group);
                 let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
                 self.virtual_servers.push(Arc::new(DesiredVirtualServer {
@@ -216,7 +216,8 @@ impl Collected {
                     flags: balancing.scheduler_flags | persistent,
                     timeout: timeout.unwrap_or_default(),
                     real_servers: shared.clone(),
-                    masquerade: frontend.masquerade(group.policy),
+                    masquerade,
+                    untracked: decisions.untracked.is_for(*family, masquerade),
                     stands_in: group.stands_in(),
                     direct_return: DirectReturnParts::new(frontend, &exits, decisions.inputs),
                     allowed_sources: decisions.sources.allowed(frontend),
@@ -227,7 +228,8 @@ impl Collected {
     }
 
     fn finish(mut self, decisions: Decisions<'_>) -> DesiredService {
-        let Decisions { inputs, external, over_quota, without_direct_return, api_servers, .. } = decisions;
+        let Decisions { inputs, external, over_quota, without_direct_return, untracked, api_servers, .. } =
+            decisions;
         self.virtual_servers.sort_unstable_by_key(|server| server.address);
         let health_check = HealthCheck::for_service(inputs.service, inputs.options, self.ready_here);
         let health_check_ports =
@@ -252,6 +254,7 @@ impl Collected {
                 .chain(api_servers)
                 .chain(over_quota)
                 .chain(without_direct_return)
+                .chain(untracked.problems)
                 .collect(),
         };
         DesiredService::new(self.virtual_servers, extras)

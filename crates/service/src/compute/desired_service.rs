@@ -138,6 +138,8 @@ pub struct DesiredVirtualServer {
     pub real_servers: Arc<[RealServer]>,
     /// Which of its flows are masqueraded.
     pub masquerade: MasqueradeSet,
+    /// Whether conntrack does not track the flows of pods to it.
+    pub untracked: bool,
     /// Whether its policy is Local and its real servers are on other nodes. They stand in for this node and its pods.
     pub stands_in: bool,
     /// The parts that direct return needs there, if that is possible at such an address.
@@ -165,10 +167,12 @@ impl DesiredVirtualServer {
     pub fn elements(&self) -> impl Iterator<Item = Element> {
         let restricted = self.allowed_sources.as_ref().map(|_| Element::Restricted(self.address));
         let local_clients_only = self.stands_in.then_some(Element::LocalClientsOnly(self.address));
+        let untracked = self.untracked.then_some(Element::Untracked(self.address));
         let allowed = self.allowed_sources.iter().flatten().copied().map(Element::AllowedSource);
         let direct_return = self.direct_return.iter().flat_map(|parts| parts.elements(self.address));
         iter::once(self.masquerade.element(self.address))
             .chain(local_clients_only)
+            .chain(untracked)
             .chain(restricted)
             .chain(allowed)
             .chain(direct_return)
@@ -178,6 +182,7 @@ impl DesiredVirtualServer {
     pub fn has_element(&self, element: &Element) -> bool {
         match element {
             Element::LocalClientsOnly(to) => *to == self.address && self.stands_in,
+            Element::Untracked(to) => *to == self.address && self.untracked,
             Element::Restricted(to) => *to == self.address && self.allowed_sources.is_some(),
             Element::AllowedSource(source) => {
                 self.allowed_sources.as_ref().is_some_and(|all| all.binary_search(source).is_ok())

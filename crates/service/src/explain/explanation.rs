@@ -104,6 +104,9 @@ pub struct ExplainedAddress {
     pub policy: TrafficPolicy,
     /// Whether the address is bound to this node as a VIP.
     pub vip: bool,
+    /// Whether conntrack does not track connections of pods to it.
+    #[serde(default)]
+    pub untracked: bool,
     /// The other owner of the address; `None`: nothing else has it.
     // A daemon of an earlier release may be asked.
     #[serde(default)]

@@ -38,6 +38,8 @@ pub struct Balancing {
     pub resume_below: Option<NonZero<u32>>,
     /// How what comes in at external addresses reaches the endpoints; `None`: as for every Service.
     pub forwarding_method: Option<ForwardingMethod>,
+    /// Whether conntrack tracks flows of pods to it; `None`: as for every Service.
+    pub conntrack: Option<bool>,
 }
 
 impl Balancing {
@@ -189,6 +191,38 @@ impl FromStr for Ejection {
             "silent" => Ok(ejection | Self::SILENT),
             "refusing" => Ok(ejection | Self::REFUSING),
             _ => Err(InvalidEjection),
+        })
+    }
+}
+
+bitflags::bitflags! {
+    /// The Services of which conntrack does not track flows of pods; empty: all are tracked.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct UntrackedServices: u8 {
+        /// The cluster's DNS.
+        const CLUSTER_DNS = 1 << 0;
+        /// Those whose annotation asks for it.
+        const ANNOTATED = 1 << 1;
+    }
+}
+
+/// The text does not say which Services are untracked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected none, cluster-dns, annotated or cluster-dns,annotated")]
+pub struct InvalidUntrackedServices;
+
+/// As in the flag.
+impl FromStr for UntrackedServices {
+    type Err = InvalidUntrackedServices;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUntrackedServices> {
+        if text.trim() == "none" {
+            return Ok(Self::empty());
+        }
+        text.split(',').try_fold(Self::empty(), |services, name| match name.trim() {
+            "cluster-dns" => Ok(services | Self::CLUSTER_DNS),
+            "annotated" => Ok(services | Self::ANNOTATED),
+            _ => Err(InvalidUntrackedServices),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use ipvs::{Family, Scheduler, Tunnel};
 
-use super::{DistanceWeights, Ejection};
+use super::{DistanceWeights, Ejection, UntrackedServices};
 use crate::direct_return::ExternalForwarding;
 
 /// The configuration that is the same for every Service.
@@ -32,6 +32,10 @@ pub struct Options {
     pub tunnel: Tunnel,
     /// The families in which pods of this node can be distinguished from others.
     pub knows_pods: BTreeSet<Family>,
+    /// The Services of which conntrack does not track flows of pods, or whose annotations may ask for that.
+    pub untracked_services: UntrackedServices,
+    /// The ranges of the pods whose flows need not be tracked, at most one of each family; `None`: the Node's podCIDRs.
+    pub untracked_pods: Option<Vec<IpNet>>,
     /// Whether other nodes can ask this one what it unpacks.
     pub answers_peers: bool,
     /// The ranges of the pods of all nodes (`clusterCIDR`).
@@ -57,6 +61,8 @@ impl Options {
             external_forwarding: ExternalForwarding::default(),
             tunnel: Tunnel::default(),
             knows_pods: BTreeSet::new(),
+            untracked_services: UntrackedServices::empty(),
+            untracked_pods: Some(Vec::new()),
             answers_peers: true,
             pod_ranges: Vec::new(),
             watches_nodes: false,

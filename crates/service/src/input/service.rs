@@ -146,6 +146,12 @@ impl Service {
         protocol != Protocol::Udp || port == DNS_PORT || says_so()
     }
 
+    /// Whether it is the cluster's DNS, which has different names in different clusters (`kube-dns`, `coredns`,
+    /// `rke2-coredns-rke2-coredns`), but is always in kube-system and always at port 53.
+    pub(crate) fn is_cluster_dns(&self) -> bool {
+        self.name.namespace() == "kube-system" && self.ports.iter().any(|port| port.port == DNS_PORT)
+    }
+
     /// How long a new endpoint takes to get all of its weight, if it does not get it at once.
     pub(crate) fn slow_start(&self) -> Option<Duration> {
         self.balancing.as_ref()?.slow_start

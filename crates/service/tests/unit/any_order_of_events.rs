@@ -10,7 +10,7 @@ use std::{
 use crate::common::*;
 use ipnet::IpNet;
 use ipvs::{Family, Forwarding, Protocol, Scheduler, ServiceFlags, Tunnel, TunnelKind};
-use netfilter::Element;
+use netfilter::{Element, PodPort};
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -22,7 +22,7 @@ use service::{
     Absence, AddressKind, AddressOwner, AddressQuery, Balancing, ByDistance, Change, Dirty, DistanceWeights,
     Endpoint, EndpointReason, EndpointSlice, Event, ExternalForwarding, ExternalIps, ForwardingMethod, Node,
     NodePortAddresses, ObjectName, Options, Service, ServiceKind, ServicePort, State, TrafficPolicy,
-    Unpacking, UnpackingPeers, Weight,
+    Unpacking, UnpackingPeers, UntrackedServices, Weight,
 };
 
 /// The inputs after all events: what a list would say.
@@ -220,26 +220,36 @@ fn any_balancing() -> impl Strategy<Value = Balancing> {
             .prop_map(|weights| weights.into_iter().collect())
     };
     let thresholds = (option::of(1..4_u32), option::of(1..4_u32));
-    let method = option::of(any_forwarding_method());
+    let method = (option::of(any_forwarding_method()), option::of(any::<bool>()));
     (option::of(any_scheduler()), flags, weights(&[NODE, "node-b"]), weights(&["a", "b"]), thresholds, method)
-        .prop_map(|(scheduler, scheduler_flags, node_weights, zone_weights, (most, below), method)| {
-            let factor = |number| NonZero::new(number).unwrap();
-            let by = DistanceWeights { node: factor(100), zone: factor(10), other: factor(1) };
-            let distance_weights =
-                most.map(|most| if most > 2 { ByDistance::By(by) } else { ByDistance::Off });
-            Balancing {
+        .prop_map(
+            |(
                 scheduler,
                 scheduler_flags,
                 node_weights,
                 zone_weights,
-                distance_weights,
-                max_connections: most.and_then(NonZero::new),
-                resume_below: below.and_then(NonZero::new),
-                forwarding_method: method,
-                // A slow start depends on the order: it begins beside others.
-                ..Balancing::default()
-            }
-        })
+                (most, below),
+                (forwarding_method, conntrack),
+            )| {
+                let factor = |number| NonZero::new(number).unwrap();
+                let by = DistanceWeights { node: factor(100), zone: factor(10), other: factor(1) };
+                let distance_weights =
+                    most.map(|most| if most > 2 { ByDistance::By(by) } else { ByDistance::Off });
+                Balancing {
+                    scheduler,
+                    scheduler_flags,
+                    node_weights,
+                    zone_weights,
+                    distance_weights,
+                    max_connections: most.and_then(NonZero::new),
+                    resume_below: below.and_then(NonZero::new),
+                    forwarding_method,
+                    conntrack,
+                    // A slow start depends on the order: it begins beside others.
+                    ..Balancing::default()
+                }
+            },
+        )
 }
 
 fn any_external_forwarding() -> impl Strategy<Value = ExternalForwarding> {
@@ -331,8 +341,13 @@ fn any_options() -> impl Strategy<Value = Options> {
         prop_oneof![4 => Just(true), 1 => Just(false)],
         any::<bool>(),
     );
-    (select(node_port_addresses), bind_address, any_external_ips(), direct_return).prop_map(
-        |(node_port_addresses, bind_address, external_ips, direct_return)| {
+    let of_pods = vec!["10.1.0.0/16".parse().unwrap(), "fd01::/64".parse().unwrap()];
+    let untracked = (
+        subsequence(UntrackedServices::all().iter().collect::<Vec<_>>(), 0..=2),
+        select(vec![None, Some(Vec::new()), Some(of_pods)]),
+    );
+    (select(node_port_addresses), bind_address, any_external_ips(), direct_return, untracked).prop_map(
+        |(node_port_addresses, bind_address, external_ips, direct_return, untracked)| {
             let (external_forwarding, knows_pods, tunnel, answers_peers, watches_nodes) = direct_return;
             Options {
                 node_port_addresses,
@@ -343,6 +358,8 @@ fn any_options() -> impl Strategy<Value = Options> {
                 tunnel,
                 answers_peers,
                 watches_nodes,
+                untracked_services: untracked.0.into_iter().collect(),
+                untracked_pods: untracked.1,
                 ..options()
             }
         },
@@ -401,8 +418,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => subsequence(vec!["s1", "s2", "s3", "s4"], 0..=4).prop_map(|kept| Change::Slices(Event::InitDone(names(kept)))),
         5 => any_slice().prop_map(|slice| Change::Slices(Event::Apply(slice))),
         2 => any_slice().prop_map(|slice| Change::Slices(Event::Delete(slice.name))),
-        1 => (option::of(select(&["a", "b"][..])), any_ips(2))
-            .prop_map(|(zone, ips)| Change::Node(Some(Node { zone: zone.map(Into::into), ips, ..Node::default() }))),
+        2 => (option::of(select(&["a", "b"][..])), any_ips(2), any::<bool>()).prop_map(|(zone, ips, has_pods)| {
+            let pod_cidrs = has_pods.then(|| "10.1.0.0/24".parse().unwrap()).into_iter().collect();
+            Change::Node(Some(Node { zone: zone.map(Into::into), ips, pod_cidrs, ..Node::default() }))
+        }),
         1 => Just(Change::Node(None)),
         3 => (any_ips(4), any_ips(4)).prop_map(|(here, lost)| Change::NodeAddresses {
             here: here.into_iter().collect(),
@@ -563,6 +582,18 @@ proptest! {
             let local_clients_only = state.wants_element(&Element::LocalClientsOnly(*at));
             prop_assert_eq!(local_clients_only, server.stands_in);
             prop_assert!(!local_clients_only || state.wants_element(&Element::ExternalLocal(*at)));
+            let untracked = state.wants_element(&Element::Untracked(*at));
+            prop_assert_eq!(untracked, server.untracked);
+            prop_assert!(
+                !untracked || !(state.wants_element(&Element::External(*at)) || is_direct),
+                "{:?} needs conntrack",
+                server
+            );
+            for real in server.real_servers.iter().filter(|_| untracked) {
+                let pod = PodPort { protocol: at.protocol, pod: real.address };
+                prop_assert!(state.wants_element(&Element::UntrackedEndpoint(pod)), "{:?}", server);
+                prop_assert!(state.wants_element(&Element::TrackedClient(real.address.ip)), "{:?}", server);
+            }
             let restricted = server.allowed_sources.is_some();
             prop_assert_eq!(state.wants_element(&Element::Restricted(*at)), restricted);
             prop_assert!(!restricted || server.kind == AddressKind::LoadBalancer, "{:?}", server);

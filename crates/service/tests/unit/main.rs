@@ -36,6 +36,7 @@ mod health_checks;
 mod hostile_services;
 mod limits;
 mod type_changes;
+mod untracked;
 mod virtual_servers;
 mod weights;
 mod which_services_are_served;

@@ -12,7 +12,7 @@ use ipvs::{
     ServiceAddress, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use netfilter::{
-    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, TunnelExit,
+    AllowedSource, ClusterIpFor, Element, HairpinFlow, HealthCheckPort, MaxSegmentSize, PodPort, TunnelExit,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
 use service::{
@@ -453,10 +453,14 @@ fn any_service_address() -> impl Strategy<Value = ServiceAddress> {
 /// An element of any set.
 fn any_element() -> impl Strategy<Value = Element> {
     let at = any_service_address;
-    let hairpin =
-        (any_protocol(), select(&PODS[..]), select(&[53, 8080][..])).prop_map(|(protocol, pod, port)| {
-            Element::Hairpin(HairpinFlow { protocol, pod: RealServerAddress { ip: ip(pod), port } })
-        });
+    let pod_port = || (any_protocol(), select(&PODS[..]), select(&[53, 8080][..]));
+    let real = |pod, port| RealServerAddress { ip: ip(pod), port };
+    let hairpin = pod_port().prop_map(move |(protocol, pod, port)| {
+        Element::Hairpin(HairpinFlow { protocol, pod: real(pod, port) })
+    });
+    let untracked_endpoint = pod_port().prop_map(move |(protocol, pod, port)| {
+        Element::UntrackedEndpoint(PodPort { protocol, pod: real(pod, port) })
+    });
     let health_check_port = (select(&Family::BOTH[..]), select(&[32000, 32001][..]))
         .prop_map(|(family, port)| Element::HealthCheckPort(HealthCheckPort { family, port }));
     prop_oneof![
@@ -468,6 +472,9 @@ fn any_element() -> impl Strategy<Value = Element> {
         at().prop_map(Element::ExternalLocal),
         at().prop_map(Element::LocalClientsOnly),
         hairpin,
+        at().prop_map(Element::Untracked),
+        untracked_endpoint,
+        select(&PODS[..]).prop_map(|pod| Element::TrackedClient(ip(pod))),
         health_check_port,
         any_element_of_direct_return(),
     ]

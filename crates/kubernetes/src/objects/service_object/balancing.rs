@@ -32,6 +32,7 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
     let eject = metadata.annotation("kube-ipvs.io/eject", problems);
     let udp_answers = metadata.annotation("kube-ipvs.io/udp-answers", problems);
     let slow_start = metadata.annotation("kube-ipvs.io/slow-start", problems);
+    let conntrack = metadata.annotation("kube-ipvs.io/conntrack", problems);
     let most = metadata.annotation("kube-ipvs.io/max-connections", problems);
     let below = metadata.annotation("kube-ipvs.io/resume-below", problems);
     let scheduler = first_usable(schedulers, metadata, problems, self::scheduler);
@@ -50,6 +51,7 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
         forwarding_method: first_usable(forwarding_methods, metadata, problems, forwarding_method),
+        conntrack: conntrack.and_then(|it| self::conntrack(&it, problems)),
     };
     (balancing != Balancing::default()).then(|| balancing.into())
 }
@@ -140,6 +142,18 @@ fn forwarding_method(
     }
 }
 
+/// Whether conntrack tracks flows of pods.
+fn conntrack(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<bool> {
+    match text.trim() {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => {
+            problems.add(at, format_args!("{} is neither on nor off", Quoted(text)));
+            None
+        }
+    }
+}
+
 /// The elements between commas, without blanks around them.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|element| !element.is_empty())
@@ -211,6 +225,7 @@ mod tests {
                 max_connections: NonZero::new(100),
                 resume_below: NonZero::new(80),
                 forwarding_method: Some(ForwardingMethod::Tunnel),
+                conntrack: Some(false),
             }
         );
     }

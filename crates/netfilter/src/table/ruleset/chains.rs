@@ -29,7 +29,7 @@ use crate::{
             CtState, Field, Interface, Statement,
             Statement::{
                 ClearMark, Count, DnatToDaddr, Drop, EchoRequest, Goto, HasMark, IifName, Jump, Masquerade,
-                Reject, Return, SetMark,
+                Notrack, Reject, Return, SetMark,
             },
         },
     },
@@ -114,6 +114,7 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             rules: restricted(SOURCE_RANGES),
         },
     ];
+    chains.extend(policy.untracked_pods(family).map(untracked));
     chains.extend(accept_mark(policy));
     chains
 }
@@ -189,6 +190,37 @@ fn from_this_node(policy: &Policy, family: Family) -> Vec<Rule> {
         kept_destination(to_vip()),
     ]);
     rules
+}
+
+/// Keeps flows of pods to some Services from conntrack, in both directions, on the nodes of the client and of the
+/// endpoint. IPVS does not need it for them: it keeps the addresses of its connections itself.
+///
+/// A flow that is masqueraded must be tracked. Pods' are not, unless IPVS sends one back to the pod that it came
+/// from; or this node's own, whose source may be in the pods' range too (Flannel's `flannel.1`).
+fn untracked(pods: IpNet) -> Chain {
+    let of_client = |field| Statement::NotInSet { fields: field, set: Element::TRACKED_CLIENTS };
+    let request = |about, to_set: &'static str| {
+        let statements = [Statement::Saddr(pods), to(to_set), of_client(&[Field::Saddr]), Notrack];
+        Rule::new(about, statements)
+    };
+    let from_endpoint = &[Field::Saddr, Field::L4Proto, Field::ThSport];
+    let answers = [
+        Statement::Daddr(pods),
+        Statement::InSet { fields: from_endpoint, set: Element::UNTRACKED_ENDPOINTS },
+        of_client(&[Field::Daddr]),
+        Statement::DaddrElsewhere,
+        Notrack,
+    ];
+    Chain {
+        name: "untracked",
+        // Before conntrack, behind defragmentation at -400.
+        hook: Some(Hook { kind: Filter, point: Prerouting, priority: -300 }),
+        rules: vec![
+            request("from pods to Services without conntrack", Element::UNTRACKED),
+            request("from pods to their endpoints", Element::UNTRACKED_ENDPOINTS),
+            Rule::new("the endpoints' answers", answers),
+        ],
+    }
 }
 
 /// Protects VIPs, and what a Service serves elsewhere, from the hostPorts of another table, which apply to

@@ -133,7 +133,7 @@ fn arriving(policy: &Policy, family: Family) -> Vec<Rule> {
     let elsewhere = InSet { fields, set: Element::ENDPOINTS_ELSEWHERE };
     let mut rules = vec![Rule::new(
         "no client sends to the end of the tunnel",
-        [Daddr(end(family)), Count(PacketCounter::Tunnel), Drop],
+        [Daddr(end(family).into()), Count(PacketCounter::Tunnel), Drop],
     )];
     for tunnelled in encapsulations(policy) {
         rules.extend([
@@ -201,7 +201,7 @@ fn leaving(policy: &Policy) -> Vec<Rule> {
 /// it. In forward the mark for masquerading makes it do so where it otherwise accepts what kube-proxy
 /// accepts.
 fn accepted(policy: &Policy, family: Family) -> Vec<Chain> {
-    let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family))]);
+    let to_tunnel = ("to the end of the tunnel", vec![Daddr(end(family).into())]);
     let to_service = ("to an address with direct return", vec![to(Element::DIRECT_RETURN)]);
     // Where clients come in conntrack sees one direction only, and calls it invalid.
     let half_seen = vec![Connection(CtState::InvalidOrUntracked), to(Element::DIRECT_RETURN)];

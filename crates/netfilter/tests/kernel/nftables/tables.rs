@@ -26,6 +26,7 @@ fn policy(local_traffic: LocalTraffic) -> Policy {
         mark: 0x4000,
         local_traffic,
         host_firewall: HostFirewall::Warn,
+        untracked: false,
         gue: false,
     }
 }

@@ -116,7 +116,14 @@ impl Cluster {
 }
 
 pub(crate) fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy { masquerade_all: false, mark: MARK, local_traffic, host_firewall: HostFirewall::Warn, gue: false }
+    Policy {
+        masquerade_all: false,
+        mark: MARK,
+        local_traffic,
+        host_firewall: HostFirewall::Warn,
+        untracked: false,
+        gue: false,
+    }
 }
 
 pub(crate) fn cluster_cidr() -> LocalTraffic {

@@ -43,6 +43,7 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             mark: 1 << 30,
             local_traffic: without_range,
             host_firewall: HostFirewall::Accept,
+            untracked: false,
             gue: false,
         },
         Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
