@@ -93,7 +93,7 @@ pub struct Flags {
     ]))]
     pub(super) host_firewall: HostFirewall,
 
-    /// Delete virtual servers that no Service made, as kube-proxy does, or keep them *
+    /// Delete virtual servers that belong to no Service, as kube-proxy does, or keep them *
     #[arg(long, value_name = "HOW", default_value = "delete",
           value_parser = choice(&[("delete", Foreign::Delete), ("keep", Foreign::Keep)]))]
     pub(super) foreign_virtual_servers: Foreign,
@@ -129,11 +129,11 @@ pub struct Flags {
     #[arg(long, hide = true, allow_negative_numbers = true)]
     metrics_port: Option<u16>,
 
-    /// Ignored: this id is not used
+    /// Ignored: these ids are not used
     #[arg(long, hide = true)]
     boot_id_file: Option<String>,
 
-    /// Ignored: this id is not used
+    /// Ignored: these ids are not used
     #[arg(long, hide = true)]
     machine_id_file: Option<String>,
 }

@@ -131,8 +131,8 @@ pub(super) static OPTIONS: &[Opt] = &[
             "Address ranges at which NodePorts are served; primary stands for the node IPs"),
     Opt::new("bindAddress", at!(bind_address = "0.0.0.0".to_owned()))
         .flag("bind-address", "IP",
-            "Node IP of its family for --nodeport-addresses=primary, in place of the Node's; 0.0.0.0 and :: \
-             keep the Node's"),
+            "Address that --nodeport-addresses=primary stands for in this address's IP family, in place of the \
+             Node's IP; with 0.0.0.0 or :: the Node's IP is used"),
     Opt::new("featureGates", at!(feature_gates))
         .flag("feature-gates", "NAME=BOOL,...",
             "Feature gates of Kubernetes; AllowServiceExternalIPs=false disables external IPs"),
@@ -196,9 +196,9 @@ pub(super) static OPTIONS: &[Opt] = &[
     // Health, metrics, log. The default addresses are those of `fill_listen_addresses`.
     Opt::new("healthzBindAddress", at!(healthz_bind_address))
         .flag("healthz-bind-address", "IP:PORT",
-            "Address of /healthz, /livez and /readyz; empty: not served"),
+            "Address of /healthz, /livez and /readyz; an empty flag: not served"),
     Opt::new("metricsBindAddress", at!(metrics_bind_address))
-        .flag("metrics-bind-address", "IP:PORT", "Address of /metrics; empty: not served"),
+        .flag("metrics-bind-address", "IP:PORT", "Address of /metrics; an empty flag: not served"),
     Opt::new("bindAddressHardFail", at!(bind_address_hard_fail))
         .flag("bind-address-hard-fail", "BOOL",
             "Exit if one of these addresses cannot be bound, instead of trying again"),

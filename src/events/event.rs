@@ -47,7 +47,7 @@ impl Cause {
     pub const NO_SUCH_NODE: Self = Self::warning("NoSuchNode", "LookAtNode");
     /// Another program had changed what was programmed, and it was repaired.
     pub const FOREIGN_CHANGE: Self = Self::warning("ForeignChangeRepaired", "SyncProxyRules");
-    /// Virtual servers that no Service made were removed.
+    /// Virtual servers that belong to no Service were removed.
     pub const FOREIGN_REMOVED: Self = Self::warning("ForeignVirtualServersRemoved", "SyncProxyRules");
     /// A Service's health check port cannot be opened.
     pub const NO_SERVICE_HEALTH_CHECK: Self = Self::warning("FailedToStartServiceHealthcheck", "Listen");
