@@ -4,7 +4,7 @@
 mod balancing;
 mod changes;
 mod clients;
-mod cluster;
+pub(crate) mod cluster;
 mod cost;
 mod entrances;
 mod five_nodes;

@@ -10,4 +10,5 @@ mod policies;
 mod requests;
 mod schedulers;
 mod udp;
+mod untracked;
 mod weights;

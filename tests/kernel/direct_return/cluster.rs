@@ -19,14 +19,14 @@ use testkit::{
 use crate::support::cluster::{POD_PORT, at, page};
 
 /// The load balancer's address in each family.
-pub(super) const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:113::20"];
-const CLUSTER_IP: [&str; 2] = ["10.96.0.20", "fd00:96::20"];
+pub(crate) const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:113::20"];
+pub(crate) const CLUSTER_IP: [&str; 2] = ["10.96.0.20", "fd00:96::20"];
 
 const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
 
 /// Nodes, each with its daemon, fed by the same manifests.
-pub(super) struct Cluster {
-    pub(super) fabric: Fabric,
+pub(crate) struct Cluster {
+    pub(crate) fabric: Fabric,
     manifests: tempfile::TempDir,
     daemons: Vec<Option<Daemon>>,
 }
@@ -39,7 +39,7 @@ impl Cluster {
         cluster
     }
 
-    pub(super) fn without_daemons(pods: &[u8], annotations: &Value) -> Self {
+    pub(crate) fn without_daemons(pods: &[u8], annotations: &Value) -> Self {
         let fabric = Fabric::new(pods, POD_PORT).unwrap();
         let manifests = tempfile::tempdir().unwrap();
         let daemons = pods.iter().map(|_| None).collect();
@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     /// The same with these flags. Annotations may ask for direct return, unless the flags have that.
-    pub(super) fn run_with(&mut self, node: usize, arguments: &[&str]) {
+    pub(crate) fn run_with(&mut self, node: usize, arguments: &[&str]) {
         let name = format!("--hostname-override=node-{}", node + 1);
         let mut arguments = [arguments, &["--ipvs-min-sync-period=0s", &name]].concat();
         if !arguments.iter().any(|argument| argument.starts_with("--external-forwarding-method")) {
@@ -95,7 +95,7 @@ impl Cluster {
         self.daemons[node].take().unwrap().kill().unwrap();
     }
 
-    pub(super) fn write(&self, name: &str, items: &[Value]) {
+    pub(crate) fn write(&self, name: &str, items: &[Value]) {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
         let file = self.manifests.path().join(name);
         fs::write(&file, list.to_string()).unwrap();
@@ -116,7 +116,7 @@ impl Cluster {
         self.fabric.nodes.iter().map(object).collect()
     }
 
-    pub(super) fn service(&self, annotations: &Value) -> Vec<Value> {
+    pub(crate) fn service(&self, annotations: &Value) -> Vec<Value> {
         let slice = |like: &str| {
             let like: IpAddr = like.parse().unwrap();
             let endpoint = |(node, pod): &(usize, Host)| {
@@ -170,9 +170,14 @@ impl Cluster {
 
     /// Waits until a node masquerades to all pods.
     pub(super) fn masquerades(&self, node: usize, address: &str) {
-        eventually(&format!("node {node} masquerades to all"), || {
+        self.masquerades_to(self.fabric.pods.len(), node, address);
+    }
+
+    /// Waits until a node masquerades to so many pods.
+    pub(crate) fn masquerades_to(&self, pods: usize, node: usize, address: &str) {
+        eventually(&format!("node {node} masquerades to {pods}"), || {
             let found = self.methods(node, address)?;
-            ensure!(found == vec!["Masq"; self.fabric.pods.len()], "{found:?}");
+            ensure!(found == vec!["Masq"; pods], "{found:?}");
             Ok(())
         })
         .unwrap();

@@ -18,7 +18,7 @@ use ::ipvs::{
 };
 use fuzz_targets::{conntrack, dummy_interface, host_firewall, ipvs, leftovers, nf_tables};
 use netfilter::{
-    AllowedSource, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter, Operation,
+    AllowedSource, Element, HairpinFlow, HealthCheckPort, KernelNetfilter, Netfilter, Operation, PodPort,
 };
 use netlink::Transcript;
 use nix::sched::{CloneFlags, unshare};
@@ -116,6 +116,9 @@ fn elements() -> Vec<Operation> {
             Element::AllowedSource(AllowedSource { to: address, first, last }),
             Element::Hairpin(HairpinFlow { protocol: address.protocol, pod }),
             Element::HealthCheckPort(HealthCheckPort { family, port: 30_001 }),
+            Element::Untracked(address),
+            Element::UntrackedEndpoint(PodPort { protocol: address.protocol, pod }),
+            Element::TrackedClient(ip),
         ]
     };
     both(80).into_iter().flat_map(of).map(Operation::AddElement).collect()

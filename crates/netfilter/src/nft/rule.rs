@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_foreign_rule_that_replaces_the_destination_does_not_keep_it() {
         let to_another_address = keeps_destination(|list| {
-            Statement::Daddr("fd00::1".parse().unwrap()).encode(Family::V6, list);
+            Statement::Daddr("fd00::1/128".parse().unwrap()).encode(Family::V6, list);
             let mut list = List(list);
             list.immediate(&[0xfd; 16], Register(0));
             list.destination_nat(Family::V6, Register(0), None);

@@ -118,6 +118,18 @@ fn the_ipv4_table() {
     		type inet_proto . inet_service
     	}
 
+    	set untracked {
+    		type ipv4_addr . inet_proto . inet_service
+    	}
+
+    	set untracked-endpoints {
+    		type ipv4_addr . inet_proto . inet_service
+    	}
+
+    	set tracked-clients {
+    		type ipv4_addr
+    	}
+
     	chain kept-destinations {
     		ip daddr @vips dnat to ip daddr comment "no hostPort of another table takes this #51c290b3"
     		ip daddr . meta l4proto . th dport @external dnat to ip daddr comment "no hostPort of another table takes this #dc4ce5ce"
@@ -276,6 +288,18 @@ fn the_ipv6_table() {
     		type inet_proto . inet_service
     	}
 
+    	set untracked {
+    		type ipv6_addr . inet_proto . inet_service
+    	}
+
+    	set untracked-endpoints {
+    		type ipv6_addr . inet_proto . inet_service
+    	}
+
+    	set tracked-clients {
+    		type ipv6_addr
+    	}
+
     	chain kept-destinations {
     		ip6 daddr @vips dnat to ip6 daddr comment "no hostPort of another table takes this #034100db"
     		ip6 daddr . meta l4proto . th dport @external dnat to ip6 daddr comment "no hostPort of another table takes this #7d6f5590"
@@ -350,6 +374,25 @@ fn the_ipv6_table() {
     	}
     }
     "##);
+}
+
+#[test]
+fn flows_of_pods_are_untracked_in_both_directions_where_the_policy_asks_for_it() {
+    let of = |policy: &Policy| {
+        let table = Ruleset::new(policy, Family::V4).to_string();
+        table.contains("chain untracked {").then(|| rules_of(&Ruleset::new(policy, Family::V4), "untracked"))
+    };
+    let untracked = Policy { untracked: true, ..by_source() };
+    assert_snapshot!(of(&untracked).unwrap(), @r#"
+    type filter hook prerouting priority -300; policy accept;
+    ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @untracked ip saddr != @tracked-clients notrack comment "from pods to Services without conntrack #f192ea5c"
+    ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport @untracked-endpoints ip saddr != @tracked-clients notrack comment "from pods to their endpoints #b8f01a87"
+    ip daddr 10.244.0.0/16 ip saddr . meta l4proto . th sport @untracked-endpoints ip daddr != @tracked-clients fib daddr type != local notrack comment "the endpoints' answers #255699fd"
+    "#);
+    assert_eq!(of(&by_source()), None);
+    assert_eq!(of(&Policy { masquerade_all: true, ..untracked.clone() }), None, "all need conntrack");
+    let by_interface = LocalTraffic::Bridge("cbr0".into());
+    assert_eq!(of(&Policy { local_traffic: by_interface, ..untracked }), None, "answers are not recognised");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use ipvs::{Family, Protocol, RealServerAddress, ServiceAddress};
 use netfilter::{
     AllowedSource, Element, HairpinFlow, HealthCheckPort, HostFirewall, KernelNetfilter, LocalTraffic,
-    Netfilter, Observed, Operation, Policy,
+    Netfilter, Observed, Operation, PodPort, Policy,
 };
 
 use crate::support::host::in_fresh_namespace;
@@ -53,6 +53,11 @@ fn hairpin(ip: &str, port: u16) -> Element {
     })
 }
 
+fn untracked_endpoint(ip: &str, port: u16) -> Element {
+    let pod = RealServerAddress { ip: ip.parse().unwrap(), port };
+    Element::UntrackedEndpoint(PodPort { protocol: Protocol::Udp, pod })
+}
+
 /// A load balancer's address.
 fn restricted(ip: &str) -> ServiceAddress {
     ServiceAddress { protocol: Protocol::Udp, ip: ip.parse().unwrap(), port: 443 }
@@ -76,6 +81,12 @@ fn some_elements() -> Vec<Element> {
         Element::LocalClientsOnly(restricted("2001:db8::9")),
         hairpin("10.244.0.7", 53),
         hairpin("fd00:10:244::7", 53),
+        Element::Untracked(restricted("192.0.2.9")),
+        Element::Untracked(restricted("2001:db8::9")),
+        untracked_endpoint("10.244.0.7", 53),
+        untracked_endpoint("fd00:10:244::7", 53),
+        Element::TrackedClient("10.244.0.7".parse().unwrap()),
+        Element::TrackedClient("fd00:10:244::7".parse().unwrap()),
         Element::Vip("192.0.2.9".parse().unwrap()),
         Element::Vip("2001:db8::9".parse().unwrap()),
         Element::Restricted(restricted("192.0.2.9")),

@@ -70,6 +70,9 @@ fn installing_where_nothing_is() {
     add set ip kube-ipvs local-clients-only { type ipv4_addr . inet_proto . inet_service; }
     add set ip kube-ipvs hairpin { type ipv4_addr . inet_proto . inet_service . ipv4_addr; }
     add set ip kube-ipvs health-check-ports { type inet_proto . inet_service; }
+    add set ip kube-ipvs untracked { type ipv4_addr . inet_proto . inet_service; }
+    add set ip kube-ipvs untracked-endpoints { type ipv4_addr . inet_proto . inet_service; }
+    add set ip kube-ipvs tracked-clients { type ipv4_addr; }
     add chain ip kube-ipvs kept-destinations
     add chain ip kube-ipvs from-outside
     add chain ip kube-ipvs source-ranges

@@ -48,6 +48,7 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
         },
         Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
         Policy { host_firewall: HostFirewall::AsKubeProxy, ..by_source() },
+        Policy { untracked: true, ..by_source() },
     ] {
         in_fresh_namespace(|| {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();
