@@ -1,9 +1,9 @@
 //! The settings of the daemon: flags and configuration file resolved and checked.
 
 mod kernel;
+mod parts;
 
 use std::{
-    collections::BTreeSet,
     fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -12,12 +12,11 @@ use std::{
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler, Tunnel, TunnelKind};
-use netfilter::{HostFirewall, LocalTraffic, Policy, tunnel::GUE_PORT};
-use reconciler::Timing;
+use ipvs::{Family, Scheduler, TunnelKind};
+use netfilter::{HostFirewall, LocalTraffic};
 use serde::{Deserialize, Serialize};
 use service::{
-    ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, Options,
+    ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses,
     UntrackedServices,
 };
 use watcher::{Foreign, Ownership};
@@ -374,87 +373,4 @@ fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result
 fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {
     let timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
     Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
-}
-
-impl Settings {
-    /// The policy where pods of this node are recognised like this.
-    pub fn policy(&self, local_traffic: LocalTraffic) -> Policy {
-        Policy {
-            masquerade_all: self.masquerade_all,
-            mark: self.mark,
-            local_traffic,
-            host_firewall: self.host_firewall,
-            untracked: !self.untracked_services.is_empty(),
-            gue: self.tunnel == TunnelKind::Gue,
-        }
-    }
-
-    /// How Services are served, where pods of this node are recognised in these families.
-    pub fn options(&self, knows_pods: BTreeSet<Family>) -> Options {
-        Options {
-            node_name: self.node_name.as_str().into(),
-            scheduler: self.scheduler,
-            distance_weights: self.distance_weights,
-            ejection: self.ejection,
-            node_port_addresses: self.node_port_addresses.clone(),
-            bind_address: self.bind_address,
-            external_ips: self.external_ips.clone(),
-            external_forwarding: self.external_forwarding_method,
-            tunnel: self.tunnel(),
-            knows_pods,
-            untracked_services: self.untracked_services,
-            untracked_pods: self.untracked_pods(),
-            answers_peers: self.port_for_peers().is_some(),
-            pod_ranges: self.pod_ranges.clone(),
-            watches_nodes: true,
-        }
-    }
-
-    /// The port at which other nodes can ask this one about its health, and with the same configuration it
-    /// can ask them.
-    pub(crate) fn port_for_peers(&self) -> Option<u16> {
-        self.healthz_bind_address.filter(|address| !address.ip().is_loopback()).map(|address| address.port())
-    }
-
-    /// The encapsulation, with its port.
-    fn tunnel(&self) -> Tunnel {
-        match self.tunnel {
-            TunnelKind::Gue => Tunnel::new(TunnelKind::Gue).port(GUE_PORT),
-            other => Tunnel::new(other),
-        }
-    }
-
-    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that
-    /// it has, and it is not known yet which those are.
-    pub(crate) fn knows_pods(&self) -> BTreeSet<Family> {
-        let is_known = |family: &Family| match &self.local_mode {
-            LocalMode::Fixed(local_traffic) => local_traffic.is_known(*family),
-            LocalMode::NodeCidr => true,
-        };
-        Family::BOTH.into_iter().filter(is_known).collect()
-    }
-
-    /// The ranges of the pods whose flows need not be tracked; `None`: the Node's podCIDRs.
-    fn untracked_pods(&self) -> Option<Vec<IpNet>> {
-        let LocalMode::Fixed(local_traffic) = &self.local_mode else {
-            return self.masquerade_all.then(Vec::new);
-        };
-        let policy = self.policy(local_traffic.clone());
-        Some(Family::BOTH.into_iter().filter_map(|family| policy.untracked_pods(family)).collect())
-    }
-
-    /// When to sync, where IPVS forgets an idle TCP connection after so long.
-    pub(crate) fn timing(&self, tcp_timeout: Duration) -> Timing {
-        Timing {
-            sync_period: self.sync_period,
-            min_sync_period: self.min_sync_period,
-            drain_timeout: self.drain_timeout,
-            tcp_timeout,
-        }
-    }
-
-    /// The part of the kernel that is ours, where these families are served.
-    pub fn ownership(&self, families: BTreeSet<Family>) -> Ownership {
-        Ownership { families, exclude: self.exclude_cidrs.clone(), foreign: self.foreign }
-    }
 }

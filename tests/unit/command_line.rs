@@ -128,6 +128,7 @@ fn the_help_marks_the_flags_that_go_before_the_file() {
             "drain-timeout",
             "eject",
             "weights-by-distance",
+            "untracked-services",
             "host-firewall",
             "foreign-virtual-servers",
             "manifests",

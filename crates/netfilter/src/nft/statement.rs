@@ -59,7 +59,7 @@ pub(crate) enum Statement {
     SaddrNot(IpNet),
     /// The destination lies in this network.
     Daddr(IpNet),
-    /// The destination is no address of this node.
+    /// The destination is not an address of this node.
     DaddrElsewhere,
     /// The packet has another of its family inside.
     Encapsulates,

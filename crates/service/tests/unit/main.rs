@@ -16,6 +16,7 @@ mod addresses {
     mod node_ports;
     mod owners;
     mod source_ranges;
+    mod untracked;
 }
 mod any_order_of_events;
 mod balancing;
@@ -36,7 +37,6 @@ mod health_checks;
 mod hostile_services;
 mod limits;
 mod type_changes;
-mod untracked;
 mod virtual_servers;
 mod weights;
 mod which_services_are_served;
