@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// What is known of the kernel.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct KernelFacts<'a> {
     /// As `uname -r` has it.
     release: &'a str,
@@ -34,6 +35,8 @@ struct KernelFacts<'a> {
     unpacking: BTreeSet<Family>,
     /// Whether tunnels are those of generic UDP encapsulation.
     gue: bool,
+    /// Whether conntrack is to leave out connections of pods.
+    untracked: bool,
 }
 
 /// The scheduler that is configured.
@@ -45,8 +48,8 @@ struct SchedulerFacts {
     may_load: bool,
 }
 
-/// What our table of a family uses of nf_tables.
-const FEATURES: [Feature; 8] = [
+/// What our table of a family can use of nf_tables.
+const FEATURES: [Feature; 9] = [
     Feature::Tables,
     Feature::IntervalSets,
     Feature::NatChains,
@@ -55,6 +58,7 @@ const FEATURES: [Feature; 8] = [
     Feature::Masquerade,
     Feature::Reject,
     Feature::Counters,
+    Feature::Untracking,
 ];
 
 /// The module that a feature is in, on a kernel of this release.
@@ -70,6 +74,8 @@ fn module_of(feature: Feature, family: Family, release: &str) -> &'static str {
         (Feature::Masquerade, _) => "nft_masq",
         (Feature::Reject, Family::V4) => "nft_reject_ipv4",
         (Feature::Reject, Family::V6) => "nft_reject_ipv6",
+        (Feature::Untracking, Family::V4) => "nft_fib_ipv4",
+        (Feature::Untracking, Family::V6) => "nft_fib_ipv6",
     }
 }
 
@@ -115,6 +121,7 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         device: kernel.observed.dummy_interface.device,
         unpacking: node.state.map(State::unpacking).unwrap_or_default(),
         gue: node.policy.gue,
+        untracked: node.policy.untracked,
     })
 }
 
@@ -184,30 +191,27 @@ fn nf_tables(family: Family, facts: &KernelFacts<'_>) -> Vec<Finding> {
     let subject = format!("nf_tables, {family}");
     let mut unknown = BTreeSet::new();
     let mut findings = Vec::new();
-    for feature in FEATURES {
+    let is_used = |feature: &Feature| *feature != Feature::Untracking || facts.untracked;
+    for feature in FEATURES.into_iter().filter(is_used) {
         match presence(feature, family, facts.modules, facts.release) {
-            Presence::Missing if feature.is_essential() => {
-                let error = requirements::Error::NfTables { family, feature };
-                findings.push(Finding::problem(&subject, error.to_string()).remedy(INSTALL));
-                if feature == Feature::Tables {
-                    return findings;
-                }
+            Presence::Missing => {
+                let Some(lost) = feature.lost_without() else {
+                    let error = requirements::Error::NfTables { family, feature };
+                    findings.push(Finding::problem(&subject, error.to_string()).remedy(INSTALL));
+                    if feature == Feature::Tables {
+                        return findings;
+                    }
+                    continue;
+                };
+                let what = format!("the kernel lacks {feature}: {lost}");
+                findings.push(match feature {
+                    Feature::IntervalSets => Finding::warning(&subject, what).remedy("Linux 5.6 or later"),
+                    _ => Finding::note(&subject, what).remedy(INSTALL),
+                });
             }
-            Presence::Missing if feature == Feature::Counters => findings.push(
-                Finding::note(&subject, format!("the kernel lacks {feature}: dropped packets are not counted"))
-                    .remedy(INSTALL),
-            ),
-            Presence::Missing => findings.push(
-                Finding::warning(
-                    &subject,
-                    format!(
-                        "the kernel lacks {feature}: an address with loadBalancerSourceRanges is closed to all clients"
-                    ),
-                )
-                .remedy("Linux 5.6 or later"),
-            ),
             // What has answered is there.
-            Presence::Unknown if facts.nf_tables && module_of(feature, family, facts.release) == "nf_tables" => {}
+            Presence::Unknown
+                if facts.nf_tables && module_of(feature, family, facts.release) == "nf_tables" => {}
             Presence::Unknown => _ = unknown.insert(module_of(feature, family, facts.release)),
             Presence::Here | Presence::Loadable => {}
         }
@@ -290,6 +294,7 @@ mod tests {
             device: false,
             unpacking: BTreeSet::new(),
             gue: false,
+            untracked: false,
         };
         parts(&facts).into_iter().map(|it| (it.severity, format!("{}: {}", it.subject, it.what))).collect()
     }
@@ -371,6 +376,7 @@ mod tests {
             device: false,
             unpacking: families.clone(),
             gue: true,
+            untracked: true,
         };
         let said = direct_return(&facts).into_iter().map(|it| (it.severity, it.what));
         let loaded = |name| (Severity::Ok, format!("the daemon makes the kernel load the module {name}"));

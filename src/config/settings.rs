@@ -19,7 +19,7 @@ use service::{
     ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses,
     UntrackedServices,
 };
-use watcher::{Foreign, Ownership};
+use watcher::Foreign;
 
 use super::{
     Error, Flags, KubeProxyConfiguration, Problem, checks,

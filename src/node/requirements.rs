@@ -81,12 +81,8 @@ pub fn open_ipvs_with_info() -> Result<(KernelIpvs, Info), Error> {
 /// Refuses a kernel that lacks what our table of a family cannot do without, and warns of what else it lacks.
 pub fn nf_tables(family: Family, missing: &[Feature]) -> Result<(), Error> {
     for &feature in missing {
-        if feature.is_essential() {
-            return Err(Error::NfTables { family, feature });
-        }
-        warn!(
-            "the kernel lacks {feature}: a {family} address with loadBalancerSourceRanges is closed to all clients"
-        );
+        let Some(lost) = feature.lost_without() else { return Err(Error::NfTables { family, feature }) };
+        warn!("the kernel lacks {feature} for {family}: {lost}");
     }
     Ok(())
 }

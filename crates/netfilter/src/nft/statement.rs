@@ -178,9 +178,6 @@ pub(super) const fn encapsulation(family: Family) -> (u8, &'static str) {
     }
 }
 
-/// The type of the node's own addresses (include/uapi/linux/rtnetlink.h).
-const RTN_LOCAL: u32 = 2;
-
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 /// The first byte behind the header of UDP: version 0, no control message, no options (include/net/gue.h).
@@ -198,10 +195,7 @@ impl Statement {
             Self::Saddr(net) => in_network(Field::Saddr, *net, Comparison::Equal, list),
             Self::SaddrNot(net) => in_network(Field::Saddr, *net, Comparison::NotEqual, list),
             Self::Daddr(net) => in_network(Field::Daddr, *net, Comparison::Equal, list),
-            Self::DaddrElsewhere => {
-                list.destination_type(FIRST);
-                list.compare(FIRST, Comparison::NotEqual, &RTN_LOCAL.to_ne_bytes());
-            }
+            Self::DaddrElsewhere => daddr_elsewhere(list),
             Self::Encapsulates => is_protocol(encapsulation(family).0, family, list),
             Self::EncapsulatesByGue(port) => {
                 is_protocol(IPPROTO_UDP, family, list);
@@ -364,6 +358,13 @@ fn in_network(field: Field, net: IpNet, how: Comparison, list: &mut List<'_, '_>
         list.bitwise(FIRST, &mask, &vec![0; mask.len()]);
     }
     list.compare(FIRST, how, &octets(net.addr()));
+}
+
+fn daddr_elsewhere(list: &mut List<'_, '_>) {
+    /// The type of the node's own addresses (include/uapi/linux/rtnetlink.h).
+    const RTN_LOCAL: u32 = 2;
+    list.destination_type(FIRST);
+    list.compare(FIRST, Comparison::NotEqual, &RTN_LOCAL.to_ne_bytes());
 }
 
 fn equal(value: &[u8], list: &mut List<'_, '_>) {

@@ -34,7 +34,7 @@ impl KernelNetfilter {
         let mut socket = super::open_socket()?;
         let mut missing = BTreeMap::new();
         for family in Family::BOTH {
-            let lacks = probe::missing_features(&mut socket, family)
+            let lacks = probe::missing_features(&mut socket, policy, family)
                 .map_err(|source| Error::new("probe what nf_tables supports", source))?;
             missing.insert(family, lacks);
         }

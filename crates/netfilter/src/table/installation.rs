@@ -26,8 +26,13 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// Without interval sets there is no set of allowed sources, without counters none.
+    /// Without interval sets there is no set of allowed sources, without counters none. Everything is tracked where the
+    /// kernel cannot leave a packet out.
     pub(super) fn new(policy: &Policy, family: Family, missing: &[Feature]) -> Self {
+        let policy = &Policy {
+            untracked: policy.untracked && !missing.contains(&Feature::Untracking),
+            ..policy.clone()
+        };
         let stages = |mut installed: Ruleset| {
             if missing.contains(&Feature::IntervalSets) {
                 installed = installed.without(Element::ALLOWED_SOURCES);

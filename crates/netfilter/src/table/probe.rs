@@ -7,7 +7,7 @@ use netlink::{Errno, Error, FailedRequest, Socket, if_exists};
 
 use super::transaction::{Request, Transaction};
 use crate::{
-    Element, PacketCounter, Ruleset,
+    Element, PacketCounter, Policy, Ruleset,
     nft::{
         chain::{Chain, Hook, Kind, Point},
         message,
@@ -25,8 +25,7 @@ const UNKNOWN: [Errno; 4] = [Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP, Errno::ENOE
 pub enum Feature {
     /// nf_tables itself, with tables of the family.
     Tables,
-    /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`, and
-    /// no client reaches a restricted address.
+    /// Sets in which one field of several is an interval. Without them a table has no `allowed-sources`.
     IntervalSets,
     /// Chains of type nat.
     NatChains,
@@ -38,14 +37,26 @@ pub enum Feature {
     Masquerade,
     /// Dropping a packet with an answer to its sender.
     Reject,
-    /// Counters that are objects of the table. Without them nothing is counted.
+    /// Counters that are objects of the table.
     Counters,
+    /// Leaving packets out of conntrack, unless they are for the node itself. Needed where a policy asks for it.
+    Untracking,
 }
 
 impl Feature {
     /// Whether a table cannot be installed without it.
     pub fn is_essential(self) -> bool {
-        !matches!(self, Self::IntervalSets | Self::Counters)
+        self.lost_without().is_none()
+    }
+
+    /// What does not work without it; `None` if nothing does.
+    pub fn lost_without(self) -> Option<&'static str> {
+        match self {
+            Self::IntervalSets => Some("an address with loadBalancerSourceRanges is closed to all clients"),
+            Self::Counters => Some("dropped packets are not counted"),
+            Self::Untracking => Some("conntrack tracks every connection"),
+            _ => None,
+        }
     }
 }
 
@@ -63,13 +74,20 @@ impl fmt::Display for Feature {
             Self::Masquerade => "masquerading in rules (module nft_masq)",
             Self::Reject => "rejecting in rules (module nft_reject_ipv4 or nft_reject_ipv6)",
             Self::Counters => "counters in rules (modules nft_counter and nft_objref)",
+            Self::Untracking => {
+                "leaving packets out of conntrack (modules nft_ct, nft_fib_ipv4 or nft_fib_ipv6)"
+            }
         })
     }
 }
 
 /// The features that the kernel lacks for a table of `family`. They are found by a rehearsal: nothing is
 /// changed, but available modules are loaded.
-pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Vec<Feature>, Error> {
+pub(crate) fn missing_features(
+    socket: &mut Socket,
+    policy: &Policy,
+    family: Family,
+) -> Result<Vec<Feature>, Error> {
     // Without nf_tables the kernel has no handler for the message (`nfnetlink_rcv_msg`).
     if if_exists(message::generation(socket), &[Errno::EINVAL])?.is_none() {
         return Ok(vec![Feature::Tables]);
@@ -86,6 +104,10 @@ pub(crate) fn missing_features(socket: &mut Socket, family: Family) -> Result<Ve
         (Feature::Reject, Statement::Reject),
     ]
     .map(|(feature, statement)| (feature, Rule::new("probe", [statement])));
+    let untracking = policy
+        .untracked_pods(family)
+        .map(|_| (Feature::Untracking, Rule::new("probe", [Statement::DaddrElsewhere, Statement::Notrack])));
+    let rules: Vec<_> = rules.into_iter().chain(untracking).collect();
     let intervals = Ruleset::known_sets().filter(|set| set.name == Element::ALLOWED_SOURCES);
 
     let mut trials = vec![
@@ -155,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn only_intervals_and_counters_can_be_done_without() {
+    fn only_intervals_counters_and_untracking_can_be_done_without() {
         for feature in TRIED {
             assert_eq!(feature.is_essential(), feature != Feature::IntervalSets);
         }
-        assert!(!Feature::Counters.is_essential());
+        assert!(!Feature::Counters.is_essential() && !Feature::Untracking.is_essential());
     }
 }
