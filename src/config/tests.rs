@@ -134,6 +134,7 @@ fn an_empty_file_leads_to_the_same_but_for_the_minimum_sync_period() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "every flag")]
 fn every_flag_arrives() {
     let settings = settings(&[
         "--kubeconfig=/k",

@@ -232,7 +232,7 @@ impl Cluster {
 }
 
 /// Fails if one of them is broken.
-pub(super) fn all_still_work(connections: &mut [Connection]) {
+pub(crate) fn all_still_work(connections: &mut [Connection]) {
     for connection in connections {
         connection.still_works().unwrap();
     }

@@ -9,7 +9,7 @@ use testkit::{
     lab::{Host, Lab},
 };
 
-use crate::direct_return::cluster::{self as direct_return, CLUSTER_IP, EXTERNAL};
+use crate::direct_return::cluster::{self as direct_return, CLUSTER_IP, EXTERNAL, all_still_work};
 use crate::support::cluster::{Cluster, POD_PORT, Service, V4, V6, are_dropped, at, elsewhere, here};
 
 const ALLOWED: &str = "--untracked-services=cluster-dns,annotated";
@@ -78,11 +78,11 @@ fn pods_reach_an_untracked_service_and_its_endpoints_without_an_entry_in_conntra
         Ok(())
     })
     .unwrap();
-    connections.iter_mut().for_each(|connection| connection.still_works().unwrap());
+    all_still_work(&mut connections);
     assert_eq!(pod.ask_udp(at(V4, 80)).unwrap().seen_as, IpAddr::from(pod.ipv4));
     assert!(!entries_of(&cluster.lab.node, pod).is_empty());
     cluster.apply(&untracked().endpoints([here(2), elsewhere(3)]));
-    connections.iter_mut().for_each(|connection| connection.still_works().unwrap());
+    all_still_work(&mut connections);
 }
 
 #[test]
@@ -130,7 +130,9 @@ fn neither_the_client_s_node_nor_the_endpoint_s_tracks_an_untracked_service() {
     cluster.write("shop", &shop);
     for node in 0..2 {
         cluster.run_with(node, &[ALLOWED]);
-        CLUSTER_IP.iter().for_each(|ip| cluster.masquerades_to(1, node, ip));
+        for ip in CLUSTER_IP {
+            cluster.masquerades_to(1, node, ip);
+        }
     }
     let fabric = &cluster.fabric;
     let (pod, nodes) = (&fabric.pods[0].1, &fabric.nodes);
@@ -138,7 +140,9 @@ fn neither_the_client_s_node_nor_the_endpoint_s_tracks_an_untracked_service() {
         assert_eq!(pod.ask(at(vip, 80)).unwrap().seen_as, pod.address(vip.parse().unwrap()));
         assert_eq!(pod.ask_udp(at(vip, 80)).unwrap().seen_as, pod.address(vip.parse().unwrap()));
     }
-    nodes.iter().for_each(|node| assert_eq!(entries_of(node, pod), [""; 0], "{}", node.name));
+    for node in nodes {
+        assert_eq!(entries_of(node, pod), [""; 0], "{}", node.name);
+    }
     // Masqueraded, by the node where it comes in.
     for vip in EXTERNAL {
         fabric.enter_by(vip.parse().unwrap(), 0).unwrap();

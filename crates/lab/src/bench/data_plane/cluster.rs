@@ -113,6 +113,8 @@ fn service(number: u32) -> Value {
     let ports = json!(["TCP", "UDP"].map(|protocol| port(protocol, Some(NODE_PORT))));
     let service = objects::service_of("default", &name(number), &ips, &ports);
     let service = with(service, "/spec", "type", json!("LoadBalancer"));
+    // Has no effect without a flag.
+    let service = with(service, "/metadata", "annotations", json!({"kube-ipvs.io/conntrack": "off"}));
     let service = with(service, "/spec", "externalTrafficPolicy", json!("Cluster"));
     let service = with(service, "/spec", "loadBalancerSourceRanges", json!(SOURCES));
     let ingress = Family::BOTH.map(|family| json!({"ip": load_balancer(family), "ipMode": "VIP"}));

@@ -24,15 +24,18 @@ pub enum Variant {
     ByHand,
     /// A proxy.
     Program(Program),
+    /// kube-ipvs with VIPs as addresses, where conntrack leaves out what pods send to the Service.
+    Untracked,
 }
 
 impl Variant {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Straight,
         Self::ByHandWithoutConntrack,
         Self::ByHand,
         Self::Program(Program::KubeIpvs(Binding::Address)),
         Self::Program(Program::KubeIpvs(Binding::Route)),
+        Self::Untracked,
         Self::Program(Program::KubeProxy(Mode::Ipvs)),
         Self::Program(Program::KubeProxy(Mode::Nftables)),
         Self::Program(Program::KubeProxy(Mode::Iptables)),
@@ -128,6 +131,7 @@ impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Straight => f.write_str("straight to the pod"),
+            Self::Untracked => f.write_str("kube-ipvs, flows of pods untracked"),
             Self::ByHandWithoutConntrack => f.write_str("IPVS by hand, no conntrack"),
             Self::ByHand => f.write_str("IPVS by hand"),
             Self::Program(program) => program.fmt(f),

@@ -23,7 +23,7 @@ use super::{
     way::{Traffic, Way},
 };
 use crate::bench::{
-    case::Program,
+    case::{Binding, Program},
     node::{Node, Process, between, programmed},
 };
 
@@ -59,17 +59,21 @@ impl Scene {
                 scene.is_ready()?;
                 Ok(scene)
             }
-            Variant::Program(program) => scene.program(program, cluster),
+            Variant::Program(program) => scene.program(program, &[], cluster),
+            Variant::Untracked => {
+                let program = Program::KubeIpvs(Binding::Address);
+                scene.program(program, &["--untracked-services=annotated"], cluster)
+            }
         }
     }
 
     /// Lets a program set it up.
-    fn program(self, program: Program, cluster: &Cluster) -> Result<Self> {
+    fn program(self, program: Program, arguments: &[&str], cluster: &Cluster) -> Result<Self> {
         let objects = cluster.objects(addresses(&self.lab.node), addresses(self.server()?));
         let size = Size { services: cluster.services(), endpoints: 1 };
         let Self { variant, lab } = self;
         let node = Node::with(lab, size, objects)?;
-        let running = node.start(program, &[])?;
+        let running = node.start(program, arguments)?;
         eventually_within(PATIENCE, "both families are in the kernel", || {
             let complete = node.api.lists()?.complete;
             for family in ["IPv4", "IPv6"] {

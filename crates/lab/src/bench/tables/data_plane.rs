@@ -151,6 +151,7 @@ fn of_others(cell: impl Fn(Variant) -> String) -> String {
 fn short(variant: Variant) -> String {
     match variant {
         Variant::ByHandWithoutConntrack => "without conntrack".to_owned(),
+        Variant::Untracked => "kube-ipvs, pods untracked".to_owned(),
         Variant::Program(Program::KubeIpvs(binding)) => format!("kube-ipvs, {binding}"),
         other => other.to_string(),
     }
