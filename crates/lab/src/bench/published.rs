@@ -32,6 +32,8 @@ pub(super) const TIMEOUT: Duration = LIMIT.saturating_mul(5);
 pub(super) const MEMORY: u32 = 8192;
 /// Long after a program's last sync, so that it does not wait.
 const PAUSE: Duration = Duration::from_millis(2500);
+/// The time in which one Service more is not looked for: that would keep the only processor busy.
+const UNDISTURBED: Duration = Duration::from_millis(500);
 
 /// Times of a program, in their order; those after one that took longer than the limit are missing too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,6 +81,7 @@ pub(super) fn measure(size: Size, program: Program, more: u32) -> Result<Publish
         let (before, written) = (node.syncs()?.last_ended, SystemTime::now());
         node.api.change(&objects::service(node.size.services));
         node.size.services += 1;
+        thread::sleep(UNDISTURBED);
         let synced = node.synced_after(&running, before);
         let Some(synced) = published.in_time(&running, synced)? else { return Ok(published) };
         times.push(between(written, synced.end())?);
