@@ -268,7 +268,7 @@ mod tests {
         Modules::read(root.path(), "6.12.0")
     }
 
-    const ALL: [&str; 11] = [
+    const ALL: [&str; 13] = [
         "ip_vs",
         "ip_vs_rr",
         "nf_tables",
@@ -279,10 +279,21 @@ mod tests {
         "nft_reject_ipv4",
         "nft_reject_ipv6",
         "nft_objref",
+        "nft_fib_ipv4",
+        "nft_fib_ipv6",
         "dummy",
     ];
 
     fn said(modules: &Modules, release: &str, scheduler: Option<SchedulerFacts>) -> Vec<(Severity, String)> {
+        said_where(false, modules, release, scheduler)
+    }
+
+    fn said_where(
+        untracked: bool,
+        modules: &Modules,
+        release: &str,
+        scheduler: Option<SchedulerFacts>,
+    ) -> Vec<(Severity, String)> {
         let families = BTreeSet::from(Family::BOTH);
         let facts = KernelFacts {
             release,
@@ -294,7 +305,7 @@ mod tests {
             device: false,
             unpacking: BTreeSet::new(),
             gue: false,
-            untracked: false,
+            untracked,
         };
         parts(&facts).into_iter().map(|it| (it.severity, format!("{}: {}", it.subject, it.what))).collect()
     }
@@ -360,6 +371,18 @@ mod tests {
         assert_eq!(noted.len(), 2, "{noted:?}");
         assert_eq!(missing_features(&modules, "5.10.0-35-amd64")[&Family::V4], [Feature::Counters]);
         assert_eq!(worse_than_ok(said(&modules, "6.12.0", RR)), []);
+    }
+
+    #[test]
+    fn what_untracked_services_lack_is_a_note_where_they_are_allowed() {
+        let modules = with(&ALL.into_iter().filter(|it| !it.starts_with("nft_fib")).collect::<Vec<_>>());
+        assert_eq!(worse_than_ok(said(&modules, "6.12.0", RR)), []);
+        let noted = worse_than_ok(said_where(true, &modules, "6.12.0", RR));
+        assert_eq!(noted.len(), 2, "{noted:?}");
+        for (severity, text) in noted {
+            assert_eq!(severity, Severity::Note);
+            assert!(text.ends_with(": conntrack tracks every connection"), "{text}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn addresses() -> Vec<ServiceAddress> {
 }
 
 /// Those of them where a pod of this address family listens by itself.
-fn of_pod(pod: &Host, like: ServiceAddress) -> ServiceAddress {
+fn at_pod(pod: &Host, like: ServiceAddress) -> ServiceAddress {
     ServiceAddress { ip: pod.address(like.ip), port: POD_PORT, ..like }
 }
 
@@ -63,7 +63,7 @@ fn pods_reach_an_untracked_service_and_its_endpoints_without_an_entry_in_conntra
             assert_eq!(answer.seen_as, pod.address(service.ip), "{service}");
         }
         for endpoint in [near, far] {
-            assert_eq!(pod.ask_at(of_pod(endpoint, service)).unwrap().seen_as, pod.address(service.ip));
+            assert_eq!(pod.ask_at(at_pod(endpoint, service)).unwrap().seen_as, pod.address(service.ip));
         }
     }
     assert_eq!(entries_of(&cluster.lab.node, pod), [""; 0]);

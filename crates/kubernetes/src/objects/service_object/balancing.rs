@@ -204,6 +204,7 @@ mod tests {
             "kube-ipvs.io/weights-by-zone": " a=3 , b = 1,",
             "kube-ipvs.io/weights-by-distance": "node=100,zone=10,other=1",
             "kube-ipvs.io/eject": "silent,refusing",
+            "kube-ipvs.io/conntrack": "off",
             "kube-ipvs.io/udp-answers": "true",
             "kube-ipvs.io/slow-start": "30s",
             "kube-ipvs.io/max-connections": "100",
@@ -233,6 +234,16 @@ mod tests {
     #[test]
     fn without_annotations_nothing_is_kept() {
         assert_eq!(with(&json!({"example.com/another": "x"})).balancing, None);
+    }
+
+    #[test]
+    fn conntrack_is_on_or_off() {
+        let conntrack = |text: &str| asked(&json!({"kube-ipvs.io/conntrack": text})).conntrack;
+        assert_eq!((conntrack("on"), conntrack(" off ")), (Some(true), Some(false)));
+        assert_eq!(
+            problems(&json!({"kube-ipvs.io/conntrack": "false"})),
+            ["metadata.annotations[kube-ipvs.io/conntrack]: \"false\" is neither on nor off"]
+        );
     }
 
     #[test]
