@@ -22,7 +22,7 @@ use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use netfilter::{Policy, conntrack::KernelConntrack};
 use reconciler::{Callbacks, Handle};
-use service::{State, one_line};
+use service::{Options, State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
 
@@ -230,7 +230,8 @@ impl Daemon<'_> {
         let Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed } =
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
-        let options = settings.options(knows_pods);
+        let options =
+            Options { untracked_pods: policy.untracked_pods.clone(), ..settings.options(knows_pods) };
         shown.metrics.set_tcp_timeout(tcp_timeout);
         let kernel_calls = shown.metrics.kernel_calls();
         let notices = Outbox::clone(outbox);

@@ -131,7 +131,7 @@ impl<'a> Preflight<'a> {
                 mark: 1 << MASQUERADE_BIT,
                 local_traffic: nothing_known,
                 host_firewall: HostFirewall::Warn,
-                untracked: false,
+                untracked_pods: Vec::new(),
                 gue: false,
             },
         })

@@ -121,7 +121,7 @@ pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
         device: kernel.observed.dummy_interface.device,
         unpacking: node.state.map(State::unpacking).unwrap_or_default(),
         gue: node.policy.gue,
-        untracked: node.policy.untracked,
+        untracked: !node.policy.untracked_pods.is_empty(),
     })
 }
 

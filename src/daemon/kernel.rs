@@ -7,8 +7,9 @@ pub(super) mod way_to_api_server;
 use std::{collections::BTreeSet, time::Duration};
 
 use dummy_interface::VipBinding;
+use ipnet::IpNet;
 use ipvs::{Family, Info, KernelIpvs};
-use netfilter::{KernelNetfilter, Policy};
+use netfilter::{Feature, KernelNetfilter, Policy};
 use watcher::Kernel;
 
 use crate::{
@@ -35,10 +36,13 @@ pub(super) struct OpenedKernel {
 pub(super) fn open(
     settings: &Settings,
     mut ipvs: KernelIpvs,
-    policy: Policy,
+    mut policy: Policy,
     families: BTreeSet<Family>,
 ) -> anyhow::Result<OpenedKernel> {
     let netfilter = init::prepare(settings, &mut ipvs, &policy, &families)?;
+    // Services learn from the policy what the kernel cannot leave out of conntrack.
+    let lacks = |range: &IpNet| netfilter.missing_features(Family::from(range.addr()));
+    policy.untracked_pods.retain(|range| !lacks(range).contains(&Feature::Untracking));
     let found = found(settings, ipvs.info()?, &families, &netfilter);
     let nf_tables_port = netfilter.port();
     let tcp_timeout = Duration::from_secs(ipvs.timeouts()?.tcp.into());

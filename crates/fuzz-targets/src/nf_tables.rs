@@ -50,7 +50,7 @@ pub fn policy() -> Policy {
         mark: 0x4000,
         local_traffic: LocalTraffic::Bridge("cni0".into()),
         host_firewall: HostFirewall::Warn,
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     }
 }

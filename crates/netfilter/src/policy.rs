@@ -15,19 +15,19 @@ pub struct Policy {
     pub local_traffic: LocalTraffic,
     /// How the host's own firewall is treated.
     pub host_firewall: HostFirewall,
-    /// Whether conntrack does not track flows of pods to some Services. Has no effect in a family in which pods are not
-    /// recognised by their [range](LocalTraffic::range), or where every flow is masqueraded.
-    pub untracked: bool,
+    /// The ranges of the pods of all nodes, at most one per family, if conntrack is to leave out their flows to some
+    /// Services. Has no effect where every flow is masqueraded.
+    pub untracked_pods: Vec<IpNet>,
     /// Whether other nodes may also tunnel by generic UDP encapsulation, to
     /// [`GUE_PORT`](crate::tunnel::GUE_PORT).
     pub gue: bool,
 }
 
 impl Policy {
-    /// The range of the pods of which conntrack need not track the flows to some Services, if there is one: answers are
-    /// recognised by it too, before they have a connection.
-    pub fn untracked_pods(&self, family: Family) -> Option<IpNet> {
-        self.local_traffic.range(family).filter(|_| self.untracked && !self.masquerade_all)
+    /// The range of a family's pods of which conntrack is to leave out flows to some Services, if it can.
+    pub fn untracked_pods_of(&self, family: Family) -> Option<IpNet> {
+        let mut of_family = self.untracked_pods.iter().filter(|range| Family::from(range.addr()) == family);
+        of_family.next().copied().filter(|_| !self.masquerade_all)
     }
 
     /// The packet mark that makes the host's own firewall accept: 0x1000, or 0x800 if the first is used for

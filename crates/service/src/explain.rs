@@ -126,7 +126,7 @@ fn parts(decisions: &Decisions<'_>, desired: &DesiredService, state: &State) -> 
                 kind: frontend.kind,
                 policy: policies.policy,
                 vip: vips.contains(&frontend.address.ip),
-                untracked: decisions.untracked.is_for(group.family, frontend.masquerade(policies.policy)),
+                untracked: decisions.untracked.is_for(frontend),
                 owner: owner(decisions, frontend),
                 held_by: other_owner(state, decisions, frontend),
                 allowed_sources: allowed_sources(decisions, frontend),

@@ -84,7 +84,7 @@ pub fn policy() -> Policy {
         mark: 1 << 14,
         local_traffic,
         host_firewall: HostFirewall::default(),
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     }
 }

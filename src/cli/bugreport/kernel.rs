@@ -75,7 +75,7 @@ fn elements() -> anyhow::Result<String> {
         mark: 0x4000,
         local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
         host_firewall: HostFirewall::Warn,
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     };
     let found = KernelNetfilter::open(&any_policy)?.observe()?;

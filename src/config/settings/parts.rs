@@ -19,7 +19,7 @@ impl Settings {
             mark: self.mark,
             local_traffic,
             host_firewall: self.host_firewall,
-            untracked: !self.untracked_services.is_empty(),
+            untracked_pods: self.untracked_pods(),
             gue: self.tunnel == TunnelKind::Gue,
         }
     }
@@ -69,13 +69,11 @@ impl Settings {
         Family::BOTH.into_iter().filter(is_known).collect()
     }
 
-    /// The ranges of the pods whose flows need not be tracked; `None`: the Node's podCIDRs.
-    fn untracked_pods(&self) -> Option<Vec<IpNet>> {
-        let LocalMode::Fixed(local_traffic) = &self.local_mode else {
-            return self.masquerade_all.then(Vec::new);
-        };
-        let policy = self.policy(local_traffic.clone());
-        Some(Family::BOTH.into_iter().filter_map(|family| policy.untracked_pods(family)).collect())
+    /// The ranges of the pods whose flows need not be tracked, one per family.
+    fn untracked_pods(&self) -> Vec<IpNet> {
+        let is_used = !self.untracked_services.is_empty() && !self.masquerade_all;
+        let first = |family| self.pod_ranges.iter().find(|range| Family::from(range.addr()) == family);
+        Family::BOTH.into_iter().filter_map(first).filter(|_| is_used).copied().collect()
     }
 
     /// When to sync, where IPVS forgets an idle TCP connection after so long.

@@ -142,7 +142,7 @@ mod tests {
             mark: 0x4000,
             local_traffic,
             host_firewall,
-            untracked: false,
+            untracked_pods: Vec::new(),
             gue: false,
         }
     }

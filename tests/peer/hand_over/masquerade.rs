@@ -101,7 +101,7 @@ fn policy() -> Result<Policy> {
         mark: 1 << 14,
         local_traffic: LocalTraffic::Source { ipv4, ipv6 },
         host_firewall: HostFirewall::default(),
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     })
 }

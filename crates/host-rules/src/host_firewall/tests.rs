@@ -409,7 +409,7 @@ fn each_value_of_the_flag_asks_for_its_rules_in_each_chain() {
                 mark: 0x4000,
                 local_traffic,
                 host_firewall,
-                untracked: false,
+                untracked_pods: Vec::new(),
                 gue: false,
             },
             chain,

@@ -29,10 +29,9 @@ impl Shapes {
     /// Without interval sets there is no set of allowed sources, without counters none. Everything is tracked where the
     /// kernel cannot leave a packet out.
     pub(super) fn new(policy: &Policy, family: Family, missing: &[Feature]) -> Self {
-        let policy = &Policy {
-            untracked: policy.untracked && !missing.contains(&Feature::Untracking),
-            ..policy.clone()
-        };
+        let cannot_untrack = missing.contains(&Feature::Untracking);
+        let untracked_pods = policy.untracked_pods.iter().filter(|_| !cannot_untrack).copied().collect();
+        let policy = &Policy { untracked_pods, ..policy.clone() };
         let stages = |mut installed: Ruleset| {
             if missing.contains(&Feature::IntervalSets) {
                 installed = installed.without(Element::ALLOWED_SOURCES);

@@ -105,7 +105,7 @@ pub(crate) fn missing_features(
     ]
     .map(|(feature, statement)| (feature, Rule::new("probe", [statement])));
     let untracking = policy
-        .untracked_pods(family)
+        .untracked_pods_of(family)
         .map(|_| (Feature::Untracking, Rule::new("probe", [Statement::DaddrElsewhere, Statement::Notrack])));
     let rules: Vec<_> = rules.into_iter().chain(untracking).collect();
     let intervals = Ruleset::known_sets().filter(|set| set.name == Element::ALLOWED_SOURCES);

@@ -8,7 +8,7 @@ use std::fmt;
 use ipvs::Family;
 
 pub use self::chains::ACCEPT_MARK_PRIORITIES;
-use self::chains::KEEPS_DESTINATION;
+use self::chains::{KEEPS_DESTINATION, UNTRACKED};
 pub(super) use self::chains::{OF_NEW_FLOWS, input_of_open_flows};
 use super::{
     observed::{Elements, ObservedTable},
@@ -71,9 +71,11 @@ impl Ruleset {
         self
     }
 
-    /// The table that does not take flows from others: another table's destination NAT still applies.
+    /// The table that does not take flows from others: another table's destination NAT still applies, which needs
+    /// conntrack.
     pub(crate) fn prepared(&self) -> Self {
         let mut prepared = self.clone();
+        prepared.chains.retain(|chain| chain.name != UNTRACKED);
         for chain in &mut prepared.chains {
             chain.rules.retain(|rule| rule.about != KEEPS_DESTINATION);
             chain.rules.iter_mut().for_each(Rule::leave_destination_to_others);

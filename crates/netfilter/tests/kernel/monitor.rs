@@ -34,7 +34,7 @@ fn with_monitor(test: impl AsyncFnOnce(Monitor, KernelNetfilter) + Send + 'stati
             mark: 0x4000,
             local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
             host_firewall: HostFirewall::Warn,
-            untracked: false,
+            untracked_pods: Vec::new(),
             gue: false,
         };
         let mut netfilter = KernelNetfilter::open(&policy).unwrap();

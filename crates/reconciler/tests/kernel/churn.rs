@@ -93,7 +93,7 @@ pub(crate) fn on(node: &Host, syncs: Syncs) -> Handle {
         mark: 0x4000,
         local_traffic: LocalTraffic::Source { ipv4: Some("10.128.0.0/9".parse().unwrap()), ipv6: None },
         host_firewall: HostFirewall::default(),
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     };
     node.inside(move || {

@@ -207,7 +207,6 @@ impl Collected {
             }
             for frontend in group.frontends {
                 self.bound.extend(frontend.bound_ip(decisions.inputs));
-                let masquerade = frontend.masquerade(group.policy);
                 let timeout = decisions.affinity_timeout(&group);
                 let persistent = timeout.map_or(ServiceFlags::empty(), |_| ServiceFlags::PERSISTENT);
                 self.virtual_servers.push(Arc::new(DesiredVirtualServer {
@@ -216,8 +215,8 @@ impl Collected {
                     flags: balancing.scheduler_flags | persistent,
                     timeout: timeout.unwrap_or_default(),
                     real_servers: shared.clone(),
-                    masquerade,
-                    untracked: decisions.untracked.is_for(*family, masquerade),
+                    masquerade: frontend.masquerade(group.policy),
+                    untracked: decisions.untracked.is_for(frontend),
                     stands_in: group.stands_in(),
                     direct_return: DirectReturnParts::new(frontend, &exits, decisions.inputs),
                     allowed_sources: decisions.sources.allowed(frontend),

@@ -1,21 +1,25 @@
-//! Which flows of a Service are kept out of conntrack: those of pods, where nothing needs their entries.
+//! Which flows of a Service are kept out of conntrack: those of pods to its ClusterIPs, and straight to its endpoints.
 //!
-//! IPVS keeps the addresses of its connections itself. Conntrack is needed where a flow is masqueraded, or where its
-//! destination is translated before IPVS, as direct return does for pods.
+//! IPVS keeps the addresses of its connections itself. Conntrack is needed where something else translates an address:
+//! where a flow is masqueraded, by us or by the network plugin; and with direct return, which directs pods to the
+//! ClusterIP. Whether a flow to an external address is masqueraded depends on the Service's policy, which can change
+//! while the flow is open: such flows are tracked.
 
 use std::collections::BTreeSet;
 
 use ipvs::Family;
-use netfilter::{Element, MasqueradeSet, PodPort};
+use netfilter::{Element, PodPort};
 
-use super::PortGroup;
-use crate::input::{Options, Service, ServiceInputs, Traits, UntrackedServices};
+use super::{AddressKind, Frontend, MAX_REAL_SERVERS_PER_VIRTUAL_SERVER, PortGroup};
+use crate::input::{DNS_PORT, Options, Service, ServiceInputs, ServicePort, UntrackedServices};
 
-/// The families in which flows of pods to a Service are not tracked.
+/// The ports and families in which flows of pods to a Service are not tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Untracked {
     families: BTreeSet<Family>,
-    /// Why they are tracked although the Service asks for it, or the operator.
+    /// Only the port of name servers: the others of cluster DNS are for other purposes.
+    dns_alone: bool,
+    /// Why flows are tracked although the Service asks for it, or the operator.
     pub(crate) problems: Vec<String>,
 }
 
@@ -25,39 +29,43 @@ impl Untracked {
         let ServiceInputs { service, options, .. } = inputs;
         let mut untracked = Self::default();
         match wish(service, options) {
-            Wish::Tracked => {}
-            Wish::Refused => untracked.problems.push(format!(
-                "metadata.annotations[kube-ipvs.io/conntrack]: ignored: node {} does not allow annotations to request it \
-                 (--untracked-services)",
-                options.node_name
-            )),
-            Wish::Untracked => {
-                let families: BTreeSet<_> = service.cluster_ips.iter().copied().map(Family::from).collect();
-                for family in families {
-                    match obstacle(inputs, family, is_answered_directly) {
-                        None => _ = untracked.families.insert(family),
-                        Some(why) => {
-                            untracked.problems.push(format!("tracked by conntrack ({family}): {why}"));
-                        }
-                    }
-                }
+            Wish::Tracked => return untracked,
+            Wish::Refused => {
+                untracked.problems.push(format!(
+                    "metadata.annotations[kube-ipvs.io/conntrack]: ignored: node {} does not allow annotations to request \
+                     it (--untracked-services)",
+                    options.node_name
+                ));
+                return untracked;
+            }
+            Wish::Untracked => {}
+            Wish::DnsUntracked => untracked.dns_alone = true,
+        }
+        let families: BTreeSet<_> = service.cluster_ips.iter().copied().map(Family::from).collect();
+        for family in families {
+            match obstacle(inputs, family, is_answered_directly) {
+                None => _ = untracked.families.insert(family),
+                Some(why) => untracked.problems.push(format!("tracked by conntrack ({family}): {why}")),
             }
         }
         untracked
     }
 
-    /// Whether pods' flows to an address are not tracked. To others of a Service they are masqueraded.
-    pub(crate) fn is_for(&self, family: Family, masquerade: MasqueradeSet) -> bool {
-        let keeps_source = matches!(masquerade, MasqueradeSet::ClusterIps | MasqueradeSet::ExternalLocal);
-        keeps_source && self.families.contains(&family)
+    /// Whether pods' flows to a frontend are not tracked.
+    pub(crate) fn is_for(&self, frontend: &Frontend<'_>) -> bool {
+        frontend.kind == AddressKind::ClusterIp && self.covers(frontend.port, frontend.family())
+    }
+
+    fn covers(&self, port: &ServicePort, family: Family) -> bool {
+        (port.port == DNS_PORT || !self.dns_alone) && self.families.contains(&family)
     }
 
     /// The elements by which the answers of the group's endpoints are recognised. They include endpoints that are not
     /// used here, since other nodes may use them.
     pub(super) fn elements(&self, group: &PortGroup<'_>) -> impl Iterator<Item = Element> {
-        let endpoints = group.endpoints.iter().filter(|_| self.families.contains(&group.family));
+        let covered = self.covers(group.port, group.family);
         let protocol = group.port.protocol;
-        endpoints.flat_map(move |endpoint| {
+        group.endpoints.iter().filter(move |_| covered).flat_map(move |endpoint| {
             let pod = endpoint.address;
             [Element::UntrackedEndpoint(PodPort { protocol, pod }), Element::TrackedClient(pod.ip)]
         })
@@ -65,12 +73,13 @@ impl Untracked {
 }
 
 /// What is asked for a Service's flows.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Tracked,
     /// An annotation asks for what the operator does not allow.
     Refused,
     Untracked,
+    /// The same for the port of name servers alone.
+    DnsUntracked,
 }
 
 fn wish(service: &Service, options: &Options) -> Wish {
@@ -78,7 +87,7 @@ fn wish(service: &Service, options: &Options) -> Wish {
     match service.balancing.as_ref().and_then(|it| it.conntrack) {
         Some(true) => Wish::Tracked,
         Some(false) if allowed(UntrackedServices::ANNOTATED) => Wish::Untracked,
-        _ if service.is_cluster_dns() && allowed(UntrackedServices::CLUSTER_DNS) => Wish::Untracked,
+        _ if service.is_cluster_dns() && allowed(UntrackedServices::CLUSTER_DNS) => Wish::DnsUntracked,
         Some(false) => Wish::Refused,
         None => Wish::Tracked,
     }
@@ -93,21 +102,20 @@ fn obstacle(
     if is_answered_directly {
         return Some("direct return directs pods to the ClusterIP".to_owned());
     }
-    let pods = options.untracked_pods.as_deref().unwrap_or(node.pod_cidrs());
-    let Some(pods) = pods.iter().find(|range| Family::from(range.addr()) == family) else {
+    let Some(pods) = options.untracked_pods.iter().find(|range| Family::from(range.addr()) == family) else {
         return Some(format!(
-            "node {} does not recognise its pods by a range (clusterCIDR, detectLocalMode), or masquerades them \
-             (masqueradeAll)",
+            "node {} does not know the range of all pods (clusterCIDR), or masquerades them (masqueradeAll), or its kernel \
+             cannot leave packets out of conntrack",
             options.node_name
         ));
     };
-    // Its answers would begin in output.
     let of_family = slices.iter().filter(|slice| slice.family == family);
-    let mut endpoints = of_family.flat_map(|slice| &slice.endpoints);
-    let on_host = endpoints
-        .find(|endpoint| endpoint.traits.contains(Traits::LOCAL) && !pods.contains(&endpoint.address))?;
-    Some(format!(
-        "its endpoint {} on node {} is not in the pods' range {pods}",
-        on_host.address, options.node_name
-    ))
+    let addresses = || of_family.clone().flat_map(|slice| &slice.endpoints).map(|endpoint| endpoint.address);
+    if addresses().count() > MAX_REAL_SERVERS_PER_VIRTUAL_SERVER {
+        return Some(format!("it has more than {MAX_REAL_SERVERS_PER_VIRTUAL_SERVER} endpoints"));
+    }
+    // The network plugin may masquerade what pods send to others than pods, and what a node answers itself begins in
+    // output.
+    let other = addresses().find(|ip| !pods.contains(ip) || node.is_node_address(ip))?;
+    Some(format!("its endpoint {other} is not a pod with an address of its own in {pods} (clusterCIDR)"))
 }

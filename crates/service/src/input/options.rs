@@ -34,8 +34,8 @@ pub struct Options {
     pub knows_pods: BTreeSet<Family>,
     /// The Services of which conntrack does not track flows of pods, or whose annotations may ask for that.
     pub untracked_services: UntrackedServices,
-    /// The ranges of the pods whose flows need not be tracked, at most one of each family; `None`: the Node's podCIDRs.
-    pub untracked_pods: Option<Vec<IpNet>>,
+    /// The ranges of the pods of all nodes in which flows need not be tracked, at most one of each family.
+    pub untracked_pods: Vec<IpNet>,
     /// Whether other nodes can ask this one what it unpacks.
     pub answers_peers: bool,
     /// The ranges of the pods of all nodes (`clusterCIDR`).
@@ -62,7 +62,7 @@ impl Options {
             tunnel: Tunnel::default(),
             knows_pods: BTreeSet::new(),
             untracked_services: UntrackedServices::empty(),
-            untracked_pods: Some(Vec::new()),
+            untracked_pods: Vec::new(),
             answers_peers: true,
             pod_ranges: Vec::new(),
             watches_nodes: false,

@@ -115,11 +115,6 @@ impl ThisNode {
         (self.node_port_addresses, self.node_port_ips) = (placed(&self.addresses), placed(&either));
     }
 
-    /// The ranges of its own pods, as its Node says.
-    pub(crate) fn pod_cidrs(&self) -> &[IpNet] {
-        &self.node.pod_cidrs
-    }
-
     /// The facts about an address.
     pub(crate) fn facts_of(&self, ip: &IpAddr, options: &Options) -> AddressFacts {
         let ports = |all: &BTreeSet<SocketAddr>| {

@@ -102,17 +102,16 @@ impl ServiceEntry {
         let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
         let api_endpoints = before.api_endpoints != now.api_endpoints;
         let by_distance = service.distance_weights(options).is_some();
-        let pod_cidrs = before.pod_cidrs() != now.pod_cidrs();
+        let may_be_untracked = !options.untracked_services.is_empty();
         // Its scheduler follows from these as well.
         let asks = service.balancing.is_some() || by_distance || !options.ejection.is_empty();
         zone && (by_distance || self.slices.iter().any(CompactSlice::has_zone_hints))
             || (node_ports || api_endpoints) && self.has_node_ports()
             || node_ips && service.load_balancer_source_ranges.is_some()
             || (node_ips || knows_nodes) && is_external
-            || nodes && is_external && self.endpoint_ips().any(passes_to_or_from_node)
+            || nodes && (is_external || may_be_untracked) && self.endpoint_ips().any(passes_to_or_from_node)
             || owners && addresses.any(|ip| before.facts_of(ip, options) != now.facts_of(ip, options))
             || direct_return
-            || pod_cidrs && options.untracked_pods.is_none() && !options.untracked_services.is_empty()
             || asks && before.missing_schedulers != now.missing_schedulers
     }
 

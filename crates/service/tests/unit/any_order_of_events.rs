@@ -344,7 +344,7 @@ fn any_options() -> impl Strategy<Value = Options> {
     let of_pods = vec!["10.1.0.0/16".parse().unwrap(), "fd01::/64".parse().unwrap()];
     let untracked = (
         subsequence(UntrackedServices::all().iter().collect::<Vec<_>>(), 0..=2),
-        select(vec![None, Some(Vec::new()), Some(of_pods)]),
+        select(vec![Vec::new(), of_pods]),
     );
     (select(node_port_addresses), bind_address, any_external_ips(), direct_return, untracked).prop_map(
         |(node_port_addresses, bind_address, external_ips, direct_return, untracked)| {
@@ -584,11 +584,7 @@ proptest! {
             prop_assert!(!local_clients_only || state.wants_element(&Element::ExternalLocal(*at)));
             let untracked = state.wants_element(&Element::Untracked(*at));
             prop_assert_eq!(untracked, server.untracked);
-            prop_assert!(
-                !untracked || !(state.wants_element(&Element::External(*at)) || is_direct),
-                "{:?} needs conntrack",
-                server
-            );
+            prop_assert!(!untracked || server.kind == AddressKind::ClusterIp, "{:?} needs conntrack", server);
             for real in server.real_servers.iter().filter(|_| untracked) {
                 let pod = PodPort { protocol: at.protocol, pod: real.address };
                 prop_assert!(state.wants_element(&Element::UntrackedEndpoint(pod)), "{:?}", server);

@@ -127,7 +127,14 @@ fn an_address_that_a_service_has_without_being_served_there_names_the_service() 
 /// How the rules recognise pods of this node.
 fn policy(local_traffic: LocalTraffic) -> Policy {
     let host_firewall = HostFirewall::default();
-    Policy { masquerade_all: false, mark: 1, local_traffic, host_firewall, untracked: false, gue: false }
+    Policy {
+        masquerade_all: false,
+        mark: 1,
+        local_traffic,
+        host_firewall,
+        untracked_pods: Vec::new(),
+        gue: false,
+    }
 }
 
 fn by_range() -> Policy {

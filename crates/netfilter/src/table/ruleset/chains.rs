@@ -52,6 +52,9 @@ const FILTER_INPUT: &str = "filter-input";
 const FILTER_OUTPUT: &str = "filter-output";
 pub(super) const NAT_POSTROUTING: &str = "nat-postrouting";
 
+/// Where conntrack is kept from learning of flows. The chains of type nat do not see these either.
+pub(super) const UNTRACKED: &str = "untracked";
+
 const KEPT: &str = "kept-destinations";
 const FROM_OUTSIDE: &str = "from-outside";
 const NEW_FLOWS: &str = "new-flows";
@@ -114,14 +117,15 @@ pub(super) fn chains(policy: &Policy, family: Family) -> Vec<Chain> {
             rules: restricted(SOURCE_RANGES),
         },
     ];
-    chains.extend(policy.untracked_pods(family).map(untracked));
+    chains.extend(policy.untracked_pods_of(family).map(untracked));
     chains.extend(accept_mark(policy));
     chains
 }
 
-/// The chains that only new flows need, or that only check source ranges; the last one is reached by a goto
-/// from another.
-pub(in super::super) const OF_NEW_FLOWS: [&str; 4] = [NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT, KEPT];
+/// The chains that only new flows need, or that only check source ranges, and that which keeps flows from the NAT of
+/// others; the last one is reached by a goto from another.
+pub(in super::super) const OF_NEW_FLOWS: [&str; 5] =
+    [UNTRACKED, NAT_PREROUTING, NAT_OUTPUT, FILTER_OUTPUT, KEPT];
 
 /// `filter-input` where another program serves the new flows, and decides which clients may begin one.
 pub(in super::super) fn input_of_open_flows() -> Chain {
@@ -212,7 +216,7 @@ fn untracked(pods: IpNet) -> Chain {
         Notrack,
     ];
     Chain {
-        name: "untracked",
+        name: UNTRACKED,
         // Before conntrack, behind defragmentation at -400.
         hook: Some(Hook { kind: Filter, point: Prerouting, priority: -300 }),
         rules: vec![

@@ -26,7 +26,7 @@ fn policy(local_traffic: LocalTraffic) -> Policy {
         mark: 0x4000,
         local_traffic,
         host_firewall: HostFirewall::Warn,
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     }
 }

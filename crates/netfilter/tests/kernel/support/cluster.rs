@@ -121,7 +121,7 @@ pub(crate) fn policy(local_traffic: LocalTraffic) -> Policy {
         mark: MARK,
         local_traffic,
         host_firewall: HostFirewall::Warn,
-        untracked: false,
+        untracked_pods: Vec::new(),
         gue: false,
     }
 }

@@ -3,14 +3,14 @@
 use crate::common::*;
 use ipvs::{Family, Protocol};
 use service::{
-    Balancing, Change, Endpoint, ExternalForwarding, ForwardingMethod, Node, Options, Service, ServiceKind,
-    State, TrafficPolicy, UntrackedServices,
+    Balancing, Change, Endpoint, ExternalForwarding, ForwardingMethod, Options, Service, ServiceKind, State,
+    TrafficPolicy, UntrackedServices,
 };
 
 /// Pods of both families are recognised by ranges, and every Service may be untracked.
 fn allowing_all() -> Options {
     let pods = ["10.1.0.0/16", "fd01::/64"].map(|range| range.parse().unwrap());
-    Options { untracked_services: UntrackedServices::all(), untracked_pods: Some(pods.into()), ..options() }
+    Options { untracked_services: UntrackedServices::all(), untracked_pods: pods.into(), ..options() }
 }
 
 /// A Service whose annotation asks for that.
@@ -20,7 +20,11 @@ fn web() -> Service {
 }
 
 fn dns() -> Service {
-    let ports = vec![port("dns", Protocol::Udp, 53), port("dns-tcp", Protocol::Tcp, 53)];
+    let ports = vec![
+        port("dns", Protocol::Udp, 53),
+        port("dns-tcp", Protocol::Tcp, 53),
+        port("metrics", Protocol::Tcp, 9153),
+    ];
     Service { ports, ..service("kube-system/kube-dns", "10.96.0.10") }
 }
 
@@ -93,7 +97,7 @@ fn an_annotation_that_the_operator_does_not_allow_is_a_problem() {
 }
 
 #[test]
-fn external_addresses_are_untracked_only_where_pods_are_not_masqueraded() {
+fn flows_to_external_addresses_are_tracked() {
     let load_balanced = |external_traffic_policy| Service {
         kind: ServiceKind::LoadBalancer,
         load_balancer_ips: ips(&["203.0.113.20"]),
@@ -106,39 +110,66 @@ fn external_addresses_are_untracked_only_where_pods_are_not_masqueraded() {
         all.map(|server| server.address.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(untracked(TrafficPolicy::Cluster), ["TCP 10.96.0.1:80"]);
-    assert_eq!(untracked(TrafficPolicy::Local), ["TCP 10.96.0.1:80", "TCP 203.0.113.20:80"]);
+    assert_eq!(
+        untracked(TrafficPolicy::Local),
+        ["TCP 10.96.0.1:80"],
+        "the policy may change while a flow is open"
+    );
 }
 
 #[test]
-fn flows_are_tracked_where_pods_are_not_recognised_by_a_range() {
-    let v4_alone =
-        || Options { untracked_pods: Some(vec!["10.1.0.0/16".parse().unwrap()]), ..allowing_all() };
+fn flows_are_tracked_in_a_family_without_a_range_of_pods() {
+    let v4_alone = Options { untracked_pods: vec!["10.1.0.0/16".parse().unwrap()], ..allowing_all() };
     let both = Service { cluster_ips: ips(&["10.96.0.1", "fd96::1"]), ..web() };
-    let state = served(v4_alone(), both, &[ready("10.1.0.1")]);
+    let state = served(v4_alone, both, &[ready("10.1.0.1")]);
     let untracked: Vec<_> =
         state.virtual_servers().map(|it| (Family::from(it.address.ip), it.untracked)).collect();
     assert_eq!(untracked, [(Family::V4, true), (Family::V6, false)]);
     assert_eq!(
         problems(&state, "web"),
         [format!(
-            "tracked by conntrack (IPv6): node {NODE} does not recognise its pods by a range (clusterCIDR, \
-             detectLocalMode), or masquerades them (masqueradeAll)"
+            "tracked by conntrack (IPv6): node {NODE} does not know the range of all pods (clusterCIDR), or masquerades \
+             them (masqueradeAll), or its kernel cannot leave packets out of conntrack"
         )]
     );
 }
 
 #[test]
-fn an_endpoint_on_this_host_s_network_needs_conntrack() {
-    let state = served(allowing_all(), web(), &[ready("192.0.2.1").here(), ready("10.1.1.1")]);
+fn an_endpoint_that_is_not_a_pod_with_an_address_of_its_own_needs_conntrack() {
+    let why = |endpoint: &str| {
+        format!(
+            "tracked by conntrack (IPv4): its endpoint {endpoint} is not a pod with an address of its own in 10.1.0.0/16 \
+             (clusterCIDR)"
+        )
+    };
+    // On a node's network, here or elsewhere, or outside of the cluster: the network plugin may masquerade that.
+    for other in [ready("192.0.2.1").here(), ready("192.0.2.2"), Endpoint { node: None, ..ready("8.8.8.8") }]
+    {
+        let address = other.address.to_string();
+        let state = served(allowing_all(), web(), &[ready("10.1.1.1"), other]);
+        assert_eq!(untracking(&state), [""; 0]);
+        assert_eq!(problems(&state, "web"), [why(&address)]);
+    }
+    let mut state = served(allowing_all(), web(), &[ready("10.1.1.1"), ready("10.1.0.1").here()]);
+    assert!(!untracking(&state).is_empty());
+    state.apply(node_addresses(&["10.1.0.1"]));
     assert_eq!(untracking(&state), [""; 0]);
-    assert_eq!(
-        problems(&state, "web"),
-        [format!(
-            "tracked by conntrack (IPv4): its endpoint 192.0.2.1 on node {NODE} is not in the pods' range 10.1.0.0/16"
-        )]
-    );
-    let elsewhere = served(allowing_all(), web(), &[ready("192.0.2.2"), ready("10.1.1.1")]);
-    assert_eq!(problems(&elsewhere, "web"), [""; 0], "its answers pass prerouting here");
+    assert_eq!(problems(&state, "web"), [why("10.1.0.1")]);
+    state.apply(node_addresses(&["192.0.2.1"]));
+    assert!(!untracking(&state).is_empty());
+}
+
+#[test]
+fn more_endpoints_than_a_virtual_server_has_are_tracked() {
+    let pods = |count: u32| {
+        let address = |number| std::net::Ipv4Addr::from_bits(0x0a01_0000 + number).to_string();
+        (1..=count).map(|number| ready(&address(number))).collect::<Vec<_>>()
+    };
+    assert!(!untracking(&served(allowing_all(), web(), &pods(10_000))).is_empty());
+    let state = served(allowing_all(), web(), &pods(10_001));
+    assert_eq!(untracking(&state), [""; 0]);
+    let why = "tracked by conntrack (IPv4): it has more than 10000 endpoints".to_owned();
+    assert!(problems(&state, "web").contains(&why));
 }
 
 #[test]
@@ -167,13 +198,4 @@ fn with_direct_return_pods_are_translated_to_the_cluster_ip() {
         problems(&state, "web"),
         ["tracked by conntrack (IPv4): direct return directs pods to the ClusterIP"]
     );
-}
-
-#[test]
-fn the_node_s_own_pod_cidrs_count_where_pods_are_recognised_by_them() {
-    let mut state = served(Options { untracked_pods: None, ..allowing_all() }, web(), &[ready("10.1.0.1")]);
-    assert_eq!(untracking(&state), [""; 0]);
-    let pod_cidrs = vec!["10.1.0.0/24".parse().unwrap()];
-    state.apply(Change::Node(Some(Node { pod_cidrs, ..Node::default() })));
-    assert_eq!(untracking(&state)[1], "untracked TCP 10.96.0.1:80");
 }

@@ -43,12 +43,15 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
             mark: 1 << 30,
             local_traffic: without_range,
             host_firewall: HostFirewall::Accept,
-            untracked: false,
+            untracked_pods: Vec::new(),
             gue: false,
         },
         Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
         Policy { host_firewall: HostFirewall::AsKubeProxy, ..by_source() },
-        Policy { untracked: true, ..by_source() },
+        Policy {
+            untracked_pods: vec!["10.244.0.0/16".parse().unwrap(), "fd00:10:244::/56".parse().unwrap()],
+            ..by_source()
+        },
     ] {
         in_fresh_namespace(|| {
             let mut netfilter = KernelNetfilter::open(&policy).unwrap();
