@@ -107,6 +107,18 @@ fn an_answered_connection_is_shown_with_its_real_server() {
 
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn an_answered_connection_without_conntrack_is_shown_with_its_real_server_too() {
+    let cluster = Cluster::start(2, &[NO_PERIOD, "--untracked-services=annotated"]);
+    let annotation = json!({ "metadata": { "annotations": { "kube-ipvs.io/conntrack": "off" } } });
+    served(&cluster, &service().patch(&annotation).endpoints([1]));
+    let text = concludes(&cluster, &cluster.lab.pods[1], [": answered"; 2]);
+    assert!(text.contains("TCP SYN+ACK"), "{text}");
+    let tracked = node(&cluster).run("conntrack", &["-L", "-p", "tcp", "--dport", "80"]).unwrap();
+    assert_eq!(tracked, "");
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn a_chain_of_another_program_that_drops_is_named_with_its_rule() {
     let cluster = Cluster::start(1, &[NO_PERIOD]);
     served(&cluster, &service().endpoints([1]));

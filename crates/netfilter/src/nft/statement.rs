@@ -48,6 +48,8 @@ pub(crate) enum CtState {
     EstablishedOrRelated,
     /// It fits no connection, or is not tracked.
     InvalidOrUntracked,
+    /// It is not tracked.
+    Untracked,
 }
 
 /// One statement. Matches come first; a rule ends where one does not match.
@@ -314,6 +316,7 @@ impl CtState {
             Self::New => 1 << 3,
             Self::EstablishedOrRelated => 1 << 1 | 1 << 2,
             Self::InvalidOrUntracked => 1 | 1 << 6,
+            Self::Untracked => 1 << 6,
         }
     }
 }

@@ -186,6 +186,7 @@ impl Statement {
                 write!(f, " != @{set}")
             }
             Self::CtState(CtState::InvalidOrUntracked) => f.write_str("ct state invalid,untracked"),
+            Self::CtState(CtState::Untracked) => f.write_str("ct state untracked"),
             Self::IsReply => f.write_str("ct direction reply"),
             Self::TcpSyn => f.write_str("tcp flags syn"),
             Self::CtState(CtState::New) => f.write_str("ct state new"),

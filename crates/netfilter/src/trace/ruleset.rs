@@ -17,7 +17,7 @@ use crate::nft::{
     message::{self, CREATE, Message},
     rule::Rule,
     set::{Recent, Set},
-    statement::{Field, Statement},
+    statement::{CtState, Field, Statement},
     text::write_table,
 };
 use crate::table::key::Coded;
@@ -58,8 +58,8 @@ impl<'a> Ruleset<'a> {
         let chains = vec![
             chain("requests", Prerouting, FIRST, requests.clone()),
             chain("requests-of-node", Output, FIRST, requests),
-            chain("answers", Prerouting, BEHIND_CONNTRACK, answers()),
-            chain("answers-of-node", Output, BEHIND_CONNTRACK, answers()),
+            chain("answers", Prerouting, BEHIND_CONNTRACK, vec![answers(), untracked_answers()]),
+            chain("answers-of-node", Output, BEHIND_CONNTRACK, vec![answers()]),
             // These show what has become of a packet at the end of its hook.
             chain("delivered", Input, i32::MAX, vec![]),
             chain("sent", Postrouting, i32::MAX, vec![]),
@@ -133,7 +133,7 @@ fn requests(followed: &Followed) -> Vec<Rule> {
 
 /// Marks the answers in flows that are followed. Whatever IPVS and source NAT have done to a flow, conntrack knows the
 /// addresses of its first packet.
-fn answers() -> Vec<Rule> {
+fn answers() -> Rule {
     const CLIENT: &[Field] = &[Field::OriginalSaddr, Field::OriginalProtocol, Field::OriginalSport];
     const FRONTEND: &[Field] = &[Field::OriginalDaddr, Field::OriginalProtocol, Field::OriginalDport];
     let statements = [
@@ -143,7 +143,19 @@ fn answers() -> Vec<Rule> {
         Statement::LimitRate { per_second: 100, burst: 40 },
         Statement::Trace,
     ];
-    vec![Rule::new("answer in a followed flow", statements)]
+    Rule::new("answer in a followed flow", statements)
+}
+
+/// Marks answers to pods that conntrack leaves out (`--untracked-services`). Nothing has masqueraded their flows.
+fn untracked_answers() -> Rule {
+    let client = &[Field::Daddr, Field::L4Proto, Field::ThDport];
+    let statements = [
+        Statement::CtState(CtState::Untracked),
+        Statement::InSet { fields: client, set: FLOWS },
+        Statement::LimitRate { per_second: 100, burst: 40 },
+        Statement::Trace,
+    ];
+    Rule::new("answer without conntrack in a followed flow", statements)
 }
 
 /// As nft prints it, without elements.
@@ -195,6 +207,7 @@ mod tests {
         	chain answers {
         		type filter hook prerouting priority -199; policy accept;
         		ct direction reply ct original ip daddr . ct original protocol . ct original proto-dst @frontends ct original ip saddr . ct original protocol . ct original proto-src @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer in a followed flow #e7c079dd"
+        		ct state untracked ip daddr . meta l4proto . th dport @flows limit rate 100/second burst 40 packets meta nftrace set 1 comment "answer without conntrack in a followed flow #219caa4b"
         	}
 
         	chain answers-of-node {

@@ -1,7 +1,7 @@
 //! Our table leaves new flows to another program's destination NAT, and takes them back last of all.
 
 use ipvs::Family;
-use netfilter::{KernelNetfilter, Netfilter as _, Operation, hand_over};
+use netfilter::{KernelNetfilter, Netfilter as _, Operation, Policy, hand_over};
 
 use crate::support::{
     cluster::{cluster_cidr, policy},
@@ -30,7 +30,9 @@ fn hooks(family: &str) -> Vec<String> {
 #[ignore = "needs root: cargo xtask test --tier kernel"]
 fn a_handed_over_table_ignores_new_flows_to_services_until_it_is_whole_again() {
     Host::new().inside(|| {
-        let mut tables = KernelNetfilter::open(&policy(cluster_cidr())).unwrap();
+        let untracked_pods = ["10.244.0.0/16", "fd00:10:244::/48"].map(|range| range.parse().unwrap()).into();
+        let policy = Policy { untracked_pods, ..policy(cluster_cidr()) };
+        let mut tables = KernelNetfilter::open(&policy).unwrap();
         for (family, name) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
             // There is no table.
             hand_over(family).unwrap();
@@ -45,9 +47,11 @@ fn a_handed_over_table_ignores_new_flows_to_services_until_it_is_whole_again() {
 
             tables.apply(&[Operation::PrepareTable(family)]).unwrap();
             assert!(tables.observe().unwrap().prepared.contains(&family), "nothing is taken from others yet");
-            assert!(!run(&format!("nft list table {name} kube-ipvs")).contains("dnat"));
+            let prepared = run(&format!("nft list table {name} kube-ipvs"));
+            assert!(!prepared.contains("dnat") && !prepared.contains("notrack"), "{prepared}");
             tables.apply(&[Operation::InstallTable(family)]).unwrap();
             assert!(tables.observe().unwrap().installed.contains(&family));
+            assert!(run(&format!("nft list table {name} kube-ipvs")).contains("notrack"));
         }
     });
 }
