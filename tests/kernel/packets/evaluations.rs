@@ -303,7 +303,7 @@ fn explained() -> BTreeSet<(String, String)> {
 #[test]
 #[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
 fn the_reason_of_each_rule_is_given() {
-    let cluster = cluster(&[]);
+    let cluster = cluster(&["--untracked-services=annotated"]);
     for family in ["ip", "ip6"] {
         let rules = Rules::read(&cluster.lab.node, family);
         let installed: BTreeSet<_> =
