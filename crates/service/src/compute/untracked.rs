@@ -57,15 +57,15 @@ impl Untracked {
     }
 
     fn covers(&self, port: &ServicePort, family: Family) -> bool {
-        (port.port == DNS_PORT || !self.dns_alone) && self.families.contains(&family)
+        self.families.contains(&family) && (port.port == DNS_PORT || !self.dns_alone)
     }
 
     /// The elements by which the answers of the group's endpoints are recognised. They include endpoints that are not
     /// used here, since other nodes may use them.
     pub(super) fn elements(&self, group: &PortGroup<'_>) -> impl Iterator<Item = Element> {
-        let covered = self.covers(group.port, group.family);
+        let endpoints = if self.covers(group.port, group.family) { &group.endpoints[..] } else { &[] };
         let protocol = group.port.protocol;
-        group.endpoints.iter().filter(move |_| covered).flat_map(move |endpoint| {
+        endpoints.iter().flat_map(move |endpoint| {
             let pod = endpoint.address;
             [Element::UntrackedEndpoint(PodPort { protocol, pod }), Element::TrackedClient(pod.ip)]
         })
@@ -87,7 +87,7 @@ fn wish(service: &Service, options: &Options) -> Wish {
     match service.balancing.as_ref().and_then(|it| it.conntrack) {
         Some(true) => Wish::Tracked,
         Some(false) if allowed(UntrackedServices::ANNOTATED) => Wish::Untracked,
-        _ if service.is_cluster_dns() && allowed(UntrackedServices::CLUSTER_DNS) => Wish::DnsUntracked,
+        _ if allowed(UntrackedServices::CLUSTER_DNS) && service.is_cluster_dns() => Wish::DnsUntracked,
         Some(false) => Wish::Refused,
         None => Wish::Tracked,
     }
