@@ -18,7 +18,6 @@ use std::{io, path::PathBuf};
 pub use checks::Problem;
 pub use file::Excluded;
 pub use flags::Flags;
-pub(crate) use options::MASQUERADE_BIT;
 use settings::Origin;
 pub use settings::{
     ConntrackSettings, IpvsTimeouts, KernelParameters, LocalMode, ServiceMetrics, Settings, Source,

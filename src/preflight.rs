@@ -8,7 +8,7 @@ use watcher::Observed;
 
 use crate::{
     checks::{self, BeforeStart, FirstSync, KernelRead, Modules, missing_features},
-    config::{MASQUERADE_BIT, Settings},
+    config::Settings,
     daemon::WithoutDaemon,
     finding::{Finding, Severity},
     node::{families, requirements, sysctl::Sysctl},
@@ -126,14 +126,7 @@ impl<'a> Preflight<'a> {
         let policy = services.and_then(|services| self.kept("Node", services.policy()));
         policy.unwrap_or_else(|| match self.settings {
             Some(settings) => settings.policy(nothing_known),
-            None => Policy {
-                masquerade_all: false,
-                mark: 1 << MASQUERADE_BIT,
-                local_traffic: nothing_known,
-                host_firewall: HostFirewall::Warn,
-                untracked_pods: Vec::new(),
-                gue: false,
-            },
+            None => Policy { host_firewall: HostFirewall::Warn, ..Policy::new(nothing_known) },
         })
     }
 

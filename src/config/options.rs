@@ -275,7 +275,7 @@ pub(super) static OPTIONS: &[Opt] = &[
 ];
 
 /// The bit of the packet mark that requests masquerading, by default.
-pub(crate) const MASQUERADE_BIT: i32 = 14;
+pub(super) const MASQUERADE_BIT: i32 = 14;
 /// The port at which health is served, by default.
 pub(super) const HEALTHZ_PORT: u16 = 10_256;
 /// The port at which metrics are served, by default.

@@ -218,14 +218,7 @@ mod tests {
 
     fn said(host: &mut FakeHost, host_firewall: HostFirewall) -> Vec<(Severity, String, String)> {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        let policy = Policy {
-            masquerade_all: false,
-            mark: 0x4000,
-            local_traffic,
-            host_firewall,
-            untracked_pods: Vec::new(),
-            gue: false,
-        };
+        let policy = Policy { host_firewall, ..Policy::new(local_traffic) };
         let mut rules = OurRules::new(policy);
         let findings = rules.tend(Ok(host)).into_iter();
         findings.map(|finding| (finding.severity, finding.what, finding.remedy.unwrap())).collect()

@@ -45,12 +45,5 @@ pub fn converse() -> Option<Answers> {
 
 /// How the tables of the recorded kernel were installed.
 pub fn policy() -> Policy {
-    Policy {
-        masquerade_all: false,
-        mark: 0x4000,
-        local_traffic: LocalTraffic::Bridge("cni0".into()),
-        host_firewall: HostFirewall::Warn,
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy { host_firewall: HostFirewall::Warn, ..Policy::new(LocalTraffic::Bridge("cni0".into())) }
 }

@@ -24,6 +24,19 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The policy with the defaults of every option that has one: bit 14 masquerades, the host's firewall is treated as
+    /// kube-proxy does, every flow is tracked.
+    pub fn new(local_traffic: LocalTraffic) -> Self {
+        Self {
+            masquerade_all: false,
+            mark: 1 << 14,
+            local_traffic,
+            host_firewall: HostFirewall::default(),
+            untracked_pods: Vec::new(),
+            gue: false,
+        }
+    }
+
     /// The range of a family's pods of which conntrack is to leave out flows to some Services, if it can.
     pub fn untracked_pods_of(&self, family: Family) -> Option<IpNet> {
         let mut of_family = self.untracked_pods.iter().filter(|range| Family::from(range.addr()) == family);

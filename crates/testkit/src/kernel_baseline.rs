@@ -12,7 +12,7 @@ use dummy_interface::{DummyInterface, KernelDummyInterface, VipBinding};
 use ipvs::{
     Command, Family, Ipvs, KernelIpvs, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer,
 };
-use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy};
+use netfilter::{Element, KernelNetfilter, LocalTraffic, Netfilter, Operation, Policy};
 use netlink::{Batch, Socket};
 use serde::{Deserialize, Serialize};
 
@@ -79,14 +79,7 @@ pub fn address(number: u32) -> ServiceAddress {
 /// The policy of the daemon with `--cluster-cidr`.
 pub fn policy() -> Policy {
     let local_traffic = LocalTraffic::Source { ipv4: "10.244.0.0/16".parse().ok(), ipv6: None };
-    Policy {
-        masquerade_all: false,
-        mark: 1 << 14,
-        local_traffic,
-        host_firewall: HostFirewall::default(),
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy::new(local_traffic)
 }
 
 /// Writes everything: elements, virtual and real servers, VIPs. Returns the seconds, in which the requests are encoded

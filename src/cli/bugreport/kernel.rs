@@ -71,12 +71,8 @@ fn kube_ipvs0() -> anyhow::Result<String> {
 fn elements() -> anyhow::Result<String> {
     // It shapes the rules, and the sets are the same for all.
     let any_policy = Policy {
-        masquerade_all: false,
-        mark: 0x4000,
-        local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
         host_firewall: HostFirewall::Warn,
-        untracked_pods: Vec::new(),
-        gue: false,
+        ..Policy::new(LocalTraffic::Source { ipv4: None, ipv6: None })
     };
     let found = KernelNetfilter::open(&any_policy)?.observe()?;
     let mut elements: Vec<_> = found.elements.iter().collect();

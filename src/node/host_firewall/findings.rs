@@ -137,14 +137,7 @@ mod tests {
 
     fn policy(host_firewall: HostFirewall) -> Policy {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        Policy {
-            masquerade_all: false,
-            mark: 0x4000,
-            local_traffic,
-            host_firewall,
-            untracked_pods: Vec::new(),
-            gue: false,
-        }
+        Policy { host_firewall, ..Policy::new(local_traffic) }
     }
 
     fn said(closed: ClosedChain, wanted: HostFirewall) -> Vec<(Severity, String)> {

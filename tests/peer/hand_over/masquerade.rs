@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use dummy_interface::RouteLookup;
 use ipnet::IpNet;
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress};
-use netfilter::{Element, HostFirewall, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
+use netfilter::{Element, KernelNetfilter, LocalTraffic, Netfilter as _, Observed, Policy};
 use testkit::{
     daemon::eventually,
     lab::{CLUSTER_CIDR, Host},
@@ -96,14 +96,7 @@ fn policy() -> Result<Policy> {
     let ranges = CLUSTER_CIDR.split(',').map(str::parse).collect::<Result<Vec<IpNet>, _>>()?;
     let ipv4 = ranges.iter().find_map(|range| if let IpNet::V4(range) = range { Some(*range) } else { None });
     let ipv6 = ranges.iter().find_map(|range| if let IpNet::V6(range) = range { Some(*range) } else { None });
-    Ok(Policy {
-        masquerade_all: false,
-        mark: 1 << 14,
-        local_traffic: LocalTraffic::Source { ipv4, ipv6 },
-        host_firewall: HostFirewall::default(),
-        untracked_pods: Vec::new(),
-        gue: false,
-    })
+    Ok(Policy::new(LocalTraffic::Source { ipv4, ipv6 }))
 }
 
 /// Whether the VIP is an address of the node, and has a virtual server.

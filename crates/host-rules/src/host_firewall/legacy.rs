@@ -205,14 +205,7 @@ mod tests {
 
     fn policy(host_firewall: HostFirewall) -> Policy {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        Policy {
-            masquerade_all: false,
-            mark: 0x4000,
-            local_traffic,
-            host_firewall,
-            untracked_pods: Vec::new(),
-            gue: false,
-        }
+        Policy { host_firewall, ..Policy::new(local_traffic) }
     }
 
     /// What `iptables-legacy-save -t filter` prints of a host that forwards nothing and lets in what its last

@@ -403,17 +403,7 @@ fn each_value_of_the_flag_asks_for_its_rules_in_each_chain() {
         |chain: HostChain, name: &str| HostChain { name: name.into(), hook: Hook::Forward, ..chain };
     let asked = |host_firewall, chain: &HostChain| {
         let local_traffic = LocalTraffic::Source { ipv4: None, ipv6: None };
-        wanted(
-            &Policy {
-                masquerade_all: false,
-                mark: 0x4000,
-                local_traffic,
-                host_firewall,
-                untracked_pods: Vec::new(),
-                gue: false,
-            },
-            chain,
-        )
+        wanted(&Policy { host_firewall, ..Policy::new(local_traffic) }, chain)
     };
     for (chain, as_kube_proxy) in [
         (of_iptables(), &[Accepted::Marked(MARK)][..]),

@@ -26,8 +26,8 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// Without interval sets there is no set of allowed sources, without counters none. Everything is tracked where the
-    /// kernel cannot leave a packet out.
+    /// The shapes that the kernel supports. The table lacks `allowed-sources` without interval sets, its counters without
+    /// counters, and the chain `untracked` where the kernel cannot leave packets out of conntrack.
     pub(super) fn new(policy: &Policy, family: Family, missing: &[Feature]) -> Self {
         let cannot_untrack = missing.contains(&Feature::Untracking);
         let untracked_pods = policy.untracked_pods.iter().filter(|_| !cannot_untrack).copied().collect();

@@ -30,12 +30,8 @@ fn with_monitor(test: impl AsyncFnOnce(Monitor, KernelNetfilter) + Send + 'stati
     let node = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let policy = Policy {
-            masquerade_all: false,
-            mark: 0x4000,
-            local_traffic: LocalTraffic::Source { ipv4: None, ipv6: None },
             host_firewall: HostFirewall::Warn,
-            untracked_pods: Vec::new(),
-            gue: false,
+            ..Policy::new(LocalTraffic::Source { ipv4: None, ipv6: None })
         };
         let mut netfilter = KernelNetfilter::open(&policy).unwrap();
         nft("table inet firewall {

@@ -15,7 +15,7 @@ use std::{
 use crate::common::{service, slice};
 use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
-use netfilter::{HostFirewall, KernelNetfilter, LocalTraffic, Policy};
+use netfilter::{KernelNetfilter, LocalTraffic, Policy};
 use reconciler::{Callbacks, Handle, Observer, SyncEvent, Timing, start};
 use service::{Change, EndpointSlice, Event, Options, Service, State};
 use testkit::{
@@ -88,14 +88,8 @@ fn moves(number: u16) -> bool {
 
 /// Starts the writer thread on this node.
 pub(crate) fn on(node: &Host, syncs: Syncs) -> Handle {
-    let policy = Policy {
-        masquerade_all: false,
-        mark: 0x4000,
-        local_traffic: LocalTraffic::Source { ipv4: Some("10.128.0.0/9".parse().unwrap()), ipv6: None },
-        host_firewall: HostFirewall::default(),
-        untracked_pods: Vec::new(),
-        gue: false,
-    };
+    let policy =
+        Policy::new(LocalTraffic::Source { ipv4: Some("10.128.0.0/9".parse().unwrap()), ipv6: None });
     node.inside(move || {
         let kernel = Kernel {
             ipvs: Box::new(KernelIpvs::open().unwrap()),

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use ipvs::Protocol;
-use netfilter::{HostFirewall, LocalTraffic, Policy};
+use netfilter::{LocalTraffic, Policy};
 use service::{
     AddressOwner, AddressQuery, Admission, Change, Client, EndpointReason, Event, ExplainedClient,
     ExternalIps, NodePortAddresses, NotServed, Options, Service, ServiceKind, SourceAddress, State,
@@ -126,15 +126,7 @@ fn an_address_that_a_service_has_without_being_served_there_names_the_service() 
 
 /// How the rules recognise pods of this node.
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    let host_firewall = HostFirewall::default();
-    Policy {
-        masquerade_all: false,
-        mark: 1,
-        local_traffic,
-        host_firewall,
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy { mark: 1, ..Policy::new(local_traffic) }
 }
 
 fn by_range() -> Policy {

@@ -10,14 +10,7 @@ use crate::{
 };
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy {
-        masquerade_all: false,
-        mark: 0x4000,
-        local_traffic,
-        host_firewall: HostFirewall::Warn,
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy { host_firewall: HostFirewall::Warn, ..Policy::new(local_traffic) }
 }
 
 fn by_source() -> Policy {

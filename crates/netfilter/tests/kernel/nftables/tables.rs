@@ -21,14 +21,7 @@ use crate::support::host::in_fresh_namespace;
 const INSTALL: [Operation; 2] = [Operation::InstallTable(Family::V4), Operation::InstallTable(Family::V6)];
 
 fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy {
-        masquerade_all: false,
-        mark: 0x4000,
-        local_traffic,
-        host_firewall: HostFirewall::Warn,
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy { host_firewall: HostFirewall::Warn, ..Policy::new(local_traffic) }
 }
 
 fn by_source() -> Policy {

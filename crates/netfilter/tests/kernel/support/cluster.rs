@@ -116,14 +116,7 @@ impl Cluster {
 }
 
 pub(crate) fn policy(local_traffic: LocalTraffic) -> Policy {
-    Policy {
-        masquerade_all: false,
-        mark: MARK,
-        local_traffic,
-        host_firewall: HostFirewall::Warn,
-        untracked_pods: Vec::new(),
-        gue: false,
-    }
+    Policy { mark: MARK, host_firewall: HostFirewall::Warn, ..Policy::new(local_traffic) }
 }
 
 pub(crate) fn cluster_cidr() -> LocalTraffic {

@@ -41,10 +41,8 @@ fn what_is_installed_is_what_nft_lists_for_every_policy() {
         Policy {
             masquerade_all: true,
             mark: 1 << 30,
-            local_traffic: without_range,
             host_firewall: HostFirewall::Accept,
-            untracked_pods: Vec::new(),
-            gue: false,
+            ..Policy::new(without_range)
         },
         Policy { mark: 0x2000, host_firewall: HostFirewall::Accept, ..by_source() },
         Policy { host_firewall: HostFirewall::AsKubeProxy, ..by_source() },
