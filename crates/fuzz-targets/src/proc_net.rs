@@ -9,7 +9,7 @@ use std::{
 
 use ipvs::{
     Forwarding,
-    proc_net::{Connection, VirtualServerSummary, for_each_connection, for_each_virtual_server},
+    proc_net::{Connection, VirtualServerSummary, for_each_connection, virtual_servers},
 };
 
 /// A usual `CONFIG_HZ`.
@@ -62,9 +62,7 @@ fn written_connection(
 }
 
 fn summaries(text: impl io::BufRead) -> io::Result<Vec<VirtualServerSummary>> {
-    let mut servers = Vec::new();
-    for_each_virtual_server(text, HERTZ, |server| servers.push(server.clone()))?;
-    Ok(servers)
+    virtual_servers(text, HERTZ).collect()
 }
 
 /// `ip_vs_info_seq_show` in net/netfilter/ipvs/ip_vs_ctl.c. Writing to a String cannot fail.

@@ -20,6 +20,9 @@ use crate::{
     VirtualServerId, proc_net::VirtualServerSummary,
 };
 
+/// The summaries of virtual servers, in the kernel's order.
+pub type Summaries = Box<dyn Iterator<Item = io::Result<VirtualServerSummary>> + Send>;
+
 /// The IPVS table of one network namespace. [`KernelIpvs`] is the kernel's; tests bring their own.
 ///
 /// IPVS announces no changes and marks no dump as interrupted: a reading while another program writes may
@@ -52,11 +55,15 @@ pub trait Ipvs {
     /// The real servers of one virtual server; none if it does not exist.
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, Error>;
 
-    /// Visits a summary of each virtual server that balances an address, with its real servers. Much cheaper
+    /// A summary of each virtual server that balances an address, with its real servers. Much cheaper
     /// than the other methods together: it reads one text ([`proc_net`](crate::proc_net)).
     ///
-    /// An error if that text is not available or not understood. Some servers may have been visited by then.
-    fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()>;
+    /// The text is read step by step. What changes between two steps may be left out, or be there twice; a later
+    /// call disturbs an earlier one in the same way.
+    ///
+    /// An error if the text is not available. An item is one if the text is not understood, and means that the rest
+    /// is worth nothing.
+    fn summaries(&mut self) -> io::Result<Summaries>;
 
     /// Whether it is safe to ask the kernel for a scheduler that it may have to load first.
     ///

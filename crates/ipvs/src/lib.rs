@@ -29,5 +29,6 @@ mod client;
 pub use client::wire;
 #[cfg(feature = "client")]
 pub use client::{
-    Error, FailedRequest, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, SchedulerSupport, probe_scheduler,
+    Error, FailedRequest, Ipvs, KernelError, KernelIpvs, PROBE_ADDRESS, SchedulerSupport, Summaries,
+    probe_scheduler,
 };

@@ -1,6 +1,6 @@
 //! The kernel's own texts about IPVS in `/proc/net`.
 //!
-//! - [`for_each_virtual_server`] reads `/proc/net/ip_vs`: the table, much cheaper than over netlink.
+//! - [`virtual_servers`] reads `/proc/net/ip_vs`: the table, much cheaper than over netlink.
 //! - [`for_each_connection`] reads `/proc/net/ip_vs_conn`: all connections. They print as `ipvsadm -Lnc`
 //!   prints them.
 //! - [`total_connections`] reads `/proc/net/ip_vs_stats`: the sum of all virtual servers' counters.
@@ -14,7 +14,7 @@ use std::{
 };
 
 pub use connections::{CONNECTIONS_HEAD, Connection, for_each_connection};
-pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, for_each_virtual_server};
+pub use summary::{Persistence, RealServerSummary, VirtualServerSummary, virtual_servers};
 
 /// The number of connections that IPVS has scheduled, from a text like `/proc/net/ip_vs_stats`; `None` if it is not
 /// understood. The kernel brings it up to date every two seconds (`ip_vs_stats_show` in

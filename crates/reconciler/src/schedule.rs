@@ -158,11 +158,21 @@ pub(crate) struct Schedule {
     failures: u32,
     /// When what failed is tried again.
     retry: Option<Instant>,
+    /// Whether the sync that is due next comes before the periodic one, although that is due too.
+    period_waits: bool,
 }
 
 impl Schedule {
     pub(crate) fn new(timing: Timing) -> Self {
-        Self { timing, wanted: None, last: None, last_full_end: None, failures: 0, retry: None }
+        Self {
+            timing,
+            wanted: None,
+            last: None,
+            last_full_end: None,
+            failures: 0,
+            retry: None,
+            period_waits: false,
+        }
     }
 
     /// Requests a sync as soon as the pause after the last one allows. The most thorough reason is kept.
@@ -173,9 +183,20 @@ impl Schedule {
         });
     }
 
+    /// Whether a periodic sync that is due may let others go first: until another period is over.
+    pub(crate) fn may_postpone_period(&self, now: Instant) -> bool {
+        self.last_full_end.is_some_and(|end| now < end + 2 * self.timing.sync_period)
+    }
+
+    /// Lets one other sync go before the periodic one, if one becomes due.
+    pub(crate) fn postpone_period(&mut self) {
+        self.period_waits = true;
+    }
+
     /// Records the end of a sync.
     pub(crate) fn sync_ended(&mut self, now: Instant, sync: SyncEnd) {
         self.wanted = None;
+        self.period_waits = false;
         self.last = Some((now, sync));
         if sync.full {
             self.last_full_end = Some(now);
@@ -225,7 +246,9 @@ impl Schedule {
         let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
         let by_itself = period.max(last_end + self.timing.min_sync_period);
         match soonest {
-            Some((due, trigger)) if trigger == Trigger::Forced || due.max(now) < period => {
+            Some((due, trigger))
+                if trigger == Trigger::Forced || due.max(now) < period || self.period_waits && due <= now =>
+            {
                 Some((due, trigger))
             }
             // A periodic sync does that work too. A repair does not wait for it.

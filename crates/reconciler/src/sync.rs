@@ -24,8 +24,8 @@ use ipvs::{Command, Scheduler, SchedulerSupport, ServiceAddress, probe_scheduler
 use service::{Change, Dirty, State};
 use tracing::{debug, trace_span};
 use watcher::{
-    Draining, Drift, Kernel, Observed, Operation, Ownership, Plan, ReadError, departing_real_servers, diff,
-    differing,
+    Draining, Drift, Kernel, Observed, Operation, Ownership, Plan, ReadError, SummaryError, Verification,
+    departing_real_servers, diff, differing,
 };
 
 pub(crate) use self::{
@@ -76,6 +76,8 @@ pub(crate) struct Reconciler {
     lost_virtual_servers: LostVirtualServers,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
+    /// The comparison of a periodic sync that has not begun yet.
+    verification: Option<Result<Verification, SummaryError>>,
     /// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
     /// daemon, or an operator meanwhile, may have left in them what a summary does not show.
     adopted: Vec<ServiceAddress>,
@@ -139,6 +141,7 @@ impl Reconciler {
             next_look: 0,
             lost_virtual_servers: LostVirtualServers::default(),
             deep_verify: DeepVerify::default(),
+            verification: None,
             adopted: Vec::new(),
             dirty: Dirty::default(),
             failures: Vec::new(),
@@ -221,14 +224,17 @@ impl Reconciler {
         self.next_look = turn + 1;
         let is_wanted = |at: &&ServiceAddress| self.state.virtual_server(at).is_some();
         let Some(address) = servers.keys().nth(turn).filter(is_wanted) else { return Look::Nothing };
-        match self.kernel.ipvs.virtual_server((*address).into()) {
-            Ok(Some(_)) => Look::Nothing,
+        let look = match self.kernel.ipvs.virtual_server((*address).into()) {
+            Ok(Some(_)) => return Look::Nothing,
             Ok(None) | Err(ipvs::Error::NoIpvs | ipvs::Error::Reloaded) => {
                 self.lost_virtual_servers.suspect(servers.keys().filter(is_wanted).copied());
                 Look::Lost
             }
             Err(_) => Look::Unread,
-        }
+        };
+        // What was there when it was compared may be gone.
+        self.verification = None;
+        look
     }
 
     /// Reads everything and returns what differs, without changing the kernel. A sync may need several steps

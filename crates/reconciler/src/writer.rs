@@ -32,6 +32,10 @@ use crate::{
 /// How often the kernel is asked for one of our virtual servers.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How many virtual servers are compared before others may go first. The kernel takes 3 to 30 ms to show them
+/// (docs/evidence/performance.md).
+const COMPARED_AT_ONCE: usize = 256;
+
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
 
@@ -65,6 +69,7 @@ pub fn start(
         awaiting_difference: Vec::new(),
         awaiting_node_usage: Vec::new(),
         next_look: Instant::now(),
+        compared_for: Duration::ZERO,
         history: History::new(Instant::now()),
         journal: Journal::new(node_clock(), Journal::MOST_BYTES),
         sync_log: SyncLog::default(),
@@ -99,6 +104,8 @@ pub(crate) struct Writer {
     awaiting_node_usage: Vec<Sender<NodeUsage>>,
     /// When one of our virtual servers is looked for next.
     next_look: Instant,
+    /// How long the comparison before the next periodic sync has taken.
+    compared_for: Duration,
     history: History,
     pub(crate) journal: Journal,
     sync_log: SyncLog,
@@ -124,9 +131,12 @@ impl Writer {
             let received = match next {
                 // A due sync comes before further inputs, which may never end.
                 Some((due, trigger)) if due <= now => {
-                    self.sync(trigger);
+                    let arrived = self.compare_ahead(trigger, inputs, now);
+                    if arrived.is_none() {
+                        self.sync(trigger);
+                    }
                     // What has arrived meanwhile is part of the next one, if that is due already.
-                    inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout)
+                    arrived.or_else(|| inputs.try_recv().ok()).ok_or(RecvTimeoutError::Timeout)
                 }
                 Some((due, _)) => inputs.recv_timeout(due.min(self.next_look).saturating_duration_since(now)),
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -161,6 +171,29 @@ impl Writer {
         if found == Look::Lost {
             self.observers.iter_mut().for_each(|observer| observer.on_loss());
         }
+    }
+
+    /// Compares the kernel with its image before a periodic sync, for as long as nothing arrives. What arrives is returned:
+    /// it goes first, and the comparison goes on after it.
+    fn compare_ahead(&mut self, before: Trigger, inputs: &Receiver<Input>, now: Instant) -> Option<Input> {
+        if before != Trigger::Period || !self.schedule.may_postpone_period(now) {
+            return None;
+        }
+        let (mut compared, mut arrived) = (0usize, None);
+        let is_waited_for = || {
+            compared += 1;
+            if compared.is_multiple_of(COMPARED_AT_ONCE) {
+                arrived = inputs.try_recv().ok();
+            }
+            arrived.is_some()
+        };
+        let is_compared =
+            trace_span!("compare ahead").in_scope(|| self.reconciler.compare_ahead(is_waited_for));
+        self.compared_for += now.elapsed();
+        if !is_compared {
+            self.schedule.postpone_period();
+        }
+        arrived
     }
 
     /// Handles what has arrived: all of it shares one sync. Breaks if the thread shall stop.
@@ -277,6 +310,7 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
+        let ahead = if trigger.is_full() { mem::take(&mut self.compared_for) } else { Duration::ZERO };
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
@@ -288,7 +322,8 @@ impl Writer {
         }
         outcome.name_in_turn(&self.reconciler.state);
         let services = outcome.services(&self.reconciler.state);
-        let report = SyncReport::new(trigger, full, &outcome, services, removed_foreign, start.elapsed());
+        let report =
+            SyncReport::new(trigger, full, &outcome, services, removed_foreign, ahead + start.elapsed());
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         let is_new = |failed: &_| !self.sync_log.has_logged(failed);
         self.journal.add(service_changes(&self.reconciler.state, &outcome, is_new), node_clock());

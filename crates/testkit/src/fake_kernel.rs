@@ -6,11 +6,13 @@ use std::{
     io,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use ipvs::{
     Command, Family, Ipvs, ObservedRealServer, ObservedVirtualServer, RealServerAddress, Scheduler,
-    VirtualServer, VirtualServerId, proc_net::VirtualServerSummary,
+    Summaries, VirtualServer, VirtualServerId, proc_net::VirtualServerSummary,
 };
 use netfilter::{Element, Netfilter};
 use netlink::{Errno, FailedRequest, KernelError, OperationError};
@@ -53,12 +55,16 @@ pub struct State {
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
     pub full_reads: usize,
-    /// How often everything was read as text (`Ipvs::for_each_summary`).
+    /// How often everything was read as text (`Ipvs::summaries`).
     pub summary_reads: usize,
     /// How often the real servers of one virtual server were read.
     pub real_server_reads: usize,
-    /// Whether `Ipvs::for_each_summary` fails.
+    /// Whether `Ipvs::summaries` fails.
     pub no_summaries: bool,
+    /// How many summaries the last reading of everything as text has shown.
+    pub shown_summaries: usize,
+    /// How many summaries may be shown; the next one takes until it may.
+    pub most_summaries: Option<usize>,
     /// How often kube-ipvs0 or the node's addresses were read or changed, which takes the lock of rtnetlink.
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
@@ -87,6 +93,20 @@ impl FakeKernel {
     /// The state, to look at or to change.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The summary at this position of the table as it is now, as the kernel counts: what comes after something that
+    /// is removed meanwhile is omitted. `Some(None)` for a firewall mark.
+    fn summary(&self, position: usize) -> Option<Option<VirtualServerSummary>> {
+        let mut state = self.state();
+        while state.most_summaries.is_some_and(|most| most <= position) {
+            drop(state);
+            thread::sleep(Duration::from_millis(1));
+            state = self.state();
+        }
+        state.shown_summaries = position + 1;
+        let (config, servers) = state.virtual_servers.values().nth(position)?;
+        Some(VirtualServerSummary::new(config, servers.values().map(|server| &server.config)))
     }
 
     /// Makes call number `call`, counted from 0 from now on, fail with `errno`.
@@ -345,18 +365,17 @@ impl Ipvs for FakeKernel {
             .map_or(Vec::new(), |(_, servers)| servers.values().cloned().collect()))
     }
 
-    fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+    fn summaries(&mut self) -> io::Result<Summaries> {
         let mut state = self.state();
         state.summary_reads += 1;
+        state.shown_summaries = 0;
         if state.no_summaries {
             return Err(io::ErrorKind::NotFound.into());
         }
         state.read(io::Error::other)?;
-        let summary = |(config, servers): &(VirtualServer, BTreeMap<_, ObservedRealServer>)| {
-            VirtualServerSummary::new(config, servers.values().map(|server| &server.config))
-        };
-        state.virtual_servers.values().filter_map(summary).for_each(|summary| show(&summary));
-        Ok(())
+        drop(state);
+        let kernel = self.clone();
+        Ok(Box::new((0..).map_while(move |position| kernel.summary(position)).flatten().map(Ok)))
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

@@ -10,6 +10,7 @@ mod observed;
 mod ownership;
 mod plan;
 mod read;
+mod verification;
 mod virtual_servers;
 
 pub use diff::{
@@ -20,5 +21,6 @@ pub use draining::{DrainStats, Draining, connections_cut_off};
 pub use observed::Observed;
 pub use ownership::{Foreign, Ownership, has_element, is_foreign};
 pub use plan::{Batch, Operation, OperationKind, Plan};
-pub use read::{Drift, Kernel, ReadError, SummaryError};
+pub use read::{Kernel, ReadError, SummaryError};
+pub use verification::{Drift, Verification};
 pub use virtual_servers::{RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};

@@ -14,7 +14,7 @@ use crate::{Operation, VirtualServerImages};
 /// It starts as a full read and then follows our own operations, so that a change of one endpoint need not
 /// read ten thousand virtual servers. When the kernel reports that another program has changed kube-ipvs0 or
 /// our tables, they are read again. Other changes are found when the image is next compared with the kernel
-/// ([`Observed::verify`]).
+/// ([`Verification`](crate::Verification)).
 ///
 /// Virtual servers for firewall marks belong to no Service. They are left out, and so never touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
-//! Reading the kernel: all of it, parts of it, and where it differs from its image.
+//! Reading the kernel: all of it, and parts of it.
 
-use std::{collections::BTreeSet, fmt, io};
+use std::{fmt, io};
 
 use dummy_interface::DummyInterface;
 use ipvs::{
@@ -8,7 +8,7 @@ use ipvs::{
     proc_net::{RealServerSummary, VirtualServerSummary},
 };
 use netfilter::Netfilter;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::{Observed, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
 
@@ -42,18 +42,6 @@ pub enum ReadError {
     DummyInterface(#[from] dummy_interface::Error),
 }
 
-/// Where the kernel differed from its image, which has been brought up to date, or may differ.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drift {
-    /// Virtual servers that were changed, added or removed, and those that were verified deeply: all that
-    /// were read by netlink.
-    pub virtual_servers: BTreeSet<ServiceAddress>,
-    /// Whether kube-ipvs0, its addresses, or what is known of other interfaces were not as in the image.
-    pub links: bool,
-    /// Whether our tables were not as in the image.
-    pub tables: bool,
-}
-
 /// Why the kernel could not be read by its own text, or compared with its image.
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryError {
@@ -67,9 +55,6 @@ pub enum SummaryError {
     #[error(transparent)]
     Unread(#[from] ReadError),
 }
-
-/// Up to this many virtual servers are always read one by one, which takes no time.
-const FEW: usize = 100;
 
 impl Observed {
     /// Reads everything.
@@ -123,57 +108,16 @@ impl Observed {
     /// server is taken for a masqueraded one, until the virtual server is read by netlink.
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, SummaryError> {
         let mut shown = FxHashMap::default();
-        let read = kernel.ipvs.for_each_summary(&mut |server| {
-            shown.extend(from_summary(server).map(|real_servers| (server.address, real_servers)));
-        });
-        read.map_err(SummaryError::NoSummary)?;
+        for server in kernel.ipvs.summaries().map_err(SummaryError::NoSummary)? {
+            let server = server.map_err(SummaryError::NoSummary)?;
+            shown.extend(from_summary(&server).map(|real_servers| (server.address, real_servers)));
+        }
         // The virtual servers themselves cost one dump. The text may have omitted some.
         Ok(Self::read_beside(kernel, shown)?)
     }
 
-    /// Compares the whole kernel with the image, and brings the image up to date.
-    ///
-    /// Most of the time nothing has changed. So the summaries of `/proc/net/ip_vs` are compared as they come
-    /// in ([`ipvs::proc_net`]). Virtual servers that differ are read again by netlink, which is
-    /// authoritative. So are those that are verified `deeply`, because a summary does not show everything.
-    ///
-    /// After an `Err` the image may be wrong.
-    pub fn verify(
-        &mut self,
-        kernel: &mut Kernel,
-        deeply: impl Fn(&ServiceAddress) -> bool,
-    ) -> Result<Drift, SummaryError> {
-        // Those of which a summary agrees with the image, and those of which one differs, or that the image lacks: the
-        // kernel can repeat or omit something while the table changes, and while it moves the table to a larger one.
-        // Kernels that keep the virtual servers of all network namespaces in one table can do so wherever other
-        // namespaces have virtual servers too (docs/evidence/kernel.md).
-        let (mut same, mut virtual_servers) = (FxHashSet::default(), BTreeSet::new());
-        let summaries = kernel.ipvs.for_each_summary(&mut |shown| {
-            let image = self.virtual_servers.get(&shown.address);
-            if image.is_some_and(|image| matches_summary(image, shown)) {
-                same.insert(shown.address);
-            } else {
-                virtual_servers.insert(shown.address);
-            }
-        });
-        summaries.map_err(SummaryError::NoSummary)?;
-        virtual_servers.extend(self.virtual_servers.keys().filter(|of| deeply(of) || !same.contains(of)));
-        if virtual_servers.len() > FEW && virtual_servers.len() > self.virtual_servers.len() / 4 {
-            return Err(SummaryError::AllDifferent);
-        }
-        for address in &virtual_servers {
-            self.refresh_virtual_server(kernel, *address)?;
-        }
-
-        let dummy_interface = kernel.dummy_interface.observe().map_err(ReadError::from)?;
-        let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        let (links, tables) = (dummy_interface != self.dummy_interface, netfilter != self.netfilter);
-        (self.dummy_interface, self.netfilter) = (dummy_interface, netfilter);
-        Ok(Drift { virtual_servers, links, tables })
-    }
-
     /// Reads one virtual server again, with its real servers.
-    fn refresh_virtual_server(
+    pub(crate) fn refresh_virtual_server(
         &mut self,
         kernel: &mut Kernel,
         address: ServiceAddress,
@@ -221,18 +165,4 @@ fn from_summary(server: &VirtualServerSummary) -> Option<RealServerImages> {
         known.then_some(config.into())
     };
     server.real_servers.iter().map(image).collect()
-}
-
-/// Whether a virtual server agrees with its summary. Both have their real servers in the order of the
-/// addresses. A real server that the kernel classifies as local was added as a masqueraded one.
-fn matches_summary(image: &VirtualServerImage, shown: &VirtualServerSummary) -> bool {
-    let forwarding = |shown| if shown == Forwarding::Local { Forwarding::Masquerade } else { shown };
-    shown.matches(&image.config())
-        && image.real_server_count() == shown.real_servers.len()
-        && image.real_servers().zip(&shown.real_servers).all(|(image, shown)| {
-            let image = &image.config;
-            image.address == shown.address
-                && image.weight == shown.weight
-                && forwarding(image.forwarding) == forwarding(shown.forwarding)
-        })
 }

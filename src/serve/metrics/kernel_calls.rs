@@ -3,10 +3,7 @@
 use std::io;
 
 use dummy_interface::DummyInterface;
-use ipvs::{
-    Command, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, VirtualServerId,
-    proc_net::VirtualServerSummary,
-};
+use ipvs::{Command, Ipvs, ObservedRealServer, ObservedVirtualServer, Scheduler, Summaries, VirtualServerId};
 use netfilter::Netfilter;
 use reconciler::Subsystem;
 use watcher::Kernel;
@@ -100,9 +97,9 @@ impl Ipvs for CountedCalls<dyn Ipvs + Send> {
         self.subsystem.real_servers(of)
     }
 
-    fn for_each_summary(&mut self, show: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+    fn summaries(&mut self) -> io::Result<Summaries> {
         self.calls.reads.add(1);
-        self.subsystem.for_each_summary(show)
+        self.subsystem.summaries()
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

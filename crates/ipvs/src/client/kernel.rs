@@ -23,8 +23,8 @@ use super::{
     uapi::{FAMILY, command},
 };
 use crate::{
-    Command, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Timeouts, VirtualServerId,
-    proc_net::{VirtualServerSummary, for_each_virtual_server},
+    Command, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Summaries, Timeouts,
+    VirtualServerId, proc_net,
 };
 
 /// The summary of the table in this thread's network namespace, not the process's.
@@ -270,11 +270,12 @@ impl Ipvs for KernelIpvs {
         })
     }
 
-    fn for_each_summary(&mut self, visit: &mut dyn FnMut(&VirtualServerSummary)) -> io::Result<()> {
+    fn summaries(&mut self) -> io::Result<Summaries> {
         let open = self.summary.as_ref().zip(self.hertz);
-        let (mut file, hertz) = open.ok_or(io::ErrorKind::NotFound)?;
+        let (file, hertz) = open.ok_or(io::ErrorKind::NotFound)?;
+        let mut file = file.try_clone()?;
         file.rewind()?;
-        for_each_virtual_server(BufReader::with_capacity(READ_AT_ONCE, file), hertz, visit)
+        Ok(Box::new(proc_net::virtual_servers(BufReader::with_capacity(READ_AT_ONCE, file), hertz)))
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

@@ -17,6 +17,7 @@
 
 use std::{
     io::{self, BufRead},
+    iter, mem,
     net::IpAddr,
     num::NonZeroU32,
     str,
@@ -75,15 +76,19 @@ impl VirtualServerSummary {
         real_servers: impl IntoIterator<Item = &'a RealServer>,
     ) -> Option<Self> {
         let VirtualServerId::Address(address) = config.id else { return None };
-        let mut real_servers: Vec<_> = real_servers.into_iter().map(RealServerSummary::new).collect();
-        real_servers.sort_unstable();
-        Some(Self {
+        let summary = Self {
             address,
             scheduler: config.scheduler,
             one_packet: config.flags.contains(ServiceFlags::ONE_PACKET) && address.ip.is_ipv4(),
             persistence: Persistence::new(config),
-            real_servers,
-        })
+            real_servers: real_servers.into_iter().map(RealServerSummary::new).collect(),
+        };
+        Some(summary.sorted())
+    }
+
+    fn sorted(mut self) -> Self {
+        self.real_servers.sort_unstable();
+        self
     }
 
     /// Whether the kernel shows this of a virtual server of that configuration, its real servers aside.
@@ -119,11 +124,12 @@ impl RealServerSummary {
     }
 }
 
-/// Reads a text like `/proc/net/ip_vs`, and visits every virtual server in it that balances an address.
-/// Firewall marks and other protocols are left out.
+/// The virtual servers in a text like `/proc/net/ip_vs` that balance an address, in its order. Firewall marks and
+/// other protocols are left out. Each step reads only as far as its virtual server.
 ///
 /// The kernel measures timeouts in ticks of its clock, of which a second has `hertz` (`CONFIG_HZ`). A line
-/// that is not understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it.
+/// that is not understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it, and what follows
+/// means nothing.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -136,48 +142,51 @@ impl RealServerSummary {
 ///   -> 0A010004:192B      Masq    1      0          0
 /// ";
 /// let hertz = NonZeroU32::new(250).ok_or(std::io::ErrorKind::InvalidInput)?;
-/// ipvs::proc_net::for_each_virtual_server(text.as_bytes(), hertz, |server| {
+/// for server in ipvs::proc_net::virtual_servers(text.as_bytes(), hertz) {
+///     let server = server?;
 ///     assert_eq!(server.address.to_string(), "TCP 10.96.0.1:443");
 ///     assert_eq!(server.persistence.map(|persistence| persistence.timeout), Some(10_800));
 ///     assert_eq!(server.real_servers.len(), 1);
-/// })?;
+/// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn for_each_virtual_server(
-    text: impl BufRead,
+pub fn virtual_servers<T: BufRead>(
+    text: T,
     hertz: NonZeroU32,
-    mut visit: impl FnMut(&VirtualServerSummary),
-) -> io::Result<()> {
-    let mut lines = Lines::new(text);
-    let mut visit = |mut whole: VirtualServerSummary| {
-        whole.real_servers.sort_unstable();
-        visit(&whole);
-        whole.real_servers
-    };
-    let mut current: Option<VirtualServerSummary> = None;
-    // Kept for its memory.
-    let mut real_servers = Vec::new();
-    while let Some(line) = lines.next()? {
-        match (line.strip_prefix(b"  -> "), &mut current) {
-            (Some(rest), Some(current)) => current.real_servers.push(real_server(rest).ok_or_else(invalid)?),
-            // Of a firewall mark, or the head.
-            (Some(_), None) => {}
-            (None, _) => {
-                if let Some(whole) = current.take() {
-                    real_servers = visit(whole);
-                    real_servers.clear();
+) -> impl Iterator<Item = io::Result<VirtualServerSummary>> + use<T> {
+    let mut reader = Reader { lines: Lines::new(text), hertz, current: None };
+    iter::from_fn(move || reader.next().transpose())
+}
+
+/// Reads one virtual server after the other.
+struct Reader<T> {
+    lines: Lines<T>,
+    hertz: NonZeroU32,
+    /// The virtual server whose line was read last. Its real servers come after it.
+    current: Option<VirtualServerSummary>,
+}
+
+impl<T: BufRead> Reader<T> {
+    fn next(&mut self) -> io::Result<Option<VirtualServerSummary>> {
+        while let Some(line) = self.lines.next()? {
+            match (line.strip_prefix(b"  -> "), &mut self.current) {
+                (Some(rest), Some(current)) => {
+                    current.real_servers.push(real_server(rest).ok_or_else(invalid)?);
                 }
-                if let Some((protocol, rest)) = protocol(line) {
-                    let real_servers = std::mem::take(&mut real_servers);
-                    current = Some(virtual_server(protocol, rest, hertz, real_servers).ok_or_else(invalid)?);
+                // Of a firewall mark, or the head.
+                (Some(_), None) => {}
+                (None, current) => {
+                    let next = protocol(line).map(|(protocol, rest)| {
+                        virtual_server(protocol, rest, self.hertz).ok_or_else(invalid)
+                    });
+                    if let Some(whole) = mem::replace(current, next.transpose()?) {
+                        return Ok(Some(whole.sorted()));
+                    }
                 }
             }
         }
+        Ok(self.current.take().map(VirtualServerSummary::sorted))
     }
-    if let Some(whole) = current {
-        visit(whole);
-    }
-    Ok(())
 }
 
 /// The protocol that the line of a virtual server begins with, and the rest. `None`: it is another line.
@@ -187,12 +196,7 @@ fn protocol(line: &[u8]) -> Option<(Protocol, &[u8])> {
 }
 
 /// `  0A600001:01BB rr ops persistent 1080000 FFFFFFFF`
-fn virtual_server(
-    protocol: Protocol,
-    line: &[u8],
-    hertz: NonZeroU32,
-    real_servers: Vec<RealServerSummary>,
-) -> Option<VirtualServerSummary> {
+fn virtual_server(protocol: Protocol, line: &[u8], hertz: NonZeroU32) -> Option<VirtualServerSummary> {
     let (ip, port, rest) = endpoint(line.strip_prefix(b"  ")?)?;
     let (scheduler, mut rest) = word(rest)?;
     let mut summary = VirtualServerSummary {
@@ -200,7 +204,7 @@ fn virtual_server(
         scheduler: str::from_utf8(scheduler).ok()?.parse().ok()?,
         one_packet: false,
         persistence: None,
-        real_servers,
+        real_servers: Vec::new(),
     };
     while let Some((flag, after)) = word(rest) {
         rest = match flag {

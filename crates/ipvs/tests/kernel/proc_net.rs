@@ -16,13 +16,9 @@ type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 /// time after thousands were added, it shows some twice (seen on Linux 7.2).
 fn summaries(kernel: &mut KernelIpvs, count: usize) -> Table {
     for _ in 0..250 {
-        let mut table = Table::new();
-        let mut lines = 0;
-        let show = &mut |shown: &VirtualServerSummary| {
-            table.insert(shown.address, shown.clone());
-            lines += 1;
-        };
-        kernel.for_each_summary(show).unwrap();
+        let shown: Vec<_> = kernel.summaries().unwrap().map(Result::unwrap).collect();
+        let lines = shown.len();
+        let table: Table = shown.into_iter().map(|shown| (shown.address, shown)).collect();
         if (lines, table.len()) == (count, count) {
             return table;
         }

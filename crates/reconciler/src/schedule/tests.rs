@@ -123,6 +123,33 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
 }
 
 #[test]
+fn what_arrives_during_a_comparison_goes_first_and_the_period_follows() {
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(begin, FULL);
+    let now = begin + seconds(30);
+    assert_eq!(schedule.next_sync(now), Some((now, Trigger::Period)));
+    schedule.postpone_period();
+    assert_eq!(schedule.next_sync(now), Some((now, Trigger::Period)), "nothing else is due");
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(now).unwrap().1, Trigger::Change);
+    schedule.sync_ended(now, PART);
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(now + seconds(2)).unwrap().1, Trigger::Period, "one sync goes first");
+}
+
+#[test]
+fn a_period_is_postponed_for_another_one_at_most() {
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    assert!(!schedule.may_postpone_period(begin), "nothing is known of the kernel");
+    schedule.sync_ended(begin, FULL);
+    schedule.sync_ended(begin + seconds(59), PART);
+    assert!(schedule.may_postpone_period(begin + seconds(59)));
+    assert!(!schedule.may_postpone_period(begin + seconds(60)));
+}
+
+#[test]
 fn a_kernel_that_cannot_be_read_is_not_read_without_a_pause() {
     let mut now = Instant::now();
     let mut schedule = Schedule::new(Timing { min_sync_period: Duration::ZERO, ..TIMING });

@@ -6,7 +6,9 @@ use ipvs::{RealServer, ServiceAddress, Tunnel};
 use rustc_hash::FxBuildHasher;
 use service::{Change, Dirty, one_line};
 use tracing::debug;
-use watcher::{Drift, Observed, ReadError, SummaryError, VirtualServerImage, differing, differing_in};
+use watcher::{
+    Drift, Observed, ReadError, SummaryError, Verification, VirtualServerImage, differing, differing_in,
+};
 
 use super::Reconciler;
 use crate::Trigger;
@@ -36,6 +38,19 @@ impl Reconciler {
         }
     }
 
+    /// Begins or continues the comparison of a periodic sync, and returns whether the sync may begin: it need not
+    /// wait for the kernel, which can take seconds. The sync handles an error.
+    pub(crate) fn compare_ahead(&mut self, is_waited_for: impl FnMut() -> bool) -> bool {
+        let Some(image) = &self.image else { return true };
+        let begun = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
+        let mut is_compared = true;
+        self.verification = Some(begun.and_then(|mut verification| {
+            is_compared = verification.proceed(image, is_waited_for)?;
+            Ok(verification)
+        }));
+        is_compared
+    }
+
     /// Compares the whole kernel with the image.
     fn verify(
         &mut self,
@@ -44,7 +59,9 @@ impl Reconciler {
         dirty: &mut Dirty,
     ) -> Result<Reading, ReadError> {
         let deep_verify = self.deep_verify.next_part();
-        let found = match image.verify(&mut self.kernel, |of| deep_verify.contains(of)) {
+        let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
+        let deeply = |of: &ServiceAddress| deep_verify.contains(of);
+        let found = match verification.and_then(|it| it.finish(&mut image, &mut self.kernel, deeply)) {
             Ok(found) => found,
             Err(SummaryError::Unread(error)) => return Err(error),
             Err(error) => {
@@ -107,6 +124,7 @@ impl Reconciler {
 
     fn read_everything(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
         self.adopted.clear();
+        self.verification = None;
         let mut image = self.read_anew(trigger == Trigger::Start, dirty)?;
         if !mem::replace(&mut self.has_adopted_tunnels, true) {
             dirty.merge(self.state.apply(Change::TunnelledBefore(image.virtual_servers.tunnels())));

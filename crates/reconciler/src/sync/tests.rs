@@ -157,6 +157,28 @@ fn at_once(story: &Story) -> String {
     picture(&kernel.state())
 }
 
+/// Syncs the change after so many virtual servers were compared, and goes on comparing. Another program has changed the
+/// kernel before. Returns the state of the kernel.
+fn compared_in_two_parts(story: &Story, first: usize) -> String {
+    let (kernel, mut reconciler) = serving(&story.before);
+    story.connect(&kernel);
+    damage_without_notification(&kernel);
+    let mut left = first;
+    let is_compared = first > 0
+        && reconciler.compare_ahead(|| {
+            left -= 1;
+            left == 0
+        });
+    tell(&mut reconciler, &story.after);
+    if !is_compared {
+        sync_and_retry(&mut reconciler, Trigger::Change);
+        assert!(reconciler.compare_ahead(|| false));
+    }
+    sync_and_retry(&mut reconciler, Trigger::Period);
+    assert!(reconciler.compare().unwrap().is_empty(), "after {first}");
+    picture(&kernel.state())
+}
+
 #[test]
 fn a_change_in_parts_ends_as_one_at_once() {
     let (picture, parts) = in_parts(&Story::fixed());
@@ -179,6 +201,14 @@ proptest! {
     #[test]
     fn any_change_in_parts_ends_as_one_at_once(story in any_story()) {
         prop_assert_eq!(in_parts(&story).0, at_once(&story));
+    }
+
+    #[test]
+    fn a_comparison_ends_as_one_without_a_change_in_between(story in any_story()) {
+        let at_once = compared_in_two_parts(&story, usize::MAX);
+        for first in 0..10 {
+            prop_assert_eq!(&compared_in_two_parts(&story, first), &at_once, "after {}", first);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -16,7 +16,7 @@ use crate::common::{service, slice};
 use dummy_interface::{KernelDummyInterface, VipBinding};
 use ipvs::{Family, Ipvs as _, KernelIpvs, Protocol, ServiceAddress, VirtualServerId};
 use netfilter::{KernelNetfilter, LocalTraffic, Policy};
-use reconciler::{Callbacks, Handle, Observer, SyncEvent, Timing, start};
+use reconciler::{Callbacks, Handle, Observer, SyncEvent, Timing, Trigger, start};
 use service::{Change, EndpointSlice, Event, Options, Service, State};
 use testkit::{
     lab::{Host, Lab},
@@ -41,12 +41,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Syncs {
     count: Arc<AtomicUsize>,
     left: Arc<AtomicUsize>,
+    /// How often it was compared with its image.
+    comparisons: Arc<AtomicUsize>,
+    /// What seemed to be changed by another program.
+    repairs: Arc<Mutex<Vec<String>>>,
 }
 
 impl Observer for Syncs {
     fn on_sync(&mut self, sync: &SyncEvent<'_>) {
         self.left.store(sync.report.left, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.comparisons.fetch_add(usize::from(sync.report.trigger == Trigger::Period), Ordering::Relaxed);
+        self.repairs.lock().unwrap().extend(sync.report.repairs.iter().cloned());
     }
 }
 
@@ -87,7 +93,7 @@ fn moves(number: u16) -> bool {
 }
 
 /// Starts the writer thread on this node.
-pub(crate) fn on(node: &Host, syncs: Syncs) -> Handle {
+pub(crate) fn on(node: &Host, sync_period: Duration, syncs: Syncs) -> Handle {
     let policy =
         Policy::new(LocalTraffic::Source { ipv4: Some("10.128.0.0/9".parse().unwrap()), ipv6: None });
     node.inside(move || {
@@ -98,7 +104,7 @@ pub(crate) fn on(node: &Host, syncs: Syncs) -> Handle {
         };
         let ours = Ownership { families: [Family::V4].into(), exclude: Vec::new(), foreign: Foreign::Delete };
         let timing = Timing {
-            sync_period: Duration::from_secs(30),
+            sync_period,
             min_sync_period: Duration::ZERO,
             drain_timeout: None,
             tcp_timeout: Timing::TCP_TIMEOUT,
@@ -143,7 +149,8 @@ fn table(node: &Host) -> Table {
 fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory() {
     let lab = Lab::new(0, 8080).unwrap();
     let syncs = Syncs::default();
-    let handle = on(&lab.node, syncs.clone());
+    // Each comparison is interrupted by changes.
+    let handle = on(&lab.node, Duration::from_secs(2), syncs.clone());
     let tell = |change| handle.change(change);
     tell(Change::Services(Event::Replace((0..SERVICES).map(|number| wanted(number, 0)).collect())));
     tell(Change::Slices(Event::Replace((0..SERVICES).map(|number| endpoints(number, 0)).collect())));
@@ -191,10 +198,13 @@ fn thousands_of_services_changing_every_second_are_programmed_in_bounded_memory(
     assert!(has_synced(), "no sync in {:?} of changes without a pause", begun.elapsed());
     settled();
     let grown = kibibytes("VmHWM:").saturating_sub(before);
+    let comparisons = syncs.comparisons.load(Ordering::Relaxed);
     println!(
-        "{synced} syncs in {took:?}, {round} rounds, {grown} KiB more than {before}, {:?}",
+        "{synced} syncs in {took:?}, {round} rounds, {comparisons} comparisons, {grown} KiB more than {before}, {:?}",
         begun.elapsed()
     );
+    assert!(comparisons > 0, "changes put off the comparison with the kernel");
+    assert_eq!(*syncs.repairs.lock().unwrap(), [""; 0], "our own changes look like those of another program");
     assert!(grown < ROOM, "{grown} KiB more than {before}, after {round} rounds");
 
     let expected: Table = (0..SERVICES)

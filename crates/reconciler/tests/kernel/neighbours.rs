@@ -146,7 +146,7 @@ fn moves_during(node: &Host, (handle, syncs): (&Handle, &Syncs), what: &str, cha
 fn a_tenant_s_costly_change_keeps_no_neighbour_waiting_for_its_end() {
     let lab = Lab::new(0, 8080).unwrap();
     let syncs = Syncs::default();
-    let handle = on(&lab.node, syncs.clone());
+    let handle = on(&lab.node, Duration::from_secs(30), syncs.clone());
     let others = [restricted("b", 11, 2_048), restricted("c", 12, 2_048)];
     handle.change(Change::Services(Event::Replace(
         [restricted("a", 10, 1_000)].into_iter().chain(others).collect(),

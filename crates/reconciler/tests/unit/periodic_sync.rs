@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,7 @@ use ipvs::{
     RealServer, Scheduler, ServiceFlags, VirtualServer, VirtualServerId,
 };
 use reconciler::{SyncReport, SyncState, Timing, Trigger};
-use service::{Change, Event};
+use service::{Change, Event, ObjectName};
 use testkit::{FakeKernel, fake_kernel::State};
 
 /// A period that is short enough for a test to wait for.
@@ -290,4 +291,54 @@ fn changes_of_the_desired_state_and_of_the_kernel_are_distinguished() {
         report.repairs == ["edit real server TCP 10.96.0.10:80 -> 10.244.0.1:8080 weight 1"],
         "{report:?}"
     );
+}
+
+/// Waits for something in the kernel, without the writer.
+fn wait_for(running: &Running, what: &str, is_there: impl Fn(&State) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_there(&running.kernel.state()) {
+        assert!(Instant::now() < deadline, "{what}\n{}", running.kernel.writes());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_change_goes_before_the_rest_of_the_comparison() {
+    const COUNT: u8 = 250;
+    // A third of the comparison may take as long again as the period.
+    let sync_period = Duration::from_secs(2);
+    let running = Running::timed(&FakeKernel::new(), Timing { sync_period, ..AT_ONCE });
+    let named = |block: u8, number: u8| (format!("web-{block}-{number}"), format!("10.96.{block}.{number}"));
+    let all: Vec<_> = (0..4).flat_map(|block| (0..COUNT).map(move |number| named(block, number))).collect();
+    let both = ["10.244.0.1", "10.244.0.2"];
+    running.lists(
+        all.iter().map(|(name, ip)| service(name, ip, Tcp)).collect(),
+        all.iter().map(|(name, _)| slice(name, Tcp, &both[..1])).collect(),
+    );
+    running.kernel.heal();
+    running.kernel.state().most_summaries = Some(300);
+    wait_for(&running, "no periodic sync", |state| state.shown_summaries == 300);
+
+    // What is compared already, and what is not; one Service goes, so that the kernel omits another, and one comes.
+    for block in [0, 3] {
+        running.tell(Change::Slices(Event::Apply(slice(&named(block, 7).0, Tcp, &both))));
+    }
+    running.tell(Change::Services(Event::Delete(ObjectName::new("default", &named(1, 9).0))));
+    running.tell(Change::Services(Event::Apply(service("new", "10.96.0.251", Tcp))));
+    running.kernel.state().most_summaries = Some(600);
+    let has_both = |state: &State, block| {
+        state.virtual_servers.get(&at(&named(block, 7).1, Tcp).into()).is_some_and(|it| it.1.len() == 2)
+    };
+    wait_for(&running, "the changes wait", |state| {
+        let ids = [at("10.96.0.251", Tcp), at(&named(1, 9).1, Tcp)].map(VirtualServerId::from);
+        let is_there = ids.map(|id| state.virtual_servers.contains_key(&id));
+        has_both(state, 0) && has_both(state, 3) && is_there == [true, false]
+    });
+    assert!(running.kernel.state().shown_summaries <= 600);
+
+    running.kernel.heal();
+    running.kernel.state().most_summaries = None;
+    periods(&running, 1);
+    assert_eq!(running.kernel.writes(), "", "the comparison has found nothing that was changed by us");
+    assert!(running.handle.compare().unwrap().is_empty());
 }

@@ -9,10 +9,19 @@ use ipvs::{
 };
 use proptest::prelude::*;
 use testkit::FakeKernel;
-use watcher::{Drift, Observed, SummaryError, VirtualServerImage};
+use watcher::{Drift, Observed, SummaryError, Verification, VirtualServerImage};
 
 fn verify(image: &mut Observed, fake: &FakeKernel) -> Drift {
-    image.verify(&mut kernel(fake), |_| false).unwrap()
+    try_verify(image, fake, |_| false).unwrap()
+}
+
+fn try_verify(
+    image: &mut Observed,
+    fake: &FakeKernel,
+    deeply: impl Fn(&ServiceAddress) -> bool,
+) -> Result<Drift, SummaryError> {
+    let kernel = &mut kernel(fake);
+    Verification::begin(kernel)?.finish(image, kernel, deeply)
 }
 
 /// The part of a virtual server that a summary shows: no connections, no thresholds, no kind of tunnel, no scheduler flags,
@@ -91,7 +100,7 @@ proptest! {
             }
         }
         let sample = |of: &ServiceAddress| of.port & 1 == port & 1;
-        let drift = image.verify(&mut kernel(&fake), sample).unwrap();
+        let drift = try_verify(&mut image, &fake, sample).unwrap();
         let expected: BTreeSet<_> = image.virtual_servers.keys().filter(|of| sample(of)).copied().collect();
         prop_assert_eq!(drift.virtual_servers, expected);
         let truth = read(&fake);
@@ -113,7 +122,7 @@ fn without_the_look_in_short_nothing_is_said() {
     let fake = one_virtual_server();
     let mut image = read(&fake);
     fake.state().no_summaries = true;
-    let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();
+    let error = try_verify(&mut image, &fake, |_| false).unwrap_err();
     assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
 }
 
@@ -124,6 +133,6 @@ fn a_reading_that_fails_is_a_failure_of_the_whole() {
     // The summaries come first, then the virtual servers that differ.
     fake.state().virtual_servers.values_mut().for_each(|(server, _)| server.scheduler = Scheduler::WLC);
     fake.lose_answer(1);
-    let error = image.verify(&mut kernel(&fake), |_| false).unwrap_err();
+    let error = try_verify(&mut image, &fake, |_| false).unwrap_err();
     assert!(matches!(error, SummaryError::Unread(_)), "{error:?}");
 }

@@ -8,9 +8,7 @@ use crate::VirtualServerId;
 const HERTZ: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 fn read(text: &[u8]) -> io::Result<Vec<VirtualServerSummary>> {
-    let mut shown = Vec::new();
-    for_each_virtual_server(text, HERTZ, |server| shown.push(server.clone()))?;
-    Ok(shown)
+    virtual_servers(text, HERTZ).collect()
 }
 
 fn server(protocol: Protocol, ip: &str, port: u16, scheduler: Scheduler) -> VirtualServerSummary {

@@ -151,6 +151,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.kernel.state().most_summaries = None;
         let _ = self.handle.stop();
         if let Some(thread) = self.thread.take() {
             assert!(thread.join().is_ok(), "the writer thread panicked");
