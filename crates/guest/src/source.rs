@@ -77,18 +77,23 @@ pub fn earlier_program() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// What git knows the version before by: the newest tag before this commit. A clone that lacks it has no stand-in.
+/// What git knows the version before by, or what stands for it.
 pub fn earlier_version() -> anyhow::Result<String> {
+    Ok(released_version()?.unwrap_or_else(|| UNTIL_THERE_IS_A_TAG.to_owned()))
+}
+
+/// The newest tag before this commit; `None` before the first version. A clone that lacks the tag is an error.
+pub fn released_version() -> anyhow::Result<Option<String>> {
     // No version before another one, such as a release candidate.
     let newest = git(&["describe", "--tags", "--abbrev=0", "--match=v*", "--exclude=*-*", "HEAD^"]);
     if let Some(tag) = newest.map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()) {
-        return Ok(tag);
+        return Ok(Some(tag));
     }
     let changelog = files::read(&workspace::root().join("CHANGELOG.md"))?;
     // The first may be what is being released.
     let released = changelog.lines().filter(|line| line.starts_with("## [")).nth(1);
     ensure!(released.is_none(), "this clone has no tag of a version before: git fetch --tags --unshallow");
-    Ok(UNTIL_THERE_IS_A_TAG.to_owned())
+    Ok(None)
 }
 
 #[cfg(test)]
