@@ -95,6 +95,6 @@ pub use policy::{HostFirewall, LocalTraffic, Policy};
 pub use table::wire;
 #[cfg(feature = "client")]
 pub use table::{
-    ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, KernelNetfilter, Monitor, Netfilter,
-    Observed, Ruleset, elements, hand_over, is_installed, packet_counts, uninstall,
+    ACCEPT_MARK_PRIORITIES, Changed, ElementSet, Error, Feature, Generation, KernelNetfilter, Monitor,
+    Netfilter, Observed, Ruleset, elements, hand_over, is_installed, packet_counts, uninstall,
 };

@@ -2,6 +2,7 @@
 //! back.
 
 mod client;
+mod generation;
 mod installation;
 pub(crate) mod key;
 mod monitor;
@@ -21,6 +22,7 @@ use crate::{Element, Operation};
 pub use client::KernelNetfilter;
 #[cfg(feature = "wire")]
 pub use client::wire;
+pub use generation::Generation;
 pub use installation::{hand_over, is_installed, uninstall};
 pub use monitor::{Changed, Monitor};
 pub use observed::{elements, packet_counts};
@@ -31,6 +33,10 @@ pub use ruleset::{ACCEPT_MARK_PRIORITIES, Ruleset};
 pub trait Netfilter {
     /// Reads our tables.
     fn observe(&mut self) -> Result<Observed, Error>;
+
+    /// Whether our tables may differ from what was observed, beyond what [`apply`](Self::apply) has successfully changed
+    /// since. This costs far less than to observe them again.
+    fn may_differ(&mut self, observed: &Observed) -> Result<bool, Error>;
 
     /// Applies the changes in one atomic transaction; on `Err` nothing took effect, unless the answer
     /// was lost ([`netlink::Error::StateUnknown`], [`netlink::Error::TimedOut`]).
@@ -68,7 +74,7 @@ pub(crate) fn open_socket() -> Result<Socket, Error> {
 }
 
 /// Our tables as the kernel shows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// The families whose table exists with exactly our sets, chains and rules.
     pub installed: BTreeSet<Family>,
@@ -78,7 +84,20 @@ pub struct Observed {
     pub direct_return: BTreeSet<Family>,
     /// The elements in our sets.
     pub elements: ElementSet,
+    /// When they were read; `None` if another program changed nf_tables meanwhile.
+    pub generation: Option<Generation>,
 }
+
+/// Compares what is there, whenever it was read.
+impl PartialEq for Observed {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { installed, prepared, direct_return, elements, generation: _ } = self;
+        (installed, prepared, direct_return, elements)
+            == (&other.installed, &other.prepared, &other.direct_return, &other.elements)
+    }
+}
+
+impl Eq for Observed {}
 
 /// Elements, each once, in no particular order.
 ///

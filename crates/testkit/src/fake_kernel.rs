@@ -65,6 +65,8 @@ pub struct State {
     pub shown_summaries: usize,
     /// How many summaries may be shown; the next one takes until it may.
     pub most_summaries: Option<usize>,
+    /// Whether no other program has changed nf_tables (`Netfilter::may_differ`).
+    pub same_generation: bool,
     /// How often kube-ipvs0 or the node's addresses were read or changed, which takes the lock of rtnetlink.
     pub link_calls: usize,
     /// How many calls there were: reads, and each command of a batch.
@@ -397,11 +399,16 @@ impl Netfilter for FakeKernel {
             installed: state.tables.clone(),
             prepared: state.prepared_tables.clone(),
             direct_return: state.direct_return.clone(),
+            generation: None,
             elements: state.elements.iter().copied().collect(),
         })
     }
 
     /// Atomic: the first change that fails undoes the others.
+    fn may_differ(&mut self, _: &netfilter::Observed) -> Result<bool, netfilter::Error> {
+        Ok(!self.state().same_generation)
+    }
+
     fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
         let before = (

@@ -97,9 +97,14 @@ impl Verification {
         }
 
         let dummy_interface = kernel.dummy_interface.observe().map_err(ReadError::from)?;
-        let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
-        let (links, tables) = (dummy_interface != image.dummy_interface, netfilter != image.netfilter);
-        (image.dummy_interface, image.netfilter) = (dummy_interface, netfilter);
+        let links = dummy_interface != image.dummy_interface;
+        image.dummy_interface = dummy_interface;
+        let mut tables = kernel.netfilter.may_differ(&image.netfilter).map_err(ReadError::from)?;
+        if tables {
+            let netfilter = kernel.netfilter.observe().map_err(ReadError::from)?;
+            tables = netfilter != image.netfilter;
+            image.netfilter = netfilter;
+        }
         Ok(Drift { virtual_servers, links, tables })
     }
 }

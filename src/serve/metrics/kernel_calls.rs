@@ -118,6 +118,10 @@ impl Netfilter for CountedCalls<dyn Netfilter + Send> {
         self.subsystem.observe()
     }
 
+    fn may_differ(&mut self, observed: &netfilter::Observed) -> Result<bool, netfilter::Error> {
+        self.subsystem.may_differ(observed)
+    }
+
     fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         self.calls.writes.add(changes.len());
         self.subsystem.apply(changes)

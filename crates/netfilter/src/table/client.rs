@@ -6,6 +6,7 @@ use ipvs::Family;
 use netlink::{Errno, KernelError, OperationError, Socket};
 
 use super::{
+    generation::{Generation, OwnGenerations},
     installation::{CurrentTable, Shapes, Task},
     observed::{ObservedTable, known_elements},
     probe,
@@ -24,6 +25,8 @@ const ATTEMPTS: u32 = 5;
 #[derive(Debug)]
 pub struct KernelNetfilter {
     socket: Socket,
+    /// The generations that are known to differ only by our own transactions.
+    own: Option<OwnGenerations>,
     shapes: BTreeMap<Family, Shapes>,
     missing: BTreeMap<Family, Vec<Feature>>,
 }
@@ -51,7 +54,7 @@ impl KernelNetfilter {
         let lacks = |family| missing.get(&family).map_or(&[][..], Vec::as_slice);
         let shapes = |family| (family, Shapes::new(policy, family, lacks(family)));
         let shapes = Family::BOTH.into_iter().map(shapes).collect();
-        Self { socket, shapes, missing }
+        Self { socket, own: None, shapes, missing }
     }
 
     /// The features for the table of a family that the kernel lacked when this was opened. Without an essential one,
@@ -115,8 +118,20 @@ impl KernelNetfilter {
             }
         }
         change_elements(&mut transaction, &operations);
-        commit(&mut self.socket, &transaction, generation)
+        commit(&mut self.socket, &transaction, generation)?;
+        // Without it the tables are only read once more.
+        let now = self.generation().ok();
+        self.own = now.map(|now| OwnGenerations::committed(self.own, now));
+        Ok(())
     }
+
+    fn generation(&mut self) -> Result<Generation, netlink::Error> {
+        message::generation(&mut self.socket).map(Generation::new)
+    }
+}
+
+fn not_observed(source: netlink::Error) -> Error {
+    Error::new("read our nf_tables tables", source)
 }
 
 fn not_read(source: netlink::Error) -> Error {
@@ -143,15 +158,21 @@ pub(super) fn commit(
 
 impl Netfilter for KernelNetfilter {
     fn observe(&mut self) -> Result<Observed, Error> {
-        let cannot = |source| Error::new("read our nf_tables tables", source);
-        let before = message::generation(&mut self.socket).map_err(cannot)?;
+        let before = self.generation().map_err(not_observed)?;
         let observed = self.read();
-        if message::generation(&mut self.socket).map_err(cannot)? == before {
-            return observed.map_err(cannot);
+        if self.generation().map_err(not_observed)? == before {
+            self.own = Some(OwnGenerations::observed(self.own, before));
+            return Ok(Observed { generation: Some(before), ..observed.map_err(not_observed)? });
         }
         // Other programs keep changing nf_tables, mostly their own tables. That must not keep us from reading
         // ours: if ours is changed, a notification says so and it is read again.
-        self.read().map_err(cannot)
+        self.read().map_err(not_observed)
+    }
+
+    fn may_differ(&mut self, observed: &Observed) -> Result<bool, Error> {
+        let now = self.generation().map_err(not_observed)?;
+        let known = observed.generation.zip(self.own);
+        Ok(known.is_none_or(|(then, own)| !own.lead(then, now)))
     }
 
     fn apply(&mut self, operations: &[Operation]) -> Result<(), Error> {

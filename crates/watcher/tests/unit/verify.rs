@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::common::*;
 use ipvs::{
-    Forwarding, Protocol::Tcp, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
+    Family, Forwarding, Protocol::Tcp, RealServer, Scheduler, ServiceAddress, ServiceFlags, VirtualServer,
     VirtualServerId,
 };
 use proptest::prelude::*;
@@ -135,4 +135,15 @@ fn a_reading_that_fails_is_a_failure_of_the_whole() {
     fake.lose_answer(1);
     let error = try_verify(&mut image, &fake, |_| false).unwrap_err();
     assert!(matches!(error, SummaryError::Unread(_)), "{error:?}");
+}
+
+#[test]
+fn tables_that_no_other_program_has_changed_are_not_read() {
+    let fake = one_virtual_server();
+    let mut image = read(&fake);
+    fake.state().tables.insert(Family::V4);
+    fake.state().same_generation = true;
+    assert_eq!(verify(&mut image, &fake), Drift::default());
+    fake.state().same_generation = false;
+    assert_eq!(verify(&mut image, &fake), Drift { tables: true, ..Drift::default() });
 }

@@ -107,6 +107,7 @@ fn both(elements: &[Element]) -> Observed {
         prepared: BTreeSet::new(),
         direct_return: BTreeSet::new(),
         elements: elements.iter().copied().collect(),
+        generation: None,
     }
 }
 

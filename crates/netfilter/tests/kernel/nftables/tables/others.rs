@@ -1,6 +1,7 @@
 //! Tables of others, and their transactions at the same time.
 
 use std::{
+    collections::BTreeMap,
     net::Ipv4Addr,
     sync::atomic::{AtomicBool, Ordering},
     sync::mpsc,
@@ -11,7 +12,7 @@ use std::{
 use netfilter::{Element, KernelNetfilter, Netfilter};
 use netlink::{Batch, Socket, Transcript};
 
-use super::{INSTALL, add, both, by_source, some_elements, with_installed};
+use super::{INSTALL, add, both, by_source, delete, some_elements, with_installed};
 use crate::{
     support::host::in_fresh_namespace,
     support::programs::{nft, run},
@@ -123,5 +124,35 @@ fn a_repair_that_others_interfere_with_still_comes_out_right() {
         });
         netfilter.apply(&INSTALL).unwrap();
         assert_eq!(netfilter.observe().unwrap(), both(&some_elements()));
+    });
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask test --tier kernel"]
+fn tables_need_not_be_read_again_where_only_this_client_has_changed_nf_tables() {
+    let [one, another] = [Element::Vip([10, 96, 9, 1].into()), Element::Vip([10, 96, 9, 2].into())];
+    with_installed(|netfilter| {
+        let observed = netfilter.observe().unwrap();
+        let may_differ = |netfilter: &mut KernelNetfilter| netfilter.may_differ(&observed).unwrap();
+        assert!(!may_differ(netfilter));
+        netfilter.apply(&add(&[one])).unwrap();
+        netfilter.apply(&[&delete(&[one])[..], &add(&[another])].concat()).unwrap();
+        netfilter.apply(&INSTALL).unwrap();
+        assert!(!may_differ(netfilter), "after changes of our own");
+        netfilter.apply(&add(&[another])).unwrap();
+        assert!(!may_differ(netfilter), "after one without effect");
+
+        for change in ["add table ip others", "add element ip kube-ipvs vips { 10.96.9.3 }"] {
+            nft(change);
+            assert!(may_differ(netfilter), "{change}");
+            netfilter.apply(&add(&[one])).unwrap();
+            assert!(may_differ(netfilter), "{change}, and one of our own");
+        }
+        let later = netfilter.observe().unwrap();
+        assert!(!netfilter.may_differ(&later).unwrap());
+        assert!(may_differ(netfilter), "what was observed before is still out of date");
+
+        let mut another_client = KernelNetfilter::open_unprobed(&by_source(), BTreeMap::new()).unwrap();
+        assert!(another_client.may_differ(&later).unwrap(), "it knows nothing of what others have changed");
     });
 }
