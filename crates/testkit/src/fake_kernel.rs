@@ -98,8 +98,8 @@ impl FakeKernel {
     }
 
     /// The summary at this position of the table as it is now, as the kernel counts: what comes after something that
-    /// is removed meanwhile is omitted. `Some(None)` for a firewall mark.
-    fn summary(&self, position: usize) -> Option<Option<VirtualServerSummary>> {
+    /// is removed meanwhile is omitted.
+    fn summary(&self, position: usize) -> Option<VirtualServerSummary> {
         let mut state = self.state();
         while state.most_summaries.is_some_and(|most| most <= position) {
             drop(state);
@@ -107,8 +107,10 @@ impl FakeKernel {
             state = self.state();
         }
         state.shown_summaries = position + 1;
-        let (config, servers) = state.virtual_servers.values().nth(position)?;
-        Some(VirtualServerSummary::new(config, servers.values().map(|server| &server.config)))
+        let has_address =
+            |(config, _): &&(VirtualServer, _)| matches!(config.id, VirtualServerId::Address(_));
+        let (config, servers) = state.virtual_servers.values().filter(has_address).nth(position)?;
+        VirtualServerSummary::new(config, servers.values().map(|server| &server.config))
     }
 
     /// Makes call number `call`, counted from 0 from now on, fail with `errno`.
@@ -377,7 +379,7 @@ impl Ipvs for FakeKernel {
         state.read(io::Error::other)?;
         drop(state);
         let kernel = self.clone();
-        Ok(Box::new((0..).map_while(move |position| kernel.summary(position)).flatten().map(Ok)))
+        Ok(Box::new((0..).map_while(move |position| kernel.summary(position).map(Ok))))
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {
