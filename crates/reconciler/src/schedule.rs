@@ -183,9 +183,10 @@ impl Schedule {
         });
     }
 
-    /// Whether a periodic sync that is due may let others go first: until another period is over.
-    pub(crate) fn may_postpone_period(&self, now: Instant) -> bool {
-        self.last_full_end.is_some_and(|end| now < end + 2 * self.timing.sync_period)
+    /// Whether the comparison of a periodic sync may be interrupted now: once a period is over, until another one is.
+    pub(crate) fn may_interrupt_comparison(&self, now: Instant) -> bool {
+        let period = self.timing.sync_period;
+        self.last_full_end.is_some_and(|end| (end + period..end + 2 * period).contains(&now))
     }
 
     /// Lets one other sync go before the periodic one, if one becomes due.
@@ -214,6 +215,28 @@ impl Schedule {
     /// Returns when the next sync is due, and why. A time in the past means now. Before the first sync, every
     /// request is due at once.
     pub(crate) fn next_sync(&self, now: Instant) -> Option<(Instant, Trigger)> {
+        let other = self.next_but_periodic(now);
+        let Some((last_end, last)) = self.last else { return other };
+        // Syncs that read only a part must not put off the one that reads everything.
+        let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
+        // After a failed reading the period waits for the retry, so that the kernel is not read without a
+        // pause.
+        let period = self.retry.filter(|_| last.unread).map_or(period, |due| period.max(due));
+        let by_itself = period.max(last_end + self.timing.min_sync_period);
+        match other {
+            Some((due, trigger))
+                if trigger == Trigger::Forced || due.max(now) < period || self.period_waits && due <= now =>
+            {
+                Some((due, trigger))
+            }
+            // A periodic sync does that work too. A repair does not wait for it.
+            Some((due, _)) => Some((due.min(by_itself), Trigger::Period)),
+            None => Some((by_itself, Trigger::Period)),
+        }
+    }
+
+    /// The next sync that would be due if there were no period.
+    pub(crate) fn next_but_periodic(&self, now: Instant) -> Option<(Instant, Trigger)> {
         let Some((last_end, last)) = self.last else {
             return self.wanted.map(|trigger| (now, trigger));
         };
@@ -233,28 +256,12 @@ impl Schedule {
         };
         let proceed = pause.map(|pause| (last_end + pause, Trigger::Continue));
         let check = last.next_check.map(|(due, why)| (due.max(last_end + self.timing.min_sync_period), why));
-        // Syncs that read only a part must not put off the one that reads everything.
-        let period = self.last_full_end.unwrap_or(last_end) + self.timing.sync_period;
-        // After a failed reading the period waits for the retry, so that the kernel is not read without a
-        // pause.
-        let period = retry.filter(|_| last.unread).map_or(period, |(due, _)| period.max(due));
         // A retry that waited while a sync was busy can be overdue. It must not replace a sync that reads more.
         let reads_more = |retry: &(Instant, Trigger)| {
             asked.is_some_and(|(due, it)| it.rank() > retry.1.rank() && due <= retry.0.max(now))
         };
         let retry = retry.filter(|retry| !reads_more(retry));
-        let soonest = [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due);
-        let by_itself = period.max(last_end + self.timing.min_sync_period);
-        match soonest {
-            Some((due, trigger))
-                if trigger == Trigger::Forced || due.max(now) < period || self.period_waits && due <= now =>
-            {
-                Some((due, trigger))
-            }
-            // A periodic sync does that work too. A repair does not wait for it.
-            Some((due, _)) => Some((due.min(by_itself), Trigger::Period)),
-            None => Some((by_itself, Trigger::Period)),
-        }
+        [asked, retry, proceed, check].into_iter().flatten().min_by_key(|(due, _)| *due)
     }
 
     fn retry_delay(&self) -> Duration {

@@ -32,8 +32,7 @@ use crate::{
 /// How often the kernel is asked for one of our virtual servers.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How many virtual servers are compared before others may go first. The kernel takes 3 to 30 ms to show them
-/// (docs/evidence/performance.md).
+/// How many virtual servers are compared before others may go first, which takes milliseconds.
 const COMPARED_AT_ONCE: usize = 256;
 
 /// How many inputs are handled before the schedule is asked again.
@@ -129,16 +128,18 @@ impl Writer {
             self.history.set_behind(self.reconciler.is_behind(), now);
             let next = self.schedule.next_sync(now).filter(|_| self.is_listed());
             let received = match next {
-                // A due sync comes before further inputs, which may never end.
-                Some((due, trigger)) if due <= now => {
-                    let arrived = self.compare_ahead(trigger, inputs, now);
-                    if arrived.is_none() {
+                Some((due, trigger)) => match self.compare_ahead(trigger, inputs, now) {
+                    ControlFlow::Break(arrived) => arrived.ok_or(RecvTimeoutError::Timeout),
+                    // A due sync comes before further inputs, which may never end.
+                    ControlFlow::Continue(()) if due <= now => {
                         self.sync(trigger);
+                        // What has arrived meanwhile is part of the next one, if that is due already.
+                        inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout)
                     }
-                    // What has arrived meanwhile is part of the next one, if that is due already.
-                    arrived.or_else(|| inputs.try_recv().ok()).ok_or(RecvTimeoutError::Timeout)
-                }
-                Some((due, _)) => inputs.recv_timeout(due.min(self.next_look).saturating_duration_since(now)),
+                    ControlFlow::Continue(()) => {
+                        inputs.recv_timeout(due.min(self.next_look).saturating_duration_since(Instant::now()))
+                    }
+                },
                 None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
@@ -173,27 +174,35 @@ impl Writer {
         }
     }
 
-    /// Compares the kernel with its image before a periodic sync, for as long as nothing arrives. What arrives is returned:
-    /// it goes first, and the comparison goes on after it.
-    fn compare_ahead(&mut self, before: Trigger, inputs: &Receiver<Input>, now: Instant) -> Option<Input> {
-        if before != Trigger::Period || !self.schedule.may_postpone_period(now) {
-            return None;
+    /// Compares the kernel with its image before a periodic sync, until that is done. Breaks as soon as anything else is
+    /// to be done, with what has arrived: it goes first, and the comparison continues after it.
+    fn compare_ahead(
+        &mut self,
+        before: Trigger,
+        inputs: &Receiver<Input>,
+        now: Instant,
+    ) -> ControlFlow<Option<Input>> {
+        if before != Trigger::Period || !self.schedule.may_interrupt_comparison(now) {
+            return ControlFlow::Continue(());
         }
+        let other = self.schedule.next_but_periodic(now);
         let (mut compared, mut arrived) = (0usize, None);
         let is_waited_for = || {
             compared += 1;
-            if compared.is_multiple_of(COMPARED_AT_ONCE) {
-                arrived = inputs.try_recv().ok();
+            if !compared.is_multiple_of(COMPARED_AT_ONCE) {
+                return false;
             }
-            arrived.is_some()
+            arrived = inputs.try_recv().ok();
+            arrived.is_some() || other.is_some_and(|(due, _)| due <= Instant::now())
         };
         let is_compared =
             trace_span!("compare ahead").in_scope(|| self.reconciler.compare_ahead(is_waited_for));
         self.compared_for += now.elapsed();
-        if !is_compared {
-            self.schedule.postpone_period();
+        if is_compared {
+            return ControlFlow::Continue(());
         }
-        arrived
+        self.schedule.postpone_period();
+        ControlFlow::Break(arrived)
     }
 
     /// Handles what has arrived: all of it shares one sync. Breaks if the thread shall stop.
@@ -310,7 +319,6 @@ impl Writer {
 
     fn sync(&mut self, trigger: Trigger) {
         let start = Instant::now();
-        let ahead = if trigger.is_full() { mem::take(&mut self.compared_for) } else { Duration::ZERO };
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
@@ -322,8 +330,9 @@ impl Writer {
         }
         outcome.name_in_turn(&self.reconciler.state);
         let services = outcome.services(&self.reconciler.state);
-        let report =
-            SyncReport::new(trigger, full, &outcome, services, removed_foreign, ahead + start.elapsed());
+        let ahead = if full { mem::take(&mut self.compared_for) } else { Duration::ZERO };
+        let took = ahead + start.elapsed();
+        let report = SyncReport::new(trigger, full, &outcome, services, removed_foreign, took);
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         let is_new = |failed: &_| !self.sync_log.has_logged(failed);
         self.journal.add(service_changes(&self.reconciler.state, &outcome, is_new), node_clock());

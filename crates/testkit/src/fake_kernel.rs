@@ -59,7 +59,7 @@ pub struct State {
     pub summary_reads: usize,
     /// How often the real servers of one virtual server were read.
     pub real_server_reads: usize,
-    /// Whether `Ipvs::summaries` fails.
+    /// Whether `Ipvs::summaries` fails, or its next item if it has begun.
     pub no_summaries: bool,
     /// How many summaries the last reading of everything as text has shown.
     pub shown_summaries: usize,
@@ -99,7 +99,7 @@ impl FakeKernel {
 
     /// The summary at this position of the table as it is now, as the kernel counts: what comes after something that
     /// is removed meanwhile is omitted.
-    fn summary(&self, position: usize) -> Option<VirtualServerSummary> {
+    fn summary(&self, position: usize) -> Option<io::Result<VirtualServerSummary>> {
         let mut state = self.state();
         while state.most_summaries.is_some_and(|most| most <= position) {
             drop(state);
@@ -110,7 +110,8 @@ impl FakeKernel {
         let has_address =
             |(config, _): &&(VirtualServer, _)| matches!(config.id, VirtualServerId::Address(_));
         let (config, servers) = state.virtual_servers.values().filter(has_address).nth(position)?;
-        VirtualServerSummary::new(config, servers.values().map(|server| &server.config))
+        let summary = VirtualServerSummary::new(config, servers.values().map(|server| &server.config));
+        if state.no_summaries { Some(Err(io::ErrorKind::InvalidData.into())) } else { summary.map(Ok) }
     }
 
     /// Makes call number `call`, counted from 0 from now on, fail with `errno`.
@@ -379,7 +380,7 @@ impl Ipvs for FakeKernel {
         state.read(io::Error::other)?;
         drop(state);
         let kernel = self.clone();
-        Ok(Box::new((0..).map_while(move |position| kernel.summary(position).map(Ok))))
+        Ok(Box::new((0..).map_while(move |position| kernel.summary(position))))
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {
@@ -406,11 +407,13 @@ impl Netfilter for FakeKernel {
         })
     }
 
-    /// Atomic: the first change that fails undoes the others.
     fn may_differ(&mut self, _: &netfilter::Observed) -> Result<bool, netfilter::Error> {
-        Ok(!self.state().same_generation)
+        let mut state = self.state();
+        state.read(|source| OperationError::Failed { operation: "read our tables".into(), source })?;
+        Ok(!state.same_generation)
     }
 
+    /// Atomic: the first change that fails undoes the others.
     fn apply(&mut self, changes: &[netfilter::Operation]) -> Result<(), netfilter::Error> {
         let mut state = self.state();
         let before = (

@@ -119,6 +119,7 @@ impl Netfilter for CountedCalls<dyn Netfilter + Send> {
     }
 
     fn may_differ(&mut self, observed: &netfilter::Observed) -> Result<bool, netfilter::Error> {
+        self.calls.reads.add(1);
         self.subsystem.may_differ(observed)
     }
 

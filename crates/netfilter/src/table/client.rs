@@ -98,11 +98,9 @@ impl KernelNetfilter {
         refuse_unsupported(operations, &self.missing)?;
         let tasks: Vec<_> =
             self.shapes.keys().filter_map(|family| Task::for_family(operations, *family)).collect();
-        let generation = if tasks.is_empty() || whatever_others_do {
-            None
-        } else {
-            Some(message::generation(&mut self.socket).map_err(not_read)?)
-        };
+        let makes_tables = tasks.iter().any(|task| task.table.is_some());
+        let before = self.generation().map_err(not_read)?;
+        let checked = (!tasks.is_empty() && !whatever_others_do).then_some(before);
         let mut transaction = Transaction::default();
         let mut operations = Cow::Borrowed(operations);
         for task in tasks {
@@ -118,10 +116,11 @@ impl KernelNetfilter {
             }
         }
         change_elements(&mut transaction, &operations);
-        commit(&mut self.socket, &transaction, generation)?;
-        // Without it the tables are only read once more.
-        let now = self.generation().ok();
-        self.own = now.map(|now| OwnGenerations::committed(self.own, now));
+        commit(&mut self.socket, &transaction, checked.map(Generation::number))?;
+        // Without it the tables are only read once more. So they are after they were made: what others have added to
+        // them is still there.
+        let now = self.generation().ok().filter(|_| !makes_tables);
+        self.own = now.map(|now| OwnGenerations::committed(self.own, before, now));
         Ok(())
     }
 

@@ -9,6 +9,10 @@ impl Generation {
     pub(super) fn new(number: u32) -> Self {
         Self(number)
     }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// Successive generations, each but the first made by a transaction of this client.
@@ -24,16 +28,18 @@ impl OwnGenerations {
         Self { first: number, last: number }
     }
 
-    /// Goes on with the generation after a transaction of this client, if nobody else has made one. A transaction that
+    /// Continues with the generation after a transaction of this client, if nobody else has made one: a transaction that
     /// changes nothing does not count.
-    pub(super) fn committed(own: Option<Self>, now: Generation) -> Self {
+    pub(super) fn committed(own: Option<Self>, before: Generation, now: Generation) -> Self {
         match own {
-            Some(own) if now.0.wrapping_sub(own.last) <= 1 => Self { last: now.0, ..own },
+            Some(own) if own.last == before.0 && now.0.wrapping_sub(before.0) <= 1 => {
+                Self { last: now.0, ..own }
+            }
             _ => Self::from(now),
         }
     }
 
-    /// Goes on with the generation that was observed.
+    /// Continues with the generation that was observed.
     pub(super) fn observed(own: Option<Self>, now: Generation) -> Self {
         own.filter(|own| own.last == now.0).unwrap_or_else(|| Self::from(now))
     }
@@ -53,9 +59,10 @@ mod tests {
         let mut now = begin;
         let mut own = OwnGenerations::observed(None, Generation(begin));
         for transaction in transactions.chars() {
+            let before = now;
             now = now.wrapping_add(u32::from(transaction != '-'));
             if transaction != 'x' {
-                own = OwnGenerations::committed(Some(own), Generation(now));
+                own = OwnGenerations::committed(Some(own), Generation(before), Generation(now));
             }
         }
         (own, Generation(now))
@@ -69,6 +76,10 @@ mod tests {
                 ("o", true),
                 ("oo-o", true),
                 ("-", true),
+                ("x-", false),
+                ("ox-", false),
+                ("x-", false),
+                ("ox-", false),
                 ("x", false),
                 ("ox", false),
                 ("xo", false),

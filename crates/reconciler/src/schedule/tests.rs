@@ -139,14 +139,31 @@ fn what_arrives_during_a_comparison_goes_first_and_the_period_follows() {
 }
 
 #[test]
-fn a_period_is_postponed_for_another_one_at_most() {
+fn a_comparison_is_interrupted_from_the_end_of_the_period_to_that_of_another_one() {
     let begin = Instant::now();
     let mut schedule = Schedule::new(TIMING);
-    assert!(!schedule.may_postpone_period(begin), "nothing is known of the kernel");
+    assert!(!schedule.may_interrupt_comparison(begin), "nothing is known of the kernel");
     schedule.sync_ended(begin, FULL);
-    schedule.sync_ended(begin + seconds(59), PART);
-    assert!(schedule.may_postpone_period(begin + seconds(59)));
-    assert!(!schedule.may_postpone_period(begin + seconds(60)));
+    // Whatever the pause after it.
+    schedule.sync_ended(begin + seconds(29), PART);
+    let may = [29, 30, 59, 60].map(|second| schedule.may_interrupt_comparison(begin + seconds(second)));
+    assert_eq!(may, [false, true, true, false]);
+}
+
+#[test]
+fn whatever_is_due_beside_the_period_is_known_while_the_kernel_is_compared() {
+    let begin = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(begin, FULL);
+    let now = begin + seconds(30);
+    assert_eq!(schedule.next_but_periodic(now), None);
+    let next_check = Some((now + seconds(3), Trigger::Drain));
+    schedule.sync_ended(now, SyncEnd { next_check, ..PART });
+    assert_eq!(schedule.next_but_periodic(now), next_check);
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_but_periodic(now), Some((now + seconds(2), Trigger::Change)));
+    schedule.sync_ended(now, SyncEnd { rest: Rest::Interrupted, ..PART });
+    assert_eq!(schedule.next_but_periodic(now), Some((now, Trigger::Continue)));
 }
 
 #[test]

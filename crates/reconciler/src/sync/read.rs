@@ -59,6 +59,10 @@ impl Reconciler {
         dirty: &mut Dirty,
     ) -> Result<Reading, ReadError> {
         let deep_verify = self.deep_verify.next_part();
+        if deep_verify.is_first() {
+            // Nothing is trusted for longer.
+            image.netfilter.generation = None;
+        }
         let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
         let deeply = |of: &ServiceAddress| deep_verify.contains(of);
         let found = match verification.and_then(|it| it.finish(&mut image, &mut self.kernel, deeply)) {

@@ -124,6 +124,12 @@ fn without_the_look_in_short_nothing_is_said() {
     fake.state().no_summaries = true;
     let error = try_verify(&mut image, &fake, |_| false).unwrap_err();
     assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
+
+    fake.state().no_summaries = false;
+    let begun = Verification::begin(&mut kernel(&fake)).unwrap();
+    fake.state().no_summaries = true;
+    let error = begun.finish(&mut image, &mut kernel(&fake), |_| false).unwrap_err();
+    assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
 }
 
 #[test]

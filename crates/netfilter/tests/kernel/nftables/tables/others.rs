@@ -137,22 +137,35 @@ fn tables_need_not_be_read_again_where_only_this_client_has_changed_nf_tables() 
         assert!(!may_differ(netfilter));
         netfilter.apply(&add(&[one])).unwrap();
         netfilter.apply(&[&delete(&[one])[..], &add(&[another])].concat()).unwrap();
-        netfilter.apply(&INSTALL).unwrap();
         assert!(!may_differ(netfilter), "after changes of our own");
         netfilter.apply(&add(&[another])).unwrap();
         assert!(!may_differ(netfilter), "after one without effect");
-
-        for change in ["add table ip others", "add element ip kube-ipvs vips { 10.96.9.3 }"] {
-            nft(change);
-            assert!(may_differ(netfilter), "{change}");
-            netfilter.apply(&add(&[one])).unwrap();
-            assert!(may_differ(netfilter), "{change}, and one of our own");
+    });
+    for change in ["add table ip others", "add element ip kube-ipvs vips { 10.96.9.3 }"] {
+        for own in [vec![], add(&[one]), add(&some_elements())] {
+            with_installed(|netfilter| {
+                let observed = netfilter.observe().unwrap();
+                nft(change);
+                netfilter.apply(&own).unwrap();
+                assert!(netfilter.may_differ(&observed).unwrap(), "{change}, then {own:?}");
+                let later = netfilter.observe().unwrap();
+                assert!(!netfilter.may_differ(&later).unwrap());
+                assert!(
+                    netfilter.may_differ(&observed).unwrap(),
+                    "what was observed before is still out of date"
+                );
+            });
         }
-        let later = netfilter.observe().unwrap();
-        assert!(!netfilter.may_differ(&later).unwrap());
-        assert!(may_differ(netfilter), "what was observed before is still out of date");
+    }
+    with_installed(|netfilter| {
+        let observed = netfilter.observe().unwrap();
+        netfilter.apply(&INSTALL).unwrap();
+        assert!(netfilter.may_differ(&observed).unwrap(), "tables that are made are read");
 
         let mut another_client = KernelNetfilter::open_unprobed(&by_source(), BTreeMap::new()).unwrap();
-        assert!(another_client.may_differ(&later).unwrap(), "it knows nothing of what others have changed");
+        assert!(
+            another_client.may_differ(&observed).unwrap(),
+            "it knows nothing of what others have changed"
+        );
     });
 }
