@@ -118,7 +118,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         .flag("ipvs-scheduler", "NAME", "Scheduler of every virtual server"),
     Opt::new("ipvs.syncPeriod", at!(ipvs.sync_period = seconds(30)))
         .flag("ipvs-sync-period", "DURATION",
-            "Maximum time until everything is compared with the kernel and repaired again"),
+            "Time after which everything is compared with the kernel and repaired again"),
     Opt::new("ipvs.minSyncPeriod", at!(ipvs.min_sync_period))
         .flag("ipvs-min-sync-period", "DURATION",
             "Minimum time from the end of one sync to the start of the next"),

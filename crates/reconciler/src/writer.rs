@@ -1,7 +1,6 @@
 //! The writer thread: the only one that changes the kernel.
 
 use std::{
-    cmp::Reverse,
     io, iter, mem,
     ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -9,20 +8,20 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use service::{Change, Event, ObjectName, State, in_turn, one_line};
+use service::{Change, Event, ObjectName, State, one_line};
 use tracing::{field::Empty, info, trace_span, warn};
 use watcher::{Draining, Kernel, Ownership, Plan};
 
 use crate::{
-    Callbacks, ChangeEvent, Drain, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport,
-    SyncState, SyncStats, SyncStatus, Timing, Trigger, Unanswered, WantedAnswers,
+    Callbacks, ChangeEvent, Handle, NodeUsage, Observer, StaleFlowCallback, SyncEvent, SyncReport, SyncState,
+    SyncStats, SyncStatus, Timing, Trigger, Unanswered, WantedAnswers,
     follow::TunnelsInUse,
     inbox::{Inbox, Input, Pending, PendingChange},
     report::{
         history::History,
         journal::{Journal, collect::service_changes},
         service_notices::ServiceNotices,
-        status::{EjectedFrom, count_problems, problems},
+        status::count_problems,
         sync_log::{BusyLog, SyncLog},
     },
     schedule::{Failures, Rest, Schedule, SyncEnd},
@@ -435,36 +434,7 @@ impl Writer {
         let now = Instant::now();
         // Changes that came together with the request wait as well.
         self.history.set_behind(self.reconciler.is_behind(), now);
-        let Reconciler { state, draining, ownership, scheduler_changes, .. } = &self.reconciler;
-        let drains = draining.oldest(now).map(|(virtual_server, real_server, age)| Drain {
-            service: state.owner(&virtual_server).cloned(),
-            virtual_server,
-            real_server,
-            age,
-        });
-        let namespace = |drain: &Drain| drain.service.as_ref().map(|service| service.namespace().to_owned());
-        let mut drains = in_turn(drains, SyncStatus::MOST_DRAINS, namespace);
-        drains.sort_by_key(|drain| Reverse(drain.age));
-        let [ejected, on_trial] = state.reports().ejected_count();
-        SyncStatus {
-            virtual_servers: state.virtual_servers().count(),
-            real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
-            vips: state.vips().count(),
-            services: state.reports().served(),
-            without_endpoints: state.reports().lacking_endpoints().iter().collect(),
-            ejected,
-            on_trial,
-            ejections: EjectedFrom::first(state),
-            most_are_silent: state.has_fault(),
-            unbound: state.unbound(),
-            busy: self.busy.current(now),
-            draining: draining.count(),
-            longest_drain: draining.longest(now),
-            drains,
-            scheduler_changes: *scheduler_changes,
-            kept_foreign: self.reconciler.kept_foreign(),
-            problems: problems(state, ownership, self.history.has_full_sync()),
-            ..self.history.status(now)
-        }
+        let known = SyncStatus { busy: self.busy.current(now), ..self.history.status(now) };
+        known.with(&self.reconciler, self.history.has_full_sync(), now)
     }
 }

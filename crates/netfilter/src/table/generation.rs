@@ -1,6 +1,6 @@
 //! Which states of nf_tables differ only by our own transactions.
 
-/// A state of nf_tables: the kernel counts one for each transaction that changes anything, whoever makes it
+/// A state of nf_tables: the kernel counts one for each transaction that changes anything, by any program
 /// (`nf_tables_commit` in net/netfilter/nf_tables_api.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u32);
@@ -28,7 +28,7 @@ impl OwnGenerations {
         Self { first: number, last: number }
     }
 
-    /// Continues with the generation after a transaction of this client, if nobody else has made one: a transaction that
+    /// Continues with the generation after a transaction of this client, if no other program has made one: a transaction that
     /// changes nothing does not count.
     pub(super) fn committed(own: Option<Self>, before: Generation, now: Generation) -> Self {
         match own {

@@ -1,10 +1,11 @@
 //! The status of the reconciler, the problems that it lists, and what Services use of the node.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::IpAddr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ipvs::{Family, RealServerAddress, ServiceAddress};
@@ -14,10 +15,10 @@ use service::{
     AddressKind, Conflict, DNS_PORT, EjectedEndpoint, EjectionState, ObjectName, Problem, RefusedAddress,
     State, in_turn, seconds,
 };
-use watcher::{Operation, OperationKind, Ownership};
+use watcher::{Draining, Operation, OperationKind, Ownership};
 
 use super::sync_log::NO_NODE_PORTS;
-use crate::{FirstNamed, ForeignVirtualServers, SyncReport};
+use crate::{FirstNamed, ForeignVirtualServers, SyncReport, sync::Reconciler};
 
 /// The status of the reconciler. The default is the status before anything is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +111,31 @@ impl SyncStatus {
 
     /// How many problems are listed.
     pub const MOST_PROBLEMS: usize = 20;
+
+    /// Adds what the reconciler knows. `knows_node`: whether everything was compared with the kernel once.
+    pub(crate) fn with(self, reconciler: &Reconciler, knows_node: bool, now: Instant) -> Self {
+        let Reconciler { state, draining, ownership, scheduler_changes, .. } = reconciler;
+        let [ejected, on_trial] = state.reports().ejected_count();
+        Self {
+            virtual_servers: state.virtual_servers().count(),
+            real_servers: state.virtual_servers().map(|server| server.real_servers.len()).sum(),
+            vips: state.vips().count(),
+            services: state.reports().served(),
+            without_endpoints: state.reports().lacking_endpoints().iter().collect(),
+            ejected,
+            on_trial,
+            ejections: EjectedFrom::first(state),
+            most_are_silent: state.has_fault(),
+            unbound: state.unbound(),
+            draining: draining.count(),
+            longest_drain: draining.longest(now),
+            drains: Drain::oldest(draining, state, now),
+            scheduler_changes: *scheduler_changes,
+            kept_foreign: reconciler.kept_foreign(),
+            problems: problems(state, ownership, knows_node),
+            ..self
+        }
+    }
 }
 
 /// A sync that has ended, and how long ago.
@@ -136,6 +162,22 @@ pub struct Drain {
     pub age: Duration,
 }
 
+impl Drain {
+    /// The oldest ones, in turn by namespace.
+    fn oldest(draining: &Draining, state: &State, now: Instant) -> Vec<Self> {
+        let drains = draining.oldest(now).map(|(virtual_server, real_server, age)| Self {
+            service: state.owner(&virtual_server).cloned(),
+            virtual_server,
+            real_server,
+            age,
+        });
+        let namespace = |drain: &Self| drain.service.as_ref().map(|service| service.namespace().to_owned());
+        let mut drains = in_turn(drains, SyncStatus::MOST_DRAINS, namespace);
+        drains.sort_by_key(|drain| Reverse(drain.age));
+        drains
+    }
+}
+
 /// An endpoint that is ejected or on trial, and its Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EjectedFrom {
@@ -148,7 +190,7 @@ pub struct EjectedFrom {
 
 impl EjectedFrom {
     /// The first of all that are ejected or on trial, in turn by namespaces.
-    pub(crate) fn first(state: &State) -> Vec<Self> {
+    fn first(state: &State) -> Vec<Self> {
         let all = state.reports().ejected().flat_map(|(service, endpoints)| {
             let counted = endpoints.iter().filter(|it| it.state != EjectionState::Kept);
             counted.map(|endpoint| Self { service: service.clone(), endpoint: *endpoint })
@@ -295,7 +337,7 @@ const NAMED_WAITING: usize = 3;
 /// Lists the first of what is wrong with the node for these inputs, and then of what is wrong with the
 /// inputs, in turn by namespaces: one cannot hide the others. `read` says whether the node's addresses are
 /// known.
-pub(crate) fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
+fn problems(state: &State, ours: &Ownership, read: bool) -> Vec<String> {
     let unserved = unserved_families(state, ours).map(|family| {
         let count = state.virtual_server_count(family);
         format!("this node has no {family}; virtual servers that are not served: {count}")
