@@ -1,7 +1,7 @@
 //! The counters of virtual and real servers as they were last read, and what they say.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     fmt, mem,
     time::{Duration, Instant},
 };
@@ -19,14 +19,16 @@ use service::{
 /// Real servers as they were read, by virtual server.
 pub(super) type RealServers = HashMap<ServiceAddress, Vec<ObservedRealServer>>;
 
-/// All virtual servers.
+/// The virtual servers that clients of this node have asked: most of a large cluster's never are.
 #[derive(Debug, Default)]
 pub(super) struct Table(HashMap<ServiceAddress, Watched>);
 
 /// A virtual server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watched {
     counted: Stats,
+    /// Whether the reading that is being evaluated has it.
+    is_there: bool,
     /// When clients were last seen to ask.
     asked: Option<Instant>,
     /// Whether any of its endpoints has answered since the daemon started. Its counter of packets out does not show it:
@@ -100,25 +102,25 @@ impl Table {
         real_servers: &RealServers,
         now: Instant,
     ) {
-        let mut before = mem::take(&mut self.0);
         for server in servers {
             let VirtualServerId::Address(address) = server.config.id else { continue };
-            let mut watched = before.remove(&address).unwrap_or(Watched {
-                counted: Stats::default(),
-                asked: None,
-                has_answered: false,
-                real_servers: HashMap::new(),
-                resting: HashMap::new(),
-            });
+            let watched = match self.0.entry(address) {
+                Entry::Occupied(watched) => watched.into_mut(),
+                Entry::Vacant(entry) if is_asked(address.protocol, &server.stats) => {
+                    entry.insert(Watched::default())
+                }
+                Entry::Vacant(_) => continue,
+            };
             if is_asked(address.protocol, &server.stats.since(&watched.counted)) {
                 watched.asked = Some(now);
             }
             watched.counted = server.stats;
+            watched.is_there = true;
             if let Some(real_servers) = real_servers.get(&address) {
                 watched.judge(address, real_servers, now);
             }
-            self.0.insert(address, watched);
         }
+        self.0.retain(|_, watched| mem::take(&mut watched.is_there));
     }
 
     /// Whether another reading may change a judgement although no connection is new.
@@ -209,5 +211,38 @@ impl Watched {
             self.has_answered |= evidence.liveness() == Liveness::Answers;
             self.real_servers.insert(config.address, evidence);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
+
+    use ipvs::{Protocol, Scheduler, VirtualServer};
+
+    use super::*;
+
+    fn server(port: u16, connections: u64) -> ObservedVirtualServer {
+        let address = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port };
+        let mut stats = Stats::default();
+        (stats.connections, stats.packets_in) = (connections, 3 * connections);
+        ObservedVirtualServer::new(VirtualServer::new(address, Scheduler::RR)).stats(stats)
+    }
+
+    #[test]
+    fn virtual_servers_are_remembered_once_they_are_asked_and_until_they_are_gone() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let mut read = |servers: &[ObservedVirtualServer]| {
+            let read: Vec<_> = servers.iter().filter_map(|it| table.must_be_read(it, now)).collect();
+            table.update(servers, &RealServers::new(), now + 3 * TICK);
+            let mut known: Vec<_> = table.0.keys().map(|address| address.port).collect();
+            known.sort_unstable();
+            (read.iter().map(|address| address.port).collect::<Vec<_>>(), known)
+        };
+        assert_eq!(read(&[server(80, 0), server(443, 7)]), (vec![443], vec![443]));
+        assert_eq!(read(&[server(80, 1), server(443, 7)]).1, [80, 443]);
+        assert_eq!(read(&[server(80, 1)]).1, [80]);
+        assert_eq!(read(&[server(80, 0)]).1, [80], "its counters were zeroed");
+        assert_eq!(read(&[]).1, [0u16; 0]);
     }
 }
