@@ -91,7 +91,7 @@ pub struct Timing {
     /// The interval at which the kernel is checked and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
-    /// change after a quiet time is not delayed.
+    /// change after a quiet time is not delayed, not even by a periodic sync that found nothing to do.
     pub min_sync_period: Duration,
     /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
     /// its connections are cut off. `None`: it stays until the last connection has ended.
@@ -137,6 +137,8 @@ pub(crate) struct SyncEnd {
     pub(crate) full: bool,
     /// Whether the kernel could not be read.
     pub(crate) unread: bool,
+    /// Whether it was a periodic one that found everything as desired.
+    pub(crate) idle: bool,
     pub(crate) failures: Failures,
     pub(crate) rest: Rest,
     /// When draining real servers or lost addresses must be checked, and for which of the two.
@@ -154,6 +156,8 @@ pub(crate) struct Schedule {
     /// When the last sync ended, and how.
     last: Option<(Instant, SyncEnd)>,
     last_full_end: Option<Instant>,
+    /// When the last sync ended from which the pause before a change counts. An idle one delays no change.
+    last_active_end: Option<Instant>,
     /// How many attempts have failed in a row.
     failures: u32,
     /// When what failed is tried again.
@@ -169,6 +173,7 @@ impl Schedule {
             wanted: None,
             last: None,
             last_full_end: None,
+            last_active_end: None,
             failures: 0,
             retry: None,
             period_waits: false,
@@ -201,6 +206,9 @@ impl Schedule {
         self.last = Some((now, sync));
         if sync.full {
             self.last_full_end = Some(now);
+        }
+        if !sync.idle {
+            self.last_active_end = Some(now);
         }
         match sync.failures {
             Failures::None => (self.failures, self.retry) = (0, None),
@@ -241,12 +249,12 @@ impl Schedule {
             return self.wanted.map(|trigger| (now, trigger));
         };
         let asked = self.wanted.map(|trigger| {
-            let pause = match trigger {
-                Trigger::Forced => Duration::ZERO,
-                _ if trigger.is_repair() => REPAIR_PAUSE,
-                _ => self.timing.min_sync_period,
+            let due = match trigger {
+                Trigger::Forced => last_end,
+                _ if trigger.is_repair() => last_end + REPAIR_PAUSE,
+                _ => self.last_active_end.map_or(last_end, |end| end + self.timing.min_sync_period),
             };
-            (last_end + pause, trigger)
+            (due, trigger)
         });
         let retry = self.retry.map(|due| (due, Trigger::Retry));
         let pause = match last.rest {

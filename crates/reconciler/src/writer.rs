@@ -347,6 +347,7 @@ impl Writer {
         let end = SyncEnd {
             full,
             unread,
+            idle: trigger == Trigger::Period && report.done + report.failed + report.left == 0,
             failures: match report.failed {
                 0 => Failures::None,
                 _ if synced.failures_wait => Failures::Waiting,

@@ -9,8 +9,14 @@ const TIMING: Timing = Timing {
     tcp_timeout: Timing::TCP_TIMEOUT,
 };
 
-const PART: SyncEnd =
-    SyncEnd { full: false, unread: false, failures: Failures::None, rest: Rest::None, next_check: None };
+const PART: SyncEnd = SyncEnd {
+    full: false,
+    unread: false,
+    idle: false,
+    failures: Failures::None,
+    rest: Rest::None,
+    next_check: None,
+};
 
 const FULL: SyncEnd = SyncEnd { full: true, ..PART };
 
@@ -48,6 +54,22 @@ fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync(
     let end = end + seconds(5);
     schedule.sync_ended(end, FULL);
     assert_eq!(schedule.next_sync(end), Some((end + seconds(30), Trigger::Period)), "nothing is left");
+}
+
+#[test]
+fn a_periodic_sync_with_nothing_to_do_does_not_delay_the_next_change() {
+    let end = Instant::now();
+    let mut schedule = Schedule::new(TIMING);
+    schedule.sync_ended(end, FULL);
+    let now = end + seconds(30);
+    schedule.sync_ended(now, SyncEnd { idle: true, ..FULL });
+    assert_eq!(schedule.next_sync(now), Some((now + seconds(30), Trigger::Period)));
+    schedule.request(Trigger::Change);
+    let (due, trigger) = schedule.next_sync(now).unwrap();
+    assert!(due <= now && trigger == Trigger::Change, "{due:?} {trigger:?}");
+    schedule.sync_ended(now, PART);
+    schedule.request(Trigger::Change);
+    assert_eq!(schedule.next_sync(now), Some((now + seconds(2), Trigger::Change)));
 }
 
 #[test]
@@ -254,7 +276,7 @@ fn any_rest() -> impl Strategy<Value = Rest> {
 
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
-    let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }]);
+    let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }, SyncEnd { idle: true, ..FULL }]);
     (any_time(90_000), read, any::<bool>(), any_rest(), option::of(any_time(120_000))).prop_map(
         move |(at, read, failed, rest, check)| {
             (
@@ -294,8 +316,9 @@ proptest! {
         let full = ends.iter().rev().find(|(_, end)| end.full);
         // A kernel that could not be read is read again after a pause.
         let begin = full.filter(|_| !last.unread).map_or(last_end, |(at, _)| *at);
-        let soonest = last_end + timing.min_sync_period;
-        let latest = soonest.max(begin + timing.sync_period);
+        let latest = (last_end + timing.min_sync_period).max(begin + timing.sync_period);
+        let active = ends.iter().rev().find(|(_, end)| !end.idle);
+        let soonest = active.map_or(last_end, |(at, _)| *at + timing.min_sync_period);
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
         // Of these the period may do the work.
         if last.rest != Rest::Interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
