@@ -91,7 +91,7 @@ pub struct Timing {
     /// The interval at which the kernel is checked and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
-    /// change after a quiet time is not delayed, not even by a periodic sync that found nothing to do.
+    /// change after a quiet time is not delayed, not even by a sync that only compared.
     pub min_sync_period: Duration,
     /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
     /// its connections are cut off. `None`: it stays until the last connection has ended.
@@ -137,7 +137,7 @@ pub(crate) struct SyncEnd {
     pub(crate) full: bool,
     /// Whether the kernel could not be read.
     pub(crate) unread: bool,
-    /// Whether it was a periodic one that found everything as desired.
+    /// Whether no change was its reason, and it had nothing to do.
     pub(crate) idle: bool,
     pub(crate) failures: Failures,
     pub(crate) rest: Rest,

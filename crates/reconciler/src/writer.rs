@@ -347,7 +347,8 @@ impl Writer {
         let end = SyncEnd {
             full,
             unread,
-            idle: trigger == Trigger::Period && report.done + report.failed + report.left == 0,
+            idle: matches!(trigger, Trigger::Period | Trigger::Continue)
+                && report.done + report.failed + report.left == 0,
             failures: match report.failed {
                 0 => Failures::None,
                 _ if synced.failures_wait => Failures::Waiting,

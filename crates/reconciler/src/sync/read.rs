@@ -38,7 +38,7 @@ impl Reconciler {
             None => self.read_everything(trigger, dirty),
             Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
             Some(image) if trigger.is_full() => self.verify(image, trigger, dirty),
-            Some(image) => self.refresh(image, reported, dirty),
+            Some(image) => self.refresh(image, reported, trigger, dirty),
         }
     }
 
@@ -79,7 +79,7 @@ impl Reconciler {
         };
         // Mostly a lease was renewed, and no address has changed.
         dirty.merge(self.update_node_addresses(&image));
-        self.verify_adopted(&mut image, dirty)?;
+        self.verify_adopted(&mut image, trigger, dirty)?;
         // After a verification a comparison of everything can find only a fault in what is kept here, which
         // would last for ever otherwise.
         let drift = if self.deep_verify.is_first() {
@@ -97,6 +97,7 @@ impl Reconciler {
         &mut self,
         mut image: Observed,
         mut reported: Drift,
+        trigger: Trigger,
         dirty: &mut Dirty,
     ) -> Result<Reading, ReadError> {
         if reported.tables {
@@ -108,7 +109,7 @@ impl Reconciler {
             image.refresh_links(&mut self.kernel)?;
             dirty.merge(self.update_node_addresses(&image));
         }
-        self.verify_adopted(&mut image, dirty)?;
+        self.verify_adopted(&mut image, trigger, dirty)?;
         let drift = differing_in(reported, &self.state, &image, &self.ownership);
         Ok(Reading { image, full: false, drift })
     }
@@ -121,12 +122,18 @@ impl Reconciler {
 
     /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the
     /// start has missed does not look like a change of another program.
-    fn verify_adopted(&mut self, image: &mut Observed, dirty: &mut Dirty) -> Result<(), ReadError> {
+    fn verify_adopted(
+        &mut self,
+        image: &mut Observed,
+        trigger: Trigger,
+        dirty: &mut Dirty,
+    ) -> Result<(), ReadError> {
         let begin = Instant::now();
+        let most = if trigger == Trigger::Continue { VERIFIED_FOR } else { VERIFIED_BESIDE };
         while let Some(of) = self.adopted.pop() {
             image.refresh_real_servers(&mut self.kernel, of)?;
             dirty.virtual_servers.insert(of);
-            if begin.elapsed() >= VERIFIED_FOR {
+            if begin.elapsed() >= most {
                 break;
             }
         }
@@ -215,6 +222,9 @@ const PARTS: u64 = 120;
 /// How long one sync verifies adopted virtual servers: a change can wait for that. A thousand take 30 ms with five
 /// real servers each (docs/evidence/performance.md), and 0.8 s with fifty.
 const VERIFIED_FOR: Duration = Duration::from_millis(30);
+
+/// How long a sync that has more to do verifies them, so that changes that never pause do not put it off.
+const VERIFIED_BESIDE: Duration = Duration::from_millis(5);
 
 /// Selects one part of the virtual servers for each periodic sync, by a hash of their addresses.
 #[derive(Clone, Copy, Debug, Default)]
