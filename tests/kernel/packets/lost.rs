@@ -20,6 +20,8 @@ use crate::support::cluster::{Cluster, NO_PERIOD, Service, V4, V6, at, here, tcp
 
 /// How long a client waits that gets no answer: until it has asked twice.
 const PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a client waits that gets one.
+const LONG: Duration = Duration::from_secs(30);
 
 const TABLE: &str = "kube-ipvs-trace";
 
@@ -66,8 +68,10 @@ fn concludes(cluster: &Cluster, from: &Host, words: [&str; 2]) -> String {
     let mut both = String::new();
     for (ip, words) in [V4, V6].into_iter().zip(words) {
         let target = at(ip, 80).to_string();
-        let trace = Trace::begin(cluster, &[&target, "--count", "1", "--seconds", "5"]);
-        let manner = Manner { patience: PATIENCE, ..Manner::default() };
+        // An answer may take until neighbours are found.
+        let (seconds, patience) = if words == ": answered" { ("60", LONG) } else { ("5", PATIENCE) };
+        let trace = Trace::begin(cluster, &[&target, "--count", "1", "--seconds", seconds]);
+        let manner = Manner { patience, ..Manner::default() };
         let answered = from.ask_in(manner, tcp(ip, 80)).is_ok();
         let (code, text) = trace.end();
         let conclusion =

@@ -78,8 +78,6 @@ mod tests {
                 ("-", true),
                 ("x-", false),
                 ("ox-", false),
-                ("x-", false),
-                ("ox-", false),
                 ("x", false),
                 ("ox", false),
                 ("xo", false),
