@@ -61,8 +61,8 @@ pub trait Ipvs {
     /// The text is read step by step. What changes between two steps may be left out, or be there twice; a later
     /// call disturbs an earlier one in the same way.
     ///
-    /// An error if the text is not available. An item is one if the text is not understood, and means that the rest
-    /// is worth nothing.
+    /// An error if the text is not available. An item is an error if the text is not understood; the items after it
+    /// are meaningless.
     fn summaries(&mut self) -> io::Result<Summaries>;
 
     /// Whether it is safe to ask the kernel for a scheduler that it may have to load first.

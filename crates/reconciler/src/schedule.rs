@@ -137,7 +137,7 @@ pub(crate) struct SyncEnd {
     pub(crate) full: bool,
     /// Whether the kernel could not be read.
     pub(crate) unread: bool,
-    /// Whether no change was its reason, and it had nothing to do.
+    /// Whether it was periodic or continued another one, and had nothing to do.
     pub(crate) idle: bool,
     pub(crate) failures: Failures,
     pub(crate) rest: Rest,
@@ -156,7 +156,7 @@ pub(crate) struct Schedule {
     /// When the last sync ended, and how.
     last: Option<(Instant, SyncEnd)>,
     last_full_end: Option<Instant>,
-    /// When the last sync ended from which the pause before a change counts. An idle one delays no change.
+    /// When the last sync that was not idle ended: from then on the pause before a change counts.
     last_active_end: Option<Instant>,
     /// How many attempts have failed in a row.
     failures: u32,

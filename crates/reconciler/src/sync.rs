@@ -76,7 +76,7 @@ pub(crate) struct Reconciler {
     lost_virtual_servers: LostVirtualServers,
     /// Which virtual servers the next periodic sync verifies in every detail.
     deep_verify: DeepVerify,
-    /// The comparison of a periodic sync that has not begun yet.
+    /// The comparison for the next periodic sync, as far as it has come.
     verification: Option<Result<Verification, SummaryError>>,
     /// The virtual servers that the start has adopted from a summary and no sync has verified since. An earlier
     /// daemon, or an operator meanwhile, may have left in them what a summary does not show.
@@ -232,7 +232,7 @@ impl Reconciler {
             }
             Err(_) => Look::Unread,
         };
-        // What was there when it was compared may be gone.
+        // Virtual servers that were compared already may be gone.
         self.verification = None;
         look
     }

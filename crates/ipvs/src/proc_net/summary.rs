@@ -128,8 +128,8 @@ impl RealServerSummary {
 /// other protocols are left out. Each step reads only as far as its virtual server.
 ///
 /// The kernel measures timeouts in ticks of its clock, of which a second has `hertz` (`CONFIG_HZ`). A line
-/// that is not understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it, and what follows
-/// means nothing.
+/// that is not understood is an error ([`io::ErrorKind::InvalidData`]): anything could be in it, and the items
+/// after it are meaningless.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -158,7 +158,7 @@ pub fn virtual_servers<T: BufRead>(
     iter::from_fn(move || reader.next().transpose())
 }
 
-/// Reads one virtual server after the other.
+/// Reads one virtual server after another.
 struct Reader<T> {
     lines: Lines<T>,
     hertz: NonZeroU32,

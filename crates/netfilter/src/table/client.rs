@@ -116,16 +116,16 @@ impl KernelNetfilter {
             }
         }
         change_elements(&mut transaction, &operations);
-        commit(&mut self.socket, &transaction, checked.map(Generation::number))?;
-        // Without it the tables are only read once more. So they are after they were made: what others have added to
-        // them is still there.
+        commit(&mut self.socket, &transaction, checked.map(|Generation(number)| number))?;
+        // If this fails, the tables are only read once more. They also are after they were made: they may still have
+        // what other programs have added.
         let now = self.generation().ok().filter(|_| !makes_tables);
         self.own = now.map(|now| OwnGenerations::committed(self.own, before, now));
         Ok(())
     }
 
     fn generation(&mut self) -> Result<Generation, netlink::Error> {
-        message::generation(&mut self.socket).map(Generation::new)
+        message::generation(&mut self.socket).map(Generation)
     }
 }
 

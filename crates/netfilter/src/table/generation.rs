@@ -3,17 +3,7 @@
 /// A state of nf_tables: the kernel counts one for each transaction that changes anything, by any program
 /// (`nf_tables_commit` in net/netfilter/nf_tables_api.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation(u32);
-
-impl Generation {
-    pub(super) fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    pub(super) fn number(self) -> u32 {
-        self.0
-    }
-}
+pub struct Generation(pub(super) u32);
 
 /// Successive generations, each but the first made by a transaction of this client.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +18,8 @@ impl OwnGenerations {
         Self { first: number, last: number }
     }
 
-    /// Continues with the generation after a transaction of this client, if no other program has made one: a transaction that
-    /// changes nothing does not count.
+    /// Continues with the generation after a transaction of this client, if no other program has made one. A transaction
+    /// that changes nothing does not count.
     pub(super) fn committed(own: Option<Self>, before: Generation, now: Generation) -> Self {
         match own {
             Some(own) if own.last == before.0 && now.0.wrapping_sub(before.0) <= 1 => {

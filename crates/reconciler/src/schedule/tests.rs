@@ -20,6 +20,13 @@ const PART: SyncEnd = SyncEnd {
 
 const FULL: SyncEnd = SyncEnd { full: true, ..PART };
 
+/// A schedule whose first sync has just ended, and when.
+fn synced() -> (Schedule, Instant) {
+    let (mut schedule, now) = (Schedule::new(TIMING), Instant::now());
+    schedule.sync_ended(now, FULL);
+    (schedule, now)
+}
+
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -35,9 +42,7 @@ fn the_first_change_is_synced_at_once() {
 
 #[test]
 fn a_change_after_a_quiet_time_is_synced_at_once() {
-    let end = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, FULL);
+    let (mut schedule, end) = synced();
     schedule.request(Trigger::Change);
     let (due, _) = schedule.next_sync(end + seconds(10)).unwrap();
     assert!(due <= end + seconds(10));
@@ -45,9 +50,7 @@ fn a_change_after_a_quiet_time_is_synced_at_once() {
 
 #[test]
 fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync() {
-    let end = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, FULL);
+    let (mut schedule, end) = synced();
     schedule.request(Trigger::Change);
     schedule.request(Trigger::Change);
     assert_eq!(schedule.next_sync(end), Some((end + seconds(2), Trigger::Change)));
@@ -58,9 +61,7 @@ fn min_sync_period_counts_from_the_end_of_the_last_sync_and_a_burst_is_one_sync(
 
 #[test]
 fn a_periodic_sync_with_nothing_to_do_does_not_delay_the_next_change() {
-    let end = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, FULL);
+    let (mut schedule, end) = synced();
     let now = end + seconds(30);
     schedule.sync_ended(now, SyncEnd { idle: true, ..FULL });
     assert_eq!(schedule.next_sync(now), Some((now + seconds(30), Trigger::Period)));
@@ -74,9 +75,7 @@ fn a_periodic_sync_with_nothing_to_do_does_not_delay_the_next_change() {
 
 #[test]
 fn a_forced_sync_does_not_wait() {
-    let end = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(end, FULL);
+    let (mut schedule, end) = synced();
     schedule.request(Trigger::Change);
     schedule.request(Trigger::Forced);
     assert_eq!(schedule.next_sync(end), Some((end, Trigger::Forced)));
@@ -97,9 +96,7 @@ fn a_repair_hardly_waits_but_it_does() {
 
 #[test]
 fn nor_does_a_repair_wait_longer_where_the_period_ends_meanwhile() {
-    let begin = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(begin, FULL);
+    let (mut schedule, begin) = synced();
     let end = begin + Duration::from_millis(29_900);
     schedule.sync_ended(end, PART);
     schedule.request(Trigger::KernelEvent);
@@ -146,9 +143,7 @@ fn changes_failures_and_draining_do_not_put_off_the_period() {
 
 #[test]
 fn what_arrives_during_a_comparison_goes_first_and_the_period_follows() {
-    let begin = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(begin, FULL);
+    let (mut schedule, begin) = synced();
     let now = begin + seconds(30);
     assert_eq!(schedule.next_sync(now), Some((now, Trigger::Period)));
     schedule.postpone_period();
@@ -174,9 +169,7 @@ fn a_comparison_is_interrupted_from_the_end_of_the_period_to_that_of_another_one
 
 #[test]
 fn whatever_is_due_beside_the_period_is_known_while_the_kernel_is_compared() {
-    let begin = Instant::now();
-    let mut schedule = Schedule::new(TIMING);
-    schedule.sync_ended(begin, FULL);
+    let (mut schedule, begin) = synced();
     let now = begin + seconds(30);
     assert_eq!(schedule.next_but_periodic(now), None);
     let next_check = Some((now + seconds(3), Trigger::Drain));

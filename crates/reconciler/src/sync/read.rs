@@ -42,8 +42,8 @@ impl Reconciler {
         }
     }
 
-    /// Begins or continues the comparison of a periodic sync, and returns whether the sync may begin: it need not
-    /// wait for the kernel, which can take seconds. The sync handles an error.
+    /// Begins or continues the comparison of a periodic sync, and returns whether it is complete, so that the sync need
+    /// not wait for the kernel, which can take seconds. The sync handles an error.
     pub(crate) fn compare_ahead(&mut self, is_waited_for: impl FnMut() -> bool) -> bool {
         let Some(image) = &self.image else { return true };
         let begun = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
@@ -64,7 +64,7 @@ impl Reconciler {
     ) -> Result<Reading, ReadError> {
         let deep_verify = self.deep_verify.next_part();
         if deep_verify.is_first() {
-            // Nothing is trusted for longer.
+            // Once a round the tables are read, whatever their generation.
             image.netfilter.generation = None;
         }
         let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
