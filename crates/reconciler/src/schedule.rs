@@ -91,7 +91,7 @@ pub struct Timing {
     /// The interval at which the kernel is checked and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
-    /// change after a quiet time is not delayed, not even by a sync that only compared.
+    /// change after a quiet time is not delayed, not even by a periodic sync that wrote nothing.
     pub min_sync_period: Duration,
     /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
     /// its connections are cut off. `None`: it stays until the last connection has ended.

@@ -96,6 +96,8 @@ pub(crate) struct Reconciler {
     portion: usize,
     /// The parts of the kernel of which a change was reported since the last sync.
     reported: Drift,
+    /// Whether virtual servers may be lost, so that the next sync, whatever its trigger, compares everything.
+    may_lack_virtual_servers: bool,
     pub(crate) draining: Draining,
     lost_addresses: LostAddresses,
     schedulers: schedulers::SchedulerProbes,
@@ -150,6 +152,7 @@ impl Reconciler {
             pace: Pace::default(),
             portion: PORTION,
             reported: Drift::default(),
+            may_lack_virtual_servers: false,
             draining,
             lost_addresses: LostAddresses::new(LOST_ADDRESS_GRACE),
             schedulers: schedulers::SchedulerProbes::default(),
@@ -232,6 +235,7 @@ impl Reconciler {
             }
             Err(_) => Look::Unread,
         };
+        self.may_lack_virtual_servers = true;
         // Virtual servers that were compared already may be gone.
         self.verification = None;
         look

@@ -31,8 +31,8 @@ use crate::{
 /// How often the kernel is asked for one of our virtual servers.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How many virtual servers are compared before others may go first, which takes milliseconds.
-const COMPARED_AT_ONCE: usize = 256;
+/// How many virtual and real servers are compared before others may go first, which takes milliseconds.
+const COMPARED_AT_ONCE: usize = 1_000;
 
 /// How many inputs are handled before the schedule is asked again.
 const MAX_INPUTS: usize = 1_000;
@@ -67,7 +67,6 @@ pub fn start(
         awaiting_difference: Vec::new(),
         awaiting_node_usage: Vec::new(),
         next_look: Instant::now(),
-        compared_for: Duration::ZERO,
         history: History::new(Instant::now()),
         journal: Journal::new(node_clock(), Journal::MOST_BYTES),
         sync_log: SyncLog::default(),
@@ -102,8 +101,6 @@ pub(crate) struct Writer {
     awaiting_node_usage: Vec<Sender<NodeUsage>>,
     /// When one of our virtual servers is looked for next.
     next_look: Instant,
-    /// How long the comparison before the next periodic sync has taken.
-    compared_for: Duration,
     history: History,
     pub(crate) journal: Journal,
     sync_log: SyncLog,
@@ -185,19 +182,17 @@ impl Writer {
             return ControlFlow::Continue(());
         }
         let other = self.schedule.next_but_periodic(now);
-        let (mut compared, mut arrived) = (0usize, None);
-        let is_waited_for = || {
-            compared += 1;
-            if !compared.is_multiple_of(COMPARED_AT_ONCE) {
+        let (mut compared, mut arrived) = (0, None);
+        let is_waited_for = |servers: usize| {
+            compared += servers;
+            if compared < COMPARED_AT_ONCE {
                 return false;
             }
+            compared = 0;
             arrived = inputs.try_recv().ok();
             arrived.is_some() || other.is_some_and(|(due, _)| due <= Instant::now())
         };
-        let is_compared =
-            trace_span!("compare ahead").in_scope(|| self.reconciler.compare_ahead(is_waited_for));
-        self.compared_for += now.elapsed();
-        if is_compared {
+        if trace_span!("compare ahead").in_scope(|| self.reconciler.compare_ahead(is_waited_for)) {
             return ControlFlow::Continue(());
         }
         self.schedule.postpone_period();
@@ -321,6 +316,8 @@ impl Writer {
         let span = trace_span!("sync", ?trigger, full = Empty, done = Empty, failed = Empty).entered();
         let inbox = self.inbox.clone();
         let is_waited_for = || inbox.has_any();
+        let compared_for =
+            if trigger == Trigger::Period { self.reconciler.compared_for() } else { Duration::ZERO };
         let synced = self.reconciler.sync(trigger, &Slice::new(&is_waited_for));
         let SyncResult { full, mut outcome, stale_flows, removed_foreign, .. } = synced;
         let mut stats = mem::take(&mut outcome.stats);
@@ -329,8 +326,7 @@ impl Writer {
         }
         outcome.name_in_turn(&self.reconciler.state);
         let services = outcome.services(&self.reconciler.state);
-        let ahead = if full { mem::take(&mut self.compared_for) } else { Duration::ZERO };
-        let took = ahead + start.elapsed();
+        let took = compared_for + start.elapsed();
         let report = SyncReport::new(trigger, full, &outcome, services, removed_foreign, took);
         span.record("full", full).record("done", report.done).record("failed", report.failed);
         let is_new = |failed: &_| !self.sync_log.has_logged(failed);
@@ -347,8 +343,7 @@ impl Writer {
         let end = SyncEnd {
             full,
             unread,
-            idle: matches!(trigger, Trigger::Period | Trigger::Continue)
-                && report.done + report.failed + report.left == 0,
+            idle: synced.idle && matches!(trigger, Trigger::Period | Trigger::Continue),
             failures: match report.failed {
                 0 => Failures::None,
                 _ if synced.failures_wait => Failures::Waiting,

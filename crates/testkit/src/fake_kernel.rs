@@ -59,6 +59,8 @@ pub struct State {
     pub summary_reads: usize,
     /// How often the real servers of one virtual server were read.
     pub real_server_reads: usize,
+    /// How long each of these takes.
+    pub real_server_reads_take: Duration,
     /// Whether `Ipvs::summaries` fails, or its next item if it has begun.
     pub no_summaries: bool,
     /// How many summaries the last reading of everything as text has shown.
@@ -361,6 +363,8 @@ impl Ipvs for FakeKernel {
     }
 
     fn real_servers(&mut self, of: VirtualServerId) -> Result<Vec<ObservedRealServer>, ipvs::Error> {
+        let takes = self.state().real_server_reads_take;
+        thread::sleep(takes);
         let mut state = self.state();
         state.real_server_reads += 1;
         state.read(ipvs_error("list real servers"))?;

@@ -1,6 +1,10 @@
 //! Comparing the whole kernel with its image.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    time::{Duration, Instant},
+};
 
 use ipvs::{Forwarding, ServiceAddress, Summaries, proc_net::VirtualServerSummary};
 use rustc_hash::FxHashSet;
@@ -40,6 +44,7 @@ pub struct Verification {
     /// namespaces in one table can do so wherever other namespaces have virtual servers too
     /// (docs/evidence/kernel.md).
     different: BTreeSet<ServiceAddress>,
+    took: Duration,
 }
 
 impl fmt::Debug for Verification {
@@ -52,16 +57,22 @@ impl Verification {
     /// Begins to read the summaries.
     pub fn begin(kernel: &mut Kernel) -> Result<Self, SummaryError> {
         let summaries = kernel.ipvs.summaries().map_err(SummaryError::NoSummary)?;
-        Ok(Self { summaries, same: FxHashSet::default(), different: BTreeSet::new() })
+        Ok(Self { summaries, same: FxHashSet::default(), different: BTreeSet::new(), took: Duration::ZERO })
     }
 
-    /// Compares summaries with the image, at least one, until something else waits. Returns whether all are
-    /// compared.
+    /// How long it has taken so far.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Compares summaries with the image, at least one, until something else waits: `is_waited_for` is called after each
+    /// virtual server with the number of servers compared, itself and its real servers. Returns whether all are compared.
     pub fn proceed(
         &mut self,
         image: &Observed,
-        mut is_waited_for: impl FnMut() -> bool,
+        mut is_waited_for: impl FnMut(usize) -> bool,
     ) -> Result<bool, SummaryError> {
+        let begin = Instant::now();
         for shown in &mut self.summaries {
             let shown = shown.map_err(SummaryError::NoSummary)?;
             let image = image.virtual_servers.get(&shown.address);
@@ -70,10 +81,12 @@ impl Verification {
             } else {
                 self.different.insert(shown.address);
             }
-            if is_waited_for() {
+            if is_waited_for(1 + shown.real_servers.len()) {
+                self.took += begin.elapsed();
                 return Ok(false);
             }
         }
+        self.took += begin.elapsed();
         Ok(true)
     }
 
@@ -86,7 +99,7 @@ impl Verification {
         kernel: &mut Kernel,
         deeply: impl Fn(&ServiceAddress) -> bool,
     ) -> Result<Drift, SummaryError> {
-        self.proceed(image, || false)?;
+        self.proceed(image, |_| false)?;
         let Self { same, different: mut virtual_servers, .. } = self;
         virtual_servers.extend(image.virtual_servers.keys().filter(|of| deeply(of) || !same.contains(of)));
         if virtual_servers.len() > FEW && virtual_servers.len() > image.virtual_servers.len() / 4 {

@@ -259,6 +259,7 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
         Trigger::KernelEvent,
         Trigger::TablesChanged,
         Trigger::NodeAddresses,
+        Trigger::VirtualServerLost,
         Trigger::Forced,
     ])
 }
@@ -269,13 +270,18 @@ fn any_rest() -> impl Strategy<Value = Rest> {
 
 /// The end of a sync at this time after the begin.
 fn any_end(begin: Instant) -> impl Strategy<Value = (Instant, SyncEnd)> {
-    let read = select(vec![FULL, PART, SyncEnd { unread: true, ..PART }, SyncEnd { idle: true, ..FULL }]);
+    let idle = [FULL, PART].map(|end| SyncEnd { idle: true, ..end });
+    let read = select([vec![FULL, PART, SyncEnd { unread: true, ..PART }], idle.to_vec()].concat());
     (any_time(90_000), read, any::<bool>(), any_rest(), option::of(any_time(120_000))).prop_map(
         move |(at, read, failed, rest, check)| {
             (
                 begin + at,
                 SyncEnd {
-                    failures: if failed || read.unread { Failures::Tried } else { Failures::None },
+                    failures: match (failed || read.unread, read.idle) {
+                        (false, _) => Failures::None,
+                        (true, false) => Failures::Tried,
+                        (true, true) => Failures::Waiting,
+                    },
                     rest,
                     next_check: check.map(|check| (begin + check, Trigger::Drain)),
                     ..read
@@ -296,6 +302,8 @@ proptest! {
         ),
     ) {
         ends.sort_by_key(|(at, _)| *at);
+        // The first sync is neither periodic nor continued.
+        ends.iter_mut().take(1).for_each(|(_, end)| end.idle = false);
         let mut schedule = Schedule::new(timing);
         for (at, end) in &ends {
             schedule.sync_ended(*at, *end);
@@ -310,11 +318,13 @@ proptest! {
         // A kernel that could not be read is read again after a pause.
         let begin = full.filter(|_| !last.unread).map_or(last_end, |(at, _)| *at);
         let latest = (last_end + timing.min_sync_period).max(begin + timing.sync_period);
-        let active = ends.iter().rev().find(|(_, end)| !end.idle);
-        let soonest = active.map_or(last_end, |(at, _)| *at + timing.min_sync_period);
+        let (active_end, _) = *ends.iter().rfind(|(_, end)| !end.idle).unwrap();
+        // A retry that waits was due already before an idle sync.
+        let is_from_active = wanted.contains(&Trigger::Change) || last.failures == Failures::Waiting;
+        let soonest = if is_from_active { active_end } else { last_end } + timing.min_sync_period;
         prop_assert!(due <= latest, "{:?} late, {trigger:?}", due - latest);
         // Of these the period may do the work.
-        if last.rest != Rest::Interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_from_kernel) {
+        if last.rest != Rest::Interrupted && trigger != Trigger::Forced && !wanted.into_iter().any(Trigger::is_repair) {
             prop_assert!(due >= soonest, "{:?} too soon, {trigger:?}", soonest - due);
         }
     }

@@ -86,6 +86,11 @@ impl PlanOutcome {
         !self.done.is_empty()
     }
 
+    /// Whether there was nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.done.is_empty() && self.failures.is_empty() && self.left.is_empty() && self.unread.is_none()
+    }
+
     /// Whether an operation failed on which all others depend.
     pub(crate) fn lacks_foundation(&self) -> bool {
         self.failures.iter().any(|(operation, _)| operation.is_foundation())

@@ -31,6 +31,8 @@ pub(crate) struct SyncResult {
     pub(crate) stale_flows: StaleFlows,
     /// The foreign virtual servers that were removed.
     pub(crate) removed_foreign: ForeignVirtualServers,
+    /// Whether there was nothing to write.
+    pub(crate) idle: bool,
     /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
     pub(crate) unfinished: bool,
     /// Whether earlier failures were not tried again, because there is more to do.
@@ -224,22 +226,24 @@ impl Reconciler {
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful && !probe_failed).then_some(image);
         self.learn_from(&outcome);
+        let idle = outcome.is_idle();
         let failures_wait = !self.failures.is_empty();
         outcome.failures.append(&mut self.failures);
         let has_address = |group: &&Group| group.ip().is_some();
         let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
         let busy = self.busy(costliest, &outcome);
         self.dirty.merge(outcome.left.clone());
-        if busy.is_some() {
-            self.failures.clone_from(&outcome.failures);
-        } else {
-            self.dirty.extend(keys(&outcome.failures));
-        }
         self.dirty.virtual_servers.extend(&deferred);
         // After a failure the retry comes anyway, though later.
         let unfinished = self.can_go_on(&deferred, &outcome)
             || probe_failed && outcome.failures.is_empty()
-            || !self.adopted.is_empty();
+            || self.image.is_some() && !self.adopted.is_empty();
+        // A sync that follows soon does not try again what has just failed.
+        if busy.is_some() || unfinished {
+            self.failures.clone_from(&outcome.failures);
+        } else {
+            self.dirty.extend(keys(&outcome.failures));
+        }
         self.scheduler_changes = deferred.len();
         if self.image.is_none() {
             self.draining.postpone_due(Instant::now());
@@ -251,6 +255,7 @@ impl Reconciler {
             outcome,
             stale_flows,
             removed_foreign,
+            idle,
             unfinished,
             failures_wait,
             busy,

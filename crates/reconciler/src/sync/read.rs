@@ -34,17 +34,18 @@ impl Reconciler {
     /// If anything fails there is no image any more, so that the next sync reads everything.
     pub(super) fn read(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
         let reported = mem::take(&mut self.reported);
+        let compares_everything = mem::take(&mut self.may_lack_virtual_servers) || trigger.is_full();
         match self.image.take() {
             None => self.read_everything(trigger, dirty),
             Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
-            Some(image) if trigger.is_full() => self.verify(image, trigger, dirty),
+            Some(image) if compares_everything => self.verify(image, trigger, dirty),
             Some(image) => self.refresh(image, reported, trigger, dirty),
         }
     }
 
     /// Begins or continues the comparison of a periodic sync, and returns whether it is complete, so that the sync need
     /// not wait for the kernel, which can take seconds. The sync handles an error.
-    pub(crate) fn compare_ahead(&mut self, is_waited_for: impl FnMut() -> bool) -> bool {
+    pub(crate) fn compare_ahead(&mut self, is_waited_for: impl FnMut(usize) -> bool) -> bool {
         let Some(image) = &self.image else { return true };
         let begun = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
         let mut is_compared = true;
@@ -53,6 +54,12 @@ impl Reconciler {
             Ok(verification)
         }));
         is_compared
+    }
+
+    /// How long the comparison for the next periodic sync has taken so far.
+    pub(crate) fn compared_for(&self) -> Duration {
+        let begun = self.verification.as_ref().and_then(|it| it.as_ref().ok());
+        begun.map_or(Duration::ZERO, Verification::took)
     }
 
     /// Compares the whole kernel with the image.
@@ -68,7 +75,9 @@ impl Reconciler {
             image.netfilter.generation = None;
         }
         let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
-        let deeply = |of: &ServiceAddress| deep_verify.contains(of);
+        // What was adopted will be verified. What the start has missed there is not another program's change.
+        let start_is_verified = self.adopted.is_empty();
+        let deeply = |of: &ServiceAddress| start_is_verified && deep_verify.contains(of);
         let found = match verification.and_then(|it| it.finish(&mut image, &mut self.kernel, deeply)) {
             Ok(found) => found,
             Err(SummaryError::Unread(error)) => return Err(error),
@@ -120,8 +129,8 @@ impl Reconciler {
         differing(&self.state, image, &self.ownership)
     }
 
-    /// Reads some of the virtual servers that the start has adopted. They count as changed, so that what the
-    /// start has missed does not look like a change of another program.
+    /// Reads some of the virtual servers that the start has adopted, fewer beside other work. They count as changed, so
+    /// that what the start has missed does not look like a change of another program.
     fn verify_adopted(
         &mut self,
         image: &mut Observed,
@@ -129,7 +138,8 @@ impl Reconciler {
         dirty: &mut Dirty,
     ) -> Result<(), ReadError> {
         let begin = Instant::now();
-        let most = if trigger == Trigger::Continue { VERIFIED_FOR } else { VERIFIED_BESIDE };
+        let has_time = trigger == Trigger::Continue && dirty.is_empty();
+        let most = if has_time { VERIFIED_FOR } else { VERIFIED_BESIDE };
         while let Some(of) = self.adopted.pop() {
             image.refresh_real_servers(&mut self.kernel, of)?;
             dirty.virtual_servers.insert(of);

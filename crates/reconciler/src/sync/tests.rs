@@ -165,14 +165,14 @@ fn compared_in_two_parts(story: &Story, first: usize) -> String {
     damage_without_notification(&kernel);
     let mut left = first;
     let is_compared = first > 0
-        && reconciler.compare_ahead(|| {
+        && reconciler.compare_ahead(|_| {
             left -= 1;
             left == 0
         });
     tell(&mut reconciler, &story.after);
     if !is_compared {
         sync_and_retry(&mut reconciler, Trigger::Change);
-        assert!(reconciler.compare_ahead(|| false));
+        assert!(reconciler.compare_ahead(|_| false));
     }
     sync_and_retry(&mut reconciler, Trigger::Period);
     assert!(reconciler.compare().unwrap().is_empty(), "after {first}");

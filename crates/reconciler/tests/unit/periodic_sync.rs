@@ -342,3 +342,22 @@ fn a_change_goes_before_the_rest_of_the_comparison() {
     assert_eq!(running.kernel.writes(), "", "the comparison has found nothing that was changed by us");
     assert!(running.handle.compare().unwrap().is_empty());
 }
+
+#[test]
+fn a_periodic_sync_with_nothing_to_do_does_not_delay_the_next_change() {
+    let min_sync_period = Duration::from_secs(5);
+    let timing = Timing { sync_period: min_sync_period, min_sync_period, ..AT_ONCE };
+    let running = Running::timed(&FakeKernel::new(), timing);
+    running.lists(vec![service("web", "10.96.0.10", Tcp)], vec![slice("web", Tcp, &["10.244.0.1"])]);
+    running.kernel.heal();
+    running.status_where(|it| it.last_sync.as_ref().is_some_and(|it| it.report.trigger == Trigger::Period));
+    let begin = Instant::now();
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1", "10.244.0.2"]))));
+    running.kernel_where(|state| !state.writes.is_empty());
+    assert!(begin.elapsed() < min_sync_period / 2, "{:?}", begin.elapsed());
+    // The pause counts from a sync that has written something.
+    running.tell(Change::Slices(Event::Apply(slice("web", Tcp, &["10.244.0.1"]))));
+    running.kernel.heal();
+    running.kernel_where(|state| !state.writes.is_empty());
+    assert!(begin.elapsed() > min_sync_period, "{:?}", begin.elapsed());
+}

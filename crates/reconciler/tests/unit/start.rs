@@ -134,7 +134,7 @@ fn what_a_summary_lacks_is_corrected_soon_and_does_not_count_as_a_repair() {
 }
 
 #[test]
-fn all_that_was_adopted_is_verified_a_part_at_a_time_and_once() {
+fn all_that_was_adopted_is_verified_after_the_first_sync_and_once() {
     let (kernel, (services, slices)) = (FakeKernel::new(), many());
     let start = || {
         let running = Running::on(&kernel);

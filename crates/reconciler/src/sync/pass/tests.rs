@@ -16,6 +16,7 @@ use super::*;
 use crate::{
     FailureKind, Timing,
     follow::{LostAddresses, TunnelsInUse},
+    sync::Look,
 };
 
 const VIP: ServiceAddress =
@@ -177,4 +178,102 @@ fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
     fake.state().refused_vips.clear();
     assert!(reconciler.sync_whole(Trigger::Retry).outcome.failures.is_empty());
     assert!(reconciler.compare().unwrap().is_empty());
+}
+
+/// A reconciler that was started with these Services `web-0`, `web-1`… on a kernel that had them, after its first sync.
+fn restarted(fake: &FakeKernel, services: u8) -> Reconciler {
+    let mut restarted = None;
+    for _ in 0..2 {
+        fake.heal();
+        let mut reconciler = reconciler(fake, Draining::new(None));
+        let name = |number| ObjectName::new("default", format!("web-{number}"));
+        let web =
+            |number| Service { name: name(number), cluster_ips: vec![[10, 96, 0, number].into()], ..web() };
+        let slice = |number| EndpointSlice { name: name(number), service: name(number), ..slice(&[number]) };
+        reconciler.apply_change(Change::Services(Event::Replace((1..=services).map(web).collect())));
+        reconciler.apply_change(Change::Slices(Event::Replace((1..=services).map(slice).collect())));
+        assert!(reconciler.sync_whole(Trigger::Start).outcome.failures.is_empty());
+        restarted = Some(reconciler);
+    }
+    fake.heal();
+    restarted.unwrap()
+}
+
+#[test]
+fn whatever_sync_follows_the_loss_of_a_virtual_server_restores_it() {
+    let fake = FakeKernel::new();
+    for next in [Trigger::Continue, Trigger::Drain, Trigger::Change, Trigger::VirtualServerLost] {
+        let mut reconciler = restarted(&fake, 1);
+        fake.state().virtual_servers.clear();
+        assert_eq!(reconciler.look_for_virtual_server(), Look::Lost);
+        assert!(reconciler.sync_whole(next).full, "{next:?}");
+        assert_eq!(fake.state().virtual_servers.len(), 1, "{next:?}");
+        assert!(!reconciler.sync_whole(Trigger::Change).full, "once");
+    }
+}
+
+#[test]
+fn the_adopted_is_verified_for_milliseconds_of_each_sync_fewer_beside_other_work() {
+    let fake = FakeKernel::new();
+    let mut reconciler = restarted(&fake, 200);
+    fake.state().real_server_reads_take = Duration::from_millis(1);
+    let read_by = |reconciler: &mut Reconciler, trigger| {
+        let before = fake.state().real_server_reads;
+        let unfinished = reconciler.sync_whole(trigger).unfinished;
+        (fake.state().real_server_reads - before, unfinished)
+    };
+    let (beside, _) = read_by(&mut reconciler, Trigger::Change);
+    assert!((1..=5).contains(&beside), "{beside}");
+    reconciler.dirty.vips.insert(VIP.ip);
+    let (beside, _) = read_by(&mut reconciler, Trigger::Continue);
+    assert!((1..=5).contains(&beside), "{beside}");
+    let (alone, unfinished) = read_by(&mut reconciler, Trigger::Continue);
+    assert!((1..=30).contains(&alone) && unfinished, "{alone}");
+    while read_by(&mut reconciler, Trigger::Continue).1 {}
+    assert_eq!(fake.state().real_server_reads, 200, "each once");
+}
+
+#[test]
+fn what_fails_while_the_adopted_is_verified_waits_for_its_retry() {
+    let fake = FakeKernel::new();
+    let mut reconciler = restarted(&fake, 50);
+    let vip: IpAddr = [10, 96, 0, 1].into();
+    fake.state().real_server_reads_take = Duration::from_millis(1);
+    fake.state().dummy_interface.bound.remove(&vip);
+    fake.state().refused_vips.insert(vip);
+    reconciler.on_link_event(&Changed::everything());
+    let failing = reconciler.sync_whole(Trigger::KernelEvent);
+    assert_eq!((failing.outcome.failures.len(), failing.failures_wait, failing.idle), (1, false, false));
+    let tries = fake.state().link_calls;
+    let mut syncs = 0;
+    loop {
+        let going_on = reconciler.sync_whole(Trigger::Continue);
+        syncs += 1;
+        assert_eq!((going_on.outcome.failures.len(), going_on.failures_wait, going_on.idle), (1, true, true));
+        if !going_on.unfinished {
+            break;
+        }
+    }
+    assert!(syncs > 1);
+    assert_eq!(fake.state().link_calls, tries, "not tried meanwhile");
+    fake.state().refused_vips.clear();
+    assert_eq!(reconciler.sync_whole(Trigger::Retry).outcome.failures, []);
+    assert!(fake.state().is_bound(vip));
+}
+
+#[test]
+fn what_the_start_has_missed_is_not_repaired_by_a_periodic_sync_either() {
+    let fake = FakeKernel::new();
+    let mut reconciler = restarted(&fake, 200);
+    for (_, servers) in fake.state().virtual_servers.values_mut() {
+        // A summary does not show thresholds.
+        servers.values_mut().for_each(|server| server.config.upper_threshold = 7);
+    }
+    fake.state().real_server_reads_take = Duration::from_millis(1);
+    let mut edited = 0;
+    while edited < 200 {
+        let outcome = reconciler.sync_whole(Trigger::Period).outcome;
+        assert_eq!(outcome.first_repairs, [""; 0]);
+        edited += outcome.done();
+    }
 }
