@@ -19,7 +19,7 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Deserializer};
 use service::{Named, ObjectName};
 
-use self::field::{Field, Object, Text};
+use self::field::{Field, Fields};
 use crate::protobuf::{Malformed, Message};
 
 /// A kind of object that the proxy reads.
@@ -34,7 +34,7 @@ pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 's
     const ALWAYS_SOME: bool;
 
     /// The object as it is sent, in JSON or protobuf.
-    type Raw: Object;
+    type Raw<'a>: Fields<'a>;
 
     /// Where all of them are, in a URL.
     fn path() -> String {
@@ -43,7 +43,7 @@ pub(crate) trait Kind: Named + Clone + fmt::Debug + PartialEq + Send + Sync + 's
     }
 
     /// Reads an object.
-    fn read(raw: Self::Raw) -> View<Self>;
+    fn read(raw: Self::Raw<'_>) -> View<Self>;
 
     /// The problems of the object.
     fn problems(&self) -> &[String];
@@ -69,7 +69,7 @@ pub(crate) struct View<T> {
     /// The name of the object. The namespace of a cluster-wide object is empty, and so is a part that cannot be read.
     pub(crate) name: ObjectName,
     /// Its resource version.
-    pub(crate) version: Option<Text>,
+    pub(crate) version: Option<Box<str>>,
     /// Its content.
     pub(crate) decoded: Decoded<T>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct View<T> {
 impl<T: Kind> View<T> {
     /// Reads an object in protobuf.
     pub(crate) fn from_protobuf(object: Message<'_>) -> Result<Self, Malformed> {
-        let mut raw = T::Raw::default();
+        let mut raw = T::Raw::<'_>::default();
         raw.take(object)?;
         Ok(T::read(raw))
     }
@@ -86,7 +86,7 @@ impl<T: Kind> View<T> {
 impl<'de, T: Kind> Deserialize<'de> for View<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut problems = Problems::default();
-        let raw = Field::<T::Raw>::deserialize(deserializer)?.read(T::KIND, &mut problems);
+        let raw = Field::<T::Raw<'static>>::deserialize(deserializer)?.read(T::KIND, &mut problems);
         Ok(raw.map_or_else(
             || Self {
                 name: ObjectName::default(),

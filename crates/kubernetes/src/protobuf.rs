@@ -1,11 +1,8 @@
 //! The wire format of protobuf.
 //!
-//! A message is read in place, field by field. Fields that are not asked for are skipped, and text shares the bytes of
-//! the answer that it came in.
+//! A message is read in place, field by field. Fields that are not asked for are skipped, and text is borrowed.
 
 use std::iter;
-
-use bytes::Bytes;
 
 /// Why bytes are not protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,12 +20,7 @@ pub(crate) enum Malformed {
 
 /// A message, or its fields that are still to be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    /// The bytes that the message is a part of.
-    whole: &'a Bytes,
-    /// The fields that are left.
-    rest: &'a [u8],
-}
+pub(crate) struct Message<'a>(&'a [u8]);
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug)]
@@ -49,34 +41,29 @@ const FIXED_32: u64 = 5;
 
 impl<'a> Message<'a> {
     /// The message in these bytes.
-    pub(crate) fn new(whole: &'a Bytes) -> Self {
-        Self { whole, rest: whole }
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
-    /// Its bytes in place.
+    /// Its bytes.
     pub(crate) fn as_slice(&self) -> &'a [u8] {
-        self.rest
-    }
-
-    /// Its bytes, shared.
-    pub(crate) fn to_bytes(self) -> Bytes {
-        self.whole.slice_ref(self.rest)
+        self.0
     }
 
     /// The message without its first bytes, if it begins with these.
     pub(crate) fn after(self, prefix: &[u8]) -> Option<Self> {
-        Some(Self { rest: self.rest.strip_prefix(prefix)?, ..self })
+        self.0.strip_prefix(prefix).map(Self)
     }
 
     /// Its fields, in their order. Nothing follows an error.
     pub(crate) fn fields(mut self) -> impl Iterator<Item = Result<(u64, Value<'a>), Malformed>> {
         iter::from_fn(move || {
-            if self.rest.is_empty() {
+            if self.0.is_empty() {
                 return None;
             }
             let field = self.next_field();
             if field.is_err() {
-                self.rest = &[];
+                self.0 = &[];
             }
             Some(field)
         })
@@ -84,7 +71,7 @@ impl<'a> Message<'a> {
 
     /// The text, bytes or message in the field of this number, empty where there is none.
     pub(crate) fn field(self, number: u64) -> Result<Self, Malformed> {
-        self.last(number, Self { rest: &[], ..self }, Value::message)
+        self.last(number, Self(&[]), Value::message)
     }
 
     /// The integer in the field of this number, 0 where there is none.
@@ -111,7 +98,7 @@ impl<'a> Message<'a> {
             VARINT => Value::Number(self.take_varint()?),
             WITH_LENGTH => {
                 let length = self.take_varint()?;
-                Value::Bytes(Self { rest: self.take(length)?, ..*self })
+                Value::Bytes(Self(self.take(length)?))
             }
             FIXED_64 => self.take(8).map(|_| Value::Fixed)?,
             FIXED_32 => self.take(4).map(|_| Value::Fixed)?,
@@ -121,15 +108,19 @@ impl<'a> Message<'a> {
     }
 
     fn take_varint(&mut self) -> Result<u64, Malformed> {
-        let (number, rest) = varint(self.rest)?.ok_or(Malformed::Truncated)?;
-        self.rest = rest;
+        let (number, rest) = match self.0.split_first() {
+            // Nearly all take one byte.
+            Some((&byte @ ..0x80, rest)) => (byte.into(), rest),
+            _ => varint(self.0)?.ok_or(Malformed::Truncated)?,
+        };
+        self.0 = rest;
         Ok(number)
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(length).map_err(|_| Malformed::Truncated)?;
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed::Truncated)?;
-        self.rest = rest;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed::Truncated)?;
+        self.0 = rest;
         Ok(taken)
     }
 }
@@ -147,7 +138,7 @@ impl<'a> Value<'a> {
     pub(crate) fn is_empty(self) -> bool {
         match self {
             Self::Number(number) => number == 0,
-            Self::Bytes(message) => message.rest.is_empty(),
+            Self::Bytes(message) => message.0.is_empty(),
             Self::Fixed => false,
         }
     }
@@ -183,13 +174,12 @@ mod tests {
     use super::*;
 
     fn fields(bytes: &'static [u8]) -> Result<Vec<(u64, String)>, Malformed> {
-        let bytes = Bytes::from_static(bytes);
         let shown = |value: Value<'_>| match value {
             Value::Number(number) => number.to_string(),
-            Value::Bytes(message) => format!("{:?}", message.to_bytes()),
+            Value::Bytes(message) => format!("{}", message.0.escape_ascii()),
             Value::Fixed => "fixed".to_owned(),
         };
-        Message::new(&bytes)
+        Message::new(bytes)
             .fields()
             .map(|field| field.map(|(number, value)| (number, shown(value))))
             .collect()
@@ -198,7 +188,7 @@ mod tests {
     #[test]
     fn fields_of_each_wire_type_are_read_in_their_order() {
         let bytes = b"\x08\xac\x02\x12\x02ab\x19********\x25****\x82\x01\x00";
-        let found = [(1, "300"), (2, "b\"ab\""), (3, "fixed"), (4, "fixed"), (16, "b\"\"")];
+        let found = [(1, "300"), (2, "ab"), (3, "fixed"), (4, "fixed"), (16, "")];
         assert_eq!(fields(bytes).unwrap(), found.map(|(number, value)| (number, value.to_owned())));
     }
 
@@ -219,8 +209,7 @@ mod tests {
 
     #[test]
     fn of_a_field_that_is_sent_twice_the_last_counts() {
-        let bytes = Bytes::from_static(b"\x08\x01\x08\x02\x12\x01a\x12\x01b");
-        let message = Message::new(&bytes);
+        let message = Message::new(b"\x08\x01\x08\x02\x12\x01a\x12\x01b");
         assert_eq!((message.number(1), message.number(7)), (Ok(2), Ok(0)));
         assert_eq!(message.field(2).unwrap().as_slice(), b"b");
         assert_eq!(message.field(1).unwrap_err(), Malformed::WireType);

@@ -17,29 +17,29 @@ use super::{
 /// An EndpointSlice as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct RawSlice {
-    metadata: Field<RawMetadata>,
-    address_type: Field<Text>,
-    ports: List<RawPort>,
-    endpoints: List<RawEndpoint>,
+pub(crate) struct RawSlice<'a> {
+    metadata: Field<RawMetadata<'a>>,
+    address_type: Field<Text<'a>>,
+    ports: List<RawPort<'a>>,
+    endpoints: List<RawEndpoint<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawPort {
-    name: Field<Text>,
-    protocol: Field<Text>,
+struct RawPort<'a> {
+    name: Field<Text<'a>>,
+    protocol: Field<Text<'a>>,
     port: Field<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawEndpoint {
-    addresses: Field<First<Text>>,
+struct RawEndpoint<'a> {
+    addresses: Field<First<Text<'a>>>,
     conditions: Field<RawConditions>,
-    node_name: Field<Text>,
-    zone: Field<Text>,
-    hints: Field<RawHints>,
+    node_name: Field<Text<'a>>,
+    zone: Field<Text<'a>>,
+    hints: Field<RawHints<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -52,23 +52,23 @@ struct RawConditions {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawHints {
-    for_zones: List<RawHint>,
-    for_nodes: List<RawHint>,
+struct RawHints<'a> {
+    for_zones: List<RawHint<'a>>,
+    for_nodes: List<RawHint<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawHint {
-    name: Field<Text>,
+struct RawHint<'a> {
+    name: Field<Text<'a>>,
 }
 
-object!(RawSlice { 1 => metadata, 2 => endpoints, 3 => ports, 4 => address_type unless is_empty });
-object!(RawPort { 1 => name, 2 => protocol, 3 => port });
-object!(RawEndpoint { 1 => addresses, 2 => conditions, 6 => node_name, 7 => zone, 8 => hints });
+object!(RawSlice<'a> { 1 => metadata, 2 => endpoints, 3 => ports, 4 => address_type unless is_empty });
+object!(RawPort<'a> { 1 => name, 2 => protocol, 3 => port });
+object!(RawEndpoint<'a> { 1 => addresses, 2 => conditions, 6 => node_name, 7 => zone, 8 => hints });
 object!(RawConditions { 1 => ready, 2 => serving, 3 => terminating });
-object!(RawHints { 1 => for_zones, 2 => for_nodes });
-object!(RawHint { 1 => name unless is_empty });
+object!(RawHints<'a> { 1 => for_zones, 2 => for_nodes });
+object!(RawHint<'a> { 1 => name unless is_empty });
 
 impl Kind for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";
@@ -76,9 +76,9 @@ impl Kind for EndpointSlice {
     const PLURAL: &'static str = "endpointslices";
     const ALWAYS_SOME: bool = true;
 
-    type Raw = RawSlice;
+    type Raw<'a> = RawSlice<'a>;
 
-    fn read(raw: RawSlice) -> View<Self> {
+    fn read(raw: RawSlice<'_>) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let owner = metadata.label("kubernetes.io/service-name", &mut problems);
@@ -122,7 +122,7 @@ enum AddressType {
     Unknown,
 }
 
-fn family(field: Field<Text>, problems: &mut Problems) -> Result<Family, AddressType> {
+fn family(field: Field<Text<'_>>, problems: &mut Problems) -> Result<Family, AddressType> {
     let present = field.is_present();
     match field.read("addressType", problems).as_deref() {
         Some("IPv4") => Ok(Family::V4),
@@ -141,7 +141,7 @@ fn family(field: Field<Text>, problems: &mut Problems) -> Result<Family, Address
     }
 }
 
-fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<SystemTime> {
+fn triggered_at(metadata: &mut Metadata<'_>, problems: &mut Problems) -> Option<SystemTime> {
     let Annotation { at, text } =
         metadata.annotation("endpoints.kubernetes.io/last-change-trigger-time", problems)?;
     let time = text.parse::<Timestamp>();
@@ -151,7 +151,7 @@ fn triggered_at(metadata: &mut Metadata, problems: &mut Problems) -> Option<Syst
     time.ok().map(SystemTime::from)
 }
 
-fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
+fn endpoint_port(raw: RawPort<'_>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
     if !raw.name.is_present() {
         // The API server fills in the empty name; without one, no Service port can be meant.
         problems.add(format_args!("{at}.name"), "not set");
@@ -164,7 +164,7 @@ fn endpoint_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) 
 }
 
 fn endpoint(
-    raw: RawEndpoint,
+    raw: RawEndpoint<'_>,
     family: Family,
     at: fmt::Arguments<'_>,
     problems: &mut Problems,
@@ -206,7 +206,7 @@ fn endpoint(
     })
 }
 
-fn names(list: List<RawHint>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Box<[Arc<str>]> {
+fn names(list: List<RawHint<'_>>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Box<[Arc<str>]> {
     let name = |hint: RawHint, at: fmt::Arguments<'_>, problems: &mut Problems| {
         hint.name.read(format_args!("{at}.name"), problems).map(owned)
     };

@@ -6,11 +6,12 @@
 //! it. Fields that are not asked for (`managedFields`, conditions) are skipped without being stored.
 
 use std::{
+    borrow::Cow,
     fmt::{self, Display},
     marker::PhantomData,
+    str,
 };
 
-use bytestring::ByteString;
 use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
@@ -33,7 +34,7 @@ pub(crate) enum Field<T> {
     /// The field has the expected shape.
     Is(T),
     /// The field has another shape.
-    Wrong(Value),
+    Wrong(Box<Value>),
 }
 
 /// A list, of which each element may be wrong by itself.
@@ -73,6 +74,12 @@ impl<T: Shape> List<T> {
             found.extend(field.read(at, problems).and_then(|value| read(value, at, problems)));
         }
         found
+    }
+}
+
+impl<T> Field<T> {
+    fn wrong(value: impl Into<Value>) -> Self {
+        Self::Wrong(Box::new(value.into()))
     }
 }
 
@@ -120,15 +127,10 @@ fn shortened(text: &str) -> (&str, &'static str) {
     end.and_then(|(end, _)| text.get(..end)).map_or((text, ""), |beginning| (beginning, "..."))
 }
 
-/// A value that a [`Field`] can hold. Each method makes it from one kind of JSON, and [`merge`](Shape::merge) from
-/// protobuf; `None` where that cannot be.
+/// A value that a [`Field`] can hold. Each method makes it from one kind of JSON; `None` where that cannot be.
 pub(crate) trait Shape: Sized {
     /// The expected shape, as in "is not ...".
     const EXPECTED: &'static str;
-
-    /// Takes in a field of a message. If it is sent again, elements are added to a list, fields to an object, and a
-    /// scalar is replaced.
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed>;
 
     fn from_bool(_: bool) -> Option<Self> {
         None
@@ -143,43 +145,60 @@ pub(crate) trait Shape: Sized {
     }
 
     fn from_list<'de, A: SeqAccess<'de>>(list: A) -> Result<Field<Self>, A::Error> {
-        Value::deserialize(SeqAccessDeserializer::new(list)).map(Field::Wrong)
+        Value::deserialize(SeqAccessDeserializer::new(list)).map(Field::wrong)
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Field<Self>, A::Error> {
-        Value::deserialize(MapAccessDeserializer::new(map)).map(Field::Wrong)
+        Value::deserialize(MapAccessDeserializer::new(map)).map(Field::wrong)
     }
+}
+
+/// A value that a field of a message can hold.
+pub(crate) trait Merge<'a>: Shape {
+    /// Takes in a field of a message. If it is sent again, elements are added to a list, fields to an object, and a
+    /// scalar is replaced.
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed>;
 }
 
 impl Shape for bool {
     const EXPECTED: &'static str = "true or false";
-
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        *field = Field::Is(sent.number()? != 0);
-        Ok(())
-    }
 
     fn from_bool(value: bool) -> Option<Self> {
         Some(value)
     }
 }
 
-impl Shape for i64 {
-    const EXPECTED: &'static str = "an integer";
-
+impl Merge<'_> for bool {
     fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        *field = Field::Is(sent.number()?.cast_signed());
+        *field = Field::Is(sent.number()? != 0);
         Ok(())
     }
+}
+
+impl Shape for i64 {
+    const EXPECTED: &'static str = "an integer";
 
     fn from_integer(value: i64) -> Option<Self> {
         Some(value)
     }
 }
 
+impl Merge<'_> for i64 {
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
+        *field = Field::Is(sent.number()?.cast_signed());
+        Ok(())
+    }
+}
+
 impl Shape for Timestamp {
     const EXPECTED: &'static str = "a time";
 
+    fn from_text(value: &str) -> Option<Self> {
+        value.parse().ok()
+    }
+}
+
+impl Merge<'_> for Timestamp {
     /// Takes in a `Time`, whose field 1 is the seconds since 1970. One that is not set is sent without them.
     fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
         let seconds = sent.message()?.number(1)?.cast_signed();
@@ -189,43 +208,37 @@ impl Shape for Timestamp {
         };
         Ok(())
     }
-
-    fn from_text(value: &str) -> Option<Self> {
-        value.parse().ok()
-    }
 }
 
-/// A string, which shares the bytes of the answer that it came in.
-pub(crate) type Text = ByteString;
+/// A string, borrowed from protobuf.
+pub(crate) type Text<'a> = Cow<'a, str>;
 
 /// A copy of a string, which outlives the answer that it came in.
 #[expect(clippy::needless_pass_by_value, reason = "what is owned afterwards is not needed as it was")]
-pub(super) fn owned<T: for<'a> From<&'a str>>(text: Text) -> T {
+pub(super) fn owned<T: for<'a> From<&'a str>>(text: Text<'_>) -> T {
     T::from(&*text)
 }
 
-impl Shape for Text {
+impl Shape for Text<'_> {
     const EXPECTED: &'static str = "a string";
 
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        let text = Self::try_from(sent.message()?.to_bytes());
-        *field = text.map_or_else(|_| Field::Wrong("(bytes that are not UTF-8)".into()), Field::Is);
-        Ok(())
-    }
-
     fn from_text(value: &str) -> Option<Self> {
-        Some(value.into())
+        Some(value.to_owned().into())
+    }
+}
+
+impl<'a> Merge<'a> for Text<'a> {
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed> {
+        *field = match str::from_utf8(sent.message()?.as_slice()) {
+            Ok(text) => Field::Is(text.into()),
+            Err(_) => Field::wrong("(bytes that are not UTF-8)"),
+        };
+        Ok(())
     }
 }
 
 impl<T: Shape> Shape for Vec<Field<T>> {
     const EXPECTED: &'static str = "a list";
-
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        let Some(list) = field.or_default() else { return Ok(()) };
-        list.push(Field::Absent);
-        list.last_mut().map_or(Ok(()), |element| T::merge(element, sent))
-    }
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
         let mut elements = Self::new();
@@ -236,22 +249,20 @@ impl<T: Shape> Shape for Vec<Field<T>> {
     }
 }
 
+impl<'a, T: Merge<'a>> Merge<'a> for Vec<Field<T>> {
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed> {
+        let Some(list) = field.or_default() else { return Ok(()) };
+        list.push(Field::Absent);
+        list.last_mut().map_or(Ok(()), |element| T::merge(element, sent))
+    }
+}
+
 /// The first element of a list whose elements all mean the same.
 #[derive(Debug, Default)]
 pub(crate) struct First<T>(pub(crate) Field<T>);
 
 impl<T: Shape> Shape for First<T> {
     const EXPECTED: &'static str = "a list";
-
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        if field.is_present() {
-            return Ok(());
-        }
-        let mut first = Field::Absent;
-        T::merge(&mut first, sent)?;
-        *field = Field::Is(Self(first));
-        Ok(())
-    }
 
     fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Field<Self>, A::Error> {
         let first = list.next_element()?.unwrap_or_default();
@@ -260,13 +271,28 @@ impl<T: Shape> Shape for First<T> {
     }
 }
 
-/// An object in JSON, a message in protobuf: a struct whose fields are [`Field`]s. [`object!`] implements it.
-pub(crate) trait Object: DeserializeOwned + Default {
+impl<'a, T: Merge<'a>> Merge<'a> for First<T> {
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed> {
+        if field.is_present() {
+            return Ok(());
+        }
+        let mut first = Field::Absent;
+        T::merge(&mut first, sent)?;
+        *field = Field::Is(Self(first));
+        Ok(())
+    }
+}
+
+/// An object in JSON: a struct whose fields are [`Field`]s. [`object!`] implements it, and [`Fields`].
+pub(crate) trait Object: DeserializeOwned + Default {}
+
+/// The same as a message in protobuf.
+pub(crate) trait Fields<'a>: Object {
     /// Takes in the field of a number. One of another number is ignored.
-    fn set(&mut self, number: u64, sent: protobuf::Value<'_>) -> Result<(), Malformed>;
+    fn set(&mut self, number: u64, sent: protobuf::Value<'a>) -> Result<(), Malformed>;
 
     /// Takes in all fields of a message.
-    fn take(&mut self, message: protobuf::Message<'_>) -> Result<(), Malformed> {
+    fn take(&mut self, message: protobuf::Message<'a>) -> Result<(), Malformed> {
         for field in message.fields() {
             let (number, sent) = field?;
             self.set(number, sent)?;
@@ -282,11 +308,13 @@ pub(crate) trait Object: DeserializeOwned + Default {
 /// `unless is_empty`, as JSON leaves it out then.
 macro_rules! object {
     ($object:ty { $($number:literal => $field:ident $(unless $unset:ident)?),* $(,)? }) => {
-        impl $crate::objects::field::Object for $object {
+        impl<'a> $crate::objects::field::Object for $object {}
+
+        impl<'a> $crate::objects::field::Fields<'a> for $object {
             fn set(
                 &mut self,
                 number: u64,
-                sent: $crate::protobuf::Value<'_>,
+                sent: $crate::protobuf::Value<'a>,
             ) -> Result<(), $crate::protobuf::Malformed> {
                 match number {
                     $($number => {
@@ -294,7 +322,7 @@ macro_rules! object {
                             self.$field = $crate::objects::field::Field::Absent;
                             return Ok(());
                         })?
-                        $crate::objects::field::Shape::merge(&mut self.$field, sent)
+                        $crate::objects::field::Merge::merge(&mut self.$field, sent)
                     })*
                     _ => Ok(()),
                 }
@@ -307,13 +335,15 @@ pub(crate) use object;
 impl<T: Object> Shape for T {
     const EXPECTED: &'static str = "an object";
 
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        let message = sent.message()?;
-        field.or_default().map_or(Ok(()), |object| object.take(message))
-    }
-
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Field<Self>, A::Error> {
         T::deserialize(MapAccessDeserializer::new(map)).map(Field::Is)
+    }
+}
+
+impl<'a, T: Fields<'a>> Merge<'a> for T {
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed> {
+        let message = sent.message()?;
+        field.or_default().map_or(Ok(()), |object| object.take(message))
     }
 }
 
@@ -327,7 +357,7 @@ struct FieldVisitor<T>(PhantomData<T>);
 
 /// The value made of a scalar, or the scalar itself.
 fn field<T>(value: Option<T>, scalar: impl Into<Value>) -> Field<T> {
-    value.map_or_else(|| Field::Wrong(scalar.into()), Field::Is)
+    value.map_or_else(|| Field::wrong(scalar), Field::Is)
 }
 
 impl<'de, T: Shape> Visitor<'de> for FieldVisitor<T> {
@@ -354,11 +384,11 @@ impl<'de, T: Shape> Visitor<'de> for FieldVisitor<T> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(Field::Wrong(value.into()))
+        Ok(Field::wrong(value))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(T::from_text(value).map_or_else(|| Field::Wrong(value.into()), Field::Is))
+        Ok(field(T::from_text(value), value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
@@ -376,16 +406,16 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
-    struct Pet {
-        name: Field<Text>,
+    struct Pet<'a> {
+        name: Field<Text<'a>>,
         legs: Field<i64>,
         tame: Field<bool>,
-        friends: List<Pet>,
+        friends: List<Pet<'a>>,
     }
 
-    object!(Pet { 1 => name unless is_empty, 2 => legs, 3 => tame, 4 => friends });
+    object!(Pet<'a> { 1 => name unless is_empty, 2 => legs, 3 => tame, 4 => friends });
 
-    fn pet(text: &str) -> Field<Pet> {
+    fn pet(text: &str) -> Field<Pet<'static>> {
         serde_json::from_str(text).unwrap()
     }
 
@@ -447,7 +477,7 @@ mod tests {
     #[test]
     fn a_long_wrong_value_is_shortened() {
         let mut problems = Problems::default();
-        Field::<i64>::Wrong("é".repeat(5000).into()).read("legs", &mut problems);
+        Field::<i64>::wrong("é".repeat(5000)).read("legs", &mut problems);
         assert!(problems.into_vec()[0].len() < 250);
     }
 

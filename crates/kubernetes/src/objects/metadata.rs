@@ -1,6 +1,6 @@
 //! `metadata`: the object's name, and its labels and annotations.
 
-use std::fmt;
+use std::{fmt, str};
 
 use jiff::Timestamp;
 use serde::{Deserialize, de::MapAccess};
@@ -8,24 +8,24 @@ use service::ObjectName;
 
 use super::{
     Decoded, Problems, View,
-    field::{Field, Shape, Text, object},
+    field::{Field, Merge, Shape, Text, object, owned},
 };
 use crate::protobuf::{self, Malformed};
 
 /// `metadata` as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct RawMetadata {
-    name: Field<Text>,
-    namespace: Field<Text>,
-    resource_version: Field<Text>,
+pub(crate) struct RawMetadata<'a> {
+    name: Field<Text<'a>>,
+    namespace: Field<Text<'a>>,
+    resource_version: Field<Text<'a>>,
     creation_timestamp: Field<Timestamp>,
     deletion_timestamp: Field<Timestamp>,
-    labels: Field<Entries>,
-    annotations: Field<Entries>,
+    labels: Field<Entries<'a>>,
+    annotations: Field<Entries<'a>>,
 }
 
-object!(RawMetadata {
+object!(RawMetadata<'a> {
     1 => name unless is_empty,
     3 => namespace unless is_empty,
     6 => resource_version unless is_empty,
@@ -37,27 +37,17 @@ object!(RawMetadata {
 
 /// Labels or annotations. Of some with the same key the last counts.
 #[derive(Debug, Default)]
-struct Entries(Vec<(Text, Field<Text>)>);
+struct Entries<'a>(Vec<(Text<'a>, Field<Text<'a>>)>);
 
-impl Entries {
-    fn take(&mut self, key: &str) -> Field<Text> {
+impl<'a> Entries<'a> {
+    fn take(&mut self, key: &str) -> Field<Text<'a>> {
         let entry = self.0.iter_mut().rfind(|(other, _)| **other == *key);
         entry.map(|(_, value)| std::mem::take(value)).unwrap_or_default()
     }
 }
 
-impl Shape for Entries {
+impl Shape for Entries<'_> {
     const EXPECTED: &'static str = "an object";
-
-    /// Takes in one entry, a message of key and value. One that is not text is left out.
-    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'_>) -> Result<(), Malformed> {
-        let entry = sent.message()?;
-        let [key, value] = [entry.field(1)?, entry.field(2)?].map(|it| Text::try_from(it.to_bytes()));
-        if let (Some(entries), Ok(key), Ok(value)) = (field.or_default(), key, value) {
-            entries.0.push((key, Field::Is(value)));
-        }
-        Ok(())
-    }
 
     fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Field<Self>, A::Error> {
         let mut entries = Vec::new();
@@ -68,21 +58,33 @@ impl Shape for Entries {
     }
 }
 
+impl<'a> Merge<'a> for Entries<'a> {
+    /// Takes in one entry, a message of key and value. One that is not text is left out.
+    fn merge(field: &mut Field<Self>, sent: protobuf::Value<'a>) -> Result<(), Malformed> {
+        let entry = sent.message()?;
+        let [key, value] = [entry.field(1)?, entry.field(2)?].map(|it| str::from_utf8(it.as_slice()));
+        if let (Some(entries), Ok(key), Ok(value)) = (field.or_default(), key, value) {
+            entries.0.push((key.into(), Field::Is(value.into())));
+        }
+        Ok(())
+    }
+}
+
 /// `metadata` after it was read.
-pub(super) struct Metadata {
+pub(super) struct Metadata<'a> {
     /// Without a namespace if the object is cluster-wide; empty where it cannot be read.
     pub(super) name: ObjectName,
-    version: Option<Text>,
+    version: Option<Text<'a>>,
     /// The time of creation, in seconds since 1970.
     pub(super) created: Option<i64>,
     /// Whether the object is being deleted.
     pub(super) leaving: bool,
-    labels: Entries,
-    annotations: Entries,
+    labels: Entries<'a>,
+    annotations: Entries<'a>,
 }
 
-impl Metadata {
-    pub(super) fn read(raw: Field<RawMetadata>, problems: &mut Problems) -> Self {
+impl<'a> Metadata<'a> {
+    pub(super) fn read(raw: Field<RawMetadata<'a>>, problems: &mut Problems) -> Self {
         let raw = raw.read("metadata", problems).unwrap_or_default();
         let name = raw.name.read("metadata.name", problems).unwrap_or_default();
         let namespace = raw.namespace.read("metadata.namespace", problems).unwrap_or_default();
@@ -114,27 +116,31 @@ impl Metadata {
     }
 
     /// Takes the value of a label. It is read once.
-    pub(super) fn label(&mut self, key: &str, problems: &mut Problems) -> Option<Text> {
+    pub(super) fn label(&mut self, key: &str, problems: &mut Problems) -> Option<Text<'a>> {
         self.labels.take(key).read(format_args!("metadata.labels[{key}]"), problems)
     }
 
     /// Takes an annotation. It is read once.
-    pub(super) fn annotation(&mut self, key: &'static str, problems: &mut Problems) -> Option<Annotation> {
+    pub(super) fn annotation(
+        &mut self,
+        key: &'static str,
+        problems: &mut Problems,
+    ) -> Option<Annotation<'a>> {
         let text = self.annotations.take(key).read(AnnotationPath(key), problems)?;
         Some(Annotation { at: AnnotationPath(key), text })
     }
 
     /// The view of the object with this content.
     pub(super) fn view<T>(self, decoded: Decoded<T>) -> View<T> {
-        View { name: self.name, version: self.version, decoded }
+        View { name: self.name, version: self.version.map(owned), decoded }
     }
 }
 
 /// An annotation.
-pub(super) struct Annotation {
+pub(super) struct Annotation<'a> {
     /// Its path in the object.
     pub(super) at: AnnotationPath,
-    pub(super) text: Text,
+    pub(super) text: Text<'a>,
 }
 
 /// The path of the annotation with a key.

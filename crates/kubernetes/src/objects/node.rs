@@ -17,47 +17,47 @@ use super::{
 /// A Node as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct RawNode {
-    metadata: Field<RawMetadata>,
-    spec: Field<RawSpec>,
-    status: Field<RawStatus>,
+pub(crate) struct RawNode<'a> {
+    metadata: Field<RawMetadata<'a>>,
+    spec: Field<RawSpec<'a>>,
+    status: Field<RawStatus<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawSpec {
+struct RawSpec<'a> {
     #[serde(rename = "podCIDR")]
-    pod_cidr: Field<Text>,
+    pod_cidr: Field<Text<'a>>,
     #[serde(rename = "podCIDRs")]
-    pod_cidrs: List<Text>,
-    taints: List<RawTaint>,
+    pod_cidrs: List<Text<'a>>,
+    taints: List<RawTaint<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawTaint {
-    key: Field<Text>,
+struct RawTaint<'a> {
+    key: Field<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawStatus {
-    addresses: List<RawAddress>,
+struct RawStatus<'a> {
+    addresses: List<RawAddress<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawAddress {
+struct RawAddress<'a> {
     #[serde(rename = "type")]
-    kind: Field<Text>,
-    address: Field<Text>,
+    kind: Field<Text<'a>>,
+    address: Field<Text<'a>>,
 }
 
-object!(RawNode { 1 => metadata, 2 => spec, 3 => status });
-object!(RawSpec { 1 => pod_cidr unless is_empty, 5 => taints, 7 => pod_cidrs });
-object!(RawTaint { 1 => key unless is_empty });
-object!(RawStatus { 5 => addresses });
-object!(RawAddress { 1 => kind unless is_empty, 2 => address unless is_empty });
+object!(RawNode<'a> { 1 => metadata, 2 => spec, 3 => status });
+object!(RawSpec<'a> { 1 => pod_cidr unless is_empty, 5 => taints, 7 => pod_cidrs });
+object!(RawTaint<'a> { 1 => key unless is_empty });
+object!(RawStatus<'a> { 5 => addresses });
+object!(RawAddress<'a> { 1 => kind unless is_empty, 2 => address unless is_empty });
 
 impl Kind for Node {
     const KIND: &'static str = "Node";
@@ -65,9 +65,9 @@ impl Kind for Node {
     const PLURAL: &'static str = "nodes";
     const ALWAYS_SOME: bool = false;
 
-    type Raw = RawNode;
+    type Raw<'a> = RawNode<'a>;
 
-    fn read(raw: RawNode) -> View<Self> {
+    fn read(raw: RawNode<'_>) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let zone = metadata.label("topology.kubernetes.io/zone", &mut problems);
@@ -96,7 +96,7 @@ impl Kind for Node {
 /// The taint of a node that the cluster autoscaler will delete. Load balancers must stop using it before.
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
+fn is_given_up(taints: List<RawTaint<'_>>, problems: &mut Problems) -> bool {
     let keys = taints.read_each("spec.taints", problems, |raw, at, problems| {
         raw.key.read(format_args!("{at}.key"), problems)
     });
@@ -105,7 +105,7 @@ fn is_given_up(taints: List<RawTaint>, problems: &mut Problems) -> bool {
 
 /// The node IPs: the internal ones, then the external ones, each in the order of the list, which has the
 /// primary one first. Host names are left out, and everything else that is not an address.
-fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
+fn ips(addresses: List<RawAddress<'_>>, problems: &mut Problems) -> Vec<IpAddr> {
     let addresses = addresses.read_each("status.addresses", problems, |raw, at, problems| {
         let kind = raw.kind.read(format_args!("{at}.type"), problems)?;
         let text = raw.address.read(format_args!("{at}.address"), problems)?;
@@ -118,7 +118,7 @@ fn ips(addresses: List<RawAddress>, problems: &mut Problems) -> Vec<IpAddr> {
 
 /// The first pod CIDR of each family, as with kube-proxy. A Node from before dual stack has its only one in
 /// `spec.podCIDR`.
-fn pod_cidrs(spec: RawSpec, problems: &mut Problems) -> Vec<IpNet> {
+fn pod_cidrs(spec: RawSpec<'_>, problems: &mut Problems) -> Vec<IpNet> {
     let mut given =
         spec.pod_cidrs.read_each("spec.podCIDRs", problems, |text, at, problems| range(&text, at, problems));
     let only = spec.pod_cidr.read("spec.podCIDR", problems).filter(|text| !text.is_empty());
@@ -149,7 +149,7 @@ const OVERLAY_IPS: [&str; 7] = [
 ];
 
 /// The addresses that a node may have in an overlay.
-fn overlay_ips(pod_cidrs: &[IpNet], metadata: &mut Metadata, problems: &mut Problems) -> Vec<IpAddr> {
+fn overlay_ips(pod_cidrs: &[IpNet], metadata: &mut Metadata<'_>, problems: &mut Problems) -> Vec<IpAddr> {
     let noted = OVERLAY_IPS.into_iter().filter_map(|key| metadata.annotation(key, problems));
     let mut ips: Vec<_> = noted.filter_map(|annotation| parse_ip(&annotation.text)).collect();
     ips.extend(pod_cidrs.iter().copied().flat_map(first_two));

@@ -18,30 +18,30 @@ use super::{
 /// A Service as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct RawService {
-    metadata: Field<RawMetadata>,
-    spec: Field<RawSpec>,
-    status: Field<RawStatus>,
+pub(crate) struct RawService<'a> {
+    metadata: Field<RawMetadata<'a>>,
+    spec: Field<RawSpec<'a>>,
+    status: Field<RawStatus<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawSpec {
+struct RawSpec<'a> {
     #[serde(rename = "type")]
-    kind: Field<Text>,
+    kind: Field<Text<'a>>,
     #[serde(rename = "clusterIP")]
-    cluster_ip: Field<Text>,
+    cluster_ip: Field<Text<'a>>,
     #[serde(rename = "clusterIPs")]
-    cluster_ips: List<Text>,
-    ip_families: List<Text>,
+    cluster_ips: List<Text<'a>>,
+    ip_families: List<Text<'a>>,
     #[serde(rename = "externalIPs")]
-    external_ips: List<Text>,
-    ports: List<RawPort>,
-    session_affinity: Field<Text>,
+    external_ips: List<Text<'a>>,
+    ports: List<RawPort<'a>>,
+    session_affinity: Field<Text<'a>>,
     session_affinity_config: Field<RawAffinityConfig>,
-    internal_traffic_policy: Field<Text>,
-    external_traffic_policy: Field<Text>,
-    load_balancer_source_ranges: List<Text>,
+    internal_traffic_policy: Field<Text<'a>>,
+    external_traffic_policy: Field<Text<'a>>,
+    load_balancer_source_ranges: List<Text<'a>>,
     health_check_node_port: Field<i64>,
 }
 
@@ -59,8 +59,8 @@ struct RawClientIp {
     timeout_seconds: Field<i64>,
 }
 
-object!(RawService { 1 => metadata, 2 => spec, 3 => status });
-object!(RawSpec {
+object!(RawService<'a> { 1 => metadata, 2 => spec, 3 => status });
+object!(RawSpec<'a> {
     1 => ports,
     3 => cluster_ip unless is_empty,
     4 => kind unless is_empty,
@@ -84,9 +84,9 @@ impl Kind for Service {
     const PLURAL: &'static str = "services";
     const ALWAYS_SOME: bool = true;
 
-    type Raw = RawService;
+    type Raw<'a> = RawService<'a>;
 
-    fn read(raw: RawService) -> View<Self> {
+    fn read(raw: RawService<'_>) -> View<Self> {
         let mut problems = Problems::default();
         let mut metadata = Metadata::read(raw.metadata, &mut problems);
         let decoded = match metadata.object_name() {
@@ -110,9 +110,9 @@ impl Kind for Service {
 /// A Service with everything but its problems.
 fn service(
     name: ObjectName,
-    metadata: &mut Metadata,
-    spec: RawSpec,
-    status: Field<RawStatus>,
+    metadata: &mut Metadata<'_>,
+    spec: RawSpec<'_>,
+    status: Field<RawStatus<'_>>,
     problems: &mut Problems,
 ) -> Service {
     Service {
@@ -139,7 +139,7 @@ fn service(
     }
 }
 
-fn kind(field: Field<Text>, problems: &mut Problems) -> ServiceKind {
+fn kind(field: Field<Text<'_>>, problems: &mut Problems) -> ServiceKind {
     match field.read("spec.type", problems).as_deref() {
         None | Some("ClusterIP") => ServiceKind::ClusterIp,
         Some("NodePort") => ServiceKind::NodePort,
@@ -158,7 +158,11 @@ const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 const LONGEST_AFFINITY_SECONDS: u32 = 86_400;
 
 /// How many seconds a client keeps its endpoint.
-fn affinity(field: Field<Text>, config: Field<RawAffinityConfig>, problems: &mut Problems) -> Option<u32> {
+fn affinity(
+    field: Field<Text<'_>>,
+    config: Field<RawAffinityConfig>,
+    problems: &mut Problems,
+) -> Option<u32> {
     const AT: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
     match field.read("spec.sessionAffinity", problems).as_deref() {
         None | Some("None") => return None,
@@ -185,7 +189,7 @@ fn affinity(field: Field<Text>, config: Field<RawAffinityConfig>, problems: &mut
 }
 
 /// A traffic policy; Cluster where none is given.
-fn policy(field: Field<Text>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
+fn policy(field: Field<Text<'_>>, at: &'static str, problems: &mut Problems) -> TrafficPolicy {
     match field.read(at, problems).as_deref() {
         None | Some("Cluster") => TrafficPolicy::Cluster,
         Some("Local") => TrafficPolicy::Local,

@@ -157,7 +157,7 @@ fn is_read_alike<T: Kind>(object: &Value) {
             _ => panic!("no {place}"),
         }
         let json = serde_json::from_value::<View<T>>(object.clone()).unwrap();
-        let protobuf = View::<T>::from_protobuf(Message::new(&message(T::KIND, &object).into())).unwrap();
+        let protobuf = View::<T>::from_protobuf(Message::new(&message(T::KIND, &object))).unwrap();
         assert_eq!((&protobuf.name, &protobuf.version), (&json.name, &json.version), "without {place}");
         assert_eq!(protobuf.decoded, json.decoded, "without {place}");
     }
@@ -184,7 +184,7 @@ fn strings_of_protobuf_that_are_not_text_are_left_out_alone() {
     let mut bytes = message("EndpointSlice", &slice);
     let at = bytes.windows(10).position(|bytes| bytes == b"10.244.0.5").unwrap();
     bytes[at] = 0xff;
-    let view = View::<EndpointSlice>::from_protobuf(Message::new(&bytes.into())).unwrap();
+    let view = View::<EndpointSlice>::from_protobuf(Message::new(&bytes)).unwrap();
     let Decoded::Object(slice) = view.decoded else { panic!("{:?}", view.decoded) };
     assert_eq!(slice.endpoints.len(), 1);
     assert_eq!(slice.problems.len(), 1, "{:?}", slice.problems);

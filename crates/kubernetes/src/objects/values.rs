@@ -124,7 +124,7 @@ fn in_range(number: i64, at: impl Display, problems: &mut Problems) -> Option<No
 
 /// A transport protocol; TCP where none is given, as in the API's default.
 pub(super) fn protocol(
-    field: Field<Text>,
+    field: Field<Text<'_>>,
     at: impl Display + Copy,
     problems: &mut Problems,
 ) -> Option<Protocol> {

@@ -13,12 +13,17 @@ pub struct ObjectName {
 }
 
 /// Neither a namespace nor a name has it.
-const SEPARATOR: &str = "/";
+const SEPARATOR: char = '/';
 
 impl ObjectName {
     /// Puts the two together.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
-        Self { text: [namespace.as_ref(), SEPARATOR, name.as_ref()].concat().into() }
+        let (namespace, name) = (namespace.as_ref(), name.as_ref());
+        let mut text = String::with_capacity(namespace.len() + SEPARATOR.len_utf8() + name.len());
+        text.push_str(namespace);
+        text.push(SEPARATOR);
+        text.push_str(name);
+        Self { text: text.into() }
     }
 
     /// The namespace; empty if the object is cluster-wide.
@@ -33,7 +38,8 @@ impl ObjectName {
 
     /// Whether it is this name in this namespace.
     pub(crate) fn is(&self, namespace: &str, name: &str) -> bool {
-        self.text.len() == namespace.len() + SEPARATOR.len() + name.len() && self.parts() == (namespace, name)
+        self.text.len() == namespace.len() + SEPARATOR.len_utf8() + name.len()
+            && self.parts() == (namespace, name)
     }
 
     /// The namespace and the name.

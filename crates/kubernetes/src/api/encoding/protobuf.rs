@@ -26,7 +26,7 @@ pub(in crate::api) fn event<T: Kind>(frame: &Bytes) -> Result<WatchEvent<T>, Unr
     Ok(match kind.as_slice() {
         b"ADDED" | b"MODIFIED" => WatchEvent::Applied(view()?),
         b"DELETED" => WatchEvent::Deleted(view()?),
-        b"BOOKMARK" => WatchEvent::Bookmark(view()?.version.unwrap_or_default().to_string()),
+        b"BOOKMARK" => WatchEvent::Bookmark(view()?.version.unwrap_or_default().into()),
         b"ERROR" => WatchEvent::Error(Box::new(read_status(object)?)),
         other => return Err(Unreadable::EventType(String::from_utf8_lossy(other).into_owned())),
     })
@@ -115,12 +115,13 @@ impl<T: Kind> Decoder for ListDecoder<T> {
                 Within::List(left) => {
                     let Some(header) = Header::read(bytes)? else { return Ok(None) };
                     let Some(field) = header.take_field(bytes)? else { return Ok(None) };
+                    let message = Message::new(&field);
                     let taken = header.size.saturating_add(header.length);
                     self.within = Within::List(left.checked_sub(taken).ok_or(Malformed::Truncated)?);
                     match header.field {
                         // A `ListMeta`, whose field 2 is the version.
-                        METADATA => return Ok(Some(Part::Version(text(Message::new(&field), 2)?))),
-                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(Message::new(&field))?))),
+                        METADATA => return Ok(Some(Part::Version(text(message, 2)?))),
+                        ITEMS => return Ok(Some(Part::Object(View::from_protobuf(message)?))),
                         _ => {}
                     }
                 }

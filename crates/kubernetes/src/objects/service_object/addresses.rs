@@ -17,26 +17,26 @@ use crate::objects::{
 /// `status` as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct RawStatus {
-    load_balancer: Field<RawLoadBalancer>,
+pub(super) struct RawStatus<'a> {
+    load_balancer: Field<RawLoadBalancer<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RawLoadBalancer {
-    ingress: List<RawIngress>,
+struct RawLoadBalancer<'a> {
+    ingress: List<RawIngress<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct RawIngress {
-    ip: Field<Text>,
-    ip_mode: Field<Text>,
+struct RawIngress<'a> {
+    ip: Field<Text<'a>>,
+    ip_mode: Field<Text<'a>>,
 }
 
-object!(RawStatus { 1 => load_balancer });
-object!(RawLoadBalancer { 1 => ingress });
-object!(RawIngress { 1 => ip unless is_empty, 3 => ip_mode });
+object!(RawStatus<'a> { 1 => load_balancer });
+object!(RawLoadBalancer<'a> { 1 => ingress });
+object!(RawIngress<'a> { 1 => ip unless is_empty, 3 => ip_mode });
 
 /// The `clusterIP` of a headless Service.
 const NONE: &str = "None";
@@ -46,9 +46,9 @@ const NONE: &str = "None";
 /// Objects from before dual stack have `clusterIP` alone, without `clusterIPs` and `ipFamilies`: its
 /// own family counts. Where there is `ipFamilies`, `clusterIPs[i]` is of `ipFamilies[i]`.
 pub(super) fn cluster_ips(
-    first: Field<Text>,
-    list: List<Text>,
-    families: List<Text>,
+    first: Field<Text<'_>>,
+    list: List<Text<'_>>,
+    families: List<Text<'_>>,
     problems: &mut Problems,
 ) -> Vec<IpAddr> {
     let first = first.read("spec.clusterIP", problems);
@@ -90,14 +90,14 @@ fn cluster_ip(text: &str, at: fmt::Arguments<'_>, problems: &mut Problems) -> Op
 }
 
 /// The addresses in `spec.externalIPs`.
-pub(super) fn external_ips(list: List<Text>, problems: &mut Problems) -> Vec<IpAddr> {
+pub(super) fn external_ips(list: List<Text<'_>>, problems: &mut Problems) -> Vec<IpAddr> {
     let field = "spec.externalIPs";
     let ips = list.read_each(field, problems, |text, at, problems| ip(&text, at, problems));
     first_of(ips, field, problems)
 }
 
 /// The addresses of a load balancer that leaves packets as they were sent.
-pub(super) fn load_balancer_ips(status: Field<RawStatus>, problems: &mut Problems) -> Vec<IpAddr> {
+pub(super) fn load_balancer_ips(status: Field<RawStatus<'_>>, problems: &mut Problems) -> Vec<IpAddr> {
     let load_balancer = status
         .read("status", problems)
         .and_then(|status| status.load_balancer.read("status.loadBalancer", problems))
@@ -106,7 +106,7 @@ pub(super) fn load_balancer_ips(status: Field<RawStatus>, problems: &mut Problem
     first_of(load_balancer.ingress.read_each(field, problems, load_balancer_ip), field, problems)
 }
 
-fn load_balancer_ip(raw: RawIngress, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
+fn load_balancer_ip(raw: RawIngress<'_>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<IpAddr> {
     // A load balancer that has only a host name sends to a NodePort: nothing arrives at its own address.
     let text = raw.ip.read(format_args!("{at}.ip"), problems).filter(|text| !text.is_empty())?;
     if raw.ip_mode.is_present() {
@@ -143,7 +143,7 @@ fn first_of(ips: Vec<IpAddr>, field: &str, problems: &mut Problems) -> Vec<IpAdd
 ///
 /// The annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, older than the field, means
 /// something to cloud controllers only.
-pub(super) fn source_ranges(list: List<Text>, problems: &mut Problems) -> Option<Vec<IpNet>> {
+pub(super) fn source_ranges(list: List<Text<'_>>, problems: &mut Problems) -> Option<Vec<IpNet>> {
     const AT: &str = "spec.loadBalancerSourceRanges";
     match &list {
         Field::Absent => return None,

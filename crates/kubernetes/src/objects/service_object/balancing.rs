@@ -20,7 +20,7 @@ use crate::objects::{
 
 /// How a Service asks to be balanced; `None` if it asks for nothing that can be used. An annotation that
 /// cannot be used counts as absent.
-pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Option<Box<Balancing>> {
+pub(super) fn balancing(metadata: &mut Metadata<'_>, problems: &mut Problems) -> Option<Box<Balancing>> {
     // kube-router's annotations count where none of ours can be used.
     let schedulers = ["kube-ipvs.io/scheduler", "kube-router.io/service.scheduler"];
     let flags = ["kube-ipvs.io/scheduler-flags", "kube-router.io/service.schedflags"];
@@ -59,16 +59,16 @@ pub(super) fn balancing(metadata: &mut Metadata, problems: &mut Problems) -> Opt
 /// The value of the first annotation that can be used; the second is read only if the first cannot.
 fn first_usable<T>(
     keys: [&'static str; 2],
-    metadata: &mut Metadata,
+    metadata: &mut Metadata<'_>,
     problems: &mut Problems,
-    usable: impl Fn(&Annotation, &mut Problems) -> Option<T>,
+    usable: impl Fn(&Annotation<'_>, &mut Problems) -> Option<T>,
 ) -> Option<T> {
     keys.into_iter().find_map(|key| usable(&metadata.annotation(key, problems)?, problems))
 }
 
 /// A scheduler of the mainline kernel. Only these are accepted, so that a typing error is reported
 /// before a kernel is asked.
-fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Scheduler> {
+fn scheduler(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Option<Scheduler> {
     let found = Scheduler::ALL.into_iter().find(|known| known.as_str() == text.trim());
     if found.is_none() {
         let known: Vec<_> = Scheduler::ALL.iter().map(Scheduler::as_str).collect();
@@ -82,7 +82,7 @@ fn scheduler(Annotation { at, text }: &Annotation, problems: &mut Problems) -> O
 
 /// The flags of a scheduler; all of them or none, since some of the flags alone would balance differently.
 fn scheduler_flags(
-    Annotation { at, text }: &Annotation,
+    Annotation { at, text }: &Annotation<'_>,
     of: Option<Scheduler>,
     problems: &mut Problems,
 ) -> Option<ServiceFlags> {
@@ -105,7 +105,7 @@ fn scheduler_flags(
 /// net/netfilter/ipvs/ip_vs_conn.c).
 const MOST_CONNECTIONS: u32 = 1_000_000_000;
 
-fn connections(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<NonZero<u32>> {
+fn connections(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Option<NonZero<u32>> {
     let number = text.trim().parse().ok().filter(|number: &NonZero<u32>| number.get() <= MOST_CONNECTIONS);
     if number.is_none() {
         problems.add(at, format_args!("{} is not a number between 1 and {MOST_CONNECTIONS}", Quoted(text)));
@@ -114,7 +114,7 @@ fn connections(Annotation { at, text }: &Annotation, problems: &mut Problems) ->
 }
 
 fn resume_below(
-    annotation: &Annotation,
+    annotation: &Annotation<'_>,
     max_connections: Option<NonZero<u32>>,
     problems: &mut Problems,
 ) -> Option<NonZero<u32>> {
@@ -129,7 +129,7 @@ fn resume_below(
 }
 
 fn forwarding_method(
-    Annotation { at, text }: &Annotation,
+    Annotation { at, text }: &Annotation<'_>,
     problems: &mut Problems,
 ) -> Option<ForwardingMethod> {
     match text.trim() {
@@ -143,7 +143,7 @@ fn forwarding_method(
 }
 
 /// Whether conntrack tracks flows of pods.
-fn conntrack(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<bool> {
+fn conntrack(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Option<bool> {
     match text.trim() {
         "on" => Some(true),
         "off" => Some(false),

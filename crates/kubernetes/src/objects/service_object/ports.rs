@@ -14,14 +14,14 @@ use crate::objects::{
 /// A port as it is sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct RawPort {
-    name: Field<Text>,
-    protocol: Field<Text>,
+pub(super) struct RawPort<'a> {
+    name: Field<Text<'a>>,
+    protocol: Field<Text<'a>>,
     port: Field<i64>,
     node_port: Field<i64>,
 }
 
-object!(RawPort {
+object!(RawPort<'a> {
     1 => name unless is_empty,
     2 => protocol unless is_empty,
     3 => port unless is_empty,
@@ -29,7 +29,7 @@ object!(RawPort {
 });
 
 /// The ports of the Service. No two of one protocol have the same number or the same name.
-pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<ServicePort> {
+pub(super) fn ports(list: List<RawPort<'_>>, problems: &mut Problems) -> Vec<ServicePort> {
     let list = list.read("spec.ports", problems).unwrap_or_default();
     let mut ports = Vec::<ServicePort>::with_capacity(list.len());
     for (i, field) in list.into_iter().enumerate() {
@@ -55,7 +55,7 @@ pub(super) fn ports(list: List<RawPort>, problems: &mut Problems) -> Vec<Service
     ports
 }
 
-fn service_port(raw: RawPort, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<ServicePort> {
+fn service_port(raw: RawPort<'_>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<ServicePort> {
     // All are read, so that all are reported.
     let name = raw.name.read(format_args!("{at}.name"), problems).unwrap_or_default();
     let protocol = protocol(raw.protocol, format_args!("{at}.protocol"), problems);

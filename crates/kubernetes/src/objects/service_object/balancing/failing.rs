@@ -7,13 +7,16 @@ use service::{Balancing, Ejection};
 use crate::objects::{Problems, field::Quoted, metadata::Annotation};
 
 /// Which failing endpoints are ejected.
-pub(super) fn ejection(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Ejection> {
+pub(super) fn ejection(
+    Annotation { at, text }: &Annotation<'_>,
+    problems: &mut Problems,
+) -> Option<Ejection> {
     let found = text.parse::<Ejection>();
     found.inspect_err(|error| problems.add(at, format_args!("invalid value {}: {error}", Quoted(text)))).ok()
 }
 
 /// Whether endpoints answer every datagram.
-pub(super) fn answers_datagrams(Annotation { at, text }: &Annotation, problems: &mut Problems) -> bool {
+pub(super) fn answers_datagrams(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> bool {
     match text.trim() {
         "true" => true,
         "false" => false,
@@ -25,7 +28,10 @@ pub(super) fn answers_datagrams(Annotation { at, text }: &Annotation, problems: 
 }
 
 /// How long a new endpoint takes to get all of its weight.
-pub(super) fn slow_start(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Option<Duration> {
+pub(super) fn slow_start(
+    Annotation { at, text }: &Annotation<'_>,
+    problems: &mut Problems,
+) -> Option<Duration> {
     let accepted = Balancing::SHORTEST_SLOW_START..=Balancing::LONGEST_SLOW_START;
     let found = duration(text.trim()).filter(|duration| accepted.contains(duration));
     if found.is_none() {

@@ -8,7 +8,7 @@ use super::elements;
 use crate::objects::{Problems, field::Quoted, metadata::Annotation, values::weight};
 
 /// Weights by name, as in `a=3,b=1`. An element that cannot be used is left out.
-pub(super) fn by_name(Annotation { at, text }: &Annotation, problems: &mut Problems) -> Weights {
+pub(super) fn by_name(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Weights {
     let mut found: Vec<(Arc<str>, Weight)> = Vec::new();
     for element in elements(text) {
         let Some((name, number)) = element.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
@@ -31,7 +31,7 @@ pub(super) fn by_name(Annotation { at, text }: &Annotation, problems: &mut Probl
 
 /// The factors by distance, as in `node=100,zone=10,other=1`; all or none of them.
 pub(super) fn by_distance(
-    Annotation { at, text }: &Annotation,
+    Annotation { at, text }: &Annotation<'_>,
     problems: &mut Problems,
 ) -> Option<ByDistance> {
     let found = text.parse::<ByDistance>();
