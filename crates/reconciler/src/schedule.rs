@@ -108,9 +108,10 @@ impl Timing {
 }
 
 /// The operations and readings that have failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Failures {
     /// None.
+    #[default]
     None,
     /// Some, all of which the sync has tried.
     Tried,

@@ -24,7 +24,7 @@ use crate::{
         status::count_problems,
         sync_log::{BusyLog, SyncLog},
     },
-    schedule::{Failures, Rest, Schedule, SyncEnd},
+    schedule::{Rest, Schedule, SyncEnd},
     sync::{Look, Reconciler, Slice, SyncResult},
 };
 
@@ -344,11 +344,7 @@ impl Writer {
             full,
             unread,
             idle: synced.idle && matches!(trigger, Trigger::Period | Trigger::Continue),
-            failures: match report.failed {
-                0 => Failures::None,
-                _ if synced.failures_wait => Failures::Waiting,
-                _ => Failures::Tried,
-            },
+            failures: synced.failures,
             rest: match synced.busy {
                 Some(_) => Rest::Interrupted,
                 None if synced.unfinished => Rest::Deferred,

@@ -104,7 +104,11 @@ impl Journal {
     }
 
     /// Adds the changes of a sync that ended at this time, and logs them.
-    pub(crate) fn add(&mut self, changes: Vec<(ObjectName, ServiceChange)>, at: SystemTime) {
+    pub(crate) fn add(
+        &mut self,
+        changes: impl IntoIterator<Item = (ObjectName, ServiceChange)>,
+        at: SystemTime,
+    ) {
         for (service, change) in changes {
             self.last += 1;
             let entry = JournalEntry { number: self.last, at, service, change };

@@ -19,7 +19,7 @@ use super::{
     pace::Slice,
     portions::{Group, Portion, rechecks},
 };
-use crate::{BusyWith, ForeignVirtualServers, Trigger, follow::schedulers};
+use crate::{BusyWith, ForeignVirtualServers, Trigger, follow::schedulers, schedule::Failures};
 
 /// A sync that has ended.
 #[derive(Debug, Default)]
@@ -35,8 +35,7 @@ pub(crate) struct SyncResult {
     pub(crate) idle: bool,
     /// Whether deferred work can be done now, what was adopted must be verified, or the kernel be read anew.
     pub(crate) unfinished: bool,
-    /// Whether earlier failures were not tried again, because there is more to do.
-    pub(crate) failures_wait: bool,
+    pub(crate) failures: Failures,
     /// The work with which the next sync goes on at once, because this one has taken long enough.
     pub(crate) busy: Option<BusyWith>,
 }
@@ -212,7 +211,7 @@ impl Reconciler {
         self.dirty.extend(keys(&mem::take(&mut self.failures)));
         let mut outcome = PlanOutcome::default();
         outcome.fail_to_read(error);
-        self.with_stats(SyncResult { outcome, ..SyncResult::default() })
+        self.with_stats(SyncResult { outcome, failures: Failures::Tried, ..SyncResult::default() })
     }
 
     /// Ends a sync: the next one compares what is left, and what failed.
@@ -227,7 +226,12 @@ impl Reconciler {
         self.image = (!outcome.doubtful && !probe_failed).then_some(image);
         self.learn_from(&outcome);
         let idle = outcome.is_idle();
-        let failures_wait = !self.failures.is_empty();
+        let failures =
+            match (self.failures.is_empty(), outcome.failures.is_empty() && outcome.unread.is_none()) {
+                (false, _) => Failures::Waiting,
+                (true, false) => Failures::Tried,
+                (true, true) => Failures::None,
+            };
         outcome.failures.append(&mut self.failures);
         let has_address = |group: &&Group| group.ip().is_some();
         let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
@@ -257,7 +261,7 @@ impl Reconciler {
             removed_foreign,
             idle,
             unfinished,
-            failures_wait,
+            failures,
             busy,
         })
     }

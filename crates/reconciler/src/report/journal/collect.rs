@@ -17,11 +17,13 @@ use crate::sync::{
 
 /// The changes of each Service in a sync. Of the operations that failed, only those for which `is_new` holds count: a
 /// failure that lasts fails at every retry.
+///
+/// They come one by one: together those of a first sync would take more memory than anything else in it.
 pub(crate) fn service_changes(
     state: &State,
     outcome: &PlanOutcome,
     is_new: impl Fn(&Operation) -> bool,
-) -> Vec<(ObjectName, ServiceChange)> {
+) -> impl Iterator<Item = (ObjectName, ServiceChange)> {
     let operations = &outcome.service_operations;
     let mut by_service: BTreeMap<&ObjectName, Vec<OnServer<'_>>> = BTreeMap::new();
     for (at, done) in &operations.virtual_servers {
@@ -32,16 +34,6 @@ pub(crate) fn service_changes(
     let failures: Vec<_> = outcome.failures.iter().filter(|(operation, _)| is_new(operation)).collect();
     let failed_vips = failures.iter().filter_map(|(operation, _)| operation.key()?.vip());
     let at_vips = owners_at(state, &operations.vips.keys().copied().chain(failed_vips).collect());
-    let mut changes: Vec<(ObjectName, ServiceChange)> = Vec::new();
-    for (service, servers) in &by_service {
-        let mut of_service = virtual_servers(state, service, servers);
-        of_service.extend(endpoints(state, service, servers));
-        changes.extend(of_service.into_iter().map(|change| ((*service).clone(), change)));
-    }
-    for (vip, done) in &operations.vips {
-        let owners = at_vips.get(vip).into_iter().flatten();
-        changes.extend(owners.map(|service| ((*service).clone(), vip_change(*vip, *done))));
-    }
     let mut failed: BTreeMap<&ObjectName, ServiceChange> = BTreeMap::new();
     for (operation, cause) in failures {
         let Some(key) = operation.key() else { continue };
@@ -54,8 +46,16 @@ pub(crate) fn service_changes(
             }
         }
     }
-    changes.extend(failed.into_iter().map(|(service, change)| (service.clone(), change)));
-    changes
+    let of_servers = by_service.into_iter().flat_map(|(service, servers)| {
+        let mut changes = virtual_servers(state, service, &servers);
+        changes.extend(endpoints(state, service, &servers));
+        changes.into_iter().map(move |change| (service, change))
+    });
+    let of_vips = operations.vips.iter().flat_map(move |(vip, done)| {
+        let owners = at_vips.get(vip).cloned().into_iter().flatten();
+        owners.map(|service| (service, vip_change(*vip, *done)))
+    });
+    of_servers.chain(of_vips).chain(failed).map(|(service, change)| (service.clone(), change))
 }
 
 type OnServer<'a> = (&'a ServiceAddress, &'a VirtualServerOperations);

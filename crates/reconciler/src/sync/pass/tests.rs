@@ -168,8 +168,9 @@ fn what_failed_waits_for_its_retry_while_there_is_more_to_do() {
     while synced.busy.is_some() {
         synced = reconciler.sync(Trigger::Continue, &Slice::over());
         attempts += refused(&synced);
-        waits += usize::from(synced.failures_wait);
-        assert!(!synced.failures_wait || !synced.outcome.failures.is_empty(), "it still fails");
+        let waits_now = synced.failures == Failures::Waiting;
+        waits += usize::from(waits_now);
+        assert!(!waits_now || !synced.outcome.failures.is_empty(), "it still fails");
     }
     assert!(attempts == 1 && waits > 3, "{attempts} attempts, {waits} slices without one");
     assert!(!fake.state().tables.contains(&Family::V4), "the rules wait for it");
@@ -243,13 +244,14 @@ fn what_fails_while_the_adopted_is_verified_waits_for_its_retry() {
     fake.state().refused_vips.insert(vip);
     reconciler.on_link_event(&Changed::everything());
     let failing = reconciler.sync_whole(Trigger::KernelEvent);
-    assert_eq!((failing.outcome.failures.len(), failing.failures_wait, failing.idle), (1, false, false));
+    assert_eq!((failing.outcome.failures.len(), failing.failures, failing.idle), (1, Failures::Tried, false));
     let tries = fake.state().link_calls;
     let mut syncs = 0;
     loop {
         let going_on = reconciler.sync_whole(Trigger::Continue);
         syncs += 1;
-        assert_eq!((going_on.outcome.failures.len(), going_on.failures_wait, going_on.idle), (1, true, true));
+        let SyncResult { outcome, failures, idle, .. } = &going_on;
+        assert_eq!((outcome.failures.len(), *failures, *idle), (1, Failures::Waiting, true));
         if !going_on.unfinished {
             break;
         }
@@ -267,7 +269,9 @@ fn what_the_start_has_missed_is_not_repaired_by_a_periodic_sync_either() {
     let mut reconciler = restarted(&fake, 200);
     for (_, servers) in fake.state().virtual_servers.values_mut() {
         // A summary does not show thresholds.
-        servers.values_mut().for_each(|server| server.config.upper_threshold = 7);
+        for server in servers.values_mut() {
+            server.config.upper_threshold = 7;
+        }
     }
     fake.state().real_server_reads_take = Duration::from_millis(1);
     let mut edited = 0;
