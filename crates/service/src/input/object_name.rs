@@ -57,7 +57,13 @@ impl Default for ObjectName {
 
 impl Ord for ObjectName {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
+        // The same as comparing the parts, without looking for where they begin: a namespace comes before all longer ones.
+        let rank = |byte: u8| (char::from(byte) != SEPARATOR, byte);
+        let mut pairs = self.text.bytes().zip(other.text.bytes());
+        match pairs.find(|(one, other)| one != other) {
+            Some((one, other)) => rank(one).cmp(&rank(other)),
+            None => self.text.len().cmp(&other.text.len()),
+        }
     }
 }
 
@@ -144,5 +150,20 @@ impl fmt::Display for Problem<'_> {
             Self::Service(service, what) => write!(f, "{service}: {what}"),
             Self::EndpointSlice(slice, what) => write!(f, "EndpointSlice {slice}: {what}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_by_namespace_and_then_by_name() {
+        let parts = ["", "a", "a-b", "a.b", "a0", "ab", "b"];
+        let mut names: Vec<_> =
+            parts.iter().flat_map(|namespace| parts.map(|name| ObjectName::new(namespace, name))).collect();
+        names.reverse();
+        names.sort();
+        assert!(names.is_sorted_by_key(ObjectName::parts), "{names:?}");
     }
 }

@@ -117,9 +117,9 @@ impl Dirty {
         self.tables.extend(other.tables);
         self.rules.extend(other.rules);
         self.tunnels.extend(other.tunnels);
-        self.elements.extend(other.elements);
-        self.vips.extend(other.vips);
-        self.virtual_servers.extend(other.virtual_servers);
+        add_all(&mut self.elements, other.elements);
+        add_all(&mut self.vips, other.vips);
+        add_all(&mut self.virtual_servers, other.virtual_servers);
         self.reports |= other.reports;
     }
 
@@ -161,8 +161,18 @@ impl FromIterator<Key> for Dirty {
     }
 }
 
+/// Adds keys. Mostly there are none before, and then none is compared.
+fn add_all<K: Ord>(keys: &mut BTreeSet<K>, more: BTreeSet<K>) {
+    if keys.is_empty() {
+        *keys = more;
+    } else {
+        keys.extend(more);
+    }
+}
+
+/// Adds a key, or removes it if it is there, which is rare.
 fn toggle<K: Ord + Copy>(keys: &mut BTreeSet<K>, key: K) {
-    if !keys.remove(&key) {
-        keys.insert(key);
+    if !keys.insert(key) {
+        keys.remove(&key);
     }
 }
