@@ -295,7 +295,7 @@ impl Reconciler {
         self.failures.retain(|(failed, _)| failed.key().is_none_or(|key| !dirty.contains(&key)));
 
         let most = self.portion.min(self.pace.portion());
-        let portions = portions(&dirty, &self.state, &image, &self.waiting, most);
+        let portions = portions(dirty, &self.state, &image, &self.waiting, most);
         let mut pass = Pass::new(image, full, self.deferrals_left > 0, trigger, slice);
         pass.rechecks = mem::take(&mut self.rechecks);
         self.failures.iter().for_each(|(failed, _)| pass.failed.add(failed, &pass.image));

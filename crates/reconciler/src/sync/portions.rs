@@ -95,7 +95,7 @@ impl Waiting {
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
 pub(super) fn portions(
-    dirty: &Dirty,
+    dirty: Dirty,
     state: &State,
     observed: &Observed,
     waiting: &Waiting,
@@ -120,6 +120,8 @@ pub(super) fn portions(
         };
         portion.push(Item::new(key, state, observed));
     }
+    // At a start there are hundreds of thousands.
+    drop(dirty);
     if groups.values().map(|portion| portion.cost).sum::<usize>() <= most {
         let others = [first, Portion { groups: Vec::new(), ..last }];
         return vec![others.into_iter().chain(groups.into_values()).fold(Portion::default(), Portion::with)];

@@ -53,7 +53,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     };
     let nothing = Observed::default();
     let all = watcher::differing(state, &nothing, &ours);
-    let portions = portions(&all, state, &nothing, waiting, most);
+    let portions = portions(all.clone(), state, &nothing, waiting, most);
     let mut together = Dirty::default();
     for portion in &portions {
         assert!(portion.keys().all(|key| !together.contains(&key)), "{portions:#?}");
@@ -135,7 +135,7 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
 }
 
 fn portions_of_large(all: &Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
-    let mut portions = portions(all, state, observed, &Waiting::default(), 150);
+    let mut portions = portions(all.clone(), state, observed, &Waiting::default(), 150);
     portions.retain(|portion| portion.groups.contains(&Group::Vip(LARGE.into())));
     portions
 }
