@@ -121,7 +121,7 @@ pub(super) static OPTIONS: &[Opt] = &[
             "Time after which everything is compared with the kernel and repaired again"),
     Opt::new("ipvs.minSyncPeriod", at!(ipvs.min_sync_period))
         .flag("ipvs-min-sync-period", "DURATION",
-            "Minimum time from the end of one sync to the next; repairs, and periodic syncs that write nothing, do not count"),
+            "Minimum time from the end of one sync to the next; repairs do not wait, and periodic syncs that write nothing do not count"),
     Opt::new("ipvs.excludeCIDRs", at!(ipvs.exclude_cidrs))
         .flag("ipvs-exclude-cidrs", "CIDRS", "Address ranges in which virtual servers are never removed"),
     Opt::new("ipvs.strictARP", at!(ipvs.strict_arp))

@@ -91,7 +91,8 @@ pub struct Timing {
     /// The interval at which the kernel is checked and repaired without any other cause (`syncPeriod`).
     pub sync_period: Duration,
     /// The least time between the end of one sync and the start of the next (`minSyncPeriod`). The first
-    /// change after a quiet time is not delayed, not even by a periodic sync that wrote nothing.
+    /// change after a quiet time is not delayed, not even by a sync that was periodic or continued another one, and wrote
+    /// nothing.
     pub min_sync_period: Duration,
     /// How long a TCP real server that is no longer wanted may keep its connections. Then it is removed and
     /// its connections are cut off. `None`: it stays until the last connection has ended.
@@ -115,8 +116,8 @@ pub(crate) enum Failures {
     None,
     /// Some, all of which the sync has tried.
     Tried,
-    /// Some of earlier syncs among them, which wait for their retry: the sync had no time for all that was to
-    /// be done.
+    /// Some of earlier syncs among them, which wait for their retry, because the sync followed another one that had
+    /// more to do.
     Waiting,
 }
 

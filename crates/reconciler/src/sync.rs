@@ -278,6 +278,9 @@ impl Reconciler {
 
     /// Reads what must be read, and carries out what differs portion by portion, until the slice is over.
     pub(crate) fn sync(&mut self, trigger: Trigger, slice: &Slice<'_>) -> SyncResult {
+        // Another sync can come before the one that a loss asks for.
+        let lacks_some = mem::take(&mut self.may_lack_virtual_servers) && !trigger.is_full();
+        let trigger = if lacks_some { Trigger::VirtualServerLost } else { trigger };
         let mut dirty = self.take_dirty(trigger);
         let read = trace_span!("read").in_scope(|| self.read(trigger, &mut dirty));
         let Reading { image, full, drift } = match read {

@@ -102,7 +102,7 @@ pub(super) fn portions(
     most: usize,
 ) -> Vec<Portion> {
     let (mut first, mut last) = (Portion::default(), Portion::for_group(Group::Others));
-    let mut groups: FxHashMap<Group, Portion> = FxHashMap::default();
+    let mut groups: BTreeMap<Group, Portion> = BTreeMap::new();
     let group_of = |at: &ServiceAddress| {
         if is_vip(&at.ip, state, observed) { Group::Vip(at.ip) } else { Group::VirtualServer(*at) }
     };

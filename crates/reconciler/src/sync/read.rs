@@ -34,11 +34,10 @@ impl Reconciler {
     /// If anything fails there is no image any more, so that the next sync reads everything.
     pub(super) fn read(&mut self, trigger: Trigger, dirty: &mut Dirty) -> Result<Reading, ReadError> {
         let reported = mem::take(&mut self.reported);
-        let compares_everything = mem::take(&mut self.may_lack_virtual_servers) || trigger.is_full();
         match self.image.take() {
             None => self.read_everything(trigger, dirty),
             Some(_) if trigger.reads_everything() => self.read_everything(trigger, dirty),
-            Some(image) if compares_everything => self.verify(image, trigger, dirty),
+            Some(image) if trigger.is_full() => self.verify(image, trigger, dirty),
             Some(image) => self.refresh(image, reported, trigger, dirty),
         }
     }
@@ -69,15 +68,15 @@ impl Reconciler {
         trigger: Trigger,
         dirty: &mut Dirty,
     ) -> Result<Reading, ReadError> {
-        let deep_verify = self.deep_verify.next_part();
-        if deep_verify.is_first() {
+        // What was adopted will be verified. What the start has missed there is not another program's change.
+        let part = self.adopted.is_empty().then(|| self.deep_verify.next_part());
+        let is_first = part.is_some_and(DeepVerify::is_first);
+        if is_first {
             // Once a round the tables are read, whatever their generation.
             image.netfilter.generation = None;
         }
         let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
-        // What was adopted will be verified. What the start has missed there is not another program's change.
-        let start_is_verified = self.adopted.is_empty();
-        let deeply = |of: &ServiceAddress| start_is_verified && deep_verify.contains(of);
+        let deeply = |of: &ServiceAddress| part.is_some_and(|part| part.contains(of));
         let found = match verification.and_then(|it| it.finish(&mut image, &mut self.kernel, deeply)) {
             Ok(found) => found,
             Err(SummaryError::Unread(error)) => return Err(error),
@@ -91,7 +90,7 @@ impl Reconciler {
         self.verify_adopted(&mut image, trigger, dirty)?;
         // After a verification a comparison of everything can find only a fault in what is kept here, which
         // would last for ever otherwise.
-        let drift = if self.deep_verify.is_first() {
+        let drift = if is_first {
             let mut drift = self.differing(&mut image);
             drift.virtual_servers.extend(found.virtual_servers);
             drift

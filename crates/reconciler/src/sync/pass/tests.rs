@@ -228,8 +228,10 @@ fn the_adopted_is_verified_for_milliseconds_of_each_sync_fewer_beside_other_work
     reconciler.dirty.vips.insert(VIP.ip);
     let (beside, _) = read_by(&mut reconciler, Trigger::Continue);
     assert!((1..=5).contains(&beside), "{beside}");
+    let begin = Instant::now();
     let (alone, unfinished) = read_by(&mut reconciler, Trigger::Continue);
     assert!((1..=30).contains(&alone) && unfinished, "{alone}");
+    assert!(begin.elapsed() >= Duration::from_millis(30), "not stopped earlier: {:?}", begin.elapsed());
     while read_by(&mut reconciler, Trigger::Continue).1 {}
     assert_eq!(fake.state().real_server_reads, 200, "each once");
 }
