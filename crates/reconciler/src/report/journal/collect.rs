@@ -33,7 +33,7 @@ pub(crate) fn service_changes(
     }
     let failures: Vec<_> = outcome.failures.iter().filter(|(operation, _)| is_new(operation)).collect();
     let failed_vips = failures.iter().filter_map(|(operation, _)| operation.key()?.vip());
-    let at_vips = owners_at(state, &operations.vips.keys().copied().chain(failed_vips).collect());
+    let mut at_vips = owners_at(state, &operations.vips.keys().copied().chain(failed_vips).collect());
     let mut failed: BTreeMap<&ObjectName, ServiceChange> = BTreeMap::new();
     for (operation, cause) in failures {
         let Some(key) = operation.key() else { continue };
@@ -52,7 +52,7 @@ pub(crate) fn service_changes(
         changes.into_iter().map(move |change| (service, change))
     });
     let of_vips = operations.vips.iter().flat_map(move |(vip, done)| {
-        let owners = at_vips.get(vip).cloned().into_iter().flatten();
+        let owners = at_vips.remove(vip).into_iter().flatten();
         owners.map(|service| (service, vip_change(*vip, *done)))
     });
     of_servers.chain(of_vips).chain(failed).map(|(service, change)| (service.clone(), change))
