@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
 
     /// Begins to compare virtual servers once more, in portions. The changes of schedulers that belong to
     /// this sync have been made, or refused.
-    pub(super) fn begin_rechecks(&mut self, most: usize) -> Vec<Portion> {
+    pub(super) fn begin_rechecks(&mut self, most: usize) -> impl Iterator<Item = Portion> + use<> {
         (self.is_recheck, self.scheduler_changes_left) = (true, 0);
         rechecks(mem::take(&mut self.rechecks), &self.image, most)
     }

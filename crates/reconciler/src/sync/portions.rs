@@ -1,11 +1,7 @@
 //! In which portions, and in which order, a sync compares keys and carries out what differs: so that no
 //! Service waits long for the many operations of another.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use ipvs::ServiceAddress;
 use netfilter::Element;
@@ -28,37 +24,58 @@ const FEW: usize = 100;
 
 /// How many syncs may put off the rules of a new table before they come ahead of groups larger than a portion.
 /// The number is high because at a start they should come last.
-const MOST_TURNS_OF_OTHERS: u32 = 64;
+const MOST_TURNS_OF_RULES: u32 = 64;
 
 /// Keys that belong together: they are carried out in the order of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
+    /// The keys of no address on which others rest.
+    Foundation,
     /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first
     /// goes.
     Vip(IpAddr),
     /// A virtual server at an address that is not bound: a NodePort.
     VirtualServer(ServiceAddress),
-    /// The keys of no address on which nothing else rests.
-    Others,
+    /// The rules that take over the traffic of other programs.
+    Rules,
+    /// The other keys of no address: no Service needs them any more.
+    Obsolete,
 }
 
 /// Keys whose plan is carried out as a whole, unless it takes too long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Portion {
-    items: Vec<Item>,
-    /// How many operations its keys have together, about.
-    cost: usize,
+    keys: Vec<Key>,
     /// The groups whose keys are in it.
     pub(crate) groups: Vec<Group>,
 }
 
-/// A key of a portion.
+/// A key, and the position of its group among the parts.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     key: Key,
-    /// How many operations it has, about.
-    cost: usize,
-    /// Whether it adds or changes something, and does not only remove.
+    part: u32,
+}
+
+/// The keys of a group.
+#[derive(Debug)]
+struct Part<'a> {
+    group: Group,
+    /// How many keys it has.
+    size: usize,
+    cost: Cost,
+    /// The Service of its first virtual server; `None` if it was deleted.
+    service: Option<&'a ObjectName>,
+    /// The kind of the address in this Service.
+    address_kind: Option<AddressKind>,
+}
+
+/// What keys cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// How many operations they have, about.
+    operations: usize,
+    /// Whether they add or change something, and do not only remove.
     brings: bool,
 }
 
@@ -94,69 +111,174 @@ impl Waiting {
 /// more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
+///
+/// At a start there are hundreds of thousands of keys, so each is kept once: in one list, from which the portions are
+/// taken.
 pub(super) fn portions(
     dirty: Dirty,
     state: &State,
     observed: &Observed,
     waiting: &Waiting,
     most: usize,
-) -> Vec<Portion> {
-    let (mut first, mut last) = (Portion::default(), Portion::for_group(Group::Others));
-    let mut groups: BTreeMap<Group, Portion> = BTreeMap::new();
-    let group_of = |at: &ServiceAddress| {
-        if is_vip(&at.ip, state, observed) { Group::Vip(at.ip) } else { Group::VirtualServer(*at) }
+) -> impl Iterator<Item = Portion> + use<> {
+    let (mut items, parts) = grouped(dirty, state, observed);
+    let sizes = if parts.iter().map(|part| part.cost.operations).sum::<usize>() <= most {
+        vec![(items.len(), parts.into_iter().map(|part| part.group).collect())]
+    } else {
+        let parts = put_in_order(&mut items, parts, state, waiting, most);
+        divided(&mut items, &parts, state, observed, most)
     };
-    for key in dirty.keys() {
-        let group = match &key {
-            Key::VirtualServer(at) => Some(group_of(at)),
-            Key::Vip(vip) | Key::Element(Element::Vip(vip)) => Some(Group::Vip(*vip)),
-            Key::Element(element) => element.virtual_server().map(group_of),
-            Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => None,
-        };
-        let portion = match group {
-            Some(group) => groups.entry(group).or_insert_with(|| Portion::for_group(group)),
-            None if is_for_others(&key, state) => &mut first,
-            None => &mut last,
-        };
-        portion.push(Item::new(key, state, observed));
+    let mut keys = items.into_iter().map(|item| item.key);
+    sizes.into_iter().map(move |(size, groups)| Portion { keys: keys.by_ref().take(size).collect(), groups })
+}
+
+/// The keys with their groups.
+fn grouped<'a>(dirty: Dirty, state: &'a State, observed: &Observed) -> (Vec<Item>, Vec<Part<'a>>) {
+    let mut items = Vec::with_capacity(dirty.len());
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    let mut positions: FxHashMap<Group, u32> = FxHashMap::default();
+    for key in dirty.into_keys() {
+        let group = Group::of_key(&key, state, observed);
+        let part = *positions.entry(group).or_insert_with(|| {
+            parts.push(Part::new(group));
+            u32::try_from(parts.len() - 1).unwrap_or(u32::MAX)
+        });
+        items.push(Item { key, part });
+        if let Some(part) = parts.get_mut(part as usize) {
+            part.add(&key, state, observed);
+        }
     }
-    // At a start there are hundreds of thousands.
-    drop(dirty);
-    if groups.values().map(|portion| portion.cost).sum::<usize>() <= most {
-        let others = [first, Portion { groups: Vec::new(), ..last }];
-        return vec![others.into_iter().chain(groups.into_values()).fold(Portion::default(), Portion::with)];
-    }
-    let mut costs: FxHashMap<&ObjectName, usize> = FxHashMap::default();
-    let mut order = Vec::with_capacity(groups.len());
-    for (group, portion) in groups {
-        let service = portion.service(state);
+    (items, parts)
+}
+
+/// Puts the parts, and the keys with them, into the order in which they are carried out.
+fn put_in_order<'a>(
+    items: &mut [Item],
+    parts: Vec<Part<'a>>,
+    state: &State,
+    waiting: &Waiting,
+    most: usize,
+) -> Vec<Part<'a>> {
+    let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
+    for Part { service, cost, .. } in &parts {
         if let Some(service) = service {
-            *costs.entry(service).or_default() += portion.cost;
+            *of_services.entry(service).or_default() += cost.operations;
         }
-        order.push((group, service, portion));
     }
-    order.sort_by_cached_key(|(group, service, portion)| {
-        let of_service = service.and_then(|service| costs.get(service)).copied();
-        let cost = waiting.counted_cost(group, of_service.unwrap_or(portion.cost));
+    let mut order: Vec<_> = (0_u32..).zip(parts).collect();
+    order.sort_by_cached_key(|(_, part)| {
+        let Part { group, cost, .. } = part;
+        let of_service = part.service.and_then(|service| of_services.get(service)).copied();
+        let counted = waiting.counted_cost(group, of_service.unwrap_or(cost.operations));
         let urgency = group.ip().map(|ip| state.urgency(&ip));
-        (urgency, !portion.brings() && cost > FEW, cost, portion.address_kind(state), *group)
+        (group.phase(), urgency, !cost.brings && counted > FEW, counted, part.address_kind, *group)
     });
-    let mut portions: Vec<Portion> = Vec::new();
-    let mut has_waited = waiting.turns(&Group::Others) >= MOST_TURNS_OF_OTHERS;
-    for (group, _, portion) in order {
-        if has_waited && portion.cost > most {
-            // What no Service needs any more stays: a part that is left may still need it.
-            let rules = last.items.extract_if(.., |item| item.is_rules()).collect();
-            portions.push(Portion { items: rules, cost: 0, groups: last.groups.clone() });
-            has_waited = false;
-        }
-        match portions.pop_if(|before| before.cost + portion.cost <= most) {
-            Some(before) => portions.push(before.with(portion)),
-            None => portions.extend(portion.split(group, state, most)),
+    if waiting.turns(&Group::Rules) >= MOST_TURNS_OF_RULES {
+        // What no Service needs any more stays last: a part that is left may still need it.
+        let rules = order.iter().position(|(_, part)| part.group == Group::Rules);
+        let large = order.iter().position(|(_, part)| part.is_divided(most));
+        if let Some(waited) = large.zip(rules).and_then(|(large, rules)| order.get_mut(large..=rules)) {
+            waited.rotate_right(1);
         }
     }
-    let all = [first].into_iter().chain(portions).chain([last]);
-    all.filter(|portion| !portion.is_empty()).collect()
+    let mut ranks = vec![0_u32; order.len()];
+    for (rank, (position, _)) in (0..).zip(&order) {
+        if let Some(of_part) = ranks.get_mut(*position as usize) {
+            *of_part = rank;
+        }
+    }
+    items.sort_unstable_by_key(|item| ranks.get(item.part as usize));
+    order.into_iter().map(|(_, part)| part).collect()
+}
+
+/// How many keys each portion has, and of which groups. The keys of a group that is more than a portion are put into
+/// order.
+fn divided(
+    mut items: &mut [Item],
+    parts: &[Part<'_>],
+    state: &State,
+    observed: &Observed,
+    most: usize,
+) -> Vec<(usize, Vec<Group>)> {
+    let mut portions: Vec<(usize, Vec<Group>)> = Vec::new();
+    // How many more operations the last portion takes.
+    let mut room = 0;
+    for part in parts {
+        let (Part { group, size, .. }, operations) = (part, part.cost.operations);
+        let Some((own, later)) = items.split_at_mut_checked(*size) else { break };
+        items = later;
+        match portions.last_mut() {
+            _ if part.is_divided(most) => {
+                let sizes = divide_group(own, *group, state, observed, most);
+                portions.extend(sizes.into_iter().map(|size| (size, vec![*group])));
+                room = 0;
+            }
+            Some((last, groups)) if group.ip().is_some() && operations <= room => {
+                *last += size;
+                groups.push(*group);
+                room -= operations;
+            }
+            _ => {
+                portions.push((*size, vec![*group]));
+                room = if group.ip().is_some() { most.saturating_sub(operations) } else { 0 };
+            }
+        }
+    }
+    portions
+}
+
+/// Divides the keys of one group by virtual servers, and returns how many keys each portion has. Each virtual server
+/// has its elements with it, and those come last from which something only goes. The address is bound after all, and
+/// unbound before.
+fn divide_group(
+    items: &mut [Item],
+    group: Group,
+    state: &State,
+    observed: &Observed,
+    most: usize,
+) -> Vec<usize> {
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    enum Phase {
+        Before,
+        Brings(ServiceAddress),
+        Goes(ServiceAddress),
+        After,
+    }
+    let is_wanted = group.ip().is_some_and(|ip| state.wants_vip(&ip));
+    let bring = items.iter().filter(|item| Cost::new(&item.key, state, observed).brings);
+    let bring: FxHashSet<ServiceAddress> = bring.filter_map(|item| item.key.belongs_to()).collect();
+    let phase = |item: &Item| match (&item.key, item.key.belongs_to()) {
+        (_, Some(at)) if bring.contains(&at) => Phase::Brings(at),
+        (_, Some(at)) => Phase::Goes(at),
+        // Its element is added before it is bound, and deleted after it is unbound.
+        (Key::Vip(_), None) if is_wanted => Phase::After,
+        (Key::Element(Element::Vip(_)), None) if !is_wanted => Phase::After,
+        _ => Phase::Before,
+    };
+    items.sort_by_cached_key(phase);
+    let parts = items.chunk_by(|one, next| phase(one) == phase(next)).map(|part| {
+        let cost = part.iter().map(|item| Cost::new(&item.key, state, observed).operations).sum();
+        (part.len(), cost)
+    });
+    packed(parts, most)
+}
+
+/// Puts neighbouring parts together, up to so many operations. A part is its number of keys, and its operations.
+fn packed(parts: impl Iterator<Item = (usize, usize)>, most: usize) -> Vec<usize> {
+    let (mut sizes, mut room): (Vec<usize>, usize) = (Vec::new(), 0);
+    for (size, operations) in parts {
+        match sizes.last_mut() {
+            Some(last) if operations <= room => {
+                *last += size;
+                room -= operations;
+            }
+            _ => {
+                sizes.push(size);
+                room = most.saturating_sub(operations);
+            }
+        }
+    }
+    sizes
 }
 
 /// Divides virtual servers that are compared once more into portions of about so many real servers.
@@ -164,24 +286,13 @@ pub(super) fn rechecks(
     virtual_servers: BTreeSet<ServiceAddress>,
     observed: &Observed,
     most: usize,
-) -> Vec<Portion> {
-    let portion = |at: ServiceAddress| {
-        let cost = observed.virtual_servers.get(&at).map_or(0, VirtualServerImage::real_server_count);
-        Portion::from_iter([Item { key: Key::VirtualServer(at), cost, brings: false }])
-    };
-    packed(virtual_servers.into_iter().map(portion), most)
-}
-
-/// Puts neighbouring portions together, up to so many operations.
-fn packed(parts: impl IntoIterator<Item = Portion>, most: usize) -> Vec<Portion> {
-    let mut all: Vec<Portion> = Vec::new();
-    for part in parts.into_iter().filter(|part| !part.is_empty()) {
-        match all.pop_if(|last| last.cost + part.cost <= most) {
-            Some(last) => all.push(last.with(part)),
-            None => all.push(part),
-        }
-    }
-    all
+) -> impl Iterator<Item = Portion> + use<> {
+    let real_servers = |at| observed.virtual_servers.get(at).map_or(0, VirtualServerImage::real_server_count);
+    let sizes = packed(virtual_servers.iter().map(|at| (1, real_servers(at))), most);
+    let mut keys = virtual_servers.into_iter().map(Key::VirtualServer);
+    sizes
+        .into_iter()
+        .map(move |size| Portion { keys: keys.by_ref().take(size).collect(), groups: Vec::new() })
 }
 
 /// Whether an address is bound, or shall be.
@@ -190,30 +301,72 @@ fn is_vip(ip: &IpAddr, state: &State, observed: &Observed) -> bool {
     state.wants_vip(ip) || links.bound.contains(ip) || links.stale_bindings.contains(ip)
 }
 
-/// Whether others rest on a key of no group. The rest must stay until nothing needs it.
-fn is_for_others(key: &Key, state: &State) -> bool {
-    match key {
-        Key::Device | Key::Table(_) => true,
-        Key::Tunnel(family) => state.unpacks(*family),
-        Key::Element(element) => state.wants_element(element),
-        Key::Rules(_) | Key::Vip(_) | Key::VirtualServer(_) => false,
-    }
-}
-
 impl Group {
+    fn of_key(key: &Key, state: &State, observed: &Observed) -> Self {
+        let at_address = |at: ServiceAddress| {
+            if is_vip(&at.ip, state, observed) { Self::Vip(at.ip) } else { Self::VirtualServer(at) }
+        };
+        match key {
+            Key::Vip(vip) | Key::Element(Element::Vip(vip)) => Self::Vip(*vip),
+            Key::VirtualServer(at) => at_address(*at),
+            Key::Element(element) => match element.virtual_server() {
+                Some(at) => at_address(*at),
+                None if state.wants_element(element) => Self::Foundation,
+                None => Self::Obsolete,
+            },
+            Key::Device | Key::Table(_) => Self::Foundation,
+            Key::Tunnel(family) if state.unpacks(*family) => Self::Foundation,
+            Key::Tunnel(_) => Self::Obsolete,
+            Key::Rules(_) => Self::Rules,
+        }
+    }
+
     /// The address of its virtual servers.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Vip(ip) => Some(*ip),
             Self::VirtualServer(at) => Some(at.ip),
-            Self::Others => None,
+            Self::Foundation | Self::Rules | Self::Obsolete => None,
+        }
+    }
+
+    /// When its turn is.
+    fn phase(&self) -> u8 {
+        match self {
+            Self::Foundation => 0,
+            Self::Vip(_) | Self::VirtualServer(_) => 1,
+            Self::Rules => 2,
+            Self::Obsolete => 3,
         }
     }
 }
 
-impl Item {
-    fn new(key: Key, state: &State, observed: &Observed) -> Self {
-        let (cost, brings) = match &key {
+impl<'a> Part<'a> {
+    fn new(group: Group) -> Self {
+        Self { group, size: 0, cost: Cost::default(), service: None, address_kind: None }
+    }
+
+    fn add(&mut self, key: &Key, state: &'a State, observed: &Observed) {
+        let Cost { operations, brings } = Cost::new(key, state, observed);
+        self.size += 1;
+        self.cost.operations += operations;
+        self.cost.brings |= brings;
+        if let Key::VirtualServer(at) = key {
+            self.service = self.service.or_else(|| state.owner(at));
+            self.address_kind =
+                self.address_kind.or_else(|| state.virtual_server(at).map(|server| server.kind));
+        }
+    }
+
+    /// Whether it is more than a portion, and can be divided.
+    fn is_divided(&self, most: usize) -> bool {
+        self.group.ip().is_some() && self.cost.operations > most
+    }
+}
+
+impl Cost {
+    fn new(key: &Key, state: &State, observed: &Observed) -> Self {
+        let (operations, brings) = match key {
             Key::VirtualServer(at) => {
                 let RealServerChanges { coming, going } = real_server_changes(state, observed, at);
                 (1 + coming + going, coming > 0 || going == 0 && state.virtual_server(at).is_some())
@@ -225,100 +378,28 @@ impl Item {
             Key::Vip(vip) => (1, state.wants_vip(vip)),
             Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => (1, true),
         };
-        Self { key, cost, brings }
-    }
-
-    fn is_rules(&self) -> bool {
-        matches!(self.key, Key::Rules(_))
+        Self { operations, brings }
     }
 }
 
 impl Portion {
-    fn for_group(group: Group) -> Self {
-        Self { groups: vec![group], ..Self::default() }
-    }
-
-    fn push(&mut self, item: Item) {
-        self.cost += item.cost;
-        self.items.push(item);
-    }
-
-    /// Both together.
-    fn with(mut self, other: Self) -> Self {
-        self.cost += other.cost;
-        self.items.extend(other.items);
-        self.groups.extend(other.groups);
-        self
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.keys.is_empty()
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
-        self.items.iter().map(|item| item.key)
+        self.keys.iter().copied()
     }
 
     pub(super) fn virtual_servers(&self) -> impl Iterator<Item = ServiceAddress> {
         self.keys().filter_map(|key| key.virtual_server())
     }
-
-    fn brings(&self) -> bool {
-        self.items.iter().any(|item| item.brings)
-    }
-
-    /// The Service of its first virtual server, while it belongs to one group; `None` if it was deleted.
-    fn service<'a>(&self, state: &'a State) -> Option<&'a ObjectName> {
-        self.virtual_servers().find_map(|at| state.owner(&at))
-    }
-
-    /// The kind of the address in this Service.
-    fn address_kind(&self, state: &State) -> Option<AddressKind> {
-        self.virtual_servers().find_map(|at| state.virtual_server(&at)).map(|server| server.kind)
-    }
-
-    /// Divides what belongs to one group, and is too much, by virtual servers. Each has its elements with it,
-    /// and those come last from which something only goes. The address is bound after all, and unbound
-    /// before.
-    fn split(self, group: Group, state: &State, most: usize) -> Vec<Self> {
-        if self.cost <= most {
-            return vec![self];
-        }
-        let is_wanted = group.ip().is_some_and(|ip| state.wants_vip(&ip));
-        let (mut before, mut after) = (Self::default(), Self::default());
-        let mut by_server: BTreeMap<ServiceAddress, Self> = BTreeMap::new();
-        for item in self.items {
-            let part = match &item.key {
-                Key::VirtualServer(at) => by_server.entry(*at).or_default(),
-                // Its element is added before it is bound, and deleted after it is unbound.
-                Key::Vip(_) if is_wanted => &mut after,
-                Key::Element(Element::Vip(_)) if !is_wanted => &mut after,
-                Key::Element(element) => match element.virtual_server() {
-                    Some(at) => by_server.entry(*at).or_default(),
-                    None => &mut before,
-                },
-                _ => &mut before,
-            };
-            part.push(item);
-        }
-        let (bring, go): (Vec<_>, Vec<_>) = by_server.into_values().partition(Self::brings);
-        let parts = packed([before].into_iter().chain(bring).chain(go).chain([after]), most);
-        parts.into_iter().map(|part| Self { groups: vec![group], ..part }).collect()
-    }
 }
 
 /// Keys of no group.
-impl FromIterator<Item> for Portion {
-    fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
-        let mut portion = Self::default();
-        items.into_iter().for_each(|item| portion.push(item));
-        portion
-    }
-}
-
-impl From<&Dirty> for Portion {
-    fn from(dirty: &Dirty) -> Self {
-        dirty.keys().map(|key| Item { key, cost: 1, brings: true }).collect()
+impl From<Dirty> for Portion {
+    fn from(dirty: Dirty) -> Self {
+        Self { keys: dirty.into_keys().collect(), groups: Vec::new() }
     }
 }
 

@@ -136,6 +136,19 @@ impl Dirty {
             .chain(self.virtual_servers.iter().copied().map(Key::VirtualServer))
     }
 
+    /// All keys, in the same order.
+    pub fn into_keys(self) -> impl Iterator<Item = Key> {
+        let device = self.device.then_some(Key::Device);
+        device
+            .into_iter()
+            .chain(self.tables.into_iter().map(Key::Table))
+            .chain(self.rules.into_iter().map(Key::Rules))
+            .chain(self.tunnels.into_iter().map(Key::Tunnel))
+            .chain(self.elements.into_iter().map(Key::Element))
+            .chain(self.vips.into_iter().map(Key::Vip))
+            .chain(self.virtual_servers.into_iter().map(Key::VirtualServer))
+    }
+
     /// Marks an address that began or ceased to be wanted. Both within one change cancel out.
     pub(crate) fn toggle_vip(&mut self, vip: IpAddr) {
         toggle(&mut self.vips, vip);

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    iter,
     net::IpAddr,
 };
 
@@ -25,20 +26,25 @@ pub(crate) fn service_changes(
     is_new: impl Fn(&Operation) -> bool,
 ) -> impl Iterator<Item = (ObjectName, ServiceChange)> {
     let operations = &outcome.service_operations;
-    let mut by_service: BTreeMap<&ObjectName, Vec<OnServer<'_>>> = BTreeMap::new();
-    for (at, done) in &operations.virtual_servers {
-        if let Some(service) = state.last_owner(at) {
-            by_service.entry(service).or_default().push((at, done));
-        }
-    }
+    let on_servers = operations.virtual_servers.iter();
+    let mut on_servers: Vec<_> =
+        on_servers.filter_map(|(at, done)| Some((state.last_owner(at)?, (at, done)))).collect();
+    // Those of one Service stay in the order of their addresses.
+    on_servers.sort_by_key(|(service, _)| *service);
+
     let failures: Vec<_> = outcome.failures.iter().filter(|(operation, _)| is_new(operation)).collect();
     let failed_vips = failures.iter().filter_map(|(operation, _)| operation.key()?.vip());
-    let mut at_vips = owners_at(state, &operations.vips.keys().copied().chain(failed_vips).collect());
+    let failed_vips: BTreeSet<IpAddr> = failed_vips.collect();
+    let at_vips = if operations.vips.is_empty() && failed_vips.is_empty() {
+        OwnersAt::default()
+    } else {
+        OwnersAt::new(state, |ip| operations.vips.contains_key(ip) || failed_vips.contains(ip))
+    };
     let mut failed: BTreeMap<&ObjectName, ServiceChange> = BTreeMap::new();
     for (operation, cause) in failures {
         let Some(key) = operation.key() else { continue };
         let owner = key.belongs_to().and_then(|at| state.last_owner(&at));
-        let of_vip = key.vip().and_then(|vip| at_vips.get(&vip)).into_iter().flatten().copied();
+        let of_vip = key.vip().into_iter().flat_map(|vip| at_vips.at(vip));
         for service in owner.into_iter().chain(of_vip) {
             match failed.get_mut(service) {
                 Some(change) => change.more_operations += 1,
@@ -46,32 +52,43 @@ pub(crate) fn service_changes(
             }
         }
     }
-    let of_servers = by_service.into_iter().flat_map(|(service, servers)| {
+    let mut on_servers = on_servers.into_iter().peekable();
+    let of_servers = iter::from_fn(move || {
+        let (service, first) = on_servers.next()?;
+        let others = iter::from_fn(|| on_servers.next_if(|(next, _)| *next == service));
+        let servers: Vec<_> = iter::once(first).chain(others.map(|(_, on)| on)).collect();
         let mut changes = virtual_servers(state, service, &servers);
         changes.extend(endpoints(state, service, &servers));
-        changes.into_iter().map(move |change| (service, change))
+        Some(changes.into_iter().map(move |change| (service, change)))
     });
     let of_vips = operations.vips.iter().flat_map(move |(vip, done)| {
-        let owners = at_vips.remove(vip).into_iter().flatten();
-        owners.map(|service| (service, vip_change(*vip, *done)))
+        at_vips.at(*vip).map(|service| (service, vip_change(*vip, *done))).collect::<Vec<_>>()
     });
-    of_servers.chain(of_vips).chain(failed).map(|(service, change)| (service.clone(), change))
+    let all = of_servers.flatten().chain(of_vips).chain(failed);
+    all.map(|(service, change)| (service.clone(), change))
 }
 
 type OnServer<'a> = (&'a ServiceAddress, &'a VirtualServerOperations);
 
-/// The Services with frontends at some addresses, or that had them last.
-fn owners_at<'a>(state: &'a State, vips: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, BTreeSet<&'a ObjectName>> {
-    let mut owners: BTreeMap<IpAddr, BTreeSet<&ObjectName>> = BTreeMap::new();
-    if vips.is_empty() {
-        return owners;
+/// The Services with frontends at some addresses, or that had them last: sorted, each once.
+#[derive(Default)]
+struct OwnersAt<'a>(Vec<(IpAddr, &'a ObjectName)>);
+
+impl<'a> OwnersAt<'a> {
+    fn new(state: &'a State, is_asked_for: impl Fn(&IpAddr) -> bool) -> Self {
+        let all = state.owners().chain(state.former_owners());
+        let asked_for = all.filter(|(at, _)| is_asked_for(&at.ip)).map(|(at, service)| (at.ip, service));
+        let mut owners: Vec<_> = asked_for.collect();
+        owners.sort_unstable();
+        owners.dedup();
+        Self(owners)
     }
-    for (address, service) in state.owners().chain(state.former_owners()) {
-        if vips.contains(&address.ip) {
-            owners.entry(address.ip).or_default().insert(service);
-        }
+
+    fn at(&self, vip: IpAddr) -> impl Iterator<Item = &'a ObjectName> {
+        let begin = self.0.partition_point(|(ip, _)| *ip < vip);
+        let from = self.0.get(begin..).unwrap_or_default();
+        from.iter().take_while(move |(ip, _)| *ip == vip).map(|(_, service)| *service)
     }
-    owners
 }
 
 /// One change for each operation on virtual servers, at whatever number of them.

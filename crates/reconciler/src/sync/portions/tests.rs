@@ -53,7 +53,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
     };
     let nothing = Observed::default();
     let all = watcher::differing(state, &nothing, &ours);
-    let portions = portions(all.clone(), state, &nothing, waiting, most);
+    let portions: Vec<_> = portions(all.clone(), state, &nothing, waiting, most).collect();
     let mut together = Dirty::default();
     for portion in &portions {
         assert!(portion.keys().all(|key| !together.contains(&key)), "{portions:#?}");
@@ -66,7 +66,7 @@ fn divided(state: &State, waiting: &Waiting, most: usize) -> Vec<Portion> {
 /// The groups in their turn, each once.
 fn turns(portions: &[Portion]) -> Vec<Group> {
     let mut groups: Vec<_> = portions.iter().flat_map(|portion| portion.groups.iter().copied()).collect();
-    groups.retain(|group| *group != Group::Others);
+    groups.retain(|group| group.ip().is_some());
     groups.dedup();
     groups
 }
@@ -135,9 +135,8 @@ fn an_address_is_bound_with_its_last_virtual_server_and_unbound_with_its_first()
 }
 
 fn portions_of_large(all: &Dirty, state: &State, observed: &Observed) -> Vec<Portion> {
-    let mut portions = portions(all.clone(), state, observed, &Waiting::default(), 150);
-    portions.retain(|portion| portion.groups.contains(&Group::Vip(LARGE.into())));
-    portions
+    let portions = portions(all.clone(), state, observed, &Waiting::default(), 150);
+    portions.filter(|portion| portion.groups.contains(&Group::Vip(LARGE.into()))).collect()
 }
 
 #[test]
@@ -167,8 +166,8 @@ fn rules_that_wait_long_come_before_the_services_that_take_more_than_a_portion()
     };
     let [dns, small, large] = [DNS, SMALL, LARGE].map(|ip| Group::Vip(ip.into()));
     assert_eq!(place(&waiting), [dns, small, large]);
-    for _ in 0..MOST_TURNS_OF_OTHERS {
-        waiting.update(&[Group::Others], &[]);
+    for _ in 0..MOST_TURNS_OF_RULES {
+        waiting.update(&[Group::Rules], &[]);
     }
     assert_eq!(place(&waiting), [dns, small]);
 }
