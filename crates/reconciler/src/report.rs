@@ -79,7 +79,7 @@ impl SyncReport {
             removed_foreign,
             failures: outcome.unread.iter().cloned().chain(failures).take(Self::MOST_FAILURES).collect(),
             failed: outcome.failures.len() + outcome.unread.iter().len(),
-            left: outcome.left.len(),
+            left: outcome.left,
             took,
         }
     }

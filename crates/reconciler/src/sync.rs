@@ -354,7 +354,7 @@ impl Reconciler {
 
         self.apply(&plan, pass);
         let Pass { rechecks, outcome, .. } = &*pass;
-        let is_done = |of: &&_| !rechecks.contains(*of) && !outcome.left.virtual_servers.contains(*of);
+        let is_done = |of: &&_| !rechecks.contains(*of) && !outcome.unreached.virtual_servers.contains(*of);
         let now = Instant::now();
         for of in dirty.virtual_servers.iter().filter(is_done) {
             self.draining.update(*of, departing_real_servers(&self.state, &pass.image, of), now);

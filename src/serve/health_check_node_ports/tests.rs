@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    io, iter,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener},
     num::NonZero,
     time::Duration,
@@ -276,7 +276,7 @@ async fn a_service_of_which_something_is_left_keeps_its_answer() {
     node.change([Change::Services(Event::Apply(web(free_port()))), pods(Family::V4, 1, 0)]);
     node.wanted.mark_unchanged();
     node.state.apply(pods(Family::V4, 3, 0));
-    let left = [ObjectName::new("shop", "web")].into();
+    let left = iter::once(ObjectName::new("shop", "web")).collect();
     node.sync_with(true, &SyncStats { left, ..SyncStats::default() });
     assert!(!node.wanted.has_changed().unwrap(), "its pods may not be reached yet");
     node.sync(true);

@@ -5,11 +5,12 @@ pub(crate) mod change;
 pub(crate) mod collect;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::SystemTime,
 };
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use service::ObjectName;
 use tracing::debug;
@@ -60,8 +61,8 @@ pub(crate) struct Journal {
     /// The highest number of an entry whose Service has none any more.
     forgotten: u64,
     entries: BTreeMap<u64, JournalEntry>,
-    services: HashMap<ObjectName, OfService>,
-    namespaces: HashMap<Arc<str>, OfNamespace>,
+    services: FxHashMap<ObjectName, OfService>,
+    namespaces: FxHashMap<Arc<str>, OfNamespace>,
     /// The namespaces by the bytes of their entries.
     by_size: BTreeSet<(usize, Arc<str>)>,
 }
@@ -97,8 +98,8 @@ impl Journal {
             dropped: 0,
             forgotten: 0,
             entries: BTreeMap::new(),
-            services: HashMap::new(),
-            namespaces: HashMap::new(),
+            services: FxHashMap::default(),
+            namespaces: FxHashMap::default(),
             by_size: BTreeSet::new(),
         }
     }
@@ -145,9 +146,14 @@ impl Journal {
         of_service.numbers.push_back(number);
         let surplus = of_service.numbers.len() > Self::MOST_OF_SERVICE;
         let oldest = of_service.numbers.front().copied().filter(|_| surplus);
-        let namespace: Arc<str> = entry.service.namespace().into();
-        self.namespaces.entry(namespace.clone()).or_default().numbers.insert(number);
-        self.resize(&namespace, |before| before + bytes);
+        let namespace = entry.service.namespace();
+        if !self.namespaces.contains_key(namespace) {
+            self.namespaces.insert(namespace.into(), OfNamespace::default());
+        }
+        self.change(namespace, |of_namespace| {
+            of_namespace.numbers.insert(number);
+            of_namespace.bytes += bytes;
+        });
         self.entries.insert(number, entry);
         if let Some(oldest) = oldest {
             self.remove(oldest);
@@ -170,24 +176,25 @@ impl Journal {
                 self.services.remove(&entry.service);
             }
         }
-        let namespace: Arc<str> = entry.service.namespace().into();
-        if let Some(of_namespace) = self.namespaces.get_mut(&namespace) {
+        self.change(entry.service.namespace(), |of_namespace| {
             of_namespace.numbers.remove(&number);
-        }
-        self.resize(&namespace, |before| before.saturating_sub(size(&entry)));
+            of_namespace.bytes = of_namespace.bytes.saturating_sub(size(&entry));
+        });
     }
 
-    /// Changes the bytes of a namespace, and forgets one without entries.
-    fn resize(&mut self, namespace: &Arc<str>, change: impl Fn(usize) -> usize) {
+    /// Changes a namespace, and forgets one without entries.
+    fn change(&mut self, namespace: &str, change: impl FnOnce(&mut OfNamespace)) {
+        let Some((name, _)) = self.namespaces.get_key_value(namespace) else { return };
+        let name = name.clone();
         let Some(of_namespace) = self.namespaces.get_mut(namespace) else { return };
-        self.by_size.remove(&(of_namespace.bytes, namespace.clone()));
-        self.bytes = self.bytes.saturating_sub(of_namespace.bytes);
-        of_namespace.bytes = change(of_namespace.bytes);
-        self.bytes += of_namespace.bytes;
+        let before = of_namespace.bytes;
+        change(of_namespace);
+        self.bytes = (self.bytes + of_namespace.bytes).saturating_sub(before);
+        self.by_size.remove(&(before, name.clone()));
         if of_namespace.numbers.is_empty() {
             self.namespaces.remove(namespace);
         } else {
-            self.by_size.insert((of_namespace.bytes, namespace.clone()));
+            self.by_size.insert((of_namespace.bytes, name));
         }
     }
 }

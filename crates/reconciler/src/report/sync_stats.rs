@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::Family;
+use rustc_hash::FxHashSet;
 use service::{Key, ObjectName};
 use watcher::{DrainStats, Observed, Operation, ReadError};
 
@@ -22,7 +23,7 @@ pub struct SyncStats {
     pub problems: usize,
     /// The Services of which something is left for the next sync, so that their last changes are not all in
     /// the kernel.
-    pub left: BTreeSet<ObjectName>,
+    pub left: FxHashSet<ObjectName>,
     /// How many virtual servers the kernel had lost ([`Observer::on_loss`](crate::Observer::on_loss)) and has not got
     /// back yet.
     pub lost_virtual_servers: usize,

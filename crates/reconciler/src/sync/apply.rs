@@ -104,7 +104,10 @@ impl Executor<'_, '_> {
     fn leaves<T: Clone + Into<Operation>>(&mut self, batch: &[T]) -> bool {
         let leaves = self.pass.outcome.done() > self.done_before && self.pass.slice.is_over();
         if leaves {
-            self.pass.outcome.left.extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
+            self.pass
+                .outcome
+                .unreached
+                .extend(batch.iter().cloned().map(Into::into).filter_map(|it| it.key()));
         }
         leaves
     }

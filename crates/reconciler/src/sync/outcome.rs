@@ -36,8 +36,10 @@ pub(crate) struct PlanOutcome {
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
-    /// The keys of the operations that were not reached in time.
-    pub(crate) left: Dirty,
+    /// The keys of the operations that were not reached in time; the end of the sync moves them to the next one.
+    pub(crate) unreached: Dirty,
+    /// How many these were, at the end of the sync.
+    pub(crate) left: usize,
     /// The first operations that repaired what another program had changed, as text.
     pub(crate) first_repairs: Vec<String>,
     /// How many failed, and how many repaired something, by kind; at the end of the sync, everything that is counted.
@@ -88,7 +90,7 @@ impl PlanOutcome {
 
     /// Whether there was nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
-        self.done.is_empty() && self.failures.is_empty() && self.left.is_empty() && self.unread.is_none()
+        self.done.is_empty() && self.failures.is_empty() && self.unreached.is_empty() && self.unread.is_none()
     }
 
     /// Whether an operation failed on which all others depend.

@@ -8,6 +8,7 @@ use std::{
 
 use ipvs::{Command, ServiceAddress};
 use netfilter::{Operation::InstallTable, conntrack::StaleFlows};
+use rustc_hash::FxHashSet;
 use service::{Dirty, ObjectName};
 use tracing::warn;
 use watcher::{Observed, Operation, Plan, ReadError, departing_real_servers};
@@ -100,7 +101,7 @@ impl<'a> Pass<'a> {
     pub(super) fn is_over(&self) -> bool {
         let Self { outcome, slice, .. } = self;
         outcome.unread.is_some()
-            || (outcome.has_done_something() || !outcome.left.is_empty()) && slice.is_over()
+            || (outcome.has_done_something() || !outcome.unreached.is_empty()) && slice.is_over()
     }
 
     /// Leaves a portion to the next sync.
@@ -108,7 +109,7 @@ impl<'a> Pass<'a> {
         if self.is_recheck {
             self.rechecks.extend(portion.virtual_servers());
         }
-        self.outcome.left.extend(portion.keys());
+        self.outcome.unreached.extend(portion.keys());
         self.put_off.extend(portion.groups);
     }
 
@@ -121,7 +122,7 @@ impl<'a> Pass<'a> {
         }
         let failed = keys(outcome.failures.get(failures_before..).unwrap_or_default());
         let mut undone: BTreeSet<_> = failed.filter_map(|key| key.virtual_server()).collect();
-        undone.extend(&outcome.left.virtual_servers);
+        undone.extend(&outcome.unreached.virtual_servers);
         self.removed_foreign.extend(&(&plan.foreign - &undone).iter().collect());
         // What failed is left out: what was put off must wait for what it depends on. So is what was not
         // reached.
@@ -236,7 +237,6 @@ impl Reconciler {
         let has_address = |group: &&Group| group.ip().is_some();
         let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
         let busy = self.busy(costliest, &outcome);
-        self.dirty.merge(outcome.left.clone());
         self.dirty.virtual_servers.extend(&deferred);
         // After a failure the retry comes anyway, though later.
         let unfinished = self.can_go_on(&deferred, &outcome)
@@ -266,16 +266,19 @@ impl Reconciler {
         })
     }
 
-    /// Adds what is counted after each sync.
+    /// Adds what is counted after each sync, and leaves the next one what was not reached.
     fn with_stats(&mut self, mut synced: SyncResult) -> SyncResult {
         if !self.unrepaired.is_empty() {
             let failed: Dirty = keys(&self.failures).collect();
-            self.unrepaired.retain(|key| self.dirty.contains(key) || failed.contains(key));
+            let unreached = &synced.outcome.unreached;
+            self.unrepaired
+                .retain(|key| self.dirty.contains(key) || failed.contains(key) || unreached.contains(key));
         }
-        let PlanOutcome { cut_off, left, stats, .. } = &mut synced.outcome;
+        let PlanOutcome { cut_off, unreached, left, stats, .. } = &mut synced.outcome;
         if let Some(image) = &self.image {
             let is_missing = |at: &ServiceAddress| {
-                let is_there = image.virtual_servers.contains_key(at) && !left.virtual_servers.contains(at);
+                let is_there =
+                    image.virtual_servers.contains_key(at) && !unreached.virtual_servers.contains(at);
                 self.state.virtual_server(at).is_some() && !is_there
             };
             self.lost_virtual_servers.retain(synced.full, is_missing);
@@ -284,15 +287,17 @@ impl Reconciler {
         let cut_off = cut_off.iter().map(|(_, connections)| connections).sum();
         stats.drains = self.draining.take_stats(cut_off);
         stats.programmed = self.image.as_ref().map(Into::into);
-        stats.left = self.owners(left);
+        stats.left = self.owners(unreached);
+        *left = unreached.len();
+        self.dirty.merge(mem::take(unreached));
         synced
     }
 
     /// The Services of which virtual servers, elements of these, or their VIPs are among some keys.
-    fn owners(&self, keys: &Dirty) -> BTreeSet<ObjectName> {
+    fn owners(&self, keys: &Dirty) -> FxHashSet<ObjectName> {
         let of_keys = keys.keys().filter_map(|key| self.state.owner(&key.belongs_to()?));
-        let mut owners: BTreeSet<_> = of_keys.cloned().collect();
-        let vips: BTreeSet<_> = keys.keys().filter_map(|key| key.vip()).collect();
+        let mut owners: FxHashSet<_> = of_keys.cloned().collect();
+        let vips: FxHashSet<_> = keys.keys().filter_map(|key| key.vip()).collect();
         if !vips.is_empty() {
             let at_vips = self.state.owners().filter(|(address, _)| vips.contains(&address.ip));
             owners.extend(at_vips.map(|(_, owner)| owner.clone()));
@@ -314,7 +319,7 @@ impl Reconciler {
             |(failed, _): &(Operation, _)| matches!(failed, Operation::Netfilter(InstallTable(_)));
         if outcome.failures.iter().any(lacks_rules) {
             self.deferrals_left = self.deferrals_left.saturating_sub(1);
-        } else if outcome.left.rules.is_empty() && !self.failures.iter().any(lacks_rules) {
+        } else if outcome.unreached.rules.is_empty() && !self.failures.iter().any(lacks_rules) {
             self.deferrals_left = MAX_DEFERRALS;
         }
     }
@@ -334,13 +339,13 @@ impl Reconciler {
     /// done, is tried again after a pause.
     fn busy(&self, costliest: Option<&Group>, outcome: &PlanOutcome) -> Option<BusyWith> {
         let is_stuck = outcome.unread.is_some() || outcome.doubtful || !outcome.has_done_something();
-        if is_stuck || outcome.left.is_empty() {
+        if is_stuck || outcome.unreached.is_empty() {
             return None;
         }
         let of_group = |at: &&ServiceAddress| costliest.is_some_and(|group| group.ip() == Some(at.ip));
-        let at = outcome.left.virtual_servers.iter().find(of_group);
+        let at = outcome.unreached.virtual_servers.iter().find(of_group);
         let service = at.and_then(|at| self.state.owner(at)).cloned();
-        Some(BusyWith { service, left: outcome.left.len(), age: Duration::ZERO })
+        Some(BusyWith { service, left: outcome.unreached.len(), age: Duration::ZERO })
     }
 }
 

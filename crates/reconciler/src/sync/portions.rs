@@ -50,7 +50,7 @@ pub(crate) struct Portion {
     pub(crate) groups: Vec<Group>,
 }
 
-/// A key, and the position of its group among the parts.
+/// A key, and the number of its part; once the parts are in order, their position.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     key: Key,
@@ -61,6 +61,7 @@ struct Item {
 #[derive(Debug)]
 struct Part<'a> {
     group: Group,
+    number: u32,
     /// How many keys it has.
     size: usize,
     cost: Cost,
@@ -121,11 +122,11 @@ pub(super) fn portions(
     waiting: &Waiting,
     most: usize,
 ) -> impl Iterator<Item = Portion> + use<> {
-    let (mut items, parts) = grouped(dirty, state, observed);
+    let (mut items, mut parts) = grouped(dirty, state, observed);
     let sizes = if parts.iter().map(|part| part.cost.operations).sum::<usize>() <= most {
         vec![(items.len(), parts.into_iter().map(|part| part.group).collect())]
     } else {
-        let parts = put_in_order(&mut items, parts, state, waiting, most);
+        put_in_order(&mut items, &mut parts, state, waiting, most);
         divided(&mut items, &parts, state, observed, most)
     };
     let mut keys = items.into_iter().map(|item| item.key);
@@ -136,59 +137,55 @@ pub(super) fn portions(
 fn grouped<'a>(dirty: Dirty, state: &'a State, observed: &Observed) -> (Vec<Item>, Vec<Part<'a>>) {
     let mut items = Vec::with_capacity(dirty.len());
     let mut parts: Vec<Part<'a>> = Vec::new();
-    let mut positions: FxHashMap<Group, u32> = FxHashMap::default();
+    let mut numbers: FxHashMap<Group, u32> = FxHashMap::default();
     for key in dirty.into_keys() {
         let group = Group::of_key(&key, state, observed);
-        let part = *positions.entry(group).or_insert_with(|| {
-            parts.push(Part::new(group));
-            u32::try_from(parts.len() - 1).unwrap_or(u32::MAX)
-        });
-        items.push(Item { key, part });
-        if let Some(part) = parts.get_mut(part as usize) {
+        let next = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let number = *numbers.entry(group).or_insert(next);
+        if number == next {
+            parts.push(Part::new(group, number));
+        }
+        if let Some(part) = parts.get_mut(number as usize) {
             part.add(&key, state, observed);
         }
+        items.push(Item { key, part: number });
     }
     (items, parts)
 }
 
 /// Puts the parts, and the keys with them, into the order in which they are carried out.
-fn put_in_order<'a>(
-    items: &mut [Item],
-    parts: Vec<Part<'a>>,
-    state: &State,
-    waiting: &Waiting,
-    most: usize,
-) -> Vec<Part<'a>> {
+fn put_in_order(items: &mut [Item], parts: &mut [Part<'_>], state: &State, waiting: &Waiting, most: usize) {
     let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
-    for Part { service, cost, .. } in &parts {
+    for Part { service, cost, .. } in &*parts {
         if let Some(service) = service {
             *of_services.entry(service).or_default() += cost.operations;
         }
     }
-    let mut order: Vec<_> = (0_u32..).zip(parts).collect();
-    order.sort_by_cached_key(|(_, part)| {
-        let Part { group, cost, .. } = part;
-        let of_service = part.service.and_then(|service| of_services.get(service)).copied();
+    parts.sort_by_cached_key(|Part { group, cost, service, address_kind, .. }| {
+        let of_service = service.and_then(|service| of_services.get(service)).copied();
         let counted = waiting.counted_cost(group, of_service.unwrap_or(cost.operations));
         let urgency = group.ip().map(|ip| state.urgency(&ip));
-        (group.phase(), urgency, !cost.brings && counted > FEW, counted, part.address_kind, *group)
+        (group.phase(), urgency, !cost.brings && counted > FEW, counted, *address_kind, *group)
     });
     if waiting.turns(&Group::Rules) >= MOST_TURNS_OF_RULES {
         // What no Service needs any more stays last: a part that is left may still need it.
-        let rules = order.iter().position(|(_, part)| part.group == Group::Rules);
-        let large = order.iter().position(|(_, part)| part.is_divided(most));
-        if let Some(waited) = large.zip(rules).and_then(|(large, rules)| order.get_mut(large..=rules)) {
+        let rules = parts.iter().position(|part| part.group == Group::Rules);
+        let large = parts.iter().position(|part| part.is_divided(most));
+        if let Some(waited) = large.zip(rules).and_then(|(large, rules)| parts.get_mut(large..=rules)) {
             waited.rotate_right(1);
         }
     }
-    let mut ranks = vec![0_u32; order.len()];
-    for (rank, (position, _)) in (0..).zip(&order) {
-        if let Some(of_part) = ranks.get_mut(*position as usize) {
+    let mut ranks = vec![0_u32; parts.len()];
+    for (rank, part) in (0..).zip(&*parts) {
+        if let Some(of_part) = ranks.get_mut(part.number as usize) {
             *of_part = rank;
         }
     }
-    items.sort_unstable_by_key(|item| ranks.get(item.part as usize));
-    order.into_iter().map(|(_, part)| part).collect()
+    for item in &mut *items {
+        item.part = ranks.get(item.part as usize).copied().unwrap_or_default();
+    }
+    // Of each kind of key, those of most Services are in order already.
+    items.sort_by_key(|item| item.part);
 }
 
 /// How many keys each portion has, and of which groups. The keys of a group that is more than a portion are put into
@@ -342,8 +339,8 @@ impl Group {
 }
 
 impl<'a> Part<'a> {
-    fn new(group: Group) -> Self {
-        Self { group, size: 0, cost: Cost::default(), service: None, address_kind: None }
+    fn new(group: Group, number: u32) -> Self {
+        Self { group, number, size: 0, cost: Cost::default(), service: None, address_kind: None }
     }
 
     fn add(&mut self, key: &Key, state: &'a State, observed: &Observed) {

@@ -10,13 +10,14 @@ use ipvs::{
     },
     RealServerAddress, Scheduler, ServiceAddress,
 };
+use rustc_hash::FxHashMap;
 use watcher::{Observed, Operation};
 
-/// The operations that were carried out on virtual servers, real servers and VIPs. Of several on one object the last
-/// one counts. A new virtual server counts its real servers.
+/// The operations that were carried out on virtual servers, real servers and VIPs, in no particular order of virtual
+/// servers. Of several on one object the last one counts. A new virtual server counts its real servers.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceOperations {
-    pub(crate) virtual_servers: BTreeMap<ServiceAddress, VirtualServerOperations>,
+    pub(crate) virtual_servers: FxHashMap<ServiceAddress, VirtualServerOperations>,
     pub(crate) vips: BTreeMap<IpAddr, Done<VipOperation>>,
 }
 
@@ -34,12 +35,12 @@ pub(crate) struct Done<T> {
     pub(crate) is_repair: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VirtualServerOperation {
     /// With so many real servers.
     Added(usize),
     /// Edited. The schedulers before and now, if they differ.
-    Changed(Option<[Scheduler; 2]>),
+    Changed(Option<Box<[Scheduler; 2]>>),
     Removed,
 }
 
@@ -99,7 +100,7 @@ impl VirtualServerOperations {
             EditVirtualServer(wanted) => {
                 let before = image.virtual_servers.get(&at).map(|server| server.config().scheduler);
                 let schedulers = before.filter(|it| *it != wanted.scheduler);
-                let operation = Changed(schedulers.map(|before| [before, wanted.scheduler]));
+                let operation = Changed(schedulers.map(|before| [before, wanted.scheduler].into()));
                 self.own.get_or_insert(Done { operation, is_repair });
             }
             DeleteVirtualServer(_) => {

@@ -1,6 +1,6 @@
 //! The keys that must be compared: one type, whatever the reason.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, mem, net::IpAddr};
 
 use ipvs::{Family, ServiceAddress};
 use netfilter::Element;
@@ -174,13 +174,12 @@ impl FromIterator<Key> for Dirty {
     }
 }
 
-/// Adds keys. Mostly there are none before, and then none is compared.
-fn add_all<K: Ord>(keys: &mut BTreeSet<K>, more: BTreeSet<K>) {
-    if keys.is_empty() {
-        *keys = more;
-    } else {
-        keys.extend(more);
+/// Adds keys, the fewer to the more.
+fn add_all<K: Ord>(keys: &mut BTreeSet<K>, mut more: BTreeSet<K>) {
+    if keys.len() < more.len() {
+        mem::swap(keys, &mut more);
     }
+    keys.extend(more);
 }
 
 /// Adds a key, or removes it if it is there, which is rare.

@@ -29,8 +29,7 @@ pub(crate) fn service_changes(
     let on_servers = operations.virtual_servers.iter();
     let mut on_servers: Vec<_> =
         on_servers.filter_map(|(at, done)| Some((state.last_owner(at)?, (at, done)))).collect();
-    // Those of one Service stay in the order of their addresses.
-    on_servers.sort_by_key(|(service, _)| *service);
+    on_servers.sort_unstable_by_key(|(service, (at, _))| (*service, *at));
 
     let failures: Vec<_> = outcome.failures.iter().filter(|(operation, _)| is_new(operation)).collect();
     let failed_vips = failures.iter().filter_map(|(operation, _)| operation.key()?.vip());
@@ -93,28 +92,29 @@ impl<'a> OwnersAt<'a> {
 
 /// One change for each operation on virtual servers, at whatever number of them.
 fn virtual_servers(state: &State, service: &ObjectName, servers: &[OnServer<'_>]) -> Vec<ServiceChange> {
-    let mut at: BTreeMap<Done<VirtualServerOperation>, Places> = BTreeMap::new();
+    let mut at: BTreeMap<&Done<VirtualServerOperation>, Places> = BTreeMap::new();
     for (address, done) in servers {
-        if let Some(own) = done.own {
+        if let Some(own) = &done.own {
             at.entry(own).or_default().add(**address);
         }
     }
-    let change = |(Done { operation, is_repair }, places): (Done<VirtualServerOperation>, Places)| {
+    let change = |(Done { operation, is_repair }, places): (&Done<VirtualServerOperation>, Places)| {
         let change = match operation {
             VirtualServerOperation::Added(endpoints) => {
-                ServiceChange { endpoints: Some(endpoints), ..places.change(ChangeKind::VirtualServerAdded) }
+                ServiceChange { endpoints: Some(*endpoints), ..places.change(ChangeKind::VirtualServerAdded) }
             }
             VirtualServerOperation::Changed(schedulers) => {
-                let cause =
-                    schedulers.map(|[before, now]| format!("scheduler {now} instead of {before}").into());
+                let cause = schedulers
+                    .as_deref()
+                    .map(|[before, now]| format!("scheduler {now} instead of {before}").into());
                 ServiceChange { cause, ..places.change(ChangeKind::VirtualServerChanged) }
             }
             VirtualServerOperation::Removed => {
-                let cause = Some(state.withdrawal_cause(service)).filter(|_| !is_repair);
+                let cause = Some(state.withdrawal_cause(service)).filter(|_| !*is_repair);
                 ServiceChange { cause, ..places.change(ChangeKind::VirtualServerRemoved) }
             }
         };
-        ServiceChange { repair: is_repair, ..change }
+        ServiceChange { repair: *is_repair, ..change }
     };
     at.into_iter().map(change).collect()
 }

@@ -30,7 +30,7 @@ proptest! {
         changes in vec((0..4u8, 0..6u8, 0..400usize), 0..600), most in 2_000..40_000usize,
     ) {
         let mut journal = Journal::new(UNIX_EPOCH, most);
-        let mut added: HashMap<ObjectName, Vec<u64>> = HashMap::new();
+        let mut added: FxHashMap<ObjectName, Vec<u64>> = FxHashMap::default();
         for (number, (namespace, service, text)) in (1..).zip(changes) {
             let service = name(namespace, service);
             added.entry(service.clone()).or_default().push(number);
