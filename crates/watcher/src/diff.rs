@@ -105,8 +105,11 @@ pub struct RealServerChanges {
 }
 
 /// Counts the real servers of a virtual server that are not as desired.
-pub fn real_server_changes(desired: &State, observed: &Observed, of: &ServiceAddress) -> RealServerChanges {
-    let (coming, going) = match (desired.virtual_server(of), observed.virtual_servers.get(of)) {
+pub fn real_server_changes(
+    wanted: Option<&Arc<DesiredVirtualServer>>,
+    image: Option<&VirtualServerImage>,
+) -> RealServerChanges {
+    let (coming, going) = match (wanted, image) {
         (Some(wanted), Some(image)) if image.is(wanted) => (0, 0),
         (Some(wanted), Some(image)) => {
             let differs = |real: &&RealServer| {

@@ -65,8 +65,8 @@ pub(super) struct Pass<'a> {
     probe_failed: bool,
     /// The groups that were carried out, if in part.
     pub(super) begun: Vec<Group>,
-    /// The groups that were put off, the costliest last.
-    put_off: Vec<Group>,
+    /// The portions that were put off, the costliest last.
+    put_off: Vec<Portion>,
 }
 
 impl<'a> Pass<'a> {
@@ -100,8 +100,9 @@ impl<'a> Pass<'a> {
     /// known.
     pub(super) fn is_over(&self) -> bool {
         let Self { outcome, slice, .. } = self;
-        outcome.unread.is_some()
-            || (outcome.has_done_something() || !outcome.unreached.is_empty()) && slice.is_over()
+        let has_begun =
+            outcome.has_done_something() || !outcome.unreached.is_empty() || !self.put_off.is_empty();
+        outcome.unread.is_some() || has_begun && slice.is_over()
     }
 
     /// Leaves a portion to the next sync.
@@ -109,8 +110,7 @@ impl<'a> Pass<'a> {
         if self.is_recheck {
             self.rechecks.extend(portion.virtual_servers());
         }
-        self.outcome.unreached.extend(portion.keys());
-        self.put_off.extend(portion.groups);
+        self.put_off.push(portion);
     }
 
     /// Records what follows from a plan that was carried out, of which the failures follow those before.
@@ -217,11 +217,15 @@ impl Reconciler {
 
     /// Ends a sync: the next one compares what is left, and what failed.
     pub(super) fn end(&mut self, pass: Pass<'_>) -> SyncResult {
-        let Pass { image, full, mut outcome, removed_foreign, deferred, probe_failed, .. } = pass;
+        let Pass {
+            image, full, mut outcome, removed_foreign, deferred, probe_failed, put_off, begun, ..
+        } = pass;
+        outcome.unreached.extend(put_off.iter().flat_map(Portion::keys));
+        let put_off: Vec<Group> = put_off.into_iter().flat_map(|portion| portion.groups).collect();
         if full {
             self.unrepaired.adopted = true;
         }
-        self.waiting.update(&pass.put_off, &pass.begun);
+        self.waiting.update(&put_off, &begun);
         self.rechecks = pass.rechecks;
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful && !probe_failed).then_some(image);
@@ -235,7 +239,7 @@ impl Reconciler {
             };
         outcome.failures.append(&mut self.failures);
         let has_address = |group: &&Group| group.ip().is_some();
-        let costliest = pass.put_off.iter().rfind(has_address).or(pass.begun.iter().rfind(has_address));
+        let costliest = put_off.iter().rfind(has_address).or(begun.iter().rfind(has_address));
         let busy = self.busy(costliest, &outcome);
         self.dirty.virtual_servers.extend(&deferred);
         // After a failure the retry comes anyway, though later.

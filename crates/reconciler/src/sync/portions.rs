@@ -1,12 +1,12 @@
 //! In which portions, and in which order, a sync compares keys and carries out what differs: so that no
 //! Service waits long for the many operations of another.
 
-use std::{collections::BTreeSet, mem, net::IpAddr};
+use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use ipvs::ServiceAddress;
 use netfilter::Element;
 use rustc_hash::{FxHashMap, FxHashSet};
-use service::{AddressKind, Dirty, Key, ObjectName, State};
+use service::{AddressKind, DesiredVirtualServer, Dirty, Key, ObjectName, State};
 use watcher::{Observed, RealServerChanges, VirtualServerImage, real_server_changes};
 
 /// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on
@@ -139,12 +139,15 @@ fn grouped<'a>(dirty: Dirty, state: &'a State, observed: &Observed) -> (Vec<Item
     let mut parts: Vec<Part<'a>> = Vec::new();
     let mut numbers: FxHashMap<Group, u32> = FxHashMap::default();
     for key in dirty.into_keys() {
-        let group = Group::of_key(&key, state, observed);
         let next = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let number = *numbers.entry(group).or_insert(next);
-        if number == next {
-            parts.push(Part::new(group, number));
-        }
+        // Mostly the address is known: its element comes first.
+        let known = key.belongs_to().and_then(|at| numbers.get(&Group::Vip(at.ip)).copied());
+        let number = known.unwrap_or_else(|| {
+            *numbers.entry(Group::of_key(&key, state, observed)).or_insert_with_key(|group| {
+                parts.push(Part::new(*group, next));
+                next
+            })
+        });
         if let Some(part) = parts.get_mut(number as usize) {
             part.add(&key, state, observed);
         }
@@ -344,15 +347,18 @@ impl<'a> Part<'a> {
     }
 
     fn add(&mut self, key: &Key, state: &'a State, observed: &Observed) {
-        let Cost { operations, brings } = Cost::new(key, state, observed);
+        let Cost { operations, brings } = match key {
+            Key::VirtualServer(at) => {
+                let wanted = state.owned_virtual_server(at);
+                self.service = self.service.or(wanted.map(|(owner, _)| owner));
+                self.address_kind = self.address_kind.or(wanted.map(|(_, server)| server.kind));
+                Cost::of_virtual_server(at, wanted.map(|(_, server)| server), observed)
+            }
+            _ => Cost::new(key, state, observed),
+        };
         self.size += 1;
         self.cost.operations += operations;
         self.cost.brings |= brings;
-        if let Key::VirtualServer(at) = key {
-            self.service = self.service.or_else(|| state.owner(at));
-            self.address_kind =
-                self.address_kind.or_else(|| state.virtual_server(at).map(|server| server.kind));
-        }
     }
 
     /// Whether it is more than a portion, and can be divided.
@@ -365,8 +371,7 @@ impl Cost {
     fn new(key: &Key, state: &State, observed: &Observed) -> Self {
         let (operations, brings) = match key {
             Key::VirtualServer(at) => {
-                let RealServerChanges { coming, going } = real_server_changes(state, observed, at);
-                (1 + coming + going, coming > 0 || going == 0 && state.virtual_server(at).is_some())
+                return Self::of_virtual_server(at, state.virtual_server(at), observed);
             }
             Key::Element(element @ Element::AllowedSource(_)) => {
                 (COST_OF_SOURCE_RANGE, state.wants_element(element))
@@ -376,6 +381,16 @@ impl Cost {
             Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => (1, true),
         };
         Self { operations, brings }
+    }
+
+    fn of_virtual_server(
+        at: &ServiceAddress,
+        wanted: Option<&Arc<DesiredVirtualServer>>,
+        observed: &Observed,
+    ) -> Self {
+        let image = observed.virtual_servers.get(at);
+        let RealServerChanges { coming, going } = real_server_changes(wanted, image);
+        Self { operations: 1 + coming + going, brings: coming > 0 || going == 0 && wanted.is_some() }
     }
 }
 

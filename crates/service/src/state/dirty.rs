@@ -162,14 +162,26 @@ impl Dirty {
 
 impl Extend<Key> for Dirty {
     fn extend<I: IntoIterator<Item = Key>>(&mut self, keys: I) {
-        keys.into_iter().for_each(|key| self.insert(key));
+        self.merge(keys.into_iter().collect());
     }
 }
 
+/// Keys that are mostly in order take few comparisons: the sets are built from sorted lists.
 impl FromIterator<Key> for Dirty {
     fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
         let mut dirty = Self::default();
-        dirty.extend(keys);
+        let (mut elements, mut vips, mut virtual_servers) = (Vec::new(), Vec::new(), Vec::new());
+        for key in keys {
+            match key {
+                Key::Element(element) => elements.push(element),
+                Key::Vip(vip) => vips.push(vip),
+                Key::VirtualServer(address) => virtual_servers.push(address),
+                Key::Device | Key::Table(_) | Key::Rules(_) | Key::Tunnel(_) => dirty.insert(key),
+            }
+        }
+        dirty.elements = elements.into_iter().collect();
+        dirty.vips = vips.into_iter().collect();
+        dirty.virtual_servers = virtual_servers.into_iter().collect();
         dirty
     }
 }
