@@ -307,7 +307,7 @@ impl Reconciler {
             self.carry_out(portion, &mut pass);
         }
         // Keys that need a scheduler that has turned out to be missing: their elements are there by now.
-        let changed = Portion::from(mem::take(&mut pass.changed));
+        let changed = Portion::from(&mem::take(&mut pass.changed));
         self.carry_out(changed, &mut pass);
         // What nothing needs any more goes only when all that is needed is there: a removed real server stays
         // in the kernel for two minutes, and each one that is added meanwhile is compared with all of those

@@ -116,16 +116,7 @@ impl State {
 
     /// The virtual server at an address, of the Service that owns it.
     pub fn virtual_server(&self, address: &ServiceAddress) -> Option<&Arc<DesiredVirtualServer>> {
-        self.owned_virtual_server(address).map(|(_, server)| server)
-    }
-
-    /// The same with its owner.
-    pub fn owned_virtual_server(
-        &self,
-        address: &ServiceAddress,
-    ) -> Option<(&ObjectName, &Arc<DesiredVirtualServer>)> {
-        let owner = self.claims.owner(address)?;
-        Some((owner, self.inputs.computed(owner)?.virtual_server(address)?))
+        self.inputs.computed(self.claims.owner(address)?)?.virtual_server(address)
     }
 
     /// Every virtual server, in no particular order.

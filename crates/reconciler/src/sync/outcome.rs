@@ -36,7 +36,8 @@ pub(crate) struct PlanOutcome {
     pub(crate) failures: Vec<(Operation, Arc<str>)>,
     /// The removals of TCP real servers that had connections, and how many they had.
     pub(crate) cut_off: Vec<(Operation, u64)>,
-    /// The keys of the operations that were not reached in time; the end of the sync moves them to the next one.
+    /// The keys of the operations that were not reached in time. The end of the sync adds those of the portions that
+    /// were put off, and moves all to the next one.
     pub(crate) unreached: Dirty,
     /// How many these were, at the end of the sync.
     pub(crate) left: usize,

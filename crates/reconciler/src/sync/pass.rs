@@ -133,7 +133,7 @@ impl<'a> Pass<'a> {
 
     /// Begins to compare virtual servers once more, in portions. The changes of schedulers that belong to
     /// this sync have been made, or refused.
-    pub(super) fn begin_rechecks(&mut self, most: usize) -> impl Iterator<Item = Portion> + use<> {
+    pub(super) fn begin_rechecks(&mut self, most: usize) -> Vec<Portion> {
         (self.is_recheck, self.scheduler_changes_left) = (true, 0);
         rechecks(mem::take(&mut self.rechecks), &self.image, most)
     }
@@ -220,12 +220,15 @@ impl Reconciler {
         let Pass {
             image, full, mut outcome, removed_foreign, deferred, probe_failed, put_off, begun, ..
         } = pass;
-        outcome.unreached.extend(put_off.iter().flat_map(Portion::keys));
-        let put_off: Vec<Group> = put_off.into_iter().flat_map(|portion| portion.groups).collect();
+        let mut groups = Vec::new();
+        outcome.unreached.extend(put_off.into_iter().flat_map(|portion| {
+            groups.extend(portion.groups);
+            portion.keys
+        }));
         if full {
             self.unrepaired.adopted = true;
         }
-        self.waiting.update(&put_off, &begun);
+        self.waiting.update(&groups, &begun);
         self.rechecks = pass.rechecks;
         // Without an image the next sync reads everything.
         self.image = (!outcome.doubtful && !probe_failed).then_some(image);
@@ -239,7 +242,7 @@ impl Reconciler {
             };
         outcome.failures.append(&mut self.failures);
         let has_address = |group: &&Group| group.ip().is_some();
-        let costliest = put_off.iter().rfind(has_address).or(begun.iter().rfind(has_address));
+        let costliest = groups.iter().rfind(has_address).or(begun.iter().rfind(has_address));
         let busy = self.busy(costliest, &outcome);
         self.dirty.virtual_servers.extend(&deferred);
         // After a failure the retry comes anyway, though later.

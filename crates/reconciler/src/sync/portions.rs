@@ -1,12 +1,16 @@
 //! In which portions, and in which order, a sync compares keys and carries out what differs: so that no
 //! Service waits long for the many operations of another.
 
-use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    net::IpAddr,
+};
 
 use ipvs::ServiceAddress;
 use netfilter::Element;
 use rustc_hash::{FxHashMap, FxHashSet};
-use service::{AddressKind, DesiredVirtualServer, Dirty, Key, ObjectName, State};
+use service::{AddressKind, Dirty, Key, ObjectName, State};
 use watcher::{Observed, RealServerChanges, VirtualServerImage, real_server_changes};
 
 /// How many operations a portion has at most, unless a single virtual server has more: 20 to 40 ms of work on
@@ -29,7 +33,7 @@ const MOST_TURNS_OF_RULES: u32 = 64;
 /// Keys that belong together: they are carried out in the order of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Group {
-    /// The keys of no address on which others rest.
+    /// Keys that belong to no address, and on which others rest.
     Foundation,
     /// A VIP with all its virtual servers: it is bound after the last of them, and unbound before the first
     /// goes.
@@ -38,32 +42,26 @@ pub(crate) enum Group {
     VirtualServer(ServiceAddress),
     /// The rules that take over the traffic of other programs.
     Rules,
-    /// The other keys of no address: no Service needs them any more.
+    /// The other keys that belong to no address: no Service needs them any more.
     Obsolete,
 }
 
 /// Keys whose plan is carried out as a whole, unless it takes too long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Portion {
-    keys: Vec<Key>,
+    pub(super) keys: Vec<Key>,
+    /// How many operations its keys have together, about.
+    cost: usize,
     /// The groups whose keys are in it.
     pub(crate) groups: Vec<Group>,
 }
 
-/// A key, and the number of its part; once the parts are in order, their position.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    key: Key,
-    part: u32,
-}
-
-/// The keys of a group.
+/// The keys of a group, all together.
 #[derive(Debug)]
 struct Part<'a> {
     group: Group,
-    number: u32,
-    /// How many keys it has.
-    size: usize,
+    /// The position at which it was found.
+    number: usize,
     cost: Cost,
     /// The Service of its first virtual server; `None` if it was deleted.
     service: Option<&'a ObjectName>,
@@ -87,10 +85,11 @@ pub(crate) struct Waiting(FxHashMap<Group, u32>);
 impl Waiting {
     /// Records which groups a sync has carried out, if in part, and which it has put off.
     pub(crate) fn update(&mut self, put_off: &[Group], carried_out: &[Group]) {
-        let mut before = mem::take(&mut self.0);
+        let before = mem::take(&mut self.0);
         let begun: FxHashSet<_> = carried_out.iter().collect();
+        // A group that was divided is named once for each portion.
         for group in put_off.iter().filter(|group| !begun.contains(group)) {
-            self.0.insert(*group, before.remove(group).unwrap_or_default().saturating_add(1));
+            self.0.insert(*group, before.get(group).copied().unwrap_or_default().saturating_add(1));
         }
     }
 
@@ -112,52 +111,84 @@ impl Waiting {
 /// more.
 ///
 /// A portion has `most` operations, or those of one virtual server. Only few are not divided at all.
-///
-/// At a start there are hundreds of thousands of keys, so each is kept once: in one list, from which the portions are
-/// taken.
 pub(super) fn portions(
     dirty: Dirty,
     state: &State,
     observed: &Observed,
     waiting: &Waiting,
     most: usize,
-) -> impl Iterator<Item = Portion> + use<> {
-    let (mut items, mut parts) = grouped(dirty, state, observed);
-    let sizes = if parts.iter().map(|part| part.cost.operations).sum::<usize>() <= most {
-        vec![(items.len(), parts.into_iter().map(|part| part.group).collect())]
-    } else {
-        put_in_order(&mut items, &mut parts, state, waiting, most);
-        divided(&mut items, &parts, state, observed, most)
-    };
-    let mut keys = items.into_iter().map(|item| item.key);
-    sizes.into_iter().map(move |(size, groups)| Portion { keys: keys.by_ref().take(size).collect(), groups })
+) -> Vec<Portion> {
+    let (keys, mut parts) = grouped(&dirty, state, observed);
+    // At a start there are hundreds of thousands.
+    drop(dirty);
+    let of_addresses = parts.iter().filter(|part| part.group.ip().is_some());
+    let cost = of_addresses.map(|part| part.cost.operations).sum();
+    if cost <= most {
+        let keys = keys.into_iter().map(|(key, _)| key).collect();
+        return vec![Portion { keys, cost, groups: parts.into_iter().map(|part| part.group).collect() }];
+    }
+    put_in_order(&mut parts, state, waiting, most);
+    let (mut portions, mut portion_of) = (Vec::new(), vec![0; parts.len()]);
+    for Part { group, number, cost, .. } in parts {
+        pack(&mut portions, Portion { keys: Vec::new(), cost: cost.operations, groups: vec![group] }, most);
+        if let Some(portion) = portion_of.get_mut(number) {
+            *portion = portions.len() - 1;
+        }
+    }
+    for (key, part) in keys {
+        if let Some(portion) = portion_of.get(part as usize).and_then(|at| portions.get_mut(*at)) {
+            portion.keys.push(key);
+        }
+    }
+    portions.into_iter().flat_map(|portion| portion.split(state, observed, most)).collect()
 }
 
-/// The keys with their groups.
-fn grouped<'a>(dirty: Dirty, state: &'a State, observed: &Observed) -> (Vec<Item>, Vec<Part<'a>>) {
-    let mut items = Vec::with_capacity(dirty.len());
+/// Divides virtual servers that are compared once more into portions of about so many real servers.
+pub(super) fn rechecks(
+    virtual_servers: BTreeSet<ServiceAddress>,
+    observed: &Observed,
+    most: usize,
+) -> Vec<Portion> {
+    let mut portions = Vec::new();
+    for at in virtual_servers {
+        let cost = observed.virtual_servers.get(&at).map_or(0, VirtualServerImage::real_server_count);
+        pack(&mut portions, Portion { keys: vec![Key::VirtualServer(at)], cost, groups: Vec::new() }, most);
+    }
+    portions
+}
+
+/// Adds keys that belong together to the last portion if both together have at most so many operations. Those of no
+/// address share no portion with others.
+fn pack(portions: &mut Vec<Portion>, part: Portion, most: usize) {
+    let is_shared = |portion: &Portion| portion.groups.last().is_none_or(|group| group.ip().is_some());
+    let has_room = |last: &mut Portion| last.cost + part.cost <= most && is_shared(last) && is_shared(&part);
+    match portions.pop_if(has_room) {
+        Some(before) => portions.push(before.with(part)),
+        None => portions.push(part),
+    }
+}
+
+/// The keys, each with the number of its part, and the parts in the order of these numbers.
+fn grouped<'a>(dirty: &Dirty, state: &'a State, observed: &Observed) -> (Vec<(Key, u32)>, Vec<Part<'a>>) {
+    let mut keys = Vec::with_capacity(dirty.len());
     let mut parts: Vec<Part<'a>> = Vec::new();
-    let mut numbers: FxHashMap<Group, u32> = FxHashMap::default();
-    for key in dirty.into_keys() {
-        let next = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        // Mostly the address is known: its element comes first.
-        let known = key.belongs_to().and_then(|at| numbers.get(&Group::Vip(at.ip)).copied());
-        let number = known.unwrap_or_else(|| {
-            *numbers.entry(Group::of_key(&key, state, observed)).or_insert_with_key(|group| {
-                parts.push(Part::new(*group, next));
-                next
-            })
+    let mut numbers: FxHashMap<Group, usize> = FxHashMap::default();
+    for key in dirty.keys() {
+        let group = Group::from_key(&key, state, observed);
+        let number = *numbers.entry(group).or_insert_with(|| {
+            parts.push(Part::new(group, parts.len()));
+            parts.len() - 1
         });
-        if let Some(part) = parts.get_mut(number as usize) {
+        if let Some(part) = parts.get_mut(number) {
             part.add(&key, state, observed);
         }
-        items.push(Item { key, part: number });
+        keys.push((key, u32::try_from(number).unwrap_or(u32::MAX)));
     }
-    (items, parts)
+    (keys, parts)
 }
 
-/// Puts the parts, and the keys with them, into the order in which they are carried out.
-fn put_in_order(items: &mut [Item], parts: &mut [Part<'_>], state: &State, waiting: &Waiting, most: usize) {
+/// Puts the parts into the order in which they are carried out.
+fn put_in_order(parts: &mut [Part<'_>], state: &State, waiting: &Waiting, most: usize) {
     let mut of_services: FxHashMap<&ObjectName, usize> = FxHashMap::default();
     for Part { service, cost, .. } in &*parts {
         if let Some(service) = service {
@@ -173,126 +204,11 @@ fn put_in_order(items: &mut [Item], parts: &mut [Part<'_>], state: &State, waiti
     if waiting.turns(&Group::Rules) >= MOST_TURNS_OF_RULES {
         // What no Service needs any more stays last: a part that is left may still need it.
         let rules = parts.iter().position(|part| part.group == Group::Rules);
-        let large = parts.iter().position(|part| part.is_divided(most));
+        let large = parts.iter().position(|part| part.group.ip().is_some() && part.cost.operations > most);
         if let Some(waited) = large.zip(rules).and_then(|(large, rules)| parts.get_mut(large..=rules)) {
             waited.rotate_right(1);
         }
     }
-    let mut ranks = vec![0_u32; parts.len()];
-    for (rank, part) in (0..).zip(&*parts) {
-        if let Some(of_part) = ranks.get_mut(part.number as usize) {
-            *of_part = rank;
-        }
-    }
-    for item in &mut *items {
-        item.part = ranks.get(item.part as usize).copied().unwrap_or_default();
-    }
-    // Of each kind of key, those of most Services are in order already.
-    items.sort_by_key(|item| item.part);
-}
-
-/// How many keys each portion has, and of which groups. The keys of a group that is more than a portion are put into
-/// order.
-fn divided(
-    mut items: &mut [Item],
-    parts: &[Part<'_>],
-    state: &State,
-    observed: &Observed,
-    most: usize,
-) -> Vec<(usize, Vec<Group>)> {
-    let mut portions: Vec<(usize, Vec<Group>)> = Vec::new();
-    // How many more operations the last portion takes.
-    let mut room = 0;
-    for part in parts {
-        let (Part { group, size, .. }, operations) = (part, part.cost.operations);
-        let Some((own, later)) = items.split_at_mut_checked(*size) else { break };
-        items = later;
-        match portions.last_mut() {
-            _ if part.is_divided(most) => {
-                let sizes = divide_group(own, *group, state, observed, most);
-                portions.extend(sizes.into_iter().map(|size| (size, vec![*group])));
-                room = 0;
-            }
-            Some((last, groups)) if group.ip().is_some() && operations <= room => {
-                *last += size;
-                groups.push(*group);
-                room -= operations;
-            }
-            _ => {
-                portions.push((*size, vec![*group]));
-                room = if group.ip().is_some() { most.saturating_sub(operations) } else { 0 };
-            }
-        }
-    }
-    portions
-}
-
-/// Divides the keys of one group by virtual servers, and returns how many keys each portion has. Each virtual server
-/// has its elements with it, and those come last from which something only goes. The address is bound after all, and
-/// unbound before.
-fn divide_group(
-    items: &mut [Item],
-    group: Group,
-    state: &State,
-    observed: &Observed,
-    most: usize,
-) -> Vec<usize> {
-    #[derive(PartialEq, Eq, PartialOrd, Ord)]
-    enum Phase {
-        Before,
-        Brings(ServiceAddress),
-        Goes(ServiceAddress),
-        After,
-    }
-    let is_wanted = group.ip().is_some_and(|ip| state.wants_vip(&ip));
-    let bring = items.iter().filter(|item| Cost::new(&item.key, state, observed).brings);
-    let bring: FxHashSet<ServiceAddress> = bring.filter_map(|item| item.key.belongs_to()).collect();
-    let phase = |item: &Item| match (&item.key, item.key.belongs_to()) {
-        (_, Some(at)) if bring.contains(&at) => Phase::Brings(at),
-        (_, Some(at)) => Phase::Goes(at),
-        // Its element is added before it is bound, and deleted after it is unbound.
-        (Key::Vip(_), None) if is_wanted => Phase::After,
-        (Key::Element(Element::Vip(_)), None) if !is_wanted => Phase::After,
-        _ => Phase::Before,
-    };
-    items.sort_by_cached_key(phase);
-    let parts = items.chunk_by(|one, next| phase(one) == phase(next)).map(|part| {
-        let cost = part.iter().map(|item| Cost::new(&item.key, state, observed).operations).sum();
-        (part.len(), cost)
-    });
-    packed(parts, most)
-}
-
-/// Puts neighbouring parts together, up to so many operations. A part is its number of keys, and its operations.
-fn packed(parts: impl Iterator<Item = (usize, usize)>, most: usize) -> Vec<usize> {
-    let (mut sizes, mut room): (Vec<usize>, usize) = (Vec::new(), 0);
-    for (size, operations) in parts {
-        match sizes.last_mut() {
-            Some(last) if operations <= room => {
-                *last += size;
-                room -= operations;
-            }
-            _ => {
-                sizes.push(size);
-                room = most.saturating_sub(operations);
-            }
-        }
-    }
-    sizes
-}
-
-/// Divides virtual servers that are compared once more into portions of about so many real servers.
-pub(super) fn rechecks(
-    virtual_servers: BTreeSet<ServiceAddress>,
-    observed: &Observed,
-    most: usize,
-) -> impl Iterator<Item = Portion> + use<> {
-    let real_servers = |at| observed.virtual_servers.get(at).map_or(0, VirtualServerImage::real_server_count);
-    let sizes = packed(virtual_servers.iter().map(|at| (1, real_servers(at))), most);
-    let mut keys = virtual_servers.into_iter().map(Key::VirtualServer);
-    sizes
-        .into_iter()
-        .map(move |size| Portion { keys: keys.by_ref().take(size).collect(), groups: Vec::new() })
 }
 
 /// Whether an address is bound, or shall be.
@@ -302,7 +218,7 @@ fn is_vip(ip: &IpAddr, state: &State, observed: &Observed) -> bool {
 }
 
 impl Group {
-    fn of_key(key: &Key, state: &State, observed: &Observed) -> Self {
+    fn from_key(key: &Key, state: &State, observed: &Observed) -> Self {
         let at_address = |at: ServiceAddress| {
             if is_vip(&at.ip, state, observed) { Self::Vip(at.ip) } else { Self::VirtualServer(at) }
         };
@@ -342,28 +258,19 @@ impl Group {
 }
 
 impl<'a> Part<'a> {
-    fn new(group: Group, number: u32) -> Self {
-        Self { group, number, size: 0, cost: Cost::default(), service: None, address_kind: None }
+    fn new(group: Group, number: usize) -> Self {
+        Self { group, number, cost: Cost::default(), service: None, address_kind: None }
     }
 
     fn add(&mut self, key: &Key, state: &'a State, observed: &Observed) {
-        let Cost { operations, brings } = match key {
-            Key::VirtualServer(at) => {
-                let wanted = state.owned_virtual_server(at);
-                self.service = self.service.or(wanted.map(|(owner, _)| owner));
-                self.address_kind = self.address_kind.or(wanted.map(|(_, server)| server.kind));
-                Cost::of_virtual_server(at, wanted.map(|(_, server)| server), observed)
-            }
-            _ => Cost::new(key, state, observed),
-        };
-        self.size += 1;
+        let Cost { operations, brings } = Cost::new(key, state, observed);
         self.cost.operations += operations;
         self.cost.brings |= brings;
-    }
-
-    /// Whether it is more than a portion, and can be divided.
-    fn is_divided(&self, most: usize) -> bool {
-        self.group.ip().is_some() && self.cost.operations > most
+        if let Key::VirtualServer(at) = key {
+            self.service = self.service.or_else(|| state.owner(at));
+            let wanted = state.virtual_server(at);
+            self.address_kind = self.address_kind.or(wanted.map(|server| server.kind));
+        }
     }
 }
 
@@ -371,7 +278,10 @@ impl Cost {
     fn new(key: &Key, state: &State, observed: &Observed) -> Self {
         let (operations, brings) = match key {
             Key::VirtualServer(at) => {
-                return Self::of_virtual_server(at, state.virtual_server(at), observed);
+                let wanted = state.virtual_server(at);
+                let image = observed.virtual_servers.get(at);
+                let RealServerChanges { coming, going } = real_server_changes(wanted, image);
+                (1 + coming + going, coming > 0 || going == 0 && wanted.is_some())
             }
             Key::Element(element @ Element::AllowedSource(_)) => {
                 (COST_OF_SOURCE_RANGE, state.wants_element(element))
@@ -382,19 +292,58 @@ impl Cost {
         };
         Self { operations, brings }
     }
-
-    fn of_virtual_server(
-        at: &ServiceAddress,
-        wanted: Option<&Arc<DesiredVirtualServer>>,
-        observed: &Observed,
-    ) -> Self {
-        let image = observed.virtual_servers.get(at);
-        let RealServerChanges { coming, going } = real_server_changes(wanted, image);
-        Self { operations: 1 + coming + going, brings: coming > 0 || going == 0 && wanted.is_some() }
-    }
 }
 
 impl Portion {
+    /// Both together.
+    fn with(mut self, other: Self) -> Self {
+        self.cost += other.cost;
+        self.keys.extend(other.keys);
+        if self.groups != other.groups {
+            self.groups.extend(other.groups);
+        }
+        self
+    }
+
+    /// Divides what belongs to one address, and is too much, by virtual servers. Each has its elements with it,
+    /// and those come last from which something only goes. The address is bound after all, and unbound
+    /// before.
+    fn split(self, state: &State, observed: &Observed, most: usize) -> Vec<Self> {
+        let Some((group, ip)) = self.groups.first().and_then(|group| Some((*group, group.ip()?))) else {
+            return vec![self];
+        };
+        if self.cost <= most {
+            return vec![self];
+        }
+        let is_wanted = state.wants_vip(&ip);
+        let (mut before, mut after) = (Self::default(), Self::default());
+        let mut by_server: BTreeMap<ServiceAddress, (Self, bool)> = BTreeMap::new();
+        for key in self.keys {
+            let Cost { operations, brings } = Cost::new(&key, state, observed);
+            let part = match (&key, key.belongs_to()) {
+                (_, Some(at)) => {
+                    let (part, any_brings) = by_server.entry(at).or_default();
+                    *any_brings |= brings;
+                    part
+                }
+                // Its element is added before it is bound, and deleted after it is unbound.
+                (Key::Vip(_), None) if is_wanted => &mut after,
+                (Key::Element(Element::Vip(_)), None) if !is_wanted => &mut after,
+                _ => &mut before,
+            };
+            part.cost += operations;
+            part.keys.push(key);
+        }
+        let (bring, go): (Vec<_>, Vec<_>) = by_server.into_values().partition(|(_, brings)| *brings);
+        let of_servers = bring.into_iter().chain(go).map(|(part, _)| part);
+        let parts = [before].into_iter().chain(of_servers).chain([after]);
+        let mut portions = Vec::new();
+        for part in parts.filter(|part| !part.is_empty()) {
+            pack(&mut portions, Self { groups: vec![group], ..part }, most);
+        }
+        portions
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -409,9 +358,9 @@ impl Portion {
 }
 
 /// Keys of no group.
-impl From<Dirty> for Portion {
-    fn from(dirty: Dirty) -> Self {
-        Self { keys: dirty.into_keys().collect(), groups: Vec::new() }
+impl From<&Dirty> for Portion {
+    fn from(dirty: &Dirty) -> Self {
+        Self { keys: dirty.keys().collect(), ..Self::default() }
     }
 }
 

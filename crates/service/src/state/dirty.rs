@@ -136,19 +136,6 @@ impl Dirty {
             .chain(self.virtual_servers.iter().copied().map(Key::VirtualServer))
     }
 
-    /// All keys, in the same order.
-    pub fn into_keys(self) -> impl Iterator<Item = Key> {
-        let device = self.device.then_some(Key::Device);
-        device
-            .into_iter()
-            .chain(self.tables.into_iter().map(Key::Table))
-            .chain(self.rules.into_iter().map(Key::Rules))
-            .chain(self.tunnels.into_iter().map(Key::Tunnel))
-            .chain(self.elements.into_iter().map(Key::Element))
-            .chain(self.vips.into_iter().map(Key::Vip))
-            .chain(self.virtual_servers.into_iter().map(Key::VirtualServer))
-    }
-
     /// Marks an address that began or ceased to be wanted. Both within one change cancel out.
     pub(crate) fn toggle_vip(&mut self, vip: IpAddr) {
         toggle(&mut self.vips, vip);
@@ -166,7 +153,7 @@ impl Extend<Key> for Dirty {
     }
 }
 
-/// Keys that are mostly in order take few comparisons: the sets are built from sorted lists.
+/// Keys that are mostly in order take few comparisons: a set that is built from a list sorts that first.
 impl FromIterator<Key> for Dirty {
     fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
         let mut dirty = Self::default();
