@@ -55,6 +55,8 @@ pub struct State {
     pub writes: Vec<String>,
     /// How many full reads of virtual servers there were.
     pub full_reads: usize,
+    /// How often reading everything as text was prepared (`Ipvs::widen_summaries`).
+    pub widened: usize,
     /// How often everything was read as text (`Ipvs::summaries`).
     pub summary_reads: usize,
     /// How often the real servers of one virtual server were read.
@@ -385,6 +387,11 @@ impl Ipvs for FakeKernel {
         drop(state);
         let kernel = self.clone();
         Ok(Box::new((0..).map_while(move |position| kernel.summary(position))))
+    }
+
+    fn widen_summaries(&mut self, _: Scheduler) -> Result<(), ipvs::Error> {
+        self.state().widened += 1;
+        Ok(())
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

@@ -10,7 +10,9 @@ use ipvs::{
 use netfilter::Netfilter;
 use rustc_hash::FxHashMap;
 
-use crate::{Observed, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
+use crate::{
+    Observed, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages, verification::MANY,
+};
 
 /// The kernel of one network namespace: the real one, or a fake that can fail at any call.
 pub struct Kernel {
@@ -59,21 +61,24 @@ pub enum SummaryError {
 impl Observed {
     /// Reads everything.
     pub fn read(kernel: &mut Kernel) -> Result<Self, ReadError> {
-        Self::read_beside(kernel, FxHashMap::default())
+        let servers = kernel.ipvs.virtual_servers()?;
+        Self::with(kernel, servers, FxHashMap::default())
     }
 
     /// Reads the virtual servers alone, with their real servers.
     pub fn virtual_servers(ipvs: &mut dyn Ipvs) -> Result<VirtualServerImages, ReadError> {
-        Ok(virtual_servers(ipvs, FxHashMap::default())?)
+        let servers = ipvs.virtual_servers()?;
+        Ok(images(ipvs, servers, FxHashMap::default())?)
     }
 
-    /// Reads everything but the real servers that are known already.
-    fn read_beside(
+    /// Reads everything but these virtual servers, and the real servers that are known already.
+    fn with(
         kernel: &mut Kernel,
+        servers: Vec<ObservedVirtualServer>,
         known: FxHashMap<ServiceAddress, RealServerImages>,
     ) -> Result<Self, ReadError> {
         Ok(Self {
-            virtual_servers: virtual_servers(&mut *kernel.ipvs, known)?,
+            virtual_servers: images(&mut *kernel.ipvs, servers, known)?,
             dummy_interface: kernel.dummy_interface.observe()?,
             netfilter: kernel.netfilter.observe()?,
         })
@@ -107,13 +112,17 @@ impl Observed {
     /// ([`refresh_real_servers`](Self::refresh_real_servers)). Nor are thresholds read, and a bypassed real
     /// server is taken for a masqueraded one, until the virtual server is read by netlink.
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, SummaryError> {
+        // The virtual servers themselves cost one dump. The text may omit some.
+        let servers = kernel.ipvs.virtual_servers().map_err(ReadError::from)?;
+        if let Some(any) = servers.first().filter(|_| servers.len() >= MANY) {
+            kernel.ipvs.widen_summaries(any.config.scheduler).map_err(ReadError::from)?;
+        }
         let mut shown = FxHashMap::default();
         for server in kernel.ipvs.summaries().map_err(SummaryError::NoSummary)? {
             let server = server.map_err(SummaryError::NoSummary)?;
             shown.extend(from_summary(&server).map(|real_servers| (server.address, real_servers)));
         }
-        // The virtual servers themselves cost one dump. The text may have omitted some.
-        Ok(Self::read_beside(kernel, shown)?)
+        Ok(Self::with(kernel, servers, shown)?)
     }
 
     /// Reads one virtual server again, with its real servers.
@@ -133,13 +142,14 @@ impl Observed {
     }
 }
 
-/// Reads the virtual servers, and the real servers of those of which they are not known.
-fn virtual_servers(
+/// Images of these virtual servers. Reads the real servers of those of which they are not known.
+fn images(
     ipvs: &mut dyn Ipvs,
+    servers: Vec<ObservedVirtualServer>,
     mut known: FxHashMap<ServiceAddress, RealServerImages>,
 ) -> Result<VirtualServerImages, ipvs::Error> {
     let mut found = VirtualServerImages::default();
-    for server in ipvs.virtual_servers()? {
+    for server in servers {
         if let VirtualServerId::Address(address) = server.config.id {
             let real_servers = match known.remove(&address) {
                 Some(real_servers) => real_servers,

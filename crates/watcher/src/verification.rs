@@ -23,6 +23,10 @@ pub struct Drift {
     pub tables: bool,
 }
 
+/// From this many virtual servers on the kernel is prepared for summaries of them
+/// ([`ipvs::Ipvs::widen_summaries`]).
+pub(crate) const MANY: usize = 5_000;
+
 /// Up to this many virtual servers are always read one by one, which takes no time.
 const FEW: usize = 100;
 
@@ -55,7 +59,11 @@ impl fmt::Debug for Verification {
 
 impl Verification {
     /// Begins to read the summaries.
-    pub fn begin(kernel: &mut Kernel) -> Result<Self, SummaryError> {
+    pub fn begin(kernel: &mut Kernel, image: &Observed) -> Result<Self, SummaryError> {
+        let any = image.virtual_servers.values().next();
+        if let Some(any) = any.filter(|_| image.virtual_servers.len() >= MANY) {
+            kernel.ipvs.widen_summaries(any.config().scheduler).map_err(ReadError::from)?;
+        }
         let summaries = kernel.ipvs.summaries().map_err(SummaryError::NoSummary)?;
         Ok(Self { summaries, same: FxHashSet::default(), different: BTreeSet::new(), took: Duration::ZERO })
     }

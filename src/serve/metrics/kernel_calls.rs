@@ -102,6 +102,10 @@ impl Ipvs for CountedCalls<dyn Ipvs + Send> {
         self.subsystem.summaries()
     }
 
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<(), ipvs::Error> {
+        self.subsystem.widen_summaries(scheduler)
+    }
+
     fn may_load(&mut self, scheduler: Scheduler) -> bool {
         self.subsystem.may_load(scheduler)
     }

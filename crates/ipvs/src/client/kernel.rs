@@ -3,7 +3,8 @@
 use std::{
     fmt,
     fs::{File, metadata},
-    io::{self, BufReader, Seek},
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    iter, mem,
     num::NonZeroU32,
     os::unix::fs::MetadataExt as _,
     path::Path,
@@ -16,15 +17,15 @@ use nix::{
 };
 
 use super::{
-    Error, FailedRequest, Ipvs, decode,
+    Error, FailedRequest, Ipvs, PROBE_ADDRESS, decode,
     encode::{Requests, Verb},
     error::explained,
     idempotency,
     uapi::{FAMILY, command},
 };
 use crate::{
-    Command, Info, ObservedRealServer, ObservedVirtualServer, Scheduler, Summaries, Timeouts,
-    VirtualServerId, proc_net,
+    Command, Info, ObservedRealServer, ObservedVirtualServer, RealServer, Scheduler, Summaries, Timeouts,
+    VirtualServer, VirtualServerId, proc_net,
 };
 
 /// The summary of the table in this thread's network namespace, not the process's.
@@ -40,6 +41,10 @@ const CHUNK: usize = 1024;
 /// The kernel gives a page at a time, or as much as its largest virtual server takes (`seq_read_iter` in
 /// fs/seq_file.c).
 const READ_AT_ONCE: usize = 64 << 10;
+
+/// How many real servers have a text of more than half of that, at 61 bytes each: the kernel doubles its piece until
+/// one virtual server fits.
+const WIDE: u16 = 560;
 
 /// The kernel's IPVS table, in the network namespace of the thread that opened it.
 ///
@@ -65,6 +70,8 @@ pub struct KernelIpvs {
     short_dumps: Socket,
     /// Stays in its network namespace, as the sockets do. `None` if the file does not exist.
     summary: Option<File>,
+    /// Whether the kernel gives large pieces of it.
+    is_wide: bool,
     /// The inode of that namespace, if it is known.
     namespace: Option<u64>,
     /// How many ticks of the kernel's clock a second has, if that is known.
@@ -104,6 +111,7 @@ impl KernelIpvs {
             bulk,
             short_dumps,
             summary,
+            is_wide: false,
             namespace: namespace(),
             hertz: hertz(),
             requests: Requests { family },
@@ -184,11 +192,19 @@ impl KernelIpvs {
         // A file of a module that was unloaded cannot be read any more (`proc_reg_read` in fs/proc/inode.c).
         let is_here = self.namespace.is_some() && self.namespace == namespace();
         self.summary = if is_here { File::open(PROC_NET_IP_VS).ok() } else { None };
+        self.is_wide = false;
         if let Some(mut prepare) = self.on_reload.0.take() {
             prepare(self);
             self.on_reload.0 = Some(prepare);
         }
         Ok(true)
+    }
+
+    #[cfg(feature = "wire")]
+    pub(super) fn first_piece(&mut self) -> io::Result<usize> {
+        let mut file = self.summary.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        file.rewind()?;
+        file.read(&mut vec![0; 2 * READ_AT_ONCE])
     }
 
     /// Executes changes in order; returns those that were refused, by position.
@@ -276,6 +292,26 @@ impl Ipvs for KernelIpvs {
         let mut file = file.try_clone()?;
         file.rewind()?;
         Ok(Box::new(proc_net::virtual_servers(BufReader::with_capacity(READ_AT_ONCE, file), hertz)))
+    }
+
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<(), Error> {
+        let server = VirtualServer::new(PROBE_ADDRESS, scheduler);
+        let id = server.id;
+        if mem::replace(&mut self.is_wide, true) || self.virtual_server(id)?.is_some() {
+            return Ok(());
+        }
+        let Some(mut file) = self.summary.as_ref().and_then(|file| file.try_clone().ok()) else {
+            return Ok(());
+        };
+        let real_server = |port| RealServer::masquerade(PROBE_ADDRESS.ip, port).weight(0);
+        let real_servers = (1..=WIDE).map(|port| Command::AddRealServer(id, real_server(port)));
+        let commands: Vec<_> = iter::once(Command::AddVirtualServer(server)).chain(real_servers).collect();
+        let added = self.apply(&commands);
+        // To get there the kernel makes all of the text, in one walk (`traverse` in fs/seq_file.c).
+        let shown = file.seek(SeekFrom::Start(i64::MAX as u64));
+        self.apply(&[Command::DeleteVirtualServer(id)])?;
+        self.is_wide = shown.is_ok();
+        added.map(drop)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

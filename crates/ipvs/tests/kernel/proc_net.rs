@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use ipvs::{
-    Command, Family, Forwarding, Ipvs, KernelIpvs, Protocol, Scheduler, ServiceAddress, ServiceFlags,
-    VirtualServer, VirtualServerId, proc_net::VirtualServerSummary,
+    Command, Family, Forwarding, Ipvs, KernelIpvs, PROBE_ADDRESS, Protocol, Scheduler, ServiceAddress,
+    ServiceFlags, VirtualServer, VirtualServerId, proc_net::VirtualServerSummary, wire::first_piece,
 };
 use nix::sched::{CloneFlags, unshare};
 
-use super::support::{add_all, address, apply, in_new_namespace, pod, table, tcp};
+use super::support::{add_all, address, apply, in_new_namespace, pod, table, tcp, tcp_id};
 
 type Table = BTreeMap<ServiceAddress, VirtualServerSummary>;
 
@@ -111,5 +111,35 @@ fn what_is_shown_is_of_the_namespace_in_which_it_was_opened() {
             });
             elsewhere.join().unwrap();
         });
+    });
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_kernel_that_is_prepared_returns_the_summary_in_large_pieces() {
+    in_new_namespace(|kernel| {
+        let ids: Vec<_> = (1..=2_000).map(|port| tcp_id("10.96.0.1", port)).collect();
+        let servers = (1..=2_000).map(|port| Command::AddVirtualServer(tcp("10.96.0.1", port)));
+        let real_servers = ids.iter().map(|id| Command::AddRealServer(*id, pod("10.1.0.4", 80)));
+        apply(kernel, &servers.chain(real_servers).collect::<Vec<_>>());
+        let before = summaries(kernel, ids.len());
+        assert!(first_piece(kernel).unwrap() <= 4 << 10, "a page");
+
+        kernel.widen_summaries(Scheduler::RR).unwrap();
+        assert!(first_piece(kernel).unwrap() > 32 << 10);
+        assert_eq!(summaries(kernel, ids.len()), before, "nothing is left");
+        assert!(first_piece(kernel).unwrap() > 32 << 10, "it stays so");
+    });
+}
+
+#[test]
+#[ignore = "needs root and ip_vs: cargo xtask test --tier kernel"]
+fn a_virtual_server_of_another_program_is_not_replaced_for_large_pieces() {
+    in_new_namespace(|kernel| {
+        let theirs = VirtualServer::new(PROBE_ADDRESS, Scheduler::WRR);
+        apply(kernel, &[Command::AddVirtualServer(theirs.clone())]);
+        kernel.widen_summaries(Scheduler::RR).unwrap();
+        let there = kernel.virtual_server(theirs.id).unwrap().map(|found| found.config);
+        assert_eq!(there, Some(theirs));
     });
 }

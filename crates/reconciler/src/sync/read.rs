@@ -46,7 +46,7 @@ impl Reconciler {
     /// not wait for the kernel, which can take seconds. The sync handles an error.
     pub(crate) fn compare_ahead(&mut self, is_waited_for: impl FnMut(usize) -> bool) -> bool {
         let Some(image) = &self.image else { return true };
-        let begun = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
+        let begun = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel, image));
         let mut is_compared = true;
         self.verification = Some(begun.and_then(|mut verification| {
             is_compared = verification.proceed(image, is_waited_for)?;
@@ -75,7 +75,8 @@ impl Reconciler {
             // Once a round the tables are read, whatever their generation.
             image.netfilter.generation = None;
         }
-        let verification = self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel));
+        let verification =
+            self.verification.take().unwrap_or_else(|| Verification::begin(&mut self.kernel, &image));
         let deeply = |of: &ServiceAddress| part.is_some_and(|part| part.contains(of));
         let found = match verification.and_then(|it| it.finish(&mut image, &mut self.kernel, deeply)) {
             Ok(found) => found,

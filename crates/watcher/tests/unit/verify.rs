@@ -1,6 +1,6 @@
 //! What reading the whole kernel finds, whatever another program has changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::*;
 use ipvs::{
@@ -21,7 +21,7 @@ fn try_verify(
     deeply: impl Fn(&ServiceAddress) -> bool,
 ) -> Result<Drift, SummaryError> {
     let kernel = &mut kernel(fake);
-    Verification::begin(kernel)?.finish(image, kernel, deeply)
+    Verification::begin(kernel, image)?.finish(image, kernel, deeply)
 }
 
 /// The part of a virtual server that a summary shows: no connections, no thresholds, no kind of tunnel, no scheduler flags,
@@ -126,10 +126,26 @@ fn without_the_look_in_short_nothing_is_said() {
     assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
 
     fake.state().no_summaries = false;
-    let begun = Verification::begin(&mut kernel(&fake)).unwrap();
+    let begun = Verification::begin(&mut kernel(&fake), &image).unwrap();
     fake.state().no_summaries = true;
     let error = begun.finish(&mut image, &mut kernel(&fake), |_| false).unwrap_err();
     assert!(matches!(error, SummaryError::NoSummary(_)), "{error:?}");
+}
+
+#[test]
+fn the_kernel_is_prepared_for_summaries_of_many_virtual_servers() {
+    let fake = FakeKernel::new();
+    for (number, prepared) in [(0, 0), (4_999, 0), (5_000, 1)] {
+        let address = |port| ServiceAddress { protocol: Tcp, ip: [10, 96, 0, 1].into(), port };
+        fake.state().virtual_servers = (1..=number)
+            .map(|port| VirtualServer::new(address(port), Scheduler::RR))
+            .map(|server| (server.id, (server, BTreeMap::new())))
+            .collect();
+        let mut image = read(&fake);
+        assert_eq!((verify(&mut image, &fake), fake.state().widened), (Drift::default(), prepared));
+    }
+    Observed::adopt(&mut kernel(&fake)).unwrap();
+    assert_eq!(fake.state().widened, 2, "at a start too");
 }
 
 #[test]
