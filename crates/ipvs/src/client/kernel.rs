@@ -3,7 +3,7 @@
 use std::{
     fmt,
     fs::{File, metadata},
-    io::{self, BufReader, Read, Seek, SeekFrom},
+    io::{self, BufReader, Seek, SeekFrom},
     iter, mem,
     num::NonZeroU32,
     os::unix::fs::MetadataExt as _,
@@ -204,7 +204,7 @@ impl KernelIpvs {
     pub(super) fn first_piece(&mut self) -> io::Result<usize> {
         let mut file = self.summary.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.rewind()?;
-        file.read(&mut vec![0; 2 * READ_AT_ONCE])
+        io::Read::read(&mut file, &mut vec![0; 2 * READ_AT_ONCE])
     }
 
     /// Executes changes in order; returns those that were refused, by position.
