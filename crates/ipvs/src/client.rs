@@ -65,18 +65,21 @@ pub trait Ipvs {
     /// are meaningless.
     fn summaries(&mut self) -> io::Result<Summaries>;
 
-    /// Prepares for summaries of many virtual servers, if that helps: reading ten thousand then takes a third of the
-    /// time, and a hundred thousand a twelfth (docs/evidence/performance.md). To be called before
-    /// [`summaries`](Self::summaries); again it does nothing.
+    /// Prepares the kernel for summaries of many virtual servers, and returns whether that has succeeded: reading ten
+    /// thousand then takes a third of the time, and a hundred thousand a twelfth. To be called before
+    /// [`summaries`](Self::summaries), none of which may be in use. After a success, and after a few attempts, further
+    /// calls do nothing.
     ///
-    /// The kernel finds each piece of the text by walking the table from its start, and a piece has a page, or as much
-    /// as the longest virtual server that was ever shown in this open file (`seq_read_iter` in fs/seq_file.c). So one
-    /// with some hundred real servers of weight 0 is at [`PROBE_ADDRESS`] for a moment, with `scheduler`, which the
-    /// kernel must have. On `Err` it may still be there. The kernel remembers removed real servers for two minutes, and
-    /// compares new ones with them, which takes it some microseconds each.
-    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<(), Error> {
+    /// The kernel finds each piece of the text by walking the table from its start. A piece is a page, or as long as the
+    /// longest virtual server that was ever shown in this open file (`seq_read_iter` in fs/seq_file.c). So a virtual
+    /// server with several hundred real servers of weight 0 is at [`PROBE_ADDRESS`] while the kernel makes the text a
+    /// few times, at about 1 µs for each server in the table. On `Err` it may still be there.
+    ///
+    /// The kernel remembers removed real servers for two to three minutes, and compares new ones with them
+    /// (`ip_vs_trash_get_dest`), at a few microseconds each. It must have the `scheduler`.
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, Error> {
         let _ = scheduler;
-        Ok(())
+        Ok(false)
     }
 
     /// Whether it is safe to ask the kernel for a scheduler that it may have to load first.
@@ -94,8 +97,8 @@ pub trait Ipvs {
     fn apply(&mut self, commands: &[Command]) -> Result<Vec<FailedRequest>, Error>;
 }
 
-/// The address where [`probe_scheduler`] and [`Ipvs::widen_summaries`] make a virtual server. It is reserved for documentation (RFC
-/// 5737). kube-proxy probes with the same.
+/// The address where [`probe_scheduler`] and [`Ipvs::widen_summaries`] make a virtual server. It is reserved for
+/// documentation (RFC 5737). kube-proxy probes with the same.
 pub const PROBE_ADDRESS: ServiceAddress =
     ServiceAddress { protocol: Protocol::Tcp, ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 0)), port: 20_000 };
 

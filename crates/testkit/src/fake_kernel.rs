@@ -389,9 +389,10 @@ impl Ipvs for FakeKernel {
         Ok(Box::new((0..).map_while(move |position| kernel.summary(position))))
     }
 
-    fn widen_summaries(&mut self, _: Scheduler) -> Result<(), ipvs::Error> {
-        self.state().widened += 1;
-        Ok(())
+    fn widen_summaries(&mut self, _: Scheduler) -> Result<bool, ipvs::Error> {
+        let mut state = self.state();
+        state.widened += 1;
+        state.read(ipvs_error("prepare for summaries")).map(|()| true)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

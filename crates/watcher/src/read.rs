@@ -4,15 +4,13 @@ use std::{fmt, io};
 
 use dummy_interface::DummyInterface;
 use ipvs::{
-    Forwarding, Ipvs, ObservedVirtualServer, RealServer, ServiceAddress, VirtualServerId,
+    Family, Forwarding, Ipvs, ObservedVirtualServer, RealServer, Scheduler, ServiceAddress, VirtualServerId,
     proc_net::{RealServerSummary, VirtualServerSummary},
 };
 use netfilter::Netfilter;
 use rustc_hash::FxHashMap;
 
-use crate::{
-    Observed, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages, verification::MANY,
-};
+use crate::{Observed, RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};
 
 /// The kernel of one network namespace: the real one, or a fake that can fail at any call.
 pub struct Kernel {
@@ -114,9 +112,8 @@ impl Observed {
     pub fn adopt(kernel: &mut Kernel) -> Result<Self, SummaryError> {
         // The virtual servers themselves cost one dump. The text may omit some.
         let servers = kernel.ipvs.virtual_servers().map_err(ReadError::from)?;
-        if let Some(any) = servers.first().filter(|_| servers.len() >= MANY) {
-            kernel.ipvs.widen_summaries(any.config.scheduler).map_err(ReadError::from)?;
-        }
+        let v4 = servers.iter().find(|server| server.config.id.family() == Family::V4);
+        widen_summaries(kernel, servers.len(), 0, v4.map(|server| server.config.scheduler));
         let mut shown = FxHashMap::default();
         for server in kernel.ipvs.summaries().map_err(SummaryError::NoSummary)? {
             let server = server.map_err(SummaryError::NoSummary)?;
@@ -139,6 +136,27 @@ impl Observed {
             None => self.virtual_servers.remove(&address),
         }
         Ok(())
+    }
+}
+
+/// From this many virtual servers on, preparing the kernel for summaries saves time.
+const MANY: usize = 5_000;
+
+/// For how many servers, real ones included, the kernel is prepared at most: for so many that takes a second, in which
+/// nothing else is done.
+const TOO_MANY: usize = 1_000_000;
+
+/// Prepares the kernel for summaries of so many servers, if that saves time, with a scheduler of an IPv4 virtual server: on
+/// nodes without IPv4 nothing would remove what a crash leaves behind. If it fails, summaries only take longer.
+pub(crate) fn widen_summaries(
+    kernel: &mut Kernel,
+    virtual_servers: usize,
+    real_servers: usize,
+    scheduler: Option<Scheduler>,
+) {
+    let saves_time = virtual_servers >= MANY && virtual_servers + real_servers <= TOO_MANY;
+    if let Some(scheduler) = scheduler.filter(|_| saves_time) {
+        drop(kernel.ipvs.widen_summaries(scheduler));
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use ipvs::{Forwarding, ServiceAddress, Summaries, proc_net::VirtualServerSummary};
 use rustc_hash::FxHashSet;
 
-use crate::{Kernel, Observed, ReadError, SummaryError, VirtualServerImage};
+use crate::{Kernel, Observed, ReadError, SummaryError, VirtualServerImage, read::widen_summaries};
 
 /// Where the kernel differed from its image, which has been brought up to date, or may differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +22,6 @@ pub struct Drift {
     /// Whether our tables were not as in the image.
     pub tables: bool,
 }
-
-/// From this many virtual servers on the kernel is prepared for summaries of them
-/// ([`ipvs::Ipvs::widen_summaries`]).
-pub(crate) const MANY: usize = 5_000;
 
 /// Up to this many virtual servers are always read one by one, which takes no time.
 const FEW: usize = 100;
@@ -60,12 +56,13 @@ impl fmt::Debug for Verification {
 impl Verification {
     /// Begins to read the summaries.
     pub fn begin(kernel: &mut Kernel, image: &Observed) -> Result<Self, SummaryError> {
-        let any = image.virtual_servers.values().next();
-        if let Some(any) = any.filter(|_| image.virtual_servers.len() >= MANY) {
-            kernel.ipvs.widen_summaries(any.config().scheduler).map_err(ReadError::from)?;
-        }
+        let begin = Instant::now();
+        let servers = &image.virtual_servers;
+        let v4 = servers.iter().find(|(at, _)| at.ip.is_ipv4()).map(|(_, server)| server.config().scheduler);
+        widen_summaries(kernel, servers.len(), servers.real_server_count(), v4);
         let summaries = kernel.ipvs.summaries().map_err(SummaryError::NoSummary)?;
-        Ok(Self { summaries, same: FxHashSet::default(), different: BTreeSet::new(), took: Duration::ZERO })
+        let took = begin.elapsed();
+        Ok(Self { summaries, same: FxHashSet::default(), different: BTreeSet::new(), took })
     }
 
     /// How long it has taken so far.

@@ -102,7 +102,7 @@ impl Ipvs for CountedCalls<dyn Ipvs + Send> {
         self.subsystem.summaries()
     }
 
-    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<(), ipvs::Error> {
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, ipvs::Error> {
         self.subsystem.widen_summaries(scheduler)
     }
 

@@ -3,8 +3,8 @@
 use std::{
     fmt,
     fs::{File, metadata},
-    io::{self, BufReader, Seek, SeekFrom},
-    iter, mem,
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    iter,
     num::NonZeroU32,
     os::unix::fs::MetadataExt as _,
     path::Path,
@@ -46,6 +46,10 @@ const READ_AT_ONCE: usize = 64 << 10;
 /// one virtual server fits.
 const WIDE: u16 = 560;
 
+/// How often the kernel is prepared for large pieces if it then does not return them: while it makes its table larger it
+/// shows no new virtual server.
+const MAX_WIDENINGS: u8 = 3;
+
 /// The kernel's IPVS table, in the network namespace of the thread that opened it.
 ///
 /// Every method blocks until the kernel has answered. The kernel executes IPVS requests one at a time, so a
@@ -70,8 +74,8 @@ pub struct KernelIpvs {
     short_dumps: Socket,
     /// Stays in its network namespace, as the sockets do. `None` if the file does not exist.
     summary: Option<File>,
-    /// Whether the kernel gives large pieces of it.
-    is_wide: bool,
+    /// How often the kernel may still be prepared for large pieces of it.
+    widenings_left: u8,
     /// The inode of that namespace, if it is known.
     namespace: Option<u64>,
     /// How many ticks of the kernel's clock a second has, if that is known.
@@ -111,7 +115,7 @@ impl KernelIpvs {
             bulk,
             short_dumps,
             summary,
-            is_wide: false,
+            widenings_left: MAX_WIDENINGS,
             namespace: namespace(),
             hertz: hertz(),
             requests: Requests { family },
@@ -192,7 +196,7 @@ impl KernelIpvs {
         // A file of a module that was unloaded cannot be read any more (`proc_reg_read` in fs/proc/inode.c).
         let is_here = self.namespace.is_some() && self.namespace == namespace();
         self.summary = if is_here { File::open(PROC_NET_IP_VS).ok() } else { None };
-        self.is_wide = false;
+        self.widenings_left = MAX_WIDENINGS;
         if let Some(mut prepare) = self.on_reload.0.take() {
             prepare(self);
             self.on_reload.0 = Some(prepare);
@@ -200,11 +204,11 @@ impl KernelIpvs {
         Ok(true)
     }
 
-    #[cfg(feature = "wire")]
-    pub(super) fn first_piece(&mut self) -> io::Result<usize> {
+    /// How many bytes of the summary the kernel returns at once.
+    pub(super) fn first_piece(&self) -> io::Result<usize> {
         let mut file = self.summary.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.rewind()?;
-        io::Read::read(&mut file, &mut vec![0; 2 * READ_AT_ONCE])
+        file.read(&mut vec![0; READ_AT_ONCE])
     }
 
     /// Executes changes in order; returns those that were refused, by position.
@@ -294,24 +298,29 @@ impl Ipvs for KernelIpvs {
         Ok(Box::new(proc_net::virtual_servers(BufReader::with_capacity(READ_AT_ONCE, file), hertz)))
     }
 
-    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<(), Error> {
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, Error> {
         let server = VirtualServer::new(PROBE_ADDRESS, scheduler);
         let id = server.id;
-        if mem::replace(&mut self.is_wide, true) || self.virtual_server(id)?.is_some() {
-            return Ok(());
+        if self.widenings_left == 0 || !self.may_load(scheduler) || self.virtual_server(id)?.is_some() {
+            return Ok(false);
         }
         let Some(mut file) = self.summary.as_ref().and_then(|file| file.try_clone().ok()) else {
-            return Ok(());
+            return Ok(false);
         };
+        self.widenings_left -= 1;
         let real_server = |port| RealServer::masquerade(PROBE_ADDRESS.ip, port).weight(0);
         let real_servers = (1..=WIDE).map(|port| Command::AddRealServer(id, real_server(port)));
         let commands: Vec<_> = iter::once(Command::AddVirtualServer(server)).chain(real_servers).collect();
         let added = self.apply(&commands);
-        // To get there the kernel makes all of the text, in one walk (`traverse` in fs/seq_file.c).
-        let shown = file.seek(SeekFrom::Start(i64::MAX as u64));
+        // To get there the kernel makes all of the text (`traverse` in fs/seq_file.c), again with each larger buffer.
+        let _ = file.seek(SeekFrom::Start(i64::MAX as u64));
         self.apply(&[Command::DeleteVirtualServer(id)])?;
-        self.is_wide = shown.is_ok();
-        added.map(drop)
+        added?;
+        let is_wide = self.first_piece().is_ok_and(|bytes| bytes > READ_AT_ONCE / 2);
+        if is_wide {
+            self.widenings_left = 0;
+        }
+        Ok(is_wide)
     }
 
     fn may_load(&mut self, scheduler: Scheduler) -> bool {

@@ -125,10 +125,11 @@ fn a_kernel_that_is_prepared_returns_the_summary_in_large_pieces() {
         let before = summaries(kernel, ids.len());
         assert!(first_piece(kernel).unwrap() <= 4 << 10, "a page");
 
-        kernel.widen_summaries(Scheduler::RR).unwrap();
+        assert!(kernel.widen_summaries(Scheduler::RR).unwrap());
         assert!(first_piece(kernel).unwrap() > 32 << 10);
         assert_eq!(summaries(kernel, ids.len()), before, "nothing is left");
         assert!(first_piece(kernel).unwrap() > 32 << 10, "it stays so");
+        assert!(!kernel.widen_summaries(Scheduler::RR).unwrap(), "nothing is left to do");
     });
 }
 
@@ -138,7 +139,7 @@ fn a_virtual_server_of_another_program_is_not_replaced_for_large_pieces() {
     in_new_namespace(|kernel| {
         let theirs = VirtualServer::new(PROBE_ADDRESS, Scheduler::WRR);
         apply(kernel, &[Command::AddVirtualServer(theirs.clone())]);
-        kernel.widen_summaries(Scheduler::RR).unwrap();
+        assert!(!kernel.widen_summaries(Scheduler::RR).unwrap());
         let there = kernel.virtual_server(theirs.id).unwrap().map(|found| found.config);
         assert_eq!(there, Some(theirs));
     });
