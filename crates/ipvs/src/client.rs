@@ -77,10 +77,7 @@ pub trait Ipvs {
     ///
     /// The kernel remembers removed real servers for two to three minutes, and compares new ones with them
     /// (`ip_vs_trash_get_dest`), at a few microseconds each. It must have the `scheduler`.
-    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, Error> {
-        let _ = scheduler;
-        Ok(false)
-    }
+    fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, Error>;
 
     /// Whether it is safe to ask the kernel for a scheduler that it may have to load first.
     ///

@@ -301,19 +301,20 @@ impl Ipvs for KernelIpvs {
     fn widen_summaries(&mut self, scheduler: Scheduler) -> Result<bool, Error> {
         let server = VirtualServer::new(PROBE_ADDRESS, scheduler);
         let id = server.id;
-        if self.widenings_left == 0 || !self.may_load(scheduler) || self.virtual_server(id)?.is_some() {
+        if self.widenings_left == 0
+            || self.summary.is_none()
+            || !self.may_load(scheduler)
+            || self.virtual_server(id)?.is_some()
+        {
             return Ok(false);
         }
-        let Some(mut file) = self.summary.as_ref().and_then(|file| file.try_clone().ok()) else {
-            return Ok(false);
-        };
         self.widenings_left -= 1;
         let real_server = |port| RealServer::masquerade(PROBE_ADDRESS.ip, port).weight(0);
         let real_servers = (1..=WIDE).map(|port| Command::AddRealServer(id, real_server(port)));
         let commands: Vec<_> = iter::once(Command::AddVirtualServer(server)).chain(real_servers).collect();
         let added = self.apply(&commands);
         // To get there the kernel makes all of the text (`traverse` in fs/seq_file.c), again with each larger buffer.
-        let _ = file.seek(SeekFrom::Start(i64::MAX as u64));
+        let _ = self.summary.as_ref().map(|mut file| file.seek(SeekFrom::Start(i64::MAX as u64)));
         self.apply(&[Command::DeleteVirtualServer(id)])?;
         added?;
         let is_wide = self.first_piece().is_ok_and(|bytes| bytes > READ_AT_ONCE / 2);
