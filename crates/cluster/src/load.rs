@@ -74,8 +74,6 @@ pub(crate) struct Outcome {
     pub(crate) failed_between: Option<(u128, u128)>,
     /// Connections that were held to the end.
     pub(crate) held: u64,
-    /// Requests that were answered over connections that were held.
-    pub(crate) answered_over_held: u64,
     /// Connections that were held and broke, by why.
     pub(crate) broken: BTreeMap<String, u64>,
 }
@@ -170,7 +168,6 @@ impl Asking {
             while !self.stop.load(Relaxed) {
                 thread::sleep(Duration::from_secs(1));
                 ask(&mut connection, "keep-alive")?;
-                self.outcome().answered_over_held += 1;
             }
             Ok(())
         });

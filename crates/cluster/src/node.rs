@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use guest::{
     files,
-    programs::{self, feed, printed},
+    programs::{feed, printed},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -185,19 +185,6 @@ impl Node {
             ensure!(!self.is_on(), "process {process} does not end");
             Ok(())
         })
-    }
-
-    /// The processor time that its guest has used since it was switched on: what all processes of its process namespace
-    /// have used, those that have ended among them.
-    pub(crate) fn processor_time(&self) -> Result<Duration> {
-        let process = self.process().context("the node is off")?;
-        let namespace = fs::read_link(format!("/proc/{process}/ns/pid_for_children"))?;
-        let is_inside =
-            |process: &PathBuf| fs::read_link(process.join("ns/pid")).is_ok_and(|it| it == namespace);
-        let processes = fs::read_dir("/proc")?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_inside);
-        // One may have ended meanwhile.
-        let stats = processes.filter_map(|process| fs::read_to_string(process.join("stat")).ok());
-        Ok(stats.filter_map(|stat| programs::processor_times(&stat)).flatten().sum())
     }
 
     /// Forgets its disk and what it printed.

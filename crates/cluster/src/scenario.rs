@@ -65,8 +65,6 @@ enum Scenario {
     InstallAsService,
     /// Direct return: the router chooses other nodes, proxies are replaced, an entrance loses power
     DirectReturn,
-    /// What direct return costs the node that clients come in by, beside masquerading
-    DirectReturnCost,
 }
 
 impl Scenario {
@@ -79,11 +77,9 @@ impl Scenario {
             | Self::Nodes
             | Self::DeadNode
             | Self::ApiServer => true,
-            Self::Upgrade
-            | Self::ManyServices
-            | Self::Mishaps
-            | Self::DirectReturn
-            | Self::DirectReturnCost => proxy == Proxy::KubeIpvs,
+            Self::Upgrade | Self::ManyServices | Self::Mishaps | Self::DirectReturn => {
+                proxy == Proxy::KubeIpvs
+            }
             Self::FromAnotherMode => matches!(proxy, Proxy::KubeProxyNftables | Proxy::KubeProxyIptables),
             Self::InstallByPatch
             | Self::InstallByManifests
@@ -146,7 +142,6 @@ fn attempt(scenario: Scenario) -> Result<()> {
         Scenario::DeadNode => dead_node::costs(&cluster),
         Scenario::NameServer => name_server::rolls(&cluster),
         Scenario::DirectReturn => direct_return::outlives_its_entrance(&cluster),
-        Scenario::DirectReturnCost => direct_return::of_both(&cluster),
     };
     // While there is a load balancer: the Service goes when that has let it go.
     done.and(web::remove())?;

@@ -218,14 +218,12 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
 /// architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time in what `/proc/PID/stat` says, proc_pid_stat(5): the process's own, and that of the children it
-/// has waited for.
-pub fn processor_times(stat: &str) -> Option<[Duration; 2]> {
+/// The processor time of a process, without its children's, from its `/proc/PID/stat`, proc_pid_stat(5).
+pub fn processor_time(stat: &str) -> Option<Duration> {
     // The name, in parentheses, may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut ticks = fields.split_whitespace().skip(11).map_while(|field| field.parse::<u32>().ok());
-    let mut of_both = || Some(TICK.saturating_mul(ticks.next()?.saturating_add(ticks.next()?)));
-    Some([of_both()?, of_both()?])
+    Some(TICK.saturating_mul(ticks.next()?.saturating_add(ticks.next()?)))
 }
 
 #[cfg(test)]
@@ -250,10 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_s_own_time_and_its_childrens_are_distinguished() {
+    fn a_process_s_own_time_is_without_its_childrens() {
         let stat = "7 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3000 400 20 0";
-        let seconds = |seconds| Duration::from_millis(seconds);
-        assert_eq!(processor_times(stat), Some([seconds(1200), seconds(34_000)]));
-        assert_eq!(processor_times("7 (a) S 1"), None);
+        assert_eq!(processor_time(stat), Some(Duration::from_millis(1200)));
+        assert_eq!(processor_time("7 (a) S 1"), None);
     }
 }

@@ -3,13 +3,12 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use guest::programs::processor_times;
+use guest::programs::processor_time;
 
 /// The processor time of a process so far, in seconds.
 pub(crate) fn processor(process: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let [own, _] = processor_times(&stat).context("a stat without times")?;
-    Ok(own.as_secs_f64())
+    Ok(processor_time(&stat).context("a stat without times")?.as_secs_f64())
 }
 
 /// Its resident memory, and the most that has been, in KiB.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use guest::programs::processor_times;
+use guest::programs::processor_time;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use testkit::{
@@ -189,7 +189,7 @@ fn reader(process: u32) -> Result<String> {
 impl Taken {
     fn now(process: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("{}/stat", reader(process)?))?;
-        let [reader, _] = processor_times(&stat).context("a stat without times")?;
+        let reader = processor_time(&stat).context("a stat without times")?;
         Ok(Self { process: used::processor(process)?, reader: reader.as_secs_f64(), at: Instant::now() })
     }
 
