@@ -23,9 +23,6 @@ const PATIENCE: Duration = Duration::from_millis(1_600);
 /// Where every node serves.
 const VIP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
 
-/// The weight of a pod where a newcomer starts with less.
-pub(super) const WHOLE: u32 = 100;
-
 /// What chooses.
 #[derive(Clone, Copy)]
 pub(super) enum Chooser {
@@ -33,16 +30,6 @@ pub(super) enum Chooser {
     Chance,
     /// IPVS.
     Scheduler(Scheduler),
-}
-
-/// A pod that appears beside others while requests come.
-#[derive(Clone, Copy)]
-pub(super) struct Newcomer {
-    pub(super) pod: SocketAddr,
-    /// When it appears, after the begin. Requests before are not counted.
-    pub(super) after: Duration,
-    /// How long it takes until it has all of its weight.
-    pub(super) slow_start: Option<Duration>,
 }
 
 /// The choice of one node.
@@ -57,39 +44,18 @@ pub(super) struct Balancer {
 /// An answered request: the pod's number and how long it took. `None` if it was refused or not answered in time.
 pub(super) type Reply = Option<(u8, f64)>;
 
-impl Newcomer {
-    /// What is written, and when: as kube-ipvs does it, from a tenth on, by equal steps of a second.
-    fn edits(self, vip: ServiceAddress) -> Vec<(Duration, Command)> {
-        let Self { pod, after, slow_start } = self;
-        let weighs = |weight| real_server(pod).weight(weight);
-        let Some(seconds) = slow_start.and_then(|whole| u32::try_from(whole.as_secs()).ok()) else {
-            return vec![(after, Command::AddRealServer(vip.into(), weighs(WHOLE)))];
-        };
-        let grown = (1..=seconds).map(|second| {
-            let weight = WHOLE / 10 + WHOLE * 9 / 10 * second / seconds;
-            let edit = Command::EditRealServer(vip.into(), weighs(weight));
-            (after + Duration::from_secs(second.into()), edit)
-        });
-        [(after, Command::AddRealServer(vip.into(), weighs(WHOLE / 10)))].into_iter().chain(grown).collect()
-    }
-}
-
 impl Balancer {
-    /// Writes the table of this thread's network namespace: these pods with these weights. The first in the kernel's
-    /// list is another on each node, as with kube-ipvs.
-    pub(super) fn new(chooser: Chooser, port: u16, pods: &[(SocketAddr, u32)], mut rng: Rng) -> Result<Self> {
+    /// Writes the table of this thread's network namespace. The first pod in the kernel's list is another on each node,
+    /// as with kube-ipvs.
+    pub(super) fn new(chooser: Chooser, port: u16, mut pods: Vec<SocketAddr>, mut rng: Rng) -> Result<Self> {
         let vip = ServiceAddress { protocol: Protocol::Tcp, ip: VIP, port };
-        let mut pods = pods.to_vec();
         let first = rng.usize(..pods.len());
         pods.rotate_left(first);
         if let Chooser::Scheduler(scheduler) = chooser {
-            let add = |(pod, weight): &(SocketAddr, u32)| {
-                Command::AddRealServer(vip.into(), real_server(*pod).weight(*weight))
-            };
+            let add = |pod: &SocketAddr| Command::AddRealServer(vip.into(), real_server(*pod));
             let server = Command::AddVirtualServer(VirtualServer::new(vip, scheduler));
             apply(&[server].into_iter().chain(pods.iter().map(add)).collect::<Vec<_>>())?;
         }
-        let pods = pods.into_iter().map(|(pod, _)| pod).collect();
         Ok(Self { chooser, vip, pods, rng })
     }
 
@@ -124,32 +90,21 @@ impl Balancer {
     }
 
     /// Makes a request at each of these times, whatever has become of those before.
-    pub(super) fn request(
-        mut self,
-        begin: Instant,
-        times: &[Duration],
-        newcomer: Option<Newcomer>,
-    ) -> Result<Vec<Reply>> {
+    pub(super) fn request(mut self, begin: Instant, times: &[Duration]) -> Result<Vec<Reply>> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let counted_from = newcomer.map_or(Duration::ZERO, |newcomer| newcomer.after);
-        runtime.block_on(async {
-            let mut edits = newcomer.map_or_else(Vec::new, |it| it.edits(self.vip)).into_iter().peekable();
-            let (mut requests, mut uncounted) = (JoinSet::new(), JoinSet::new());
+        Ok(runtime.block_on(async {
+            let mut requests = JoinSet::new();
             for time in times {
                 sleep_until((begin + *time).into()).await;
-                while let Some((_, edit)) = edits.next_if(|(at, _)| at <= time) {
-                    apply(&[edit])?;
-                }
                 let target = self.target();
-                let requests = if *time < counted_from { &mut uncounted } else { &mut requests };
                 requests.spawn(async move {
                     let begun = Instant::now();
                     let number = timeout(PATIENCE, ask(target)).await.ok()?.ok()?;
                     (number != REFUSED).then(|| (number, begun.elapsed().as_secs_f64()))
                 });
             }
-            Ok(requests.join_all().await)
-        })
+            requests.join_all().await
+        }))
     }
 }
 

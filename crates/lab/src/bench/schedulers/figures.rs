@@ -36,12 +36,6 @@ pub enum Scenario {
     Held,
     /// Every pod is replaced, one after the other, and its connections are opened anew.
     RollingUpdate,
-    /// All clients are in one zone and ask for a fifth of what its pods can do.
-    QuietZone,
-    /// All clients are in one zone and ask for one and a half times what its pods can do.
-    HotZone,
-    /// Short requests for three fifths of what the pods can do, when a pod appears that is slow at first.
-    NewPod,
 }
 
 /// What the clients saw. Shares are between 0 and 1, times in seconds.
@@ -57,22 +51,10 @@ pub struct Seen {
     pub p99: f64,
     /// The share of requests that a pod refused, or that had no answer in time.
     pub failed: f64,
-    /// The share of answers from a pod of the client's own node.
-    pub near: f64,
-    /// The share of answers from a pod of the client's zone, its own node among it.
-    pub zone: f64,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Steady,
-        Self::SlowPod,
-        Self::Held,
-        Self::RollingUpdate,
-        Self::QuietZone,
-        Self::HotZone,
-        Self::NewPod,
-    ];
+    pub(crate) const ALL: [Self; 4] = [Self::Steady, Self::SlowPod, Self::Held, Self::RollingUpdate];
 }
 
 impl Seen {
@@ -98,8 +80,6 @@ impl Seen {
             p50: of(|seen| seen.p50)?,
             p99: of(|seen| seen.p99)?,
             failed: of(|seen| seen.failed)?,
-            near: of(|seen| seen.near)?,
-            zone: of(|seen| seen.zone)?,
         })
     }
 }
@@ -111,9 +91,6 @@ impl fmt::Display for Scenario {
             Self::SlowPod => "The same with one pod that takes ten times as long",
             Self::Held => "Long connections",
             Self::RollingUpdate => "Long connections, after every pod was replaced",
-            Self::QuietZone => "Clients in one zone, at a fifth of what its pods can do",
-            Self::HotZone => "Clients in one zone, at one and a half times what its pods can do",
-            Self::NewPod => "A new pod that takes five times as long for its first 10 s",
         })
     }
 }

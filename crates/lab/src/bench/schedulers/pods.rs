@@ -2,8 +2,8 @@
 
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -20,9 +20,6 @@ use tokio::{
 /// What a pod that has no place for a request answers; any other answer is the number of the pod.
 pub(super) const REFUSED: u8 = u8::MAX;
 
-/// How long a pod warms up, from its first request on.
-pub(super) const WARM_UP: Duration = Duration::from_secs(10);
-
 /// What a pod can do.
 #[derive(Clone, Copy)]
 pub(super) struct Capacity {
@@ -30,8 +27,6 @@ pub(super) struct Capacity {
     pub(super) workers: u32,
     /// What each takes; it sleeps.
     pub(super) service: Duration,
-    /// What each takes while the pod warms up.
-    pub(super) cold: Duration,
     /// How many more requests wait. Others are refused.
     pub(super) waiting: u32,
 }
@@ -47,18 +42,14 @@ pub(super) struct Pods {
 struct Pod {
     number: u8,
     service: Duration,
-    cold: Duration,
-    /// When the first request came.
-    first: OnceLock<Instant>,
     workers: Semaphore,
     /// For the requests that are served and those that wait.
     places: Semaphore,
 }
 
 impl Capacity {
-    /// A pod that needs no time to warm up.
     pub(super) const fn new(workers: u32, service: Duration, waiting: u32) -> Self {
-        Self { workers, service, cold: service, waiting }
+        Self { workers, service, waiting }
     }
 
     /// Requests per second.
@@ -102,10 +93,10 @@ async fn listen(listener: TcpListener, pod: Pod) -> Result<()> {
 
 impl Pod {
     fn new(number: u8, capacity: Capacity) -> Self {
-        let Capacity { workers, service, cold, waiting } = capacity;
+        let Capacity { workers, service, waiting } = capacity;
         let semaphore = |permits: u32| Semaphore::new(permits as usize);
         let (workers, places) = (semaphore(workers), semaphore(workers + waiting));
-        Self { number, service, cold, first: OnceLock::new(), workers, places }
+        Self { number, service, workers, places }
     }
 
     /// Answers, and leaves it to the client to close the connection, which it may hold.
@@ -117,9 +108,7 @@ impl Pod {
                     worker = self.workers.acquire() => worker?,
                     _ = stream.read_u8() => return Ok(()),
                 };
-                let first = self.first.get_or_init(Instant::now);
-                let is_warm = first.elapsed() >= WARM_UP;
-                time::sleep(if is_warm { self.service } else { self.cold }).await;
+                time::sleep(self.service).await;
                 self.number
             }
         };

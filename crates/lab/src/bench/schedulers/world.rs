@@ -12,7 +12,7 @@ use fastrand::Rng;
 use testkit::lab::Fabric;
 
 use super::{
-    balancer::{Balancer, Chooser, Newcomer, Reply, WHOLE},
+    balancer::{Balancer, Chooser, Reply},
     figures::Seen,
     pods::{Capacity, Pods},
 };
@@ -26,21 +26,12 @@ const PORTS: u16 = 9_000;
 /// Answers at once; the client holds the connection.
 const HOLDING_POD: Capacity = Capacity::new(1, Duration::ZERO, 10_000);
 
-/// The clients' nodes, all in one zone, and how many pods there are. Three tenths of these are in that zone, each on the node
-/// of the same number; the others are elsewhere.
+/// The clients' nodes, and how many pods there are.
 pub(super) struct World {
     fabric: Fabric,
     pods: u8,
     /// The first port of the next run.
     port: Cell<u16>,
-}
-
-/// Where a pod is, for a client.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distance {
-    Node,
-    Zone,
-    Elsewhere,
 }
 
 /// Requests that come at random.
@@ -69,19 +60,6 @@ impl World {
         self.pods
     }
 
-    /// How many pods are in the clients' zone.
-    pub(super) fn pods_of_zone(&self) -> u8 {
-        (3 * self.pods).div_ceil(10)
-    }
-
-    fn distance(&self, node: usize, pod: u8) -> Distance {
-        match pod < self.pods_of_zone() {
-            true if usize::from(pod) == node => Distance::Node,
-            true => Distance::Zone,
-            false => Distance::Elsewhere,
-        }
-    }
-
     /// Starts pods for one run. Its virtual server has the port of the first.
     fn start(&self, capacities: &[Capacity]) -> Result<(u16, Pods)> {
         let first = self.port.get();
@@ -89,47 +67,10 @@ impl World {
         Ok((first, Pods::start(&self.fabric.client, first, capacities)?))
     }
 
-    /// Lets the nodes make their requests. `weight` is that of a pod by its distance; with 0 it is not used.
-    pub(super) fn request(
-        &self,
-        chooser: Chooser,
-        capacities: &[Capacity],
-        load: Load,
-        weight: impl Fn(Distance) -> u32,
-    ) -> Result<Seen> {
+    /// Lets the nodes make their requests.
+    pub(super) fn request(&self, chooser: Chooser, capacities: &[Capacity], load: Load) -> Result<Seen> {
         let (port, pods) = self.start(capacities)?;
-        let weighed = |node| {
-            let all = (0..self.pods).map(|pod| (pods.address(pod), weight(self.distance(node, pod))));
-            all.filter(|(_, weight)| *weight > 0).collect()
-        };
-        self.run(chooser, port, load, weighed, None)
-    }
-
-    /// The same while the last pod appears, after so long. Requests before are not counted.
-    pub(super) fn grow(
-        &self,
-        chooser: Chooser,
-        capacities: &[Capacity],
-        load: Load,
-        after: Duration,
-        slow_start: Option<Duration>,
-    ) -> Result<Seen> {
-        let (port, pods) = self.start(capacities)?;
-        let last = self.pods - 1;
-        let newcomer = Newcomer { pod: pods.address(last), after, slow_start };
-        let others = |_| (0..last).map(|pod| (pods.address(pod), WHOLE)).collect();
-        self.run(chooser, port, load, others, Some(newcomer))
-    }
-
-    /// Lets the nodes make their requests, each of its own pods with their weights.
-    fn run(
-        &self,
-        chooser: Chooser,
-        port: u16,
-        load: Load,
-        weighed: impl Fn(usize) -> Vec<(SocketAddr, u32)>,
-        newcomer: Option<Newcomer>,
-    ) -> Result<Seen> {
+        let targets: Vec<_> = (0..self.pods).map(|pod| pods.address(pod)).collect();
         let nodes = &self.fabric.nodes;
         let arrivals = arrivals(load, nodes.len());
         // Every node has its table by then.
@@ -138,39 +79,27 @@ impl World {
             + Duration::from_millis(5) * u32::try_from(nodes.len())?;
         let mut threads = Vec::new();
         for (number, (node, times)) in nodes.iter().zip(arrivals).enumerate() {
-            let (weighed, rng) = (weighed(number), node_rng(load.seed, number));
-            let requests =
-                move || Balancer::new(chooser, port, &weighed, rng)?.request(begin, &times, newcomer);
+            let (targets, rng) = (targets.clone(), node_rng(load.seed, number));
+            let requests = move || Balancer::new(chooser, port, targets, rng)?.request(begin, &times);
             threads.push(node.spawn(requests)?);
         }
         let replies =
             threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a client panicked"))??);
-        self.seen(&replies.collect::<Result<Vec<_>>>()?)
+        self.seen(&replies.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// What the clients saw, node by node.
-    fn seen(&self, replies: &[Vec<Reply>]) -> Result<Seen> {
+    /// What the clients saw.
+    fn seen(&self, replies: &[Reply]) -> Result<Seen> {
         let mut counts = vec![0; self.pods.into()];
-        let (mut times, mut near, mut zone) = (Vec::new(), 0_u32, 0_u32);
-        for (node, replies) in replies.iter().enumerate() {
-            for (pod, time) in replies.iter().flatten() {
-                count(&mut counts, *pod)?;
-                times.push(*time);
-                let distance = self.distance(node, *pod);
-                near += u32::from(distance == Distance::Node);
-                zone += u32::from(distance != Distance::Elsewhere);
-            }
+        let mut times = Vec::new();
+        for (pod, time) in replies.iter().flatten() {
+            count(&mut counts, *pod)?;
+            times.push(*time);
         }
-        let asked = u32::try_from(replies.iter().map(Vec::len).sum::<usize>())?;
-        let answered = u32::try_from(times.len())?;
-        let share = |part: u32, of: u32| f64::from(part) / f64::from(of);
+        let [asked, answered] = [replies.len(), times.len()].map(u32::try_from);
+        let failed = 1.0 - f64::from(answered?) / f64::from(asked?);
         let times = Percentiles::from_times(times).context("nothing was answered")?;
-        Ok(Seen {
-            failed: share(asked - answered, asked),
-            near: share(near, answered),
-            zone: share(zone, answered),
-            ..Seen::from_counts(&counts).times(times)
-        })
+        Ok(Seen { failed, ..Seen::from_counts(&counts).times(times) })
     }
 
     /// Opens long connections, so many to each pod on average and equally many from each node; then replaces every pod. How
@@ -206,8 +135,8 @@ fn hold(
     successors: &[(SocketAddr, SocketAddr)],
     rng: Rng,
 ) -> Result<[Vec<u8>; 2]> {
-    let pods: Vec<_> = successors.iter().map(|(old, _)| (*old, 1)).collect();
-    let mut balancer = Balancer::new(chooser, port, &pods, rng)?;
+    let pods = successors.iter().map(|(old, _)| *old).collect();
+    let mut balancer = Balancer::new(chooser, port, pods, rng)?;
     let mut held = (0..connections).map(|_| balancer.open()).collect::<Result<Vec<_>>>()?;
     let before = held.iter().map(|(pod, _)| *pod).collect();
     for (number, (old, new)) in (0..).zip(successors) {

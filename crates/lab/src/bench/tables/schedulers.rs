@@ -16,13 +16,8 @@ pub(super) fn tables(report: &Report) -> String {
 
 fn table(report: &Report, scenario: Scenario) -> Table {
     let columns = match scenario {
-        Scenario::Steady | Scenario::SlowPod | Scenario::NewPod => {
-            "least and most per pod | p50 / p99 | refused or late"
-        }
+        Scenario::Steady | Scenario::SlowPod => "least and most per pod | p50 / p99 | refused or late",
         Scenario::Held | Scenario::RollingUpdate => "least and most per pod",
-        Scenario::QuietZone | Scenario::HotZone => {
-            "from its node | from the zone | p50 / p99 | refused or late"
-        }
     };
     let mut table = Table::new(&scenario.to_string(), &format!("client nodes | chosen by | {columns}"));
     for (case, figures) in report.worked() {
@@ -35,18 +30,14 @@ fn table(report: &Report, scenario: Scenario) -> Table {
 }
 
 fn cells(scenario: Scenario, seen: Seen) -> String {
-    let Seen { least, most, p50, p99, failed, near, zone } = seen;
+    let Seen { least, most, p50, p99, failed } = seen;
     let spread = format!("{least:.2} to {most:.2} × the mean");
-    let percent = |share: f64| format!("{:.1}%", share * 100.0);
-    let times = both(Percentiles { p50, p99, longest: p99 });
     match scenario {
-        Scenario::Steady | Scenario::SlowPod | Scenario::NewPod => {
-            format!("{spread} | {times} | {}", percent(failed))
+        Scenario::Steady | Scenario::SlowPod => {
+            let times = both(Percentiles { p50, p99, longest: p99 });
+            format!("{spread} | {times} | {:.1}%", failed * 100.0)
         }
         Scenario::Held | Scenario::RollingUpdate => spread,
-        Scenario::QuietZone | Scenario::HotZone => {
-            format!("{} | {} | {times} | {}", percent(near), percent(zone), percent(failed))
-        }
     }
 }
 
@@ -56,9 +47,8 @@ mod tests {
 
     #[test]
     fn shares_are_percentages_and_the_spread_is_relative_to_the_mean() {
-        let seen = Seen { least: 0.5, most: 1.5, p50: 0.08, p99: 1.25, failed: 0.016, near: 0.1, zone: 1.0 };
+        let seen = Seen { least: 0.5, most: 1.5, p50: 0.08, p99: 1.25, failed: 0.016 };
         assert_eq!(cells(Scenario::Held, seen), "0.50 to 1.50 × the mean");
         assert_eq!(cells(Scenario::SlowPod, seen), "0.50 to 1.50 × the mean | 80.0 ms / 1.2 s | 1.6%");
-        assert_eq!(cells(Scenario::HotZone, seen), "10.0% | 100.0% | 80.0 ms / 1.2 s | 1.6%");
     }
 }
