@@ -18,7 +18,7 @@ test *args:
 bench *args:
     cargo xtask bench "$@"
 
-# Measure what many nodes cost the API server.
+# Simulate what many nodes do to one Service: `just scale --nodes 1000`.
 scale *args:
     cargo xtask scale "$@"
 

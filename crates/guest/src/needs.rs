@@ -49,8 +49,6 @@ pub enum Task {
     /// `release`.
     Release,
     /// `scale`.
-    Scale,
-    /// `scale simulation`.
     Simulate,
     /// `vm`.
     Vm,
@@ -137,7 +135,6 @@ const TABLE: &[Row] = &[
     Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Kernel) },
     Row { kernel: TestKernel::Chosen, ..Row::of_task(Task::Demo) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::DemoWithApi) },
-    Row { go: &[SERVERS], ..Row::of_task(Task::Scale) },
     Row::of_task(Task::Simulate),
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], image: HERE, ..Row::of_task(Task::Chaos) },
     Row { kernel: TestKernel::Chosen, go: &[SERVERS], ..Row::of_task(Task::Faults) },

@@ -35,7 +35,7 @@ enum Command {
     Demo(demo::Args),
     /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
     Bench(bench::Args),
-    /// Measure what many nodes cost a real API server.
+    /// Simulate what many nodes do to one Service.
     Scale(scale::Args),
     /// Inject faults under load, and check that everything heals.
     Chaos(chaos::Args),

@@ -1,6 +1,5 @@
 //! The commands that are programs of their own, which are built first and then run: `lab` is `cargo xtask demo`,
-//! `bench`,
-//! `scale`, `chaos`, `soak` and `pictures`, `cluster` is `cargo xtask cluster` and `e2e`.
+//! `bench`, `scale`, `chaos`, `soak` and `pictures`, `cluster` is `cargo xtask cluster` and `e2e`.
 //!
 //! They need most of the workspace or a Kubernetes client. What starts the tests does not wait for them.
 
@@ -48,12 +47,7 @@ impl Args {
             // It measures the kernel alone.
             "bench" if self.has("schedulers") => Task::Vm,
             "bench" => Task::Measure,
-            "scale"
-                if self.has("simulation") && !["lists", "changes", "storm"].iter().any(|it| self.has(it)) =>
-            {
-                Task::Simulate
-            }
-            "scale" => Task::Scale,
+            "scale" => Task::Simulate,
             "chaos" | "soak" => Task::Chaos,
             "pictures" => Task::Pictures,
             _ => Task::Demo,

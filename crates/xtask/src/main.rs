@@ -41,7 +41,7 @@ enum Command {
     Demo(elsewhere::Args),
     /// Measure kube-ipvs beside the kernel's own limit and the real kube-proxy.
     Bench(elsewhere::Args),
-    /// Measure what many nodes cost a real API server.
+    /// Simulate what many nodes do to one Service.
     Scale(elsewhere::Args),
     /// Inject faults under load, and check that everything heals.
     Chaos(elsewhere::Args),

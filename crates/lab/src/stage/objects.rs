@@ -54,12 +54,11 @@ pub(crate) enum Condition {
 }
 
 impl Kind {
-    /// A request for objects of this kind in a namespace.
-    fn request(self, namespace: Option<&str>) -> Request {
-        let namespace = namespace.unwrap_or(NAMESPACE);
+    /// A request for objects of this kind.
+    fn request(self) -> Request {
         Request::new(match self {
-            Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
-            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
+            Self::Service => format!("/api/v1/namespaces/{NAMESPACE}/services"),
+            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"),
         })
     }
 }
@@ -69,25 +68,16 @@ impl Write {
     pub(crate) async fn send(&self, client: &Client) -> Result<()> {
         let post = PostParams::default();
         let request = match self {
-            Self::Create(kind, object) => {
-                kind.request(metadata(object, "namespace")).create(&post, serde_json::to_vec(object)?)?
-            }
+            Self::Create(kind, object) => kind.request().create(&post, serde_json::to_vec(object)?)?,
             Self::Replace(kind, object) => {
-                let name = metadata(object, "name").context("an object without a name")?;
-                kind.request(metadata(object, "namespace")).replace(
-                    name,
-                    &post,
-                    serde_json::to_vec(object)?,
-                )?
+                let name = object.pointer("/metadata/name").and_then(Value::as_str);
+                let name = name.context("an object without a name")?;
+                kind.request().replace(name, &post, serde_json::to_vec(object)?)?
             }
-            Self::Delete(kind, name) => kind.request(None).delete(name, &DeleteParams::default())?,
+            Self::Delete(kind, name) => kind.request().delete(name, &DeleteParams::default())?,
         };
         client.request::<Value>(request).await.map(drop).with_context(|| format!("{self:?}"))
     }
-}
-
-fn metadata<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
-    object.get("metadata")?.get(field)?.as_str()
 }
 
 /// Writes what belongs to some Services: some at a time, what belongs to one in its order.
