@@ -86,11 +86,6 @@ pub enum Binding {
 }
 
 impl Subject {
-    /// Whether the real kube-proxy is needed.
-    pub fn needs_kube_proxy(self) -> bool {
-        self.is_of_kube_proxy() || matches!(self, Self::DataPlane(_))
-    }
-
     /// Whether the real kube-proxy is measured.
     pub fn is_of_kube_proxy(self) -> bool {
         matches!(

@@ -61,7 +61,9 @@ measurements! {
 }
 
 fn measure(case: Case) -> anyhow::Result<()> {
-    if case.subject.needs_kube_proxy() && testkit::kube_proxy::binary().is_none() {
+    let Case { subject, .. } = case;
+    let needs_kube_proxy = subject.is_of_kube_proxy() || matches!(subject, Subject::DataPlane(_));
+    if needs_kube_proxy && testkit::kube_proxy::binary().is_none() {
         println!("SKIP: no kube-proxy: KUBE_PROXY_BIN is not set");
         return Ok(());
     }
