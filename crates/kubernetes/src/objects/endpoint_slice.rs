@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc, time::SystemTime};
 
 use ipvs::Family;
 use jiff::Timestamp;
-use serde::Deserialize;
 use service::{Endpoint, EndpointPort, EndpointSlice, ObjectName, SpecialAddress};
 
 use super::{
@@ -14,61 +13,44 @@ use super::{
     values::{self, parse_ip, port, protocol},
 };
 
-/// An EndpointSlice as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct RawSlice<'a> {
-    metadata: Field<RawMetadata<'a>>,
-    address_type: Field<Text<'a>>,
-    ports: List<RawPort<'a>>,
-    endpoints: List<RawEndpoint<'a>>,
-}
+object! {
+    /// An EndpointSlice as it is sent.
+    pub(crate) struct RawSlice<'a> {
+        1 => metadata: Field<RawMetadata<'a>>,
+        2 => endpoints: List<RawEndpoint<'a>>,
+        3 => ports: List<RawPort<'a>>,
+        4 unless is_empty => address_type: Field<Text<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawPort<'a> {
-    name: Field<Text<'a>>,
-    protocol: Field<Text<'a>>,
-    port: Field<i64>,
-}
+    struct RawPort<'a> {
+        1 => name: Field<Text<'a>>,
+        2 => protocol: Field<Text<'a>>,
+        3 => port: Field<i64>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawEndpoint<'a> {
-    addresses: Field<First<Text<'a>>>,
-    conditions: Field<RawConditions>,
-    node_name: Field<Text<'a>>,
-    zone: Field<Text<'a>>,
-    hints: Field<RawHints<'a>>,
-}
+    struct RawEndpoint<'a> {
+        1 => addresses: Field<First<Text<'a>>>,
+        2 => conditions: Field<RawConditions>,
+        6 => node_name: Field<Text<'a>>,
+        7 => zone: Field<Text<'a>>,
+        8 => hints: Field<RawHints<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawConditions {
-    ready: Field<bool>,
-    serving: Field<bool>,
-    terminating: Field<bool>,
-}
+    struct RawConditions {
+        1 => ready: Field<bool>,
+        2 => serving: Field<bool>,
+        3 => terminating: Field<bool>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawHints<'a> {
-    for_zones: List<RawHint<'a>>,
-    for_nodes: List<RawHint<'a>>,
-}
+    struct RawHints<'a> {
+        1 => for_zones: List<RawHint<'a>>,
+        2 => for_nodes: List<RawHint<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawHint<'a> {
-    name: Field<Text<'a>>,
+    struct RawHint<'a> {
+        1 unless is_empty => name: Field<Text<'a>>,
+    }
 }
-
-object!(RawSlice<'a> { 1 => metadata, 2 => endpoints, 3 => ports, 4 => address_type unless is_empty });
-object!(RawPort<'a> { 1 => name, 2 => protocol, 3 => port });
-object!(RawEndpoint<'a> { 1 => addresses, 2 => conditions, 6 => node_name, 7 => zone, 8 => hints });
-object!(RawConditions { 1 => ready, 2 => serving, 3 => terminating });
-object!(RawHints<'a> { 1 => for_zones, 2 => for_nodes });
-object!(RawHint<'a> { 1 => name unless is_empty });
 
 impl Kind for EndpointSlice {
     const KIND: &'static str = "EndpointSlice";

@@ -1,9 +1,12 @@
 //! A field of an object: absent, of the expected shape, or of another.
 //!
-//! One struct describes an object in both encodings: serde reads it from JSON by the names of its fields, and
-//! [`object!`] gives their numbers in protobuf. Decoding a [`Field`] fails only where the text is not JSON, or the bytes
+//! [`object!`] describes an object once for both encodings: serde reads it from JSON by the names of its fields, and
+//! [`Fields`] from protobuf by their numbers. Decoding a [`Field`] fails only where the text is not JSON, or the bytes
 //! are not protobuf, so that one element of the wrong shape can never take the object, the list or the watch down with
 //! it. Fields that are not asked for (`managedFields`, conditions) are skipped without being stored.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     borrow::Cow,
@@ -283,7 +286,7 @@ impl<'a, T: Merge<'a>> Merge<'a> for First<T> {
     }
 }
 
-/// An object in JSON: a struct whose fields are [`Field`]s. [`object!`] implements it, and [`Fields`].
+/// An object in JSON: a struct whose fields are [`Field`]s. [`object!`] defines it, and implements [`Fields`].
 pub(crate) trait Object: DeserializeOwned + Default {}
 
 /// The same as a message in protobuf.
@@ -301,16 +304,30 @@ pub(crate) trait Fields<'a>: Object {
     }
 }
 
-/// Gives the fields of an object their numbers in protobuf, from `generated.proto` in k8s.io/api and
-/// k8s.io/apimachinery.
+/// Defines objects: the struct of each, and the numbers of its fields in protobuf, in whose order they stand.
+///
+/// The numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. The name of a field in JSON is its
+/// own in camelCase, except where `serde(rename)` has another.
 ///
 /// Go sends a field that is a pointer only if it is set, and then it may be empty. Any other is always sent: it is set
 /// `unless is_empty`, as JSON leaves it out then.
 macro_rules! object {
-    ($object:ty { $($number:literal => $field:ident $(unless $unset:ident)?),* $(,)? }) => {
-        impl<'a> $crate::objects::field::Object for $object {}
+    ($(
+        $(#[$doc:meta])*
+        $visibility:vis struct $object:ident $(<$lifetime:lifetime>)? {
+            $($(#[$rename:meta])? $number:literal $(unless $unset:ident)? => $field:ident: $type:ty),* $(,)?
+        }
+    )+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Default, ::serde::Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        $visibility struct $object $(<$lifetime>)? {
+            $($(#[$rename])? $field: $type,)*
+        }
 
-        impl<'a> $crate::objects::field::Fields<'a> for $object {
+        impl<'a> $crate::objects::field::Object for $object $(<$lifetime>)? {}
+
+        impl<'a> $crate::objects::field::Fields<'a> for $object $(<$lifetime>)? {
             fn set(
                 &mut self,
                 number: u64,
@@ -328,7 +345,7 @@ macro_rules! object {
                 }
             }
         }
-    };
+    )+};
 }
 pub(crate) use object;
 
@@ -397,104 +414,5 @@ impl<'de, T: Shape> Visitor<'de> for FieldVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         T::from_map(map)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, Default, Deserialize)]
-    #[serde(default)]
-    struct Pet<'a> {
-        name: Field<Text<'a>>,
-        legs: Field<i64>,
-        tame: Field<bool>,
-        friends: List<Pet<'a>>,
-    }
-
-    object!(Pet<'a> { 1 => name unless is_empty, 2 => legs, 3 => tame, 4 => friends });
-
-    fn pet(text: &str) -> Field<Pet<'static>> {
-        serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn values_of_the_right_shape_are_read_without_a_problem() {
-        let mut problems = Problems::default();
-        let pet =
-            pet(r#"{"name":"Rex","legs":4,"tame":true,"friends":[{"name":"Tom"}],"unknown":{"a":[1]}}"#)
-                .read("pet", &mut problems)
-                .unwrap();
-        assert_eq!(pet.name.read("name", &mut problems).as_deref(), Some("Rex"));
-        assert_eq!(pet.legs.read("legs", &mut problems), Some(4));
-        assert_eq!(pet.tame.read("tame", &mut problems), Some(true));
-        assert_eq!(pet.friends.read("friends", &mut problems).unwrap().len(), 1);
-        assert_eq!(problems.into_vec(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn every_kind_of_wrong_value_is_reported_with_its_path_and_never_fails() {
-        for (wrong, words) in [
-            ("{}", "legs: {} is not an integer"),
-            ("[1,{\"a\":2}]", "legs: [1,{\"a\":2}] is not an integer"),
-            ("\"4\"", "legs: \"4\" is not an integer"),
-            ("4.5", "legs: 4.5 is not an integer"),
-            ("true", "legs: true is not an integer"),
-            ("18446744073709551615", "legs: 18446744073709551615 is not an integer"),
-        ] {
-            let mut problems = Problems::default();
-            let pet = pet(&format!(r#"{{"legs":{wrong},"name":"Rex"}}"#)).read("pet", &mut problems).unwrap();
-            assert_eq!(pet.legs.read("legs", &mut problems), None);
-            assert_eq!(pet.name.read("name", &mut problems).as_deref(), Some("Rex"));
-            assert_eq!(problems.into_vec(), [words]);
-        }
-    }
-
-    #[test]
-    fn null_counts_as_absent() {
-        let Field::Is(pet) = pet(r#"{"name":null,"friends":null}"#) else { panic!("not an object") };
-        assert!(!pet.name.is_present());
-        assert!(!pet.friends.is_present());
-    }
-
-    #[test]
-    fn a_wrong_element_leaves_its_neighbours_alone() {
-        let mut problems = Problems::default();
-        let Field::Is(pet) = pet(r#"{"friends":[{"name":"Tom"},7,{"name":[]},null,{"name":"Kim"}]}"#) else {
-            panic!("not an object")
-        };
-        let names = pet.friends.read_each("friends", &mut problems, |friend, at, problems| {
-            friend.name.read(format_args!("{at}.name"), problems)
-        });
-        assert_eq!(names, ["Tom", "Kim"]);
-        assert_eq!(
-            problems.into_vec(),
-            ["friends[1]: 7 is not an object", "friends[2].name: [] is not a string"]
-        );
-    }
-
-    #[test]
-    fn a_long_wrong_value_is_shortened() {
-        let mut problems = Problems::default();
-        Field::<i64>::wrong("é".repeat(5000)).read("legs", &mut problems);
-        assert!(problems.into_vec()[0].len() < 250);
-    }
-
-    #[test]
-    fn text_of_users_forges_no_line_and_moves_no_cursor() {
-        let text = "a\nb\u{1b}[2J\u{9b}2J\u{202e}\"";
-        assert_eq!(Quoted(text).to_string(), r#""a\nb\u{1b}[2J\u{9b}2J\u{202e}\"""#);
-        assert_eq!(brief(&text.into()), r#""a\nb\u001b[2J\u{9b}2J\u{202e}\"""#);
-        assert_eq!(Quoted(&"é".repeat(5000)).to_string(), format!("\"{}\"...", "é".repeat(80)));
-    }
-
-    #[test]
-    fn the_first_of_many_problems_are_listed_and_the_others_counted() {
-        let mut problems = Problems::default();
-        (0..100_000).for_each(|number| problems.add(number, "wrong"));
-        let problems = problems.into_vec();
-        assert_eq!(problems.len(), 17);
-        assert_eq!(problems.last().unwrap(), "and 99984 more problems");
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, str};
 
 use jiff::Timestamp;
-use serde::{Deserialize, de::MapAccess};
+use serde::de::MapAccess;
 use service::ObjectName;
 
 use super::{
@@ -12,28 +12,18 @@ use super::{
 };
 use crate::protobuf::{self, Malformed};
 
-/// `metadata` as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct RawMetadata<'a> {
-    name: Field<Text<'a>>,
-    namespace: Field<Text<'a>>,
-    resource_version: Field<Text<'a>>,
-    creation_timestamp: Field<Timestamp>,
-    deletion_timestamp: Field<Timestamp>,
-    labels: Field<Entries<'a>>,
-    annotations: Field<Entries<'a>>,
+object! {
+    /// `metadata` as it is sent.
+    pub(crate) struct RawMetadata<'a> {
+        1 unless is_empty => name: Field<Text<'a>>,
+        3 unless is_empty => namespace: Field<Text<'a>>,
+        6 unless is_empty => resource_version: Field<Text<'a>>,
+        8 => creation_timestamp: Field<Timestamp>,
+        9 => deletion_timestamp: Field<Timestamp>,
+        11 => labels: Field<Entries<'a>>,
+        12 => annotations: Field<Entries<'a>>,
+    }
 }
-
-object!(RawMetadata<'a> {
-    1 => name unless is_empty,
-    3 => namespace unless is_empty,
-    6 => resource_version unless is_empty,
-    8 => creation_timestamp,
-    9 => deletion_timestamp,
-    11 => labels,
-    12 => annotations,
-});
 
 /// Labels or annotations. Of some with the same key the last counts.
 #[derive(Debug, Default)]

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use ipvs::Family;
-use serde::Deserialize;
 use service::Node;
 
 use super::{
@@ -14,50 +13,36 @@ use super::{
     values::{parse_ip, range},
 };
 
-/// A Node as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RawNode<'a> {
-    metadata: Field<RawMetadata<'a>>,
-    spec: Field<RawSpec<'a>>,
-    status: Field<RawStatus<'a>>,
-}
+object! {
+    /// A Node as it is sent.
+    pub(crate) struct RawNode<'a> {
+        1 => metadata: Field<RawMetadata<'a>>,
+        2 => spec: Field<RawSpec<'a>>,
+        3 => status: Field<RawStatus<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawSpec<'a> {
-    #[serde(rename = "podCIDR")]
-    pod_cidr: Field<Text<'a>>,
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: List<Text<'a>>,
-    taints: List<RawTaint<'a>>,
-}
+    struct RawSpec<'a> {
+        #[serde(rename = "podCIDR")]
+        1 unless is_empty => pod_cidr: Field<Text<'a>>,
+        5 => taints: List<RawTaint<'a>>,
+        #[serde(rename = "podCIDRs")]
+        7 => pod_cidrs: List<Text<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawTaint<'a> {
-    key: Field<Text<'a>>,
-}
+    struct RawTaint<'a> {
+        1 unless is_empty => key: Field<Text<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawStatus<'a> {
-    addresses: List<RawAddress<'a>>,
-}
+    struct RawStatus<'a> {
+        5 => addresses: List<RawAddress<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawAddress<'a> {
-    #[serde(rename = "type")]
-    kind: Field<Text<'a>>,
-    address: Field<Text<'a>>,
+    struct RawAddress<'a> {
+        #[serde(rename = "type")]
+        1 unless is_empty => kind: Field<Text<'a>>,
+        2 unless is_empty => address: Field<Text<'a>>,
+    }
 }
-
-object!(RawNode<'a> { 1 => metadata, 2 => spec, 3 => status });
-object!(RawSpec<'a> { 1 => pod_cidr unless is_empty, 5 => taints, 7 => pod_cidrs });
-object!(RawTaint<'a> { 1 => key unless is_empty });
-object!(RawStatus<'a> { 5 => addresses });
-object!(RawAddress<'a> { 1 => kind unless is_empty, 2 => address unless is_empty });
 
 impl Kind for Node {
     const KIND: &'static str = "Node";

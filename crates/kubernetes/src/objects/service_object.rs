@@ -4,7 +4,6 @@ mod addresses;
 mod balancing;
 mod ports;
 
-use serde::Deserialize;
 use service::{ObjectName, Service, ServiceKind, TrafficPolicy};
 
 use self::{addresses::RawStatus, ports::RawPort};
@@ -15,68 +14,43 @@ use super::{
     values::optional_port,
 };
 
-/// A Service as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RawService<'a> {
-    metadata: Field<RawMetadata<'a>>,
-    spec: Field<RawSpec<'a>>,
-    status: Field<RawStatus<'a>>,
+object! {
+    /// A Service as it is sent.
+    pub(crate) struct RawService<'a> {
+        1 => metadata: Field<RawMetadata<'a>>,
+        2 => spec: Field<RawSpec<'a>>,
+        3 => status: Field<RawStatus<'a>>,
+    }
+
+    struct RawSpec<'a> {
+        1 => ports: List<RawPort<'a>>,
+        #[serde(rename = "clusterIP")]
+        3 unless is_empty => cluster_ip: Field<Text<'a>>,
+        #[serde(rename = "type")]
+        4 unless is_empty => kind: Field<Text<'a>>,
+        #[serde(rename = "externalIPs")]
+        5 => external_ips: List<Text<'a>>,
+        7 unless is_empty => session_affinity: Field<Text<'a>>,
+        9 => load_balancer_source_ranges: List<Text<'a>>,
+        11 unless is_empty => external_traffic_policy: Field<Text<'a>>,
+        12 unless is_empty => health_check_node_port: Field<i64>,
+        14 => session_affinity_config: Field<RawAffinityConfig>,
+        #[serde(rename = "clusterIPs")]
+        18 => cluster_ips: List<Text<'a>>,
+        19 => ip_families: List<Text<'a>>,
+        22 => internal_traffic_policy: Field<Text<'a>>,
+    }
+
+    /// `spec.sessionAffinityConfig` as it is sent.
+    struct RawAffinityConfig {
+        #[serde(rename = "clientIP")]
+        1 => client_ip: Field<RawClientIp>,
+    }
+
+    struct RawClientIp {
+        1 => timeout_seconds: Field<i64>,
+    }
 }
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawSpec<'a> {
-    #[serde(rename = "type")]
-    kind: Field<Text<'a>>,
-    #[serde(rename = "clusterIP")]
-    cluster_ip: Field<Text<'a>>,
-    #[serde(rename = "clusterIPs")]
-    cluster_ips: List<Text<'a>>,
-    ip_families: List<Text<'a>>,
-    #[serde(rename = "externalIPs")]
-    external_ips: List<Text<'a>>,
-    ports: List<RawPort<'a>>,
-    session_affinity: Field<Text<'a>>,
-    session_affinity_config: Field<RawAffinityConfig>,
-    internal_traffic_policy: Field<Text<'a>>,
-    external_traffic_policy: Field<Text<'a>>,
-    load_balancer_source_ranges: List<Text<'a>>,
-    health_check_node_port: Field<i64>,
-}
-
-/// `spec.sessionAffinityConfig` as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawAffinityConfig {
-    #[serde(rename = "clientIP")]
-    client_ip: Field<RawClientIp>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawClientIp {
-    timeout_seconds: Field<i64>,
-}
-
-object!(RawService<'a> { 1 => metadata, 2 => spec, 3 => status });
-object!(RawSpec<'a> {
-    1 => ports,
-    3 => cluster_ip unless is_empty,
-    4 => kind unless is_empty,
-    5 => external_ips,
-    7 => session_affinity unless is_empty,
-    9 => load_balancer_source_ranges,
-    11 => external_traffic_policy unless is_empty,
-    12 => health_check_node_port unless is_empty,
-    14 => session_affinity_config,
-    18 => cluster_ips,
-    19 => ip_families,
-    22 => internal_traffic_policy,
-});
-
-object!(RawAffinityConfig { 1 => client_ip });
-object!(RawClientIp { 1 => timeout_seconds });
 
 impl Kind for Service {
     const KIND: &'static str = "Service";

@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use ipvs::Family;
-use serde::Deserialize;
 use service::MAX_ADDRESSES;
 
 use crate::objects::{
@@ -14,29 +13,21 @@ use crate::objects::{
     values::{self, ip, range},
 };
 
-/// `status` as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct RawStatus<'a> {
-    load_balancer: Field<RawLoadBalancer<'a>>,
-}
+object! {
+    /// `status` as it is sent.
+    pub(super) struct RawStatus<'a> {
+        1 => load_balancer: Field<RawLoadBalancer<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawLoadBalancer<'a> {
-    ingress: List<RawIngress<'a>>,
-}
+    struct RawLoadBalancer<'a> {
+        1 => ingress: List<RawIngress<'a>>,
+    }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawIngress<'a> {
-    ip: Field<Text<'a>>,
-    ip_mode: Field<Text<'a>>,
+    struct RawIngress<'a> {
+        1 unless is_empty => ip: Field<Text<'a>>,
+        3 => ip_mode: Field<Text<'a>>,
+    }
 }
-
-object!(RawStatus<'a> { 1 => load_balancer });
-object!(RawLoadBalancer<'a> { 1 => ingress });
-object!(RawIngress<'a> { 1 => ip unless is_empty, 3 => ip_mode });
 
 /// The `clusterIP` of a headless Service.
 const NONE: &str = "None";

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use service::ServicePort;
 
 use crate::objects::{
@@ -11,22 +10,15 @@ use crate::objects::{
     values::{optional_port, port, protocol},
 };
 
-/// A port as it is sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct RawPort<'a> {
-    name: Field<Text<'a>>,
-    protocol: Field<Text<'a>>,
-    port: Field<i64>,
-    node_port: Field<i64>,
+object! {
+    /// A port as it is sent.
+    pub(super) struct RawPort<'a> {
+        1 unless is_empty => name: Field<Text<'a>>,
+        2 unless is_empty => protocol: Field<Text<'a>>,
+        3 unless is_empty => port: Field<i64>,
+        5 unless is_empty => node_port: Field<i64>,
+    }
 }
-
-object!(RawPort<'a> {
-    1 => name unless is_empty,
-    2 => protocol unless is_empty,
-    3 => port unless is_empty,
-    5 => node_port unless is_empty,
-});
 
 /// The ports of the Service. No two of one protocol have the same number or the same name.
 pub(super) fn ports(list: List<RawPort<'_>>, problems: &mut Problems) -> Vec<ServicePort> {
