@@ -119,6 +119,14 @@ impl Problems {
         }
     }
 
+    /// Returns what was found. If that is nothing, notes a problem of the field at a path.
+    fn require<T>(&mut self, found: Option<T>, at: impl Display, otherwise: impl Display) -> Option<T> {
+        if found.is_none() {
+            self.add(at, otherwise);
+        }
+        found
+    }
+
     fn into_vec(self) -> Vec<String> {
         let Self { first: mut problems, more } = self;
         problems.extend((more > 0).then(|| format!("and {more} more problems")));

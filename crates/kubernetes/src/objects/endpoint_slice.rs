@@ -126,11 +126,8 @@ fn family(field: Field<Text<'_>>, problems: &mut Problems) -> Result<Family, Add
 fn triggered_at(metadata: &mut Metadata<'_>, problems: &mut Problems) -> Option<SystemTime> {
     let Annotation { at, text } =
         metadata.annotation("endpoints.kubernetes.io/last-change-trigger-time", problems)?;
-    let time = text.parse::<Timestamp>();
-    if time.is_err() {
-        problems.add(at, format_args!("{} is not a time", Quoted(&text)));
-    }
-    time.ok().map(SystemTime::from)
+    let time = text.parse::<Timestamp>().ok();
+    problems.require(time, at, format_args!("{} is not a time", Quoted(&text))).map(SystemTime::from)
 }
 
 fn endpoint_port(raw: RawPort<'_>, at: fmt::Arguments<'_>, problems: &mut Problems) -> Option<EndpointPort> {
@@ -157,10 +154,8 @@ fn endpoint(
         problems.add(at_address, "not set");
     }
     let text = first.read(at_address, problems)?;
-    let Some(ip) = parse_ip(&text) else {
-        problems.add(at_address, format_args!("{} is not an IP address", Quoted(&text)));
-        return None;
-    };
+    let not_an_ip = format_args!("{} is not an IP address", Quoted(&text));
+    let ip = problems.require(parse_ip(&text), at_address, not_an_ip)?;
     if Family::from(ip) != family {
         problems.add(at_address, format_args!("{ip} is not an {family} address, as addressType says"));
         return None;

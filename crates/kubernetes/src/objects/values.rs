@@ -45,15 +45,10 @@ fn parse_range(text: &str) -> Option<IpNet> {
     IpNet::new(ip, prefix).ok().map(|range| range.trunc())
 }
 
-/// A decimal number up to 255, leading zeros allowed.
+/// A decimal number up to 255, leading zeros allowed, but no sign.
 fn decimal(text: &str) -> Option<u8> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    match text.trim_start_matches('0') {
-        "" => Some(0),
-        digits => digits.parse().ok(),
-    }
+    let has_only_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if has_only_digits { text.parse().ok() } else { None }
 }
 
 /// The address that the text means, if it means one. The empty text is not a problem: Go writes it for "not
@@ -62,20 +57,12 @@ pub(super) fn ip(text: &str, at: impl Display, problems: &mut Problems) -> Optio
     if text.is_empty() {
         return None;
     }
-    let ip = parse_ip(text);
-    if ip.is_none() {
-        problems.add(at, format_args!("{} is not an IP address", Quoted(text)));
-    }
-    ip
+    problems.require(parse_ip(text), at, format_args!("{} is not an IP address", Quoted(text)))
 }
 
 /// The range that the text means.
 pub(super) fn range(text: &str, at: impl Display, problems: &mut Problems) -> Option<IpNet> {
-    let range = parse_range(text);
-    if range.is_none() {
-        problems.add(at, format_args!("{} is not a CIDR", Quoted(text)));
-    }
-    range
+    problems.require(parse_range(text), at, format_args!("{} is not a CIDR", Quoted(text)))
 }
 
 /// The ClusterIP that the text means. Addresses that the node uses for something else are refused: the API
@@ -116,10 +103,7 @@ pub(super) fn optional_port(
 
 fn in_range(number: i64, at: impl Display, problems: &mut Problems) -> Option<NonZero<u16>> {
     let port = u16::try_from(number).ok().and_then(NonZero::new);
-    if port.is_none() {
-        problems.add(at, format_args!("{number} is not between 1 and 65535"));
-    }
-    port
+    problems.require(port, at, format_args!("{number} is not between 1 and 65535"))
 }
 
 /// A transport protocol; TCP where none is given, as in the API's default.
@@ -132,23 +116,16 @@ pub(super) fn protocol(
         return Some(Protocol::Tcp);
     }
     let name = field.read(at, problems)?;
-    let protocol = name.parse().ok();
-    if protocol.is_none() {
-        problems.add(at, format_args!("{} is not TCP, UDP or SCTP", Quoted(&name)));
-    }
-    protocol
+    problems.require(name.parse().ok(), at, format_args!("{} is not TCP, UDP or SCTP", Quoted(&name)))
 }
 
 /// A weight. 0: no new connections.
 pub(super) fn weight(text: &str, at: impl Display, problems: &mut Problems) -> Option<Weight> {
-    let weight = text.trim().parse().ok();
-    if weight.is_none() {
-        problems.add(
-            at,
-            format_args!("{} is not a weight, a number between 0 and {}", Quoted(text), Weight::MAX),
-        );
-    }
-    weight
+    problems.require(
+        text.trim().parse().ok(),
+        at,
+        format_args!("{} is not a weight, a number between 0 and {}", Quoted(text), Weight::MAX),
+    )
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
 //! The annotations of a Service that say how its connections are balanced.
 
-mod failing;
+mod slow_start;
 mod weights;
 
-use std::{fmt::Display, num::NonZero};
+use std::{fmt::Display, num::NonZero, str::FromStr};
 
 use ipvs::{Scheduler, ServiceFlags};
 use service::{Balancing, ForwardingMethod};
 
-use self::{
-    failing::{answers_datagrams, ejection, slow_start},
-    weights::{by_distance, by_name},
-};
+use self::{slow_start::slow_start, weights::by_name};
 use crate::objects::{
     Problems,
     field::Quoted,
@@ -44,14 +41,16 @@ pub(super) fn balancing(metadata: &mut Metadata<'_>, problems: &mut Problems) ->
         }),
         node_weights: by_node.map(|it| by_name(&it, problems)).unwrap_or_default(),
         zone_weights: by_zone.map(|it| by_name(&it, problems)).unwrap_or_default(),
-        distance_weights: by_distance.and_then(|it| self::by_distance(&it, problems)),
-        ejection: eject.and_then(|it| ejection(&it, problems)),
-        answers_datagrams: udp_answers.is_some_and(|it| answers_datagrams(&it, problems)),
+        distance_weights: by_distance.and_then(|it| parsed(&it, problems)),
+        ejection: eject.and_then(|it| parsed(&it, problems)),
+        answers_datagrams: udp_answers
+            .and_then(|it| either(&it, [("true", true), ("false", false)], problems))
+            .unwrap_or_default(),
         slow_start: slow_start.and_then(|it| self::slow_start(&it, problems)),
         max_connections,
         resume_below: below.and_then(|it| resume_below(&it, max_connections, problems)),
         forwarding_method: first_usable(forwarding_methods, metadata, problems, forwarding_method),
-        conntrack: conntrack.and_then(|it| self::conntrack(&it, problems)),
+        conntrack: conntrack.and_then(|it| either(&it, [("on", true), ("off", false)], problems)),
     };
     (balancing != Balancing::default()).then(|| balancing.into())
 }
@@ -86,17 +85,11 @@ fn scheduler_flags(
     of: Option<Scheduler>,
     problems: &mut Problems,
 ) -> Option<ServiceFlags> {
-    let Some(of) = of else {
-        problems.add(at, "ignored without an annotation for the scheduler");
-        return None;
-    };
+    let of = problems.require(of, at, "ignored without an annotation for the scheduler")?;
     let mut flags = ServiceFlags::empty();
     for name in elements(text) {
-        let Some(flag) = of.flag(name) else {
-            problems.add(at, format_args!("{} is not a flag of the scheduler {of}", Quoted(name)));
-            return None;
-        };
-        flags |= flag;
+        let unknown = format_args!("{} is not a flag of the scheduler {of}", Quoted(name));
+        flags |= problems.require(of.flag(name), at, unknown)?;
     }
     Some(flags)
 }
@@ -107,10 +100,8 @@ const MOST_CONNECTIONS: u32 = 1_000_000_000;
 
 fn connections(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Option<NonZero<u32>> {
     let number = text.trim().parse().ok().filter(|number: &NonZero<u32>| number.get() <= MOST_CONNECTIONS);
-    if number.is_none() {
-        problems.add(at, format_args!("{} is not a number between 1 and {MOST_CONNECTIONS}", Quoted(text)));
-    }
-    number
+    let otherwise = format_args!("{} is not a number between 1 and {MOST_CONNECTIONS}", Quoted(text));
+    problems.require(number, at, otherwise)
 }
 
 fn resume_below(
@@ -128,30 +119,30 @@ fn resume_below(
     None
 }
 
-fn forwarding_method(
-    Annotation { at, text }: &Annotation<'_>,
-    problems: &mut Problems,
-) -> Option<ForwardingMethod> {
-    match text.trim() {
-        "masq" => Some(ForwardingMethod::Masquerade),
-        "tunnel" => Some(ForwardingMethod::Tunnel),
-        _ => {
-            problems.add(at, format_args!("{} is neither masq nor tunnel", Quoted(text)));
-            None
-        }
-    }
+fn forwarding_method(annotation: &Annotation<'_>, problems: &mut Problems) -> Option<ForwardingMethod> {
+    let words = [("masq", ForwardingMethod::Masquerade), ("tunnel", ForwardingMethod::Tunnel)];
+    either(annotation, words, problems)
 }
 
-/// Whether conntrack tracks flows of pods.
-fn conntrack(Annotation { at, text }: &Annotation<'_>, problems: &mut Problems) -> Option<bool> {
-    match text.trim() {
-        "on" => Some(true),
-        "off" => Some(false),
-        _ => {
-            problems.add(at, format_args!("{} is neither on nor off", Quoted(text)));
-            None
-        }
-    }
+/// The value of the one of two words that an annotation consists of.
+fn either<T>(
+    Annotation { at, text }: &Annotation<'_>,
+    words: [(&str, T); 2],
+    problems: &mut Problems,
+) -> Option<T> {
+    let [(one, _), (other, _)] = words;
+    let found = words.into_iter().find(|(word, _)| *word == text.trim());
+    let neither = format_args!("{} is neither {one} nor {other}", Quoted(text));
+    problems.require(found, at, neither).map(|(_, value)| value)
+}
+
+/// The value that an annotation means as a whole.
+fn parsed<T: FromStr<Err: Display>>(
+    Annotation { at, text }: &Annotation<'_>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let found = text.parse::<T>();
+    found.inspect_err(|error| problems.add(at, format_args!("invalid value {}: {error}", Quoted(text)))).ok()
 }
 
 /// The elements between commas, without blanks around them.
@@ -164,7 +155,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::{Value, json};
-    use service::{Ejection, Service, Weights};
+    use service::{ByDistance, Ejection, Service, Weights};
 
     use super::super::tests::decoded;
     use super::*;
@@ -234,6 +225,55 @@ mod tests {
     #[test]
     fn without_annotations_nothing_is_kept() {
         assert_eq!(with(&json!({"example.com/another": "x"})).balancing, None);
+    }
+
+    #[test]
+    fn factors_by_distance_are_used_all_or_not_at_all() {
+        let by_distance =
+            |text: &str| asked(&json!({"kube-ipvs.io/weights-by-distance": text})).distance_weights;
+        assert_eq!(by_distance("node=9,zone=3,other=1"), "node=9,zone=3,other=1".parse().ok());
+        assert_eq!(by_distance("off"), Some(ByDistance::Off), "also where the flag says otherwise");
+        for text in ["node=9,zone=3", "node=9,zone=3,other=0", "node=1001,zone=3,other=1", "on", ""] {
+            assert_eq!(
+                problems(&json!({"kube-ipvs.io/weights-by-distance": text})),
+                [format!(
+                    "metadata.annotations[kube-ipvs.io/weights-by-distance]: invalid value {text:?}: expected off or \
+                     node=N,zone=N,other=N with numbers between 1 and 1000"
+                )]
+            );
+        }
+    }
+
+    #[test]
+    fn the_failing_endpoints_that_are_ejected_are_named() {
+        let ejection = |text: &str| asked(&json!({"kube-ipvs.io/eject": text})).ejection;
+        assert_eq!(ejection("silent"), Some(Ejection::SILENT));
+        assert_eq!(ejection("refusing"), Some(Ejection::REFUSING));
+        assert_eq!(ejection("silent, refusing"), Some(Ejection::all()));
+        assert_eq!(ejection("off"), Some(Ejection::empty()), "also where the flag says otherwise");
+        for text in ["dead", "silent,dead", "true", ""] {
+            assert_eq!(
+                problems(&json!({"kube-ipvs.io/eject": text})),
+                [format!(
+                    "metadata.annotations[kube-ipvs.io/eject]: invalid value {text:?}: expected off, silent, refusing or \
+                     silent,refusing"
+                )]
+            );
+        }
+    }
+
+    #[test]
+    fn whether_every_datagram_is_answered_is_true_or_false() {
+        assert!(asked(&json!({"kube-ipvs.io/udp-answers": "true"})).answers_datagrams);
+        assert!(!asked(&json!({"kube-ipvs.io/udp-answers": "false"})).answers_datagrams);
+        for text in ["yes", "True", "1", ""] {
+            assert_eq!(
+                problems(&json!({"kube-ipvs.io/udp-answers": text})),
+                [format!(
+                    "metadata.annotations[kube-ipvs.io/udp-answers]: {text:?} is neither true nor false"
+                )]
+            );
+        }
     }
 
     #[test]

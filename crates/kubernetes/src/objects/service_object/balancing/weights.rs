@@ -1,8 +1,8 @@
-//! The weights of endpoints by their node or zone, and by their distance.
+//! The weights of endpoints by their node or zone.
 
 use std::sync::Arc;
 
-use service::{ByDistance, Weight, Weights};
+use service::{Weight, Weights};
 
 use super::elements;
 use crate::objects::{Problems, field::Quoted, metadata::Annotation, values::weight};
@@ -29,21 +29,11 @@ pub(super) fn by_name(Annotation { at, text }: &Annotation<'_>, problems: &mut P
     found.into_iter().collect()
 }
 
-/// The factors by distance, as in `node=100,zone=10,other=1`; all or none of them.
-pub(super) fn by_distance(
-    Annotation { at, text }: &Annotation<'_>,
-    problems: &mut Problems,
-) -> Option<ByDistance> {
-    let found = text.parse::<ByDistance>();
-    found.inspect_err(|error| problems.add(at, format_args!("invalid value {}: {error}", Quoted(text)))).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::{asked, problems, weights_of, with};
-    use super::*;
+    use super::super::tests::{weights_of, with};
 
     #[test]
     fn a_weight_that_cannot_be_used_is_left_out_and_named() {
@@ -61,22 +51,5 @@ mod tests {
                 format!("{at}: \"b\" is named twice; the first counts"),
             ]
         );
-    }
-
-    #[test]
-    fn factors_by_distance_are_used_all_or_not_at_all() {
-        let by_distance =
-            |text: &str| asked(&json!({"kube-ipvs.io/weights-by-distance": text})).distance_weights;
-        assert_eq!(by_distance("node=9,zone=3,other=1"), "node=9,zone=3,other=1".parse().ok());
-        assert_eq!(by_distance("off"), Some(ByDistance::Off), "also where the flag says otherwise");
-        for text in ["node=9,zone=3", "node=9,zone=3,other=0", "node=1001,zone=3,other=1", "on", ""] {
-            assert_eq!(
-                problems(&json!({"kube-ipvs.io/weights-by-distance": text})),
-                [format!(
-                    "metadata.annotations[kube-ipvs.io/weights-by-distance]: invalid value {text:?}: expected off or \
-                     node=N,zone=N,other=N with numbers between 1 and 1000"
-                )]
-            );
-        }
     }
 }
