@@ -62,6 +62,7 @@ struct Part<'a> {
     group: Group,
     /// The position at which it was found.
     number: usize,
+    key_count: usize,
     cost: Cost,
     /// The Service of its first virtual server; `None` if it was deleted.
     service: Option<&'a ObjectName>,
@@ -118,28 +119,33 @@ pub(super) fn portions(
     waiting: &Waiting,
     most: usize,
 ) -> Vec<Portion> {
-    let (keys, mut parts) = grouped(&dirty, state, observed);
-    // At a start there are hundreds of thousands.
-    drop(dirty);
+    let (part_of, mut parts) = grouped(&dirty, state, observed);
     let of_addresses = parts.iter().filter(|part| part.group.ip().is_some());
     let cost = of_addresses.map(|part| part.cost.operations).sum();
     if cost <= most {
-        let keys = keys.into_iter().map(|(key, _)| key).collect();
-        return vec![Portion { keys, cost, groups: parts.into_iter().map(|part| part.group).collect() }];
+        let groups = parts.into_iter().map(|part| part.group).collect();
+        return vec![Portion { keys: dirty.keys().collect(), cost, groups }];
     }
     put_in_order(&mut parts, state, waiting, most);
-    let (mut portions, mut portion_of) = (Vec::new(), vec![0; parts.len()]);
-    for Part { group, number, cost, .. } in parts {
+    let (mut portions, mut key_counts, mut portion_of) = (Vec::new(), Vec::new(), vec![0; parts.len()]);
+    for Part { group, number, key_count, cost, .. } in parts {
         pack(&mut portions, Portion { keys: Vec::new(), cost: cost.operations, groups: vec![group] }, most);
-        if let Some(portion) = portion_of.get_mut(number) {
+        key_counts.resize(portions.len(), 0);
+        if let Some((count, portion)) = key_counts.last_mut().zip(portion_of.get_mut(number)) {
+            *count += key_count;
             *portion = portions.len() - 1;
         }
     }
-    for (key, part) in keys {
+    // At a start there are hundreds of thousands of keys: lists that grow would take twice their memory.
+    for (portion, count) in portions.iter_mut().zip(key_counts) {
+        portion.keys.reserve_exact(count);
+    }
+    for (key, part) in dirty.keys().zip(part_of) {
         if let Some(portion) = portion_of.get(part as usize).and_then(|at| portions.get_mut(*at)) {
             portion.keys.push(key);
         }
     }
+    drop(dirty);
     portions.into_iter().flat_map(|portion| portion.split(state, observed, most)).collect()
 }
 
@@ -168,9 +174,9 @@ fn pack(portions: &mut Vec<Portion>, part: Portion, most: usize) {
     }
 }
 
-/// The keys, each with the number of its part, and the parts in the order of these numbers.
-fn grouped<'a>(dirty: &Dirty, state: &'a State, observed: &Observed) -> (Vec<(Key, u32)>, Vec<Part<'a>>) {
-    let mut keys = Vec::with_capacity(dirty.len());
+/// The parts, and for each key, in the order of [`Dirty::keys`], the position of its part.
+fn grouped<'a>(dirty: &Dirty, state: &'a State, observed: &Observed) -> (Vec<u32>, Vec<Part<'a>>) {
+    let mut part_of = Vec::with_capacity(dirty.len());
     let mut parts: Vec<Part<'a>> = Vec::new();
     let mut numbers: FxHashMap<Group, usize> = FxHashMap::default();
     for key in dirty.keys() {
@@ -182,9 +188,9 @@ fn grouped<'a>(dirty: &Dirty, state: &'a State, observed: &Observed) -> (Vec<(Ke
         if let Some(part) = parts.get_mut(number) {
             part.add(&key, state, observed);
         }
-        keys.push((key, u32::try_from(number).unwrap_or(u32::MAX)));
+        part_of.push(u32::try_from(number).unwrap_or(u32::MAX));
     }
-    (keys, parts)
+    (part_of, parts)
 }
 
 /// Puts the parts into the order in which they are carried out.
@@ -259,10 +265,11 @@ impl Group {
 
 impl<'a> Part<'a> {
     fn new(group: Group, number: usize) -> Self {
-        Self { group, number, cost: Cost::default(), service: None, address_kind: None }
+        Self { group, number, key_count: 0, cost: Cost::default(), service: None, address_kind: None }
     }
 
     fn add(&mut self, key: &Key, state: &'a State, observed: &Observed) {
+        self.key_count += 1;
         let Cost { operations, brings } = Cost::new(key, state, observed);
         self.cost.operations += operations;
         self.cost.brings |= brings;
