@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use ipvs::{Family, KernelIpvs};
 use kubernetes::api::Watches;
 use netfilter::{Policy, conntrack::KernelConntrack};
-use reconciler::{Callbacks, Handle};
+use reconciler::{Callbacks, Handle, Timing};
 use service::{Options, State, one_line};
 use tokio::{runtime::Builder, select, time::sleep};
 use tracing::info;
@@ -92,10 +92,10 @@ async fn take_turn(
     tokio::spawn(TerminationSignals::new()?.enforce(LONGEST_END));
     // First all that can fail without changing the kernel.
     let modules = Modules::read(Path::new("/"), &Sysctl::default().release());
-    requirements::scheduler_module(settings.scheduler, |module| modules.lacks(module))?;
+    requirements::scheduler_module(settings.services.scheduler, |module| modules.lacks(module))?;
     let credentials = Credentials::for_settings(settings);
     let source = Source::open(settings).await?;
-    let outbox = source.outbox(&settings.node_name);
+    let outbox = source.outbox(&settings.services.node_name);
     let advice = HeldAdvice::default();
     let writer = OnceLock::new();
     let suits = async |other: &Settings| families::suits(other, writer.get().map(WriterThread::handle)).await;
@@ -119,8 +119,8 @@ async fn take_turn(
         outbox.post_about_node(Cause::NO_CONTROL_SOCKET, one_line(refused));
     }
     let watches = Watches::default();
-    let identity = Identity::new(&settings.node_name, Instant::now(), &source, &watches);
-    let node = KnownNode::new(&settings.node_name, source.unknown_node());
+    let identity = Identity::new(&settings.services.node_name, Instant::now(), &source, &watches);
+    let node = KnownNode::new(&settings.services.node_name, source.unknown_node());
     let manifests = source.manifest_problems();
     let problems = Problems { watches, manifests, node, unbound: UnboundEndpoints::default() };
     let (source, outbox, advice) = (&source, &outbox, &advice);
@@ -162,7 +162,7 @@ impl Daemon<'_> {
     /// Serves health checks and metrics, and programs the kernel. Returns on an error.
     async fn serve(&self, mut ipvs: KernelIpvs) -> anyhow::Result<()> {
         let settings = self.settings;
-        requirements::scheduler(&mut ipvs, settings.scheduler)?;
+        requirements::scheduler(&mut ipvs, settings.services.scheduler)?;
         kernel::way_to_api_server::clear(&mut ipvs, &self.source.api_server_addresses().await);
         let families = families::families();
         families::serves(&families, settings.effective.bind_address())?;
@@ -196,9 +196,9 @@ impl Daemon<'_> {
     }
 
     fn announce(&self, OpenedKernel { binding, families, .. }: &OpenedKernel) {
-        let Settings { node_name, scheduler, .. } = self.settings;
+        let Options { node_name, scheduler, .. } = &self.settings.services;
         let families = families.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
-        info!(node = node_name, %scheduler, %binding, families, "kube-ipvs starts");
+        info!(node = &**node_name, %scheduler, %binding, families, "kube-ipvs starts");
         self.outbox.post_about_node(Cause::STARTING, format!("kube-ipvs {VERSION}"));
     }
 
@@ -230,8 +230,8 @@ impl Daemon<'_> {
         let Reported { health_ports, rules_in_place, first_sync_ended, peers_to_ask, nodes_needed } =
             reported;
         let knows_pods = Family::BOTH.into_iter().filter(|it| policy.local_traffic.is_known(*it)).collect();
-        let options =
-            Options { untracked_pods: policy.untracked_pods.clone(), ..settings.options(knows_pods) };
+        let untracked_pods = policy.untracked_pods.clone();
+        let options = Options { knows_pods, untracked_pods, ..settings.services.clone() };
         shown.metrics.set_tcp_timeout(tcp_timeout);
         let kernel_calls = shown.metrics.kernel_calls();
         let notices = Outbox::clone(outbox);
@@ -239,7 +239,7 @@ impl Daemon<'_> {
             State::new(options.clone()),
             kernel_calls.counted(kernel),
             settings.ownership(families.clone()),
-            settings.timing(tcp_timeout),
+            Timing { tcp_timeout, ..settings.timing },
             Callbacks {
                 notices: Box::new(move |notice| notices.post(notice)),
                 stale_flows: conntrack::start(KernelConntrack::open()?, shown.metrics.conntrack_cleanup())
@@ -257,7 +257,7 @@ impl Daemon<'_> {
             .context("cannot start the thread that finds out whether endpoints answer")?;
 
         let another_proxy = AnotherProxy::default();
-        let filtered_tunnels = FilteredTunnels::new(settings.tunnel);
+        let filtered_tunnels = FilteredTunnels::new(settings.services.tunnel.kind);
         let (recheck, our_rules_applied) = checks::start(
             settings,
             policy.clone(),
@@ -271,8 +271,13 @@ impl Daemon<'_> {
             self.advice.checks.clone(),
         );
         let node = NodeRules::new(policy.clone());
-        let leftovers =
-            leftovers::remove(rules_in_place, our_rules_applied, node, settings.sync_period, another_proxy);
+        let leftovers = leftovers::remove(
+            rules_in_place,
+            our_rules_applied,
+            node,
+            settings.timing.sync_period,
+            another_proxy,
+        );
 
         let on_change = |change| {
             nodes_needed.on_change(&change, &options);
@@ -282,7 +287,7 @@ impl Daemon<'_> {
             handle.change(change);
         };
         let direct_return = DirectReturn {
-            node_name: &settings.node_name,
+            node_name: &settings.services.node_name,
             health_port: settings.port_for_peers(),
             filtered: filtered_tunnels,
             packets: self.packets.clone(),
@@ -290,7 +295,7 @@ impl Daemon<'_> {
         };
         let nodes = OtherNodes {
             source,
-            node_name: &settings.node_name,
+            node_name: &settings.services.node_name,
             watches: &problems.watches,
             first_sync_ended: first_sync_ended.clone(),
             send: &on_change,
@@ -298,7 +303,7 @@ impl Daemon<'_> {
         select! {
             never = nodes.follow(nodes_needed.receiver()) => match never {},
             never = source.follow_api_server(&on_change) => match never {},
-            error = source.follow(&settings.node_name, &problems.watches, &on_change) => Err(error),
+            error = source.follow(&settings.services.node_name, &problems.watches, &on_change) => Err(error),
             error = guard.broken() => Err(error),
             never = problems.node.report(outbox) => match never {},
             error = kernel::kube_ipvs0::follow(binding, &families, handle, first_sync_ended.clone()) => Err(error),

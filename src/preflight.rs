@@ -67,7 +67,7 @@ pub fn preflight(settings: Option<&Settings>) -> Report {
         // The kernel would refuse every request.
         Err(error) => preflight.findings.push(Finding::problem("rights", one_line(&error))),
     }
-    Report::new(settings.map(|settings| settings.node_name.clone()), preflight.findings)
+    Report::new(settings.map(|settings| settings.services.node_name.to_string()), preflight.findings)
 }
 
 struct Preflight<'a> {

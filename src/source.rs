@@ -53,7 +53,7 @@ impl Source {
                 Ok(Self::Api(Box::new(server)))
             }
             config::Source::Directory(path) => {
-                directory::read_once(path, &settings.node_name)?;
+                directory::read_once(path, &settings.services.node_name)?;
                 Ok(Self::Directory { path: path.clone(), problems: directory::Problems::default() })
             }
         }

@@ -64,7 +64,7 @@ impl<'a> BeforeStart<'a> {
         let mut facts = Facts::default();
         let mut unread_parameters = None;
         if let Some(settings) = settings {
-            facts.ejects = !settings.ejection.is_empty();
+            facts.ejects = !settings.services.ejection.is_empty();
             (facts.changes, unread_parameters) = parameters::changes(settings, &facts.sysctl);
             if let Some(state) = state {
                 facts.in_use = NodeUsage::from_state(state);

@@ -106,11 +106,12 @@ fn presence(feature: Feature, family: Family, modules: &Modules, release: &str) 
 pub(super) fn check(node: &mut BeforeStart<'_>) -> Vec<Finding> {
     let kernel = &mut node.kernel;
     let servers = &kernel.observed.virtual_servers;
-    let scheduler = node.settings.map(|settings| settings.scheduler).map(|scheduler| SchedulerFacts {
-        scheduler,
-        in_use: servers.values().any(|server| server.config().scheduler == scheduler),
-        may_load: kernel.ipvs.as_mut().is_none_or(|(ipvs, _)| ipvs.may_load(scheduler)),
-    });
+    let scheduler =
+        node.settings.map(|settings| settings.services.scheduler).map(|scheduler| SchedulerFacts {
+            scheduler,
+            in_use: servers.values().any(|server| server.config().scheduler == scheduler),
+            may_load: kernel.ipvs.as_mut().is_none_or(|(ipvs, _)| ipvs.may_load(scheduler)),
+        });
     parts(&KernelFacts {
         release: &kernel.release,
         modules: &kernel.modules,

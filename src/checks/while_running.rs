@@ -46,14 +46,14 @@ pub(crate) fn start(
         firewall: Vec::new(),
         parameters: settings.kernel_parameters,
         elsewhere,
-        repair_loop: RepairLoop::new(settings.sync_period),
+        repair_loop: RepairLoop::new(settings.timing.sync_period),
         reverse_path: ReversePath::default(),
         last_check: Instant::now(),
     };
     let mut reports = Reports::default();
     let mut our_rules = OurRules::new(policy);
     let our_rules_applied = our_rules.done();
-    let (check_loop, recheck) = CheckLoop::new(settings.sync_period);
+    let (check_loop, recheck) = CheckLoop::new(settings.timing.sync_period);
     tokio::spawn(check_loop.run(move || {
         let (in_use, status) = (handle.node_usage()?, handle.status()?);
         // First: a chain with our rules is not reported.

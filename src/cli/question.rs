@@ -118,7 +118,10 @@ impl Question {
             for warning in &settings.warnings {
                 say(format_args!("kube-ipvs: {warning}"));
             }
-            say(format_args!("kube-ipvs: answering without the daemon, for the node {}", settings.node_name));
+            say(format_args!(
+                "kube-ipvs: answering without the daemon, for the node {}",
+                settings.services.node_name
+            ));
             return without_daemon(&mut WithoutDaemon::read(&settings)?);
         }
         ask(&self.ask.daemon.client()).map_err(|error| match error {

@@ -2,29 +2,28 @@
 
 mod kernel;
 mod parts;
+mod services;
 
 use std::{
-    fs,
-    net::{IpAddr, SocketAddr},
+    collections::BTreeSet,
+    net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use clap::ValueEnum;
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler, TunnelKind};
+use ipvs::Family;
 use netfilter::{HostFirewall, LocalTraffic};
+use reconciler::Timing;
 use serde::{Deserialize, Serialize};
-use service::{
-    ByDistance, DistanceWeights, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses,
-    UntrackedServices,
-};
+use service::Options;
 use watcher::Foreign;
 
 use super::{
     Error, Flags, KubeProxyConfiguration, Problem, checks,
     file::{self, File},
     options::{MASQUERADE_BIT, OPTIONS},
+    v1alpha1::Ipvs,
 };
 pub use kernel::{ConntrackSettings, IpvsTimeouts, KernelParameters};
 
@@ -34,20 +33,13 @@ use crate::logging;
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Settings {
-    /// This node's name: lower case, without spaces around it, not empty.
-    pub node_name: String,
     /// The source of Services and EndpointSlices.
     pub source: Source,
-    /// The scheduler of every virtual server. Whether the kernel has it is not known yet.
-    pub scheduler: Scheduler,
-    /// The factors of weights by distance, if weights depend on it, unless a Service has its own.
-    pub distance_weights: Option<DistanceWeights>,
-    /// Which failing endpoints get no new connections, unless a Service says otherwise.
-    pub ejection: Ejection,
-    /// The longest time until everything is compared and repaired again; more than zero.
-    pub sync_period: Duration,
-    /// The least time from the end of one sync to the beginning of the next; at most `sync_period`.
-    pub min_sync_period: Duration,
+    /// How Services are served. Whether the kernel has the scheduler is not known yet, nor in which families the Node
+    /// has podCIDRs.
+    pub services: Options,
+    /// When to sync; the kernel's timeout of TCP connections is not known yet.
+    pub timing: Timing,
     /// Virtual servers whose address is in one of these are never touched.
     pub exclude_cidrs: Vec<IpNet>,
     /// Whether virtual servers elsewhere that no Service made are kept.
@@ -58,26 +50,10 @@ pub struct Settings {
     pub mark: u32,
     /// How pods of this node are recognised, whose flows to a ClusterIP are not masqueraded otherwise.
     pub local_mode: LocalMode,
-    /// The ranges of the pods of all nodes, as far as they are configured.
-    pub pod_ranges: Vec<IpNet>,
     /// What is accepted where the host's own firewall drops.
     pub host_firewall: HostFirewall,
-    /// The Services whose connections from pods conntrack does not track.
-    pub untracked_services: UntrackedServices,
-    /// The addresses of this node at which NodePorts are served.
-    pub node_port_addresses: NodePortAddresses,
-    /// The address that overrides the node IP of its family.
-    pub bind_address: Option<IpAddr>,
-    /// The `spec.externalIPs` that are served.
-    pub external_ips: ExternalIps,
-    /// How long a TCP real server may drain; `None` is for ever.
-    pub drain_timeout: Option<Duration>,
     /// How VIPs are made local.
     pub vip_binding: VipBinding,
-    /// How traffic to external addresses reaches endpoints, unless a Service has its own method.
-    pub external_forwarding_method: ExternalForwarding,
-    /// The encapsulation of packets in tunnels.
-    pub tunnel: TunnelKind,
     /// The kernel parameters that the start sets.
     pub kernel_parameters: KernelParameters,
     /// When IPVS forgets connections.
@@ -125,6 +101,18 @@ pub enum LocalMode {
     Fixed(LocalTraffic),
     /// By the Node's podCIDRs, which only its source knows.
     NodeCidr,
+}
+
+impl LocalMode {
+    /// The families in which pods of this node are recognised. By the Node's podCIDRs they are in each that it has, and
+    /// it is not known yet which those are.
+    fn knows_pods(&self) -> BTreeSet<Family> {
+        let is_known = |family: &Family| match self {
+            Self::Fixed(local_traffic) => local_traffic.is_known(*family),
+            Self::NodeCidr => true,
+        };
+        Family::BOTH.into_iter().filter(is_known).collect()
+    }
 }
 
 /// How VIPs are made local.
@@ -237,23 +225,21 @@ impl Settings {
             origin.check(option.field, option.place.check(&configuration))?;
         }
         let KubeProxyConfiguration { iptables, ipvs, .. } = &configuration;
-        let (sync_period, min_sync_period) = checks::periods(ipvs, origin)?;
+        let timing = timing(flags, ipvs, origin)?;
         let listen = |field, address| origin.check(field, checks::listen_address(address));
-        let node_port_addresses = origin
-            .check("nodePortAddresses", checks::node_port_addresses(&configuration.node_port_addresses))?;
+        let healthz_bind_address = listen("healthzBindAddress", &configuration.healthz_bind_address)?;
+        let local_mode = checks::local_mode(&configuration, origin)?;
+        let services = Options {
+            knows_pods: local_mode.knows_pods(),
+            answers_peers: port_for_peers(healthz_bind_address).is_some(),
+            ..services::options(flags, &configuration, origin)?
+        };
         warnings.extend(ignored(&configuration, usual, origin));
-        warnings.extend(doubts(&node_port_addresses, origin));
+        warnings.extend(services::doubts(&services.node_port_addresses, origin));
         Ok(Self {
-            node_name: node_name(flags, &configuration, origin)?,
             source: source(flags, &configuration)?,
-            scheduler: origin.check("ipvs.scheduler", ipvs.scheduler.parse().map_err(Problem::from))?,
-            distance_weights: match flags.weights_by_distance {
-                ByDistance::Off => None,
-                ByDistance::By(weights) => Some(weights),
-            },
-            ejection: flags.eject,
-            sync_period,
-            min_sync_period,
+            services,
+            timing,
             exclude_cidrs: origin.check("ipvs.excludeCIDRs", checks::cidrs(&ipvs.exclude_cidrs))?,
             foreign: flags.foreign_virtual_servers,
             masquerade_all: iptables.masquerade_all,
@@ -261,17 +247,9 @@ impl Settings {
                 "iptables.masqueradeBit",
                 checks::mark(iptables.masquerade_bit.unwrap_or(MASQUERADE_BIT)),
             )?,
-            local_mode: checks::local_mode(&configuration, origin)?,
-            pod_ranges: checks::pod_ranges(&configuration, origin)?,
+            local_mode,
             host_firewall: flags.host_firewall,
-            untracked_services: flags.untracked_services,
-            node_port_addresses,
-            bind_address: origin.check("bindAddress", checks::bind_address(&configuration.bind_address))?,
-            external_ips: external_ips(flags, &configuration)?,
-            drain_timeout: drain_timeout(flags)?,
             vip_binding: flags.vip_binding,
-            external_forwarding_method: flags.external_forwarding_method,
-            tunnel: flags.tunnel,
             kernel_parameters: KernelParameters {
                 strict_arp: ipvs.strict_arp,
                 direct_return: flags.external_forwarding_method.may_tunnel(),
@@ -282,7 +260,7 @@ impl Settings {
                 "oomScoreAdj",
                 checks::oom_score_adj(configuration.oom_score_adj.unwrap_or_default()),
             )?,
-            healthz_bind_address: listen("healthzBindAddress", &configuration.healthz_bind_address)?,
+            healthz_bind_address,
             metrics_bind_address: listen("metricsBindAddress", &configuration.metrics_bind_address)?,
             service_metrics: flags.service_metrics,
             bind_address_hard_fail: configuration.bind_address_hard_fail,
@@ -318,34 +296,6 @@ fn ignored(
     (!names.is_empty()).then(|| format!("accepted without effect: {}", names.join(", ")))
 }
 
-/// The warnings about addresses for NodePorts.
-fn doubts(addresses: &NodePortAddresses, origin: Origin) -> impl Iterator<Item = String> {
-    let option = origin.option("nodePortAddresses");
-    let loopback = addresses.asks_for_loopback().then(|| {
-        format!(
-            "{option}: loopback addresses (localhost) have no effect here: NodePorts are never served there"
-        )
-    });
-    let left_out = Family::BOTH.into_iter().find(|family| addresses.leaves_out(*family)).map(|family| {
-        format!(
-            "{option}: no range is {family}, so NodePorts are served at every {family} address of this node"
-        )
-    });
-    loopback.into_iter().chain(left_out)
-}
-
-/// The node's name: the flag's, or the file's, or the kernel's host name.
-fn node_name(flags: &Flags, configuration: &KubeProxyConfiguration, origin: Origin) -> Result<String, Error> {
-    let name = &configuration.hostname_override;
-    if !name.is_empty() {
-        let origin = if flags.overrides_node_name() { Origin::Flags } else { origin };
-        return origin.check("hostnameOverride", checks::node_name(name));
-    }
-    let host_name = fs::read_to_string("/proc/sys/kernel/hostname").map_err(Error::HostName)?;
-    checks::node_name(&host_name)
-        .map_err(|problem| Error::Invalid { option: "the kernel's host name".to_owned(), problem })
-}
-
 fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Source, Error> {
     if let Some(directory) = &flags.manifests {
         return Ok(Source::Directory(directory.clone()));
@@ -361,16 +311,19 @@ fn source(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<Sourc
     })
 }
 
-/// The external IPs that are served; the feature gate switches off what the flag allows.
-fn external_ips(flags: &Flags, configuration: &KubeProxyConfiguration) -> Result<ExternalIps, Error> {
-    let ranges = Origin::Flags.check("--external-ip-policy", checks::cidrs(&flags.external_ip_policy))?;
-    if !configuration.feature_gates.external_ips() {
-        return Ok(ExternalIps::Off);
-    }
-    Ok(if ranges.is_empty() { ExternalIps::Unowned } else { ExternalIps::In(ranges) })
+/// The port at which other nodes can ask about this one's health, if any.
+fn port_for_peers(healthz_bind_address: Option<SocketAddr>) -> Option<u16> {
+    healthz_bind_address.filter(|address| !address.ip().is_loopback()).map(|address| address.port())
 }
 
-fn drain_timeout(flags: &Flags) -> Result<Option<Duration>, Error> {
-    let timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
-    Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
+/// When to sync, and how long a TCP real server may drain.
+fn timing(flags: &Flags, ipvs: &Ipvs, origin: Origin) -> Result<Timing, Error> {
+    let (sync_period, min_sync_period) = checks::periods(ipvs, origin)?;
+    let drain_timeout = Origin::Flags.check("--drain-timeout", checks::duration(flags.drain_timeout))?;
+    Ok(Timing {
+        sync_period,
+        min_sync_period,
+        drain_timeout: Some(drain_timeout).filter(|timeout| !timeout.is_zero()),
+        tcp_timeout: Timing::TCP_TIMEOUT,
+    })
 }

@@ -7,10 +7,13 @@ mod round_trip;
 
 use std::{collections::BTreeSet, ffi::OsString, fs, time::Duration};
 
-use ipvs::{Scheduler, Timeouts, TunnelKind};
-use netfilter::{HostFirewall, LocalTraffic};
+use ipvs::{Family, Scheduler, Timeouts, Tunnel, TunnelKind};
+use netfilter::{HostFirewall, LocalTraffic, tunnel::GUE_PORT};
+use reconciler::Timing;
 use serde_json::Value;
-use service::{ByDistance, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, UntrackedServices};
+use service::{
+    ByDistance, Ejection, ExternalForwarding, ExternalIps, NodePortAddresses, Options, UntrackedServices,
+};
 use watcher::Foreign;
 
 use super::{
@@ -65,28 +68,37 @@ fn without_flags_upstream_s_defaults_hold() {
     assert_eq!(
         settings,
         Settings {
-            node_name: "node".to_owned(),
             source: Source::Api { kubeconfig: None, master: None },
-            scheduler: Scheduler::RR,
-            distance_weights: None,
-            ejection: Ejection::empty(),
-            sync_period: Duration::from_secs(30),
-            min_sync_period: Duration::from_secs(1),
+            services: Options {
+                node_name: "node".into(),
+                scheduler: Scheduler::RR,
+                distance_weights: None,
+                ejection: Ejection::empty(),
+                node_port_addresses: NodePortAddresses::default(),
+                bind_address: None,
+                external_ips: ExternalIps::Unowned,
+                external_forwarding: ExternalForwarding::Masquerade,
+                tunnel: Tunnel::new(TunnelKind::Ipip),
+                knows_pods: BTreeSet::new(),
+                untracked_services: UntrackedServices::empty(),
+                untracked_pods: Vec::new(),
+                answers_peers: true,
+                pod_ranges: Vec::new(),
+                watches_nodes: true,
+            },
+            timing: Timing {
+                sync_period: Duration::from_secs(30),
+                min_sync_period: Duration::from_secs(1),
+                drain_timeout: None,
+                tcp_timeout: Timing::TCP_TIMEOUT,
+            },
             exclude_cidrs: vec![],
             foreign: Foreign::Delete,
             masquerade_all: false,
             mark: 0x4000,
             local_mode: LocalMode::Fixed(LocalTraffic::Source { ipv4: None, ipv6: None }),
-            pod_ranges: Vec::new(),
             host_firewall: HostFirewall::AsKubeProxy,
-            untracked_services: UntrackedServices::empty(),
-            node_port_addresses: NodePortAddresses::default(),
-            bind_address: None,
-            external_ips: ExternalIps::Unowned,
-            drain_timeout: None,
             vip_binding: VipBinding::Address,
-            external_forwarding_method: ExternalForwarding::Masquerade,
-            tunnel: TunnelKind::Ipip,
             kernel_parameters: KernelParameters {
                 strict_arp: false,
                 direct_return: false,
@@ -124,12 +136,12 @@ fn an_empty_file_leads_to_the_same_but_for_the_minimum_sync_period() {
     let mut effective = from_file.effective.clone();
     effective.ipvs.min_sync_period = GoDuration::from_seconds(1);
     let expected = Settings {
-        min_sync_period: Duration::from_secs(1),
+        timing: Timing { min_sync_period: Duration::from_secs(1), ..from_file.timing },
         config_file: None,
         effective,
         ..from_file.clone()
     };
-    assert_eq!(from_file.min_sync_period, Duration::ZERO);
+    assert_eq!(from_file.timing.min_sync_period, Duration::ZERO);
     assert_eq!(expected, settings(&[]));
 }
 
@@ -183,16 +195,34 @@ fn every_flag_arrives() {
         "--control-socket=/tmp/s",
     ]);
     let expected = Settings {
-        node_name: "node".to_owned(),
         source: Source::Api {
             kubeconfig: Some("/k".into()),
             master: Some("https://10.0.0.1:6443".to_owned()),
         },
-        scheduler: Scheduler::LC,
-        distance_weights: distance_weights("node=100,zone=10,other=1"),
-        ejection: Ejection::SILENT | Ejection::REFUSING,
-        sync_period: Duration::from_secs(90),
-        min_sync_period: Duration::from_millis(500),
+        services: Options {
+            node_name: "node".into(),
+            scheduler: Scheduler::LC,
+            distance_weights: distance_weights("node=100,zone=10,other=1"),
+            ejection: Ejection::SILENT | Ejection::REFUSING,
+            node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
+            bind_address: Some([192, 0, 2, 1].into()),
+            external_ips: ExternalIps::Off,
+            external_forwarding: ExternalForwarding::Tunnel,
+            tunnel: Tunnel::new(TunnelKind::Gue).port(GUE_PORT),
+            knows_pods: Family::BOTH.into(),
+            untracked_services: UntrackedServices::all(),
+            // The masquerading of all flows needs conntrack.
+            untracked_pods: Vec::new(),
+            answers_peers: false,
+            pod_ranges: ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap()).into(),
+            watches_nodes: true,
+        },
+        timing: Timing {
+            sync_period: Duration::from_secs(90),
+            min_sync_period: Duration::from_millis(500),
+            drain_timeout: Some(Duration::from_mins(10)),
+            tcp_timeout: Timing::TCP_TIMEOUT,
+        },
         exclude_cidrs: ["10.1.0.0/16", "10.2.0.0/16", "fd01::/64"].map(|net| net.parse().unwrap()).to_vec(),
         foreign: Foreign::Keep,
         masquerade_all: true,
@@ -201,16 +231,8 @@ fn every_flag_arrives() {
             ipv4: Some("10.244.0.0/16".parse().unwrap()),
             ipv6: Some("fd00::/48".parse().unwrap()),
         }),
-        pod_ranges: ["10.244.0.0/16", "fd00::/48"].map(|range| range.parse().unwrap()).into(),
         host_firewall: HostFirewall::Accept,
-        untracked_services: UntrackedServices::all(),
-        node_port_addresses: ranges(&["192.0.2.0/24", "2001:db8::/64", "198.51.100.7/32"]),
-        bind_address: Some([192, 0, 2, 1].into()),
-        external_ips: ExternalIps::Off,
-        drain_timeout: Some(Duration::from_mins(10)),
         vip_binding: VipBinding::Route,
-        external_forwarding_method: ExternalForwarding::Tunnel,
-        tunnel: TunnelKind::Gue,
         kernel_parameters: KernelParameters {
             strict_arp: true,
             direct_return: true,
@@ -310,30 +332,33 @@ fn with_a_file_only_the_flags_that_go_before_it_count() {
         ],
     )
     .unwrap();
-    assert_eq!(settings.node_name, "node", "the flag goes before the file");
-    assert_eq!(settings.scheduler, Scheduler::RR);
+    assert_eq!(&*settings.services.node_name, "node", "the flag goes before the file");
+    assert_eq!(settings.services.scheduler, Scheduler::RR);
     assert!(!settings.masquerade_all);
-    assert_eq!(settings.node_port_addresses, NodePortAddresses { primary: true, ranges: Vec::new() });
-    assert_eq!(settings.bind_address, Some("2001:db8::1".parse().unwrap()));
-    assert_eq!(settings.external_ips, ExternalIps::Off);
+    assert_eq!(
+        settings.services.node_port_addresses,
+        NodePortAddresses { primary: true, ranges: Vec::new() }
+    );
+    assert_eq!(settings.services.bind_address, Some("2001:db8::1".parse().unwrap()));
+    assert_eq!(settings.services.external_ips, ExternalIps::Off);
     let master = Some("http://m".to_owned());
     assert_eq!(settings.source, Source::Api { kubeconfig: Some("/k".into()), master });
     assert_eq!(settings.log, logging::Options { format: logging::Format::Json, verbosity: 5 });
     assert_eq!(settings.vip_binding, VipBinding::Route);
-    assert_eq!(settings.drain_timeout, Some(Duration::from_hours(1)));
+    assert_eq!(settings.timing.drain_timeout, Some(Duration::from_hours(1)));
     assert_eq!(settings.service_metrics, ServiceMetrics::Service);
-    assert_eq!(settings.ejection, Ejection::SILENT);
-    assert_eq!(settings.distance_weights, distance_weights("node=3,zone=2,other=1"));
-    let options = settings.options(BTreeSet::new());
-    assert_eq!((options.ejection, options.distance_weights), (settings.ejection, settings.distance_weights));
+    assert_eq!(settings.services.ejection, Ejection::SILENT);
+    assert_eq!(settings.services.distance_weights, distance_weights("node=3,zone=2,other=1"));
     assert_eq!(settings.host_firewall, HostFirewall::Accept);
 }
 
 #[test]
 fn node_ports_are_served_at_all_addresses_at_the_node_ips_or_in_ranges() {
-    let of_flag = |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).node_port_addresses;
-    let of_file =
-        |value: &str| with_file(&format!("nodePortAddresses: {value}"), &[]).unwrap().node_port_addresses;
+    let of_flag =
+        |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).services.node_port_addresses;
+    let of_file = |value: &str| {
+        with_file(&format!("nodePortAddresses: {value}"), &[]).unwrap().services.node_port_addresses
+    };
     for all in [of_flag(""), of_file("[]"), of_file("null")] {
         assert_eq!(all, NodePortAddresses::default());
     }
@@ -347,9 +372,11 @@ fn node_ports_are_served_at_all_addresses_at_the_node_ips_or_in_ranges() {
 
 #[test]
 fn keywords_for_node_ports_stand_beside_each_other_and_beside_ranges() {
-    let of_flag = |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).node_port_addresses;
-    let of_file =
-        |value: &str| with_file(&format!("nodePortAddresses: [{value}]"), &[]).unwrap().node_port_addresses;
+    let of_flag =
+        |value: &str| settings(&[&format!("--nodeport-addresses={value}")]).services.node_port_addresses;
+    let of_file = |value: &str| {
+        with_file(&format!("nodePortAddresses: [{value}]"), &[]).unwrap().services.node_port_addresses
+    };
     let loopback = ["127.0.0.0/8", "::1/128"];
     for (value, primary, cidrs) in [
         ("localhost", false, &loopback[..]),
@@ -404,8 +431,12 @@ fn ranges_of_one_family_leave_the_other_everywhere_and_a_warning_says_so() {
 #[test]
 fn a_bind_address_that_is_any_address_is_none() {
     for any in ["", "0.0.0.0", "::"] {
-        assert_eq!(settings(&[&format!("--bind-address={any}")]).bind_address, None, "{any}");
-        assert_eq!(with_file(&format!("bindAddress: \"{any}\""), &[]).unwrap().bind_address, None, "{any}");
+        assert_eq!(settings(&[&format!("--bind-address={any}")]).services.bind_address, None, "{any}");
+        assert_eq!(
+            with_file(&format!("bindAddress: \"{any}\""), &[]).unwrap().services.bind_address,
+            None,
+            "{any}"
+        );
     }
 }
 
@@ -416,14 +447,14 @@ fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
         "--feature-gates=AllowServiceExternalIP=false",
         "--config-sync-period=1m",
     ]);
-    assert_eq!(of_flags.external_ips, ExternalIps::Off);
+    assert_eq!(of_flags.services.external_ips, ExternalIps::Off);
     assert_eq!(
         of_flags.warnings,
         ["accepted without effect: --config-sync-period, --feature-gates=AllowServiceExternalIP, \
           --feature-gates=Elsewhere"]
     );
     let of_file = with_file("featureGates: {AllowServiceExternalIPs: false, Elsewhere: false}", &[]).unwrap();
-    assert_eq!(of_file.external_ips, ExternalIps::Off);
+    assert_eq!(of_file.services.external_ips, ExternalIps::Off);
     assert_eq!(of_file.warnings, ["accepted without effect: featureGates.Elsewhere"]);
 }
 
@@ -431,7 +462,7 @@ fn a_feature_gate_that_is_not_ours_is_named_in_the_warning() {
 fn external_ips_exclude_node_ips_by_default_and_their_flag_counts_beside_a_file() {
     let external_ips = |flags: &[&str]| {
         let (of_flags, beside_a_file) =
-            (settings(flags).external_ips, with_file("", flags).unwrap().external_ips);
+            (settings(flags).services.external_ips, with_file("", flags).unwrap().services.external_ips);
         assert_eq!(of_flags, beside_a_file, "{flags:?}");
         of_flags
     };
@@ -442,7 +473,7 @@ fn external_ips_exclude_node_ips_by_default_and_their_flag_counts_beside_a_file(
     let ranges = ["203.0.113.0/24", "::/0", "192.0.2.1/32"].map(|range| range.parse().unwrap());
     assert_eq!(external_ips(&given), ExternalIps::In(ranges.to_vec()));
     let switched_off = ["--external-ip-policy=::/0", "--feature-gates=AllowServiceExternalIPs=false"];
-    assert_eq!(settings(&switched_off).external_ips, ExternalIps::Off);
+    assert_eq!(settings(&switched_off).services.external_ips, ExternalIps::Off);
 }
 
 #[test]
@@ -455,15 +486,19 @@ fn manifests_go_before_the_file_s_kubeconfig_and_beside_no_flag_of_the_kind() {
 
 #[test]
 fn the_node_s_name_is_trimmed_and_lower_case_and_comes_from_the_kernel_at_last() {
-    assert_eq!(settings(&["--hostname-override= Node-A\n"]).node_name, "node-a");
+    assert_eq!(&*settings(&["--hostname-override= Node-A\n"]).services.node_name, "node-a");
     assert_eq!(
         refusal(&["--hostname-override= "]),
         "--hostname-override: invalid value \" \": expected a node's name"
     );
     let kernel = fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase();
-    assert_eq!(settings(&["--hostname-override="]).node_name, kernel);
+    assert_eq!(&*settings(&["--hostname-override="]).services.node_name, kernel);
     assert_eq!(
-        with_file("hostnameOverride: From-File\n", &["--hostname-override="]).unwrap().node_name,
+        with_file("hostnameOverride: From-File\n", &["--hostname-override="])
+            .unwrap()
+            .services
+            .node_name
+            .to_string(),
         "from-file"
     );
 }
@@ -539,7 +574,7 @@ fn idle_flags_are_named_in_one_warning_unless_they_say_what_holds_anyway() {
 
 #[test]
 fn of_a_flag_given_twice_the_last_counts() {
-    assert_eq!(settings(&["--ipvs-scheduler=lc", "--ipvs-scheduler=sh"]).scheduler, Scheduler::SH);
+    assert_eq!(settings(&["--ipvs-scheduler=lc", "--ipvs-scheduler=sh"]).services.scheduler, Scheduler::SH);
     let twice = settings(&["--masquerade-all", "--masquerade-all=false", "--profiling", "--profiling=false"]);
     assert!(!twice.masquerade_all);
 }

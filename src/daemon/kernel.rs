@@ -71,7 +71,7 @@ fn found(
         ipvs: format!("{major}.{minor}.{patch}"),
         families: families.clone(),
         vip_binding: settings.vip_binding,
-        scheduler: settings.scheduler,
+        scheduler: settings.services.scheduler,
         lacks: families.iter().flat_map(lacks).collect(),
     }
 }

@@ -37,7 +37,7 @@ impl Shown {
     /// A daemon that starts now, on a node with these families.
     pub(super) fn new(daemon: &Daemon<'_>, families: &BTreeSet<Family>) -> anyhow::Result<Self> {
         let Daemon { settings, source, packets, advice, problems, log_level, .. } = daemon;
-        let health = Health::new(families.clone(), settings.sync_period, source.unknown_node());
+        let health = Health::new(families.clone(), settings.timing.sync_period, source.unknown_node());
         let traffic = TrafficMetrics::default();
         let answers = EndpointAnswers::default();
         let gates = settings.effective.feature_gates();
@@ -76,9 +76,9 @@ pub(super) fn observers(
     Shown { health, metrics, .. }: &Shown,
 ) -> (Vec<Box<dyn Observer>>, Reported) {
     let (health_ports, port_answers) = HealthCheckPorts::new(
-        &settings.node_name,
+        &settings.services.node_name,
         families.clone(),
-        &settings.node_port_addresses,
+        &settings.services.node_port_addresses,
         health.clone(),
         Outbox::clone(outbox),
     );

@@ -79,11 +79,11 @@ pub(super) async fn local_traffic(
             let reason = format!(
                 "waiting for the podCIDRs of the Node {}, by which detectLocalMode NodeCIDR recognises its pods; \
                  nothing is programmed before",
-                settings.node_name
+                settings.services.node_name
             );
             let handler = daemon.control_handler(shown, Err(reason.clone()), None);
             let cidrs = tokio::select! {
-                cidrs = first(source, &settings.node_name, problems) => cidrs?,
+                cidrs = first(source, &settings.services.node_name, problems) => cidrs?,
                 never = remind(&reason, outbox) => match never {},
                 () = control.serve(handler) => future::pending().await,
             };

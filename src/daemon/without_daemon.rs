@@ -138,7 +138,7 @@ impl<'a> WithoutDaemon<'a> {
             LocalMode::NodeCidr => self
                 .source_state
                 .pod_cidrs
-                .with_context(|| format!("the Node {} has no podCIDRs", self.settings.node_name))?
+                .with_context(|| format!("the Node {} has no podCIDRs", self.settings.services.node_name))?
                 .into(),
         };
         Ok(self.settings.policy(local_traffic))
@@ -174,7 +174,7 @@ impl SourceState {
             if source_state.state.needs_nodes() && matches!(source, Source::Api(_)) {
                 select! {
                     () = source_state.follow(&mut changes, |_, peers_are_listed| peers_are_listed) => {}
-                    never = source.follow_peers(&settings.node_name, &watches, on_change) => match never {},
+                    never = source.follow_peers(&settings.services.node_name, &watches, on_change) => match never {},
                     () = sleep(PEERS_PATIENCE) => {
                         source_state.knows_peers = false;
                         source_state.state.apply(Change::PeersUnavailable);
@@ -185,7 +185,7 @@ impl SourceState {
         };
         select! {
             source_state = lists => Ok(source_state),
-            error = source.follow(&settings.node_name, &watches, on_change) => Err(error),
+            error = source.follow(&settings.services.node_name, &watches, on_change) => Err(error),
             () = sleep(PATIENCE) => Err(anyhow!(
                 "the lists were not complete within {} s: {}", PATIENCE.as_secs(), watches.troubles().join("; ")
             )),
@@ -196,7 +196,7 @@ impl SourceState {
     fn doubts(&self, settings: &Settings) -> Vec<String> {
         // Manifests need no Node.
         let has_none = !self.node && matches!(settings.source, config::Source::Api { .. });
-        let no_node = has_none.then(|| no_node(&settings.node_name));
+        let no_node = has_none.then(|| no_node(&settings.services.node_name));
         let no_peers = (!self.knows_peers).then(|| {
             "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown".to_owned()
         });
@@ -205,7 +205,7 @@ impl SourceState {
 
     /// An empty state, on a node with these links.
     fn at(links: dummy_interface::Observed, settings: &Settings) -> Self {
-        let mut state = State::new(settings.options(settings.knows_pods()));
+        let mut state = State::new(settings.services.clone());
         state.apply(Change::NodeAddresses { here: links.node_addresses, lost: BTreeSet::new() });
         if let Some(mtu) = links.link_mtu {
             state.apply(Change::LinkMtu(mtu));
@@ -243,7 +243,7 @@ mod tests {
         let links = dummy_interface::Observed::default();
         let mut source_state = SourceState::at(links, &api);
         source_state.knows_peers = false;
-        let no_node = no_node(&api.node_name);
+        let no_node = no_node(&api.services.node_name);
         let no_peers =
             "cannot list the other Nodes: their addresses, and what direct return needs of them, are unknown";
         assert_eq!(source_state.doubts(&api), [no_node.as_str(), no_peers]);

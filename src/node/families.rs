@@ -38,7 +38,7 @@ pub(crate) fn serves(families: &BTreeSet<Family>, bind_address: &str) -> anyhow:
 pub(crate) async fn suits(settings: &Settings, writer: Option<&Handle>) -> anyhow::Result<()> {
     serves(&families(), settings.effective.bind_address())?;
     let Some(writer) = writer.cloned() else { return Ok(()) };
-    let scheduler = settings.scheduler;
+    let scheduler = settings.services.scheduler;
     let found = spawn_blocking(move || writer.probe_scheduler(scheduler)).await??;
     Ok(requirements::takes(scheduler, found)?)
 }

@@ -69,7 +69,7 @@ impl Fixed {
         let kubeconfig = format!("--kubeconfig={}", path.display());
         let flags = parse(["kube-ipvs", "--hostname-override=node-1", &kubeconfig].map(Into::into)).unwrap();
         let settings = Settings::resolve(flags.flags().unwrap()).unwrap();
-        let health = Health::new(BTreeSet::new(), settings.sync_period, UnknownNode::Eligible);
+        let health = Health::new(BTreeSet::new(), settings.timing.sync_period, UnknownNode::Eligible);
         let metrics =
             Metrics::new(&BTreeSet::new(), SystemTime::now(), &health, [], None, Path::new("/nonexistent"));
         let pages =

@@ -94,7 +94,7 @@ async fn daemon_keeps_its_settings_while_the_file_is_unusable_or_gone() {
 async fn settings_that_do_not_suit_this_node_are_a_warning_and_do_not_end_the_daemon() {
     let volume = volume("mode: ipvs\n");
     let (settings, unusable) = (read(&volume).unwrap(), UnusableFile::default());
-    let suits = async |settings: &Settings| match settings.scheduler {
+    let suits = async |settings: &Settings| match settings.services.scheduler {
         Scheduler::LC => Err(anyhow!("the kernel refuses the scheduler lc")),
         _ => Ok(()),
     };
