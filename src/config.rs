@@ -1,16 +1,16 @@
 //! The configuration of the daemon: flags and configuration file, checked, as one value.
 //!
 //! As with kube-proxy the flags fill in the same structure as the file, and with `--config` the file alone is
-//! used, except for the few flags that override it. `options.rs` has a row for each option of kube-proxy,
+//! used, except for the few flags that override it. `options.rs` has the file and a row for each option of kube-proxy,
 //! [`Flags`] the flags that only kube-ipvs has.
 
 mod checks;
 pub mod convert;
 pub(crate) mod file;
 mod flags;
+mod option;
 mod options;
 mod settings;
-mod v1alpha1;
 mod values;
 
 use std::{io, path::PathBuf};
@@ -18,12 +18,12 @@ use std::{io, path::PathBuf};
 pub use checks::Problem;
 pub use file::Excluded;
 pub use flags::Flags;
+pub use options::KubeProxyConfiguration;
 use settings::Origin;
 pub use settings::{
     ConntrackSettings, IpvsTimeouts, KernelParameters, LocalMode, ServiceMetrics, Settings, Source,
     VipBinding,
 };
-pub use v1alpha1::KubeProxyConfiguration;
 pub use values::{FeatureGates, GoDuration, InvalidDuration, InvalidGates};
 
 /// A configuration that cannot be used, read or written.

@@ -84,7 +84,7 @@ pub(super) fn cleanup(asked: Cleanup) -> anyhow::Result<ExitCode> {
 
 /// The cleanup of kube-proxy's flag `--cleanup`.
 pub(super) fn by_flag(flags: &Flags) -> anyhow::Result<ExitCode> {
-    let excluded = Excluded::read(flags.config.as_deref(), flags.exclude_cidrs())?;
+    let excluded = Excluded::from_flags(flags)?;
     let consent = Consent { force: false, asks: is_terminal() };
     clean_up(&excluded, CleanupScope::default(), consent, &flags.control_socket, Format::Text)
 }

@@ -13,9 +13,9 @@ use netfilter::LocalTraffic;
 use service::NodePortAddresses;
 
 use super::{
-    ConntrackSettings, Error, GoDuration, IpvsTimeouts, KubeProxyConfiguration, LocalMode, Origin,
-    v1alpha1::{Conntrack, DetectLocal, Ipvs, Logging, VModule},
-    values::{ListenAddress, TcpTimeout},
+    Error, GoDuration, KubeProxyConfiguration, LocalMode, Origin,
+    options::{DetectLocal, Ipvs, Logging, VModule},
+    values::ListenAddress,
 };
 use crate::logging;
 
@@ -57,7 +57,7 @@ impl Problem {
         Self::number(format_args!("{value:?}"), expected)
     }
 
-    fn number(value: impl Display, expected: &'static str) -> Self {
+    pub(super) fn number(value: impl Display, expected: &'static str) -> Self {
         Self::Invalid { value: value.to_string(), expected }
     }
 }
@@ -268,45 +268,4 @@ pub(super) fn server(text: &str) -> Result<(), Problem> {
     let is_server = |rest: &str| !rest.is_empty() && !rest.contains(char::is_whitespace);
     let expected = "a URL such as https://10.0.0.1:6443, or a host with or without a port";
     if url.or(host).is_some_and(is_server) { Ok(()) } else { Err(Problem::text(text, expected)) }
-}
-
-pub(super) fn conntrack(conntrack: &Conntrack, origin: Origin) -> Result<ConntrackSettings, Error> {
-    // Every default has been filled in.
-    let count = |field, value: Option<i32>| origin.check(field, at_least_zero(value.unwrap_or_default()));
-    let timeout = |field, value| origin.check(field, seconds(value));
-    Ok(ConntrackSettings {
-        max_per_core: count("conntrack.maxPerCore", conntrack.max_per_core)?,
-        min: count("conntrack.min", conntrack.min)?,
-        tcp_established_timeout: timeout(
-            "conntrack.tcpEstablishedTimeout",
-            conntrack.tcp_established_timeout.unwrap_or_default(),
-        )?,
-        tcp_close_wait_timeout: timeout(
-            "conntrack.tcpCloseWaitTimeout",
-            conntrack.tcp_close_wait_timeout.unwrap_or_default(),
-        )?,
-        tcp_be_liberal: conntrack.tcp_be_liberal,
-        udp_timeout: timeout("conntrack.udpTimeout", conntrack.udp_timeout)?,
-        udp_stream_timeout: timeout("conntrack.udpStreamTimeout", conntrack.udp_stream_timeout)?,
-    })
-}
-
-pub(super) fn ipvs_timeouts(ipvs: &Ipvs, origin: Origin) -> Result<IpvsTimeouts, Error> {
-    let timeout = |field, value| origin.check(field, seconds(value));
-    let tcp = match ipvs.tcp_timeout {
-        TcpTimeout::After(duration) => Some(timeout("ipvs.tcpTimeout", duration)?),
-        TcpTimeout::Auto => None,
-    };
-    let tcp_fin = timeout("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)?;
-    Ok(IpvsTimeouts { tcp, tcp_fin, udp: timeout("ipvs.udpTimeout", ipvs.udp_timeout)? })
-}
-
-/// The timeout in whole seconds, which is what the kernel counts in. Half a second is one, for 0 would mean
-/// something else.
-fn seconds(timeout: GoDuration) -> Result<u32, Problem> {
-    let duration = duration(timeout)?;
-    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
-    // Kept as an int everywhere, in ticks.
-    let most = "at most 2147483647 s, which the kernel can count";
-    i32::try_from(seconds).map(i32::unsigned_abs).map_err(|_| Problem::number(timeout, most))
 }

@@ -3,15 +3,30 @@
 use std::{io::Write as _, net::IpAddr, path::Path};
 
 use ipnet::IpNet;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-use super::{Error, KubeProxyConfiguration, Origin, checks};
+use super::{Error, Flags, KubeProxyConfiguration, Origin, checks};
 use crate::files;
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
+
+/// The only version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ApiVersion {
+    #[default]
+    #[serde(rename = "kubeproxy.config.k8s.io/v1alpha1")]
+    V1Alpha1,
+}
+
+/// The only kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Kind {
+    #[default]
+    KubeProxyConfiguration,
+}
 
 /// A configuration file that was read.
 #[derive(Debug, Default)]
@@ -194,6 +209,11 @@ impl Excluded {
         };
         excluded.cidrs.extend(Origin::Flags.check(FIELD, checks::cidrs(flag))?);
         Ok(excluded)
+    }
+
+    /// The ranges of the daemon's flags, and of the file that they name.
+    pub fn from_flags(flags: &Flags) -> Result<Self, Error> {
+        Self::read(flags.config.as_deref(), &flags.configuration().ipvs.exclude_cidrs)
     }
 
     /// Whether an address is in one of the ranges.

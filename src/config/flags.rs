@@ -14,8 +14,8 @@ use watcher::Foreign;
 
 use super::{
     FeatureGates, GoDuration, KubeProxyConfiguration, ServiceMetrics, VipBinding,
-    options::{HEALTHZ_PORT, METRICS_PORT, OPTIONS, Opt},
-    v1alpha1::VModule,
+    option::Opt,
+    options::{HEALTHZ_PORT, METRICS_PORT, OPTIONS, VModule},
     values::{FlushFrequency, ListenAddress, Quantity, TcpTimeout, switch},
 };
 use crate::serve::control;
@@ -193,11 +193,6 @@ impl Flags {
     /// Whether `--hostname-override` gives the node its name.
     pub(super) fn overrides_node_name(&self) -> bool {
         !self.of_file.configuration.hostname_override.is_empty()
-    }
-
-    /// `--ipvs-exclude-cidrs`.
-    pub(crate) fn exclude_cidrs(&self) -> &[String] {
-        &self.of_file.configuration.ipvs.exclude_cidrs
     }
 
     /// A warning for each deprecated flag that was given.

@@ -1,99 +1,17 @@
-//! The options that kube-proxy has too: one row for each field of the configuration file.
+//! The options that kube-proxy has too: `KubeProxyConfiguration`, version `kubeproxy.config.k8s.io/v1alpha1`, which is the
+//! shape of the file, and a row for each of its fields.
 //!
 //! The flag, the default, what is ignored, the file that `--write-config-to` writes and the table of fields
 //! in docs/flags.md come from these rows. The flags that only kube-ipvs has are in [`Flags`](super::Flags).
 
-use std::{fmt, net::IpAddr};
-
-use clap::{Arg, ArgMatches, parser::ValueSource};
-use serde_json::Value as Json;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    GoDuration, KubeProxyConfiguration, Problem, checks,
-    flags::Value,
-    values::{FlushFrequency, ListenAddress},
+    checks,
+    file::{ApiVersion, Kind},
+    option::{At, Opt, at},
+    values::{FeatureGates, FlushFrequency, GoDuration, ListenAddress, Quantity, TcpTimeout},
 };
-
-/// An option: a field of the configuration file, and mostly a flag.
-pub(super) struct Opt {
-    /// The field's path in the file.
-    pub(super) field: &'static str,
-    /// The flag that sets the field.
-    pub(super) flag: Option<Flag>,
-    /// Why the option has no effect, if that is so. A drop-in replacement accepts the present command line
-    /// and file.
-    pub(super) ignored: Option<&'static str>,
-    /// Its value in the configuration.
-    pub(super) place: &'static dyn Place,
-}
-
-/// The flag of an option.
-pub(super) struct Flag {
-    /// Its name without hyphens.
-    pub(super) name: &'static str,
-    /// Whether it overrides the file. Otherwise it has no effect beside one.
-    pub(super) overrides_file: bool,
-    value_name: &'static str,
-    /// The text for `--help`, which omits flags without one.
-    help: &'static str,
-    adjust: fn(Arg) -> Arg,
-}
-
-impl Opt {
-    const fn new<T: Value>(field: &'static str, place: &'static At<T>) -> Self {
-        Self { field, flag: None, ignored: None, place }
-    }
-
-    const fn flag(mut self, name: &'static str, value_name: &'static str, help: &'static str) -> Self {
-        self.flag = Some(Flag { name, value_name, help, overrides_file: false, adjust: |arg| arg });
-        self
-    }
-
-    const fn hidden_flag(self, name: &'static str) -> Self {
-        self.flag(name, "VALUE", "")
-    }
-
-    const fn overrides_file(mut self) -> Self {
-        if let Some(flag) = &mut self.flag {
-            flag.overrides_file = true;
-        }
-        self
-    }
-
-    const fn adjusted(mut self, adjust: fn(Arg) -> Arg) -> Self {
-        if let Some(flag) = &mut self.flag {
-            flag.adjust = adjust;
-        }
-        self
-    }
-
-    const fn ignored(mut self, why: &'static str) -> Self {
-        self.ignored = Some(why);
-        self
-    }
-}
-
-/// Where an option's value is in the configuration.
-struct At<T> {
-    get: fn(&KubeProxyConfiguration) -> &T,
-    get_mut: fn(&mut KubeProxyConfiguration) -> &mut T,
-    /// What an unset value means.
-    default: fn() -> T,
-    /// Refuses what kube-proxy refuses too. The values that have an effect are checked where they become
-    /// [`Settings`](super::Settings).
-    check: fn(&T) -> Result<(), Problem>,
-}
-
-/// `at!(PATH = DEFAULT; CHECK)`: without a default an unset value means its type's zero.
-macro_rules! at {
-    ($($field:ident).+) => { at!($($field).+, Default::default, |_| Ok(())) };
-    ($($field:ident).+; $check:expr) => { at!($($field).+, Default::default, $check) };
-    ($($field:ident).+ = $default:expr) => { at!($($field).+, || $default, |_| Ok(())) };
-    ($($field:ident).+ = $default:expr; $check:expr) => { at!($($field).+, || $default, $check) };
-    ($($field:ident).+, $default:expr, $check:expr) => {
-        &At { get: |all| &all.$($field).+, get_mut: |all| &mut all.$($field).+, default: $default, check: $check }
-    };
-}
 
 const BURST: &str = "there are three watches and a few Events";
 const ENCODING: &str = "the API server answers in protobuf, or else in JSON";
@@ -285,141 +203,170 @@ const fn seconds(seconds: u32) -> GoDuration {
     GoDuration::from_seconds(seconds)
 }
 
-/// What can be done with the value of any option.
-pub(super) trait Place: Sync {
-    /// Whether the two configurations have different values.
-    fn differs(&self, one: &KubeProxyConfiguration, other: &KubeProxyConfiguration) -> bool;
-    /// Copies the value.
-    fn copy(&self, from: &KubeProxyConfiguration, to: &mut KubeProxyConfiguration);
-    /// Gives an unset value its default.
-    fn fill(&self, configuration: &mut KubeProxyConfiguration);
-    /// Refuses a value that kube-proxy refuses too.
-    fn check(&self, configuration: &KubeProxyConfiguration) -> Result<(), Problem>;
-    /// Defines which values the flag takes.
-    fn define(&self, flag: Arg) -> Arg;
-    /// Takes the value from the flag. Returns whether it has one.
-    fn take(&self, matches: &ArgMatches, flag: &str, to: &mut KubeProxyConfiguration) -> bool;
-}
-
-impl<T: Value> Place for At<T> {
-    fn differs(&self, one: &KubeProxyConfiguration, other: &KubeProxyConfiguration) -> bool {
-        (self.get)(one) != (self.get)(other)
-    }
-
-    fn copy(&self, from: &KubeProxyConfiguration, to: &mut KubeProxyConfiguration) {
-        (self.get_mut)(to).clone_from((self.get)(from));
-    }
-
-    fn fill(&self, configuration: &mut KubeProxyConfiguration) {
-        let value = (self.get_mut)(configuration);
-        if value.is_unset() {
-            *value = (self.default)();
+/// Defines objects of the file. A field that is absent or null has its type's zero value; it is an `Option`
+/// where a zero in the file has a meaning of its own.
+macro_rules! objects {
+    ($(
+        $(#[$object:meta])*
+        $visibility:vis struct $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }
+    )*) => {$(
+        $(#[$object])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        $visibility struct $name {
+            $(
+                #[serde(deserialize_with = "or_zero")]
+                $(#[$attribute])*
+                pub(super) $field: $type,
+            )*
         }
+    )*};
+}
+
+fn or_zero<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+objects! {
+    /// The configuration of kube-proxy: what its file contains, or would contain instead of the flags.
+    ///
+    /// It serialises to the file's own form. As part of the [`Settings`](super::Settings) every default is
+    /// filled in.
+    pub struct KubeProxyConfiguration {
+        api_version: ApiVersion,
+        bind_address: String,
+        bind_address_hard_fail: bool,
+        client_connection: ClientConnection,
+        #[serde(rename = "clusterCIDR")]
+        cluster_cidr: String,
+        config_sync_period: GoDuration,
+        conntrack: Conntrack,
+        detect_local: DetectLocal,
+        detect_local_mode: String,
+        enable_profiling: bool,
+        feature_gates: FeatureGates,
+        healthz_bind_address: ListenAddress,
+        hostname_override: String,
+        iptables: Iptables,
+        ipvs: Ipvs,
+        kind: Kind,
+        logging: Logging,
+        metrics_bind_address: ListenAddress,
+        mode: String,
+        nftables: Nftables,
+        node_port_addresses: Vec<String>,
+        oom_score_adj: Option<i32>,
+        port_range: String,
+        show_hidden_metrics_for_version: String,
+        windows_run_as_service: bool,
+        winkernel: Winkernel,
     }
 
-    fn check(&self, configuration: &KubeProxyConfiguration) -> Result<(), Problem> {
-        (self.check)((self.get)(configuration))
+    /// How the API server is reached.
+    pub(super) struct ClientConnection {
+        accept_content_types: String,
+        burst: i32,
+        content_type: String,
+        kubeconfig: String,
+        qps: f32,
     }
 
-    fn define(&self, flag: Arg) -> Arg {
-        T::define(flag)
+    /// Parameters of connection tracking. A zero leaves the kernel's value.
+    pub(super) struct Conntrack {
+        max_per_core: Option<i32>,
+        min: Option<i32>,
+        tcp_be_liberal: bool,
+        tcp_close_wait_timeout: Option<GoDuration>,
+        tcp_established_timeout: Option<GoDuration>,
+        udp_stream_timeout: GoDuration,
+        udp_timeout: GoDuration,
     }
 
-    fn take(&self, matches: &ArgMatches, flag: &str, to: &mut KubeProxyConfiguration) -> bool {
-        let Some(value) = T::given(matches, flag) else { return false };
-        *(self.get_mut)(to) = value;
-        true
+    /// What `detectLocalMode` needs besides.
+    pub(super) struct DetectLocal {
+        bridge_interface: String,
+        interface_name_prefix: String,
+    }
+
+    /// The iptables mode's part, of which IPVS mode reads what masquerades.
+    pub(super) struct Iptables {
+        localhost_node_ports: Option<bool>,
+        masquerade_all: bool,
+        masquerade_bit: Option<i32>,
+        min_sync_period: GoDuration,
+        sync_period: GoDuration,
+    }
+
+    /// The IPVS mode's part. A timeout of zero leaves the kernel's value.
+    pub(super) struct Ipvs {
+        #[serde(rename = "excludeCIDRs")]
+        exclude_cidrs: Vec<String>,
+        min_sync_period: GoDuration,
+        scheduler: String,
+        #[serde(rename = "strictARP")]
+        strict_arp: bool,
+        sync_period: GoDuration,
+        tcp_fin_timeout: GoDuration,
+        tcp_timeout: TcpTimeout,
+        udp_timeout: GoDuration,
+    }
+
+    /// What is logged, and how.
+    pub(super) struct Logging {
+        flush_frequency: FlushFrequency,
+        format: String,
+        options: LogOptions,
+        verbosity: u32,
+        vmodule: Vec<VModule>,
+    }
+
+    /// Options of both log formats.
+    pub(super) struct LogOptions {
+        json: OutputRouting,
+        text: OutputRouting,
+    }
+
+    /// Where a log format is written.
+    pub(super) struct OutputRouting {
+        info_buffer_size: Quantity,
+        split_stream: bool,
+    }
+
+    /// A log verbosity for some source files of kube-proxy.
+    pub(super) struct VModule {
+        file_pattern: String,
+        verbosity: u32,
+    }
+
+    /// The nftables mode's part.
+    pub(super) struct Nftables {
+        masquerade_all: bool,
+        masquerade_bit: Option<i32>,
+        min_sync_period: GoDuration,
+        sync_period: GoDuration,
+    }
+
+    /// The part of the kernelspace mode of Windows.
+    pub(super) struct Winkernel {
+        #[serde(rename = "enableDSR")]
+        enable_dsr: bool,
+        forward_health_check_vip: bool,
+        network_name: String,
+        root_hns_endpoint_name: String,
+        source_vip: String,
     }
 }
 
-impl Opt {
-    /// The definition of the flag, if there is one, with its default as the help shows it.
-    pub(super) fn argument(&self, default: &'static str) -> Option<Arg> {
-        let Flag { name, overrides_file, value_name, help, adjust } = self.flag.as_ref()?;
-        let arg = self.place.define(Arg::new(*name).long(*name).value_name(*value_name));
-        let mark = if *overrides_file { " *" } else { "" };
-        let arg = arg.help(format!("{help}{mark}")).hide(help.is_empty());
-        // A flag that overrides the file is not set by default.
-        let default = (!default.is_empty() && !overrides_file).then_some(default);
-        let arg = arg.hide_default_value(default == Some("false"));
-        Some(adjust(match default {
-            Some(default) => arg.default_value(default),
-            None => arg,
-        }))
-    }
-
-    /// The value in the tree of a configuration, as help and documents show it; empty for none.
-    pub(super) fn text(&self, tree: &Json) -> String {
-        match self.field.split('.').try_fold(tree, |tree, name| tree.get(name)) {
-            Some(Json::String(text)) => text.clone(),
-            Some(Json::Number(number)) => number.as_f64().unwrap_or_default().to_string(),
-            Some(Json::Bool(on)) => on.to_string(),
-            _ => String::new(),
-        }
-    }
-
-    /// Takes the value of the flag. Returns whether it was given.
-    pub(super) fn take(&self, matches: &ArgMatches, to: &mut KubeProxyConfiguration) -> bool {
-        let Some(Flag { name, .. }) = self.flag else { return false };
-        matches.value_source(name) == Some(ValueSource::CommandLine) && self.place.take(matches, name, to)
-    }
-}
-
-impl fmt::Debug for Opt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.field)
-    }
-}
-
-impl KubeProxyConfiguration {
-    /// What a file without any field means.
-    pub(super) fn of_empty_file() -> Self {
-        let mut configuration = Self::default();
-        configuration.fill();
-        configuration
-    }
-
-    /// The meaning of no flags. kube-proxy has taken the iptables mode's least time between two syncs by
-    /// the time it reads the mode.
-    pub(super) fn of_no_flags() -> Self {
-        let mut configuration = Self::of_empty_file();
-        configuration.ipvs.min_sync_period = configuration.iptables.min_sync_period;
-        configuration
-    }
-
-    /// Fills in what a file leaves to the program.
-    pub(super) fn fill(&mut self) {
-        self.fill_zeros();
-        self.fill_listen_addresses();
-    }
-
-    /// Fills in all but the addresses of health and metrics, which a flag can leave empty.
-    pub(super) fn fill_zeros(&mut self) {
-        for option in OPTIONS {
-            option.place.fill(self);
-        }
-    }
-
-    /// Fills in the addresses of health and metrics, with their ports.
-    pub(super) fn fill_listen_addresses(&mut self) {
-        // As the bind address is of one family, so are these.
-        let (any, loopback) = match self.bind_address.parse() {
-            Ok(IpAddr::V6(_)) => ("::", "::1"),
-            _ => ("0.0.0.0", "127.0.0.1"),
+impl VModule {
+    /// A list as the flag `--vmodule` has it: `PATTERN=N,...`.
+    pub(super) fn list(text: &str) -> Result<Vec<Self>, String> {
+        let module = |text: &str| {
+            let (pattern, verbosity) = text.split_once('=')?;
+            Some(Self { file_pattern: pattern.to_owned(), verbosity: verbosity.parse().ok()? })
         };
-        for (address, usual, port) in [
-            (&mut self.healthz_bind_address, any, HEALTHZ_PORT),
-            (&mut self.metrics_bind_address, loopback, METRICS_PORT),
-        ] {
-            if address.is_empty() {
-                *address = ListenAddress(usual.to_owned());
-            }
-            *address = address.with_port(port);
-        }
-    }
-
-    /// The options without effect whose value is not the usual one.
-    pub(super) fn ignored<'a>(&'a self, usual: &'a Self) -> impl Iterator<Item = &'static Opt> + 'a {
-        OPTIONS.iter().filter(|option| option.ignored.is_some() && option.place.differs(self, usual))
+        let modules = text.split(',').filter(|module| !module.is_empty());
+        modules
+            .map(|text| module(text).ok_or_else(|| format!("invalid value {text:?}: expected PATTERN=N")))
+            .collect()
     }
 }

@@ -22,8 +22,7 @@ use watcher::Foreign;
 use super::{
     Error, Flags, KubeProxyConfiguration, Problem, checks,
     file::{self, File},
-    options::{MASQUERADE_BIT, OPTIONS},
-    v1alpha1::Ipvs,
+    options::{Ipvs, MASQUERADE_BIT, OPTIONS},
 };
 pub use kernel::{ConntrackSettings, IpvsTimeouts, KernelParameters};
 
@@ -250,12 +249,8 @@ impl Settings {
             local_mode,
             host_firewall: flags.host_firewall,
             vip_binding: flags.vip_binding,
-            kernel_parameters: KernelParameters {
-                strict_arp: ipvs.strict_arp,
-                direct_return: flags.external_forwarding_method.may_tunnel(),
-                conntrack: checks::conntrack(&configuration.conntrack, origin)?,
-            },
-            ipvs_timeouts: checks::ipvs_timeouts(ipvs, origin)?,
+            kernel_parameters: KernelParameters::new(flags, &configuration, origin)?,
+            ipvs_timeouts: IpvsTimeouts::new(ipvs, origin)?,
             oom_score_adj: origin.check(
                 "oomScoreAdj",
                 checks::oom_score_adj(configuration.oom_score_adj.unwrap_or_default()),

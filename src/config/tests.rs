@@ -16,10 +16,7 @@ use service::{
 };
 use watcher::Foreign;
 
-use super::{
-    options::{OPTIONS, Opt},
-    *,
-};
+use super::{option::Opt, options::OPTIONS, *};
 use crate::{cli, logging};
 
 /// What a configuration file begins with.

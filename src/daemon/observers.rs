@@ -78,7 +78,6 @@ pub(super) fn observers(
     let (health_ports, port_answers) = HealthCheckPorts::new(
         &settings.services.node_name,
         families.clone(),
-        &settings.services.node_port_addresses,
         health.clone(),
         Outbox::clone(outbox),
     );

@@ -21,7 +21,7 @@ use ipvs::Family;
 use reconciler::Observer;
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
-use service::{NodePortAddresses, ObjectName};
+use service::ObjectName;
 use tokio::{select, sync::watch, task::JoinHandle, time::sleep};
 use tracing::{debug, info, warn};
 
@@ -63,7 +63,6 @@ impl HealthCheckPorts {
     pub fn new(
         node_name: &str,
         families: BTreeSet<Family>,
-        addresses: &NodePortAddresses,
         health: Health,
         outbox: Outbox,
     ) -> (Self, Box<dyn Observer>) {
@@ -77,7 +76,7 @@ impl HealthCheckPorts {
             failing: BTreeSet::new(),
             limit: ConnectionLimit::new(MOST_CONNECTIONS),
         };
-        (ports, Box::new(AnswerObserver::new(families, addresses, sender)))
+        (ports, Box::new(AnswerObserver::new(families, sender)))
     }
 
     /// Serves until the future is dropped.

@@ -256,7 +256,7 @@ impl State {
     /// than loopback addresses. Reads every Service if none does.
     pub fn has_unserved_node_ports(&self) -> bool {
         self.node_port_addresses().is_empty()
-            && !self.inputs.options.node_port_addresses.is_loopback_alone()
+            && self.inputs.options.wants_node_ports()
             && self.inputs.has_node_ports()
     }
 

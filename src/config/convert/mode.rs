@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::config::{GoDuration, KubeProxyConfiguration, Origin, Problem, v1alpha1::Ipvs};
+use crate::config::{GoDuration, KubeProxyConfiguration, Origin, Problem, options::Ipvs};
 
 /// The mode of the proxy that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::HEAD;
 use crate::config::{
     GoDuration, KubeProxyConfiguration,
     file::{File, decode},
-    v1alpha1::{
+    options::{
         ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
         OutputRouting, VModule, Winkernel,
     },

@@ -8,7 +8,7 @@ use super::{flags, settings};
 use crate::config::{
     Error, FeatureGates, GoDuration, KubeProxyConfiguration, Settings,
     file::{File, decode},
-    v1alpha1::{
+    options::{
         ClientConnection, Conntrack, DetectLocal, Iptables, Ipvs, LogOptions, Logging, Nftables,
         OutputRouting, VModule, Winkernel,
     },

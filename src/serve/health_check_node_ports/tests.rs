@@ -11,8 +11,8 @@ use std::{
 use ipvs::Protocol;
 use reconciler::{SyncEvent, SyncReport, SyncStats, Trigger};
 use service::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, Options, Service, ServiceKind, ServicePort, State,
-    TrafficPolicy,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, NodePortAddresses, Options, Service, ServiceKind,
+    ServicePort, State, TrafficPolicy,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -49,7 +49,7 @@ impl Node {
         let families = Family::BOTH.into();
         let health =
             Health::new(BTreeSet::from(Family::BOTH), Duration::from_secs(30), UnknownNode::Eligible);
-        let (ports, listener) = HealthCheckPorts::new("node", families, &addresses, health.clone(), outbox);
+        let (ports, listener) = HealthCheckPorts::new("node", families, health.clone(), outbox);
         let wanted = ports.wanted.clone();
         let servers = tokio::spawn(ports.run());
         let mut options = Options::new("node");

@@ -9,7 +9,7 @@ use std::{
 use ipvs::Family;
 use netfilter::{Element, HealthCheckPort};
 use reconciler::{Observer, SyncEvent};
-use service::{NodePortAddresses, ObjectName, State};
+use service::{ObjectName, State};
 use tokio::sync::watch;
 
 /// All answers.
@@ -41,19 +41,12 @@ impl WantedAnswers {
 /// Observes the writer thread, and passes on the wanted answers when they change.
 pub(super) struct AnswerObserver {
     families: BTreeSet<Family>,
-    /// The families with one socket for all of the node's addresses: a new address has it at once.
-    everywhere: BTreeSet<Family>,
     wanted: watch::Sender<WantedAnswers>,
 }
 
 impl AnswerObserver {
-    pub(super) fn new(
-        families: BTreeSet<Family>,
-        addresses: &NodePortAddresses,
-        wanted: watch::Sender<WantedAnswers>,
-    ) -> Self {
-        let everywhere = families.iter().copied().filter(|family| addresses.is_everywhere(*family)).collect();
-        Self { families, everywhere, wanted }
+    pub(super) fn new(families: BTreeSet<Family>, wanted: watch::Sender<WantedAnswers>) -> Self {
+        Self { families, wanted }
     }
 
     /// Reads the wanted answers. The cost depends on the Services with health checks, which are few.
@@ -75,12 +68,14 @@ impl AnswerObserver {
                 .filter(move |family| is_in(*family, state, service, check.port))
                 .map(of)
         });
-        let unspecified = self.everywhere.iter().map(|family| match family {
+        // There one socket serves all of the node's addresses: a new address has it at once.
+        let is_everywhere = |family: &&Family| state.options().serves_node_ports_everywhere(**family);
+        let unspecified = self.families.iter().filter(is_everywhere).map(|family| match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         });
         let named = state.node_port_addresses().iter().copied();
-        let named = named.filter(|ip| !self.everywhere.contains(&Family::from(*ip)));
+        let named = named.filter(|ip| !state.options().serves_node_ports_everywhere(Family::from(*ip)));
         WantedAnswers { checks: checks.collect(), addresses: unspecified.chain(named).collect() }
     }
 }

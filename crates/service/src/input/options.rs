@@ -68,6 +68,42 @@ impl Options {
             watches_nodes: false,
         }
     }
+
+    /// Whether conntrack may leave out flows of pods to some Service.
+    pub(crate) fn may_untrack(&self) -> bool {
+        !self.untracked_services.is_empty()
+    }
+
+    /// Whether NodePorts are served at every address of the node in this family.
+    pub fn serves_node_ports_everywhere(&self, family: Family) -> bool {
+        self.node_port_addresses.is_everywhere(family)
+    }
+
+    /// Whether NodePorts are to be served at any address.
+    pub(crate) fn wants_node_ports(&self) -> bool {
+        !self.node_port_addresses.is_loopback_alone()
+    }
+
+    /// Those of a node's addresses at which NodePorts are served, sorted.
+    pub(crate) fn addresses_for_node_ports(
+        &self,
+        node_ips: &[IpAddr],
+        addresses: &BTreeSet<IpAddr>,
+    ) -> Box<[IpAddr]> {
+        let asked_for = &self.node_port_addresses;
+        let is_served = |ip: &IpAddr| {
+            let family = Family::from(*ip);
+            asked_for.is_everywhere(family)
+                || asked_for.ranges.iter().any(|range| range.contains(ip))
+                || (asked_for.primary && self.primary_ip(family, node_ips) == Some(*ip))
+        };
+        addresses.iter().filter(|ip| is_served(ip)).copied().collect()
+    }
+
+    /// The node's primary address of a family. Behind NAT, for example, no interface of the node has it.
+    fn primary_ip(&self, family: Family, node_ips: &[IpAddr]) -> Option<IpAddr> {
+        self.bind_address.iter().chain(node_ips).copied().find(|ip| Family::from(*ip) == family)
+    }
 }
 
 /// Which of `spec.externalIPs` are served (CVE-2020-8554). Never a [`SpecialAddress`](crate::SpecialAddress), never

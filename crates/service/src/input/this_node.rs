@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use ipvs::{Family, Scheduler};
+use ipvs::Scheduler;
 
 use super::{Absence, Options, Peers};
 use crate::direct_return::Tunnels;
@@ -111,7 +111,7 @@ impl ThisNode {
         // of the Node. kube-router leaves them on its `kube-dummy-if`.
         let is_foreign = |ip: &&IpAddr| is_cluster_ip(ip) && !self.node.ips.contains(ip);
         let foreign: BTreeSet<_> = either.iter().filter(is_foreign).copied().collect();
-        let placed = |all: &BTreeSet<IpAddr>| node_port_addresses(&self.node.ips, &(all - &foreign), options);
+        let placed = |all: &BTreeSet<_>| options.addresses_for_node_ports(&self.node.ips, &(all - &foreign));
         (self.node_port_addresses, self.node_port_ips) = (placed(&self.addresses), placed(&either));
     }
 
@@ -189,25 +189,4 @@ impl ThisNode {
     pub(crate) fn is_node_address(&self, ip: &IpAddr) -> bool {
         self.has(ip) || self.node.ips.contains(ip) || self.peers.has(ip)
     }
-}
-
-/// The addresses of a node at which NodePorts are served, sorted.
-fn node_port_addresses(
-    node_ips: &[IpAddr],
-    addresses: &BTreeSet<IpAddr>,
-    options: &Options,
-) -> Box<[IpAddr]> {
-    let asked_for = &options.node_port_addresses;
-    let served = |ip: &IpAddr| {
-        let family = Family::from(*ip);
-        asked_for.is_everywhere(family)
-            || asked_for.ranges.iter().any(|range| range.contains(ip))
-            || (asked_for.primary && primary(family, node_ips, options) == Some(*ip))
-    };
-    addresses.iter().filter(|ip| served(ip)).copied().collect()
-}
-
-/// The node's primary address of a family. Behind NAT, for example, no interface of the node has it.
-fn primary(family: Family, node_ips: &[IpAddr], options: &Options) -> Option<IpAddr> {
-    options.bind_address.iter().chain(node_ips).copied().find(|ip| Family::from(*ip) == family)
 }

@@ -102,7 +102,7 @@ impl ServiceEntry {
         let knows_nodes = before.knows_nodes(options) != now.knows_nodes(options);
         let api_endpoints = before.api_endpoints != now.api_endpoints;
         let by_distance = service.distance_weights(options).is_some();
-        let may_be_untracked = !options.untracked_services.is_empty();
+        let may_be_untracked = options.may_untrack();
         // Its scheduler follows from these as well.
         let asks = service.balancing.is_some() || by_distance || !options.ejection.is_empty();
         zone && (by_distance || self.slices.iter().any(CompactSlice::has_zone_hints))
