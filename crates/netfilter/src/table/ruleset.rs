@@ -17,10 +17,7 @@ use super::{
 use crate::{
     Element, PacketCounter, Policy,
     element::KNOWN_SETS,
-    nft::{
-        TABLE, chain::Chain, counter::ObservedObject, rule::Rule, set::Set, statement::Statement,
-        text::write_table,
-    },
+    nft::{TABLE, chain::Chain, rule::Rule, set::Set, statement::Statement, text::write_table},
 };
 
 /// The table of one family that a policy asks for. The number of rules does not depend on the number of
@@ -107,40 +104,36 @@ impl Ruleset {
         added.any(|known| table.sets.iter().any(|observed| known.set.is(family, observed)))
     }
 
-    /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is.
+    /// Adds to `transaction` what turns the kernel's `table` into this one; nothing if it is. Packets see
+    /// either the old rules or the new ones.
     ///
     /// Correct sets stay, with their elements. If one is wrong, or holds what cannot be ours, the table is
-    /// rebuilt and our elements are put back.
+    /// rebuilt and our elements are put back. A new table is the repair of an empty one.
     pub(crate) fn install<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
         table: Option<&ObservedTable>,
         elements: &Elements,
     ) {
-        match table {
-            Some(table) if self.is_in(table) && !elements.has_foreign => {}
-            Some(table) if self.all_sets_are_ours(table) && !elements.has_foreign => {
-                self.repair(transaction, table);
+        let kept = table.filter(|table| self.all_sets_are_ours(table) && !elements.has_foreign);
+        if kept.is_some_and(|table| self.is_in(table)) {
+            return;
+        }
+        if kept.is_some() {
+            transaction.push(Request::FlushRules(self.family));
+        } else {
+            if table.is_some() {
+                transaction.push(Request::DeleteTable(self.family));
             }
-            _ => {
-                if table.is_some() {
-                    transaction.push(Request::DeleteTable(self.family));
-                }
-                transaction.push(Request::AddTable(self.family));
-                self.add_counters(transaction, &[]);
-                for set in &self.sets {
-                    transaction.push(Request::AddSet(self.family, set));
-                }
-                for chain in &self.chains {
-                    transaction.push(Request::AddChain(self.family, chain));
-                }
-                self.add_rules(transaction);
-                let has_set = |all: &&Vec<Element>| {
-                    all.first().is_some_and(|one| self.sets.iter().any(|set| set.name == one.set()))
-                };
-                for set in elements.ours.iter().filter(has_set) {
-                    transaction.add_elements(set);
-                }
+            transaction.push(Request::AddTable(self.family));
+        }
+        self.repair(transaction, kept.unwrap_or(&ObservedTable::default()));
+        if kept.is_none() {
+            let has_set = |all: &&Vec<Element>| {
+                all.first().is_some_and(|one| self.sets.iter().any(|set| set.name == one.set()))
+            };
+            for set in elements.ours.iter().filter(has_set) {
+                transaction.add_elements(set);
             }
         }
     }
@@ -162,17 +155,20 @@ impl Ruleset {
         table.sets.iter().any(|observed| set.is(self.family, observed))
     }
 
-    /// Adds the counters and sets that are missing, and refills the chains. A base chain's hook, priority and type are
-    /// fixed at its creation, so a chain that differs is deleted first. Packets see either the old rules or
-    /// the new ones.
+    /// Adds what a table without rules lacks, and deletes what it should not have. A base chain's hook, priority and
+    /// type are fixed at its creation, so a chain that differs is deleted first.
     fn repair<'a>(&'a self, transaction: &mut Transaction<'a>, table: &ObservedTable) {
-        transaction.push(Request::FlushRules(self.family));
         for observed in &table.chains {
             if !self.chains.iter().any(|chain| chain.is(observed)) {
                 transaction.push(Request::DeleteChain(self.family, observed.name.clone()));
             }
         }
-        self.add_counters(transaction, &table.objects);
+        // No rule can count in a missing counter, so that a table with the right rules has them all.
+        for counter in &self.counters {
+            if !table.objects.iter().any(|object| *object.name == *counter.name()) {
+                transaction.push(Request::AddCounter(self.family, *counter));
+            }
+        }
         for set in Self::known_sets() {
             match (self.sets.contains(&set), self.is_set_in(set, table)) {
                 (true, false) => transaction.push(Request::AddSet(self.family, set)),
@@ -185,19 +181,6 @@ impl Ruleset {
                 transaction.push(Request::AddChain(self.family, chain));
             }
         }
-        self.add_rules(transaction);
-    }
-
-    /// Adds the counters that are missing. No rule can count in one that is missing, so that a table with the right
-    /// rules has them all.
-    fn add_counters(&self, transaction: &mut Transaction<'_>, there: &[ObservedObject]) {
-        let is_there = |counter: &PacketCounter| there.iter().any(|object| *object.name == *counter.name());
-        for counter in self.counters.iter().filter(|counter| !is_there(counter)) {
-            transaction.push(Request::AddCounter(self.family, *counter));
-        }
-    }
-
-    fn add_rules<'a>(&'a self, transaction: &mut Transaction<'a>) {
         for chain in &self.chains {
             for rule in &chain.rules {
                 transaction.push(Request::AddRule(self.family, chain.name, rule));

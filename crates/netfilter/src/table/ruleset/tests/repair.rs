@@ -3,6 +3,7 @@
 use insta::assert_snapshot;
 
 use super::*;
+use crate::nft::counter::ObservedObject;
 
 /// What the kernel shows when `ruleset` is installed.
 fn installed(ruleset: &Ruleset) -> ObservedTable {
