@@ -44,11 +44,6 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Whether a table cannot be installed without it.
-    pub fn is_essential(self) -> bool {
-        self.lost_without().is_none()
-    }
-
     /// What does not work without it; `None` if nothing does.
     pub fn lost_without(self) -> Option<&'static str> {
         match self {
@@ -179,8 +174,8 @@ mod tests {
     #[test]
     fn only_intervals_counters_and_untracking_can_be_done_without() {
         for feature in TRIED {
-            assert_eq!(feature.is_essential(), feature != Feature::IntervalSets);
+            assert_eq!(feature.lost_without().is_none(), feature != Feature::IntervalSets);
         }
-        assert!(!Feature::Counters.is_essential() && !Feature::Untracking.is_essential());
+        assert!(Feature::Counters.lost_without().is_some() && Feature::Untracking.lost_without().is_some());
     }
 }
