@@ -1,7 +1,5 @@
 //! Comparing the desired state with the kernel.
 
-mod differences;
-
 use std::{net::IpAddr, sync::Arc};
 
 use dummy_interface::Operation::{EnsureDevice, EnsureTunnel, RemoveTunnel};
@@ -13,8 +11,10 @@ use netfilter::{
 };
 use service::{DesiredVirtualServer, Dirty, State, Urgency};
 
-use self::differences::Differences;
-use crate::{Draining, Drift, Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign};
+use crate::{
+    Draining, Drift, Observed, Ownership, Plan, RealServerImage, VirtualServerImage, is_foreign,
+    plan::Differences,
+};
 
 /// Compares the desired state with the kernel, and plans what makes the kernel as desired.
 ///

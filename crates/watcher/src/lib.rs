@@ -7,6 +7,7 @@
 mod diff;
 mod draining;
 mod observed;
+mod operation;
 mod ownership;
 mod plan;
 mod read;
@@ -19,8 +20,9 @@ pub use diff::{
 };
 pub use draining::{DrainStats, Draining, connections_cut_off};
 pub use observed::Observed;
+pub use operation::{Operation, OperationKind};
 pub use ownership::{Foreign, Ownership, has_element, is_foreign};
-pub use plan::{Batch, Operation, OperationKind, Plan};
+pub use plan::{Batch, Plan};
 pub use read::{Kernel, ReadError, SummaryError};
 pub use verification::{Drift, Verification};
 pub use virtual_servers::{RealServerImage, RealServerImages, VirtualServerImage, VirtualServerImages};

@@ -1,20 +1,17 @@
-//! A plan: the operations that make the kernel as desired, as a value.
+//! A plan: the operations that make the kernel as desired, as a value, and their order.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-use dummy_interface::Operation::{Bind, EnsureDevice, EnsureTunnel, RemoveTunnel, Unbind};
-use ipvs::{
-    Command::{
-        AddRealServer, AddVirtualServer, DeleteRealServer, DeleteVirtualServer, EditRealServer,
-        EditVirtualServer,
-    },
-    ServiceAddress, VirtualServerId,
-};
-use netfilter::Operation::{
-    AddDirectReturn, AddElement, DeleteElement, InstallTable, PrepareTable, RemoveDirectReturn,
+use dummy_interface::Operation::{Bind, Unbind};
+use ipvs::{Command, Command::DeleteVirtualServer, ServiceAddress, VirtualServerId};
+use netfilter::{
+    Element,
+    Operation::{AddElement, DeleteElement},
 };
 use serde::{Deserialize, Serialize};
-use service::Key;
+use service::Urgency;
+
+use crate::Operation;
 
 /// Operations in the order in which they must be done. Prints one operation a line, and marks those that
 /// delete a foreign virtual server.
@@ -34,23 +31,12 @@ pub struct Plan {
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
     /// Operations on virtual and real servers.
-    Ipvs(Vec<ipvs::Command>),
+    Ipvs(Vec<Command>),
     /// Operations on our nf_tables tables, in one transaction.
     Netfilter(Vec<netfilter::Operation>),
     /// Operations on kube-ipvs0.
     #[serde(rename = "link")]
     DummyInterface(Vec<dummy_interface::Operation>),
-}
-
-/// One operation on one of the three subsystems.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// An operation on a virtual or real server.
-    Ipvs(ipvs::Command),
-    /// An operation on our nf_tables tables.
-    Netfilter(netfilter::Operation),
-    /// An operation on kube-ipvs0.
-    DummyInterface(dummy_interface::Operation),
 }
 
 impl Plan {
@@ -70,7 +56,7 @@ impl Plan {
     }
 
     /// The operations on virtual and real servers.
-    pub fn commands(&self) -> impl Iterator<Item = &ipvs::Command> {
+    pub fn commands(&self) -> impl Iterator<Item = &Command> {
         self.batches.iter().flat_map(Batch::commands)
     }
 
@@ -91,7 +77,7 @@ impl Plan {
     }
 
     /// Removes the operations on virtual and real servers that are not to be kept.
-    pub fn retain_commands(&mut self, mut keep: impl FnMut(&ipvs::Command) -> bool) {
+    pub fn retain_commands(&mut self, mut keep: impl FnMut(&Command) -> bool) {
         for mut batch in std::mem::take(&mut self.batches) {
             if let Batch::Ipvs(commands) = &mut batch {
                 commands.retain(&mut keep);
@@ -143,7 +129,7 @@ impl Batch {
         }
     }
 
-    fn commands(&self) -> &[ipvs::Command] {
+    fn commands(&self) -> &[Command] {
         if let Self::Ipvs(commands) = self { commands } else { &[] }
     }
 }
@@ -158,176 +144,76 @@ impl From<Operation> for Batch {
     }
 }
 
-impl Operation {
-    /// The kind of this operation.
-    pub fn kind(&self) -> OperationKind {
-        match self {
-            Self::Ipvs(AddVirtualServer(_)) => OperationKind::AddVirtualServer,
-            Self::Ipvs(EditVirtualServer(_)) => OperationKind::EditVirtualServer,
-            Self::Ipvs(DeleteVirtualServer(_)) => OperationKind::DeleteVirtualServer,
-            Self::Ipvs(AddRealServer(..)) => OperationKind::AddRealServer,
-            Self::Ipvs(EditRealServer(..)) => OperationKind::EditRealServer,
-            Self::Ipvs(DeleteRealServer(..)) => OperationKind::DeleteRealServer,
-            Self::Netfilter(PrepareTable(_)) => OperationKind::PrepareTable,
-            Self::Netfilter(InstallTable(_)) => OperationKind::InstallTable,
-            Self::Netfilter(AddDirectReturn(_)) => OperationKind::AddDirectReturn,
-            Self::Netfilter(RemoveDirectReturn(_)) => OperationKind::RemoveDirectReturn,
-            Self::Netfilter(AddElement(_)) => OperationKind::AddElement,
-            Self::Netfilter(DeleteElement(_)) => OperationKind::DeleteElement,
-            Self::DummyInterface(EnsureDevice) => OperationKind::EnsureDevice,
-            Self::DummyInterface(EnsureTunnel(_)) => OperationKind::EnsureTunnel,
-            Self::DummyInterface(RemoveTunnel(_)) => OperationKind::RemoveTunnel,
-            Self::DummyInterface(Bind(_)) => OperationKind::Bind,
-            Self::DummyInterface(Unbind(_)) => OperationKind::Unbind,
-        }
-    }
-
-    /// The key that it changes; `None` for virtual servers of firewall marks, which belong to no Service.
-    pub fn key(&self) -> Option<Key> {
-        Some(match self {
-            Self::Ipvs(command) => Key::VirtualServer(command.address()?),
-            Self::Netfilter(PrepareTable(family)) => Key::Table(*family),
-            Self::Netfilter(InstallTable(family)) => Key::Rules(*family),
-            Self::Netfilter(AddElement(element) | DeleteElement(element)) => Key::Element(*element),
-            Self::Netfilter(AddDirectReturn(family) | RemoveDirectReturn(family))
-            | Self::DummyInterface(EnsureTunnel(family) | RemoveTunnel(family)) => Key::Tunnel(*family),
-            Self::DummyInterface(EnsureDevice) => Key::Device,
-            Self::DummyInterface(Bind(vip) | Unbind(vip)) => Key::Vip(*vip),
-        })
-    }
-
-    /// Whether everything else rests on this operation: it makes a table, or kube-ipvs0.
-    pub fn is_foundation(&self) -> bool {
-        matches!(
-            self,
-            Self::Netfilter(PrepareTable(_) | InstallTable(_)) | Self::DummyInterface(EnsureDevice)
-        )
-    }
-}
-
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.operations().try_for_each(|operation| writeln!(f, "{}", self.line(&operation)))
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ipvs(command) => command.fmt(f),
-            Self::Netfilter(change) => change.fmt(f),
-            Self::DummyInterface(change) => change.fmt(f),
+/// Differences by the phase of the plan.
+#[derive(Default)]
+pub(crate) struct Differences {
+    pub(crate) device: Vec<dummy_interface::Operation>,
+    pub(crate) prepared_tables: Vec<netfilter::Operation>,
+    pub(crate) first: Opening,
+    pub(crate) normal: Opening,
+    pub(crate) tables: Vec<netfilter::Operation>,
+    pub(crate) obsolete_vips: Vec<IpAddr>,
+    pub(crate) leaving_real_servers: Vec<Command>,
+    pub(crate) obsolete_virtual_servers: Vec<ServiceAddress>,
+    /// Those of them that no Service made.
+    pub(crate) foreign: BTreeSet<ServiceAddress>,
+    pub(crate) obsolete_elements: Vec<Element>,
+    pub(crate) obsolete_direct_return: Vec<netfilter::Operation>,
+    pub(crate) obsolete_tunnels: Vec<dummy_interface::Operation>,
+}
+
+/// The differences that make VIPs work, in the order of the plan.
+#[derive(Default)]
+pub(crate) struct Opening {
+    /// Elements that are deleted in one transaction with their replacements.
+    pub(crate) replaced_elements: Vec<Element>,
+    pub(crate) elements: Vec<Element>,
+    pub(crate) servers: Vec<Command>,
+    pub(crate) vips: Vec<IpAddr>,
+}
+
+impl Differences {
+    /// The differences that make VIPs of this urgency work.
+    pub(crate) fn opening(&mut self, urgency: Urgency) -> &mut Opening {
+        match urgency {
+            Urgency::First => &mut self.first,
+            Urgency::Normal => &mut self.normal,
         }
     }
-}
 
-impl From<ipvs::Command> for Operation {
-    fn from(command: ipvs::Command) -> Self {
-        Self::Ipvs(command)
-    }
-}
-
-impl From<netfilter::Operation> for Operation {
-    fn from(change: netfilter::Operation) -> Self {
-        Self::Netfilter(change)
-    }
-}
-
-impl From<dummy_interface::Operation> for Operation {
-    fn from(change: dummy_interface::Operation) -> Self {
-        Self::DummyInterface(change)
-    }
-}
-
-/// The kind of an [`Operation`] and of its object. Its `Display` is the words that the operation's
-/// begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OperationKind {
-    /// See [`netfilter::Operation::PrepareTable`].
-    PrepareTable,
-    /// See [`netfilter::Operation::InstallTable`].
-    InstallTable,
-    /// See [`netfilter::Operation::AddDirectReturn`].
-    AddDirectReturn,
-    /// See [`netfilter::Operation::RemoveDirectReturn`].
-    RemoveDirectReturn,
-    /// See [`dummy_interface::Operation::EnsureDevice`].
-    EnsureDevice,
-    /// See [`dummy_interface::Operation::EnsureTunnel`].
-    EnsureTunnel,
-    /// See [`dummy_interface::Operation::RemoveTunnel`].
-    RemoveTunnel,
-    /// See [`netfilter::Operation::AddElement`].
-    AddElement,
-    /// See [`netfilter::Operation::DeleteElement`].
-    DeleteElement,
-    /// See [`ipvs::Command::AddVirtualServer`].
-    AddVirtualServer,
-    /// See [`ipvs::Command::EditVirtualServer`].
-    EditVirtualServer,
-    /// See [`ipvs::Command::DeleteVirtualServer`].
-    DeleteVirtualServer,
-    /// See [`ipvs::Command::AddRealServer`].
-    AddRealServer,
-    /// See [`ipvs::Command::EditRealServer`].
-    EditRealServer,
-    /// See [`ipvs::Command::DeleteRealServer`].
-    DeleteRealServer,
-    /// See [`dummy_interface::Operation::Bind`].
-    Bind,
-    /// See [`dummy_interface::Operation::Unbind`].
-    Unbind,
-}
-
-/// The words of its name: `AddRealServer` is "add real server".
-impl fmt::Display for OperationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("{self:?}");
-        name.char_indices().try_for_each(|(index, letter)| {
-            let blank = if index > 0 && letter.is_uppercase() { " " } else { "" };
-            write!(f, "{blank}{}", letter.to_ascii_lowercase())
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use dummy_interface::Operation as DeviceOperation;
-    use ipvs::{Command, Family, Protocol, RealServer, Scheduler, ServiceAddress, VirtualServer};
-    use netfilter::{Element, Operation as TableOperation};
-
-    use super::*;
-
-    #[test]
-    fn an_operation_begins_with_the_words_of_its_kind() {
-        let of = ServiceAddress { protocol: Protocol::Tcp, ip: [10, 96, 0, 1].into(), port: 80 };
-        let (server, real) = (VirtualServer::new(of, Scheduler::RR), RealServer::masquerade(of.ip, 8080));
-        let element = Element::Vip(of.ip);
-        let operations: Vec<Operation> = vec![
-            Command::AddVirtualServer(server.clone()).into(),
-            Command::EditVirtualServer(server).into(),
-            Command::DeleteVirtualServer(of.into()).into(),
-            Command::AddRealServer(of.into(), real).into(),
-            Command::EditRealServer(of.into(), real).into(),
-            Command::DeleteRealServer(of.into(), real.address).into(),
-            TableOperation::PrepareTable(Family::V4).into(),
-            TableOperation::InstallTable(Family::V4).into(),
-            TableOperation::AddElement(element).into(),
-            TableOperation::DeleteElement(element).into(),
-            TableOperation::AddDirectReturn(Family::V4).into(),
-            TableOperation::RemoveDirectReturn(Family::V4).into(),
-            DeviceOperation::EnsureDevice.into(),
-            DeviceOperation::EnsureTunnel(Family::V4).into(),
-            DeviceOperation::RemoveTunnel(Family::V4).into(),
-            DeviceOperation::Bind(of.ip).into(),
-            DeviceOperation::Unbind(of.ip).into(),
-        ];
-        for operation in operations {
-            let words = operation.kind().to_string();
-            assert!(operation.to_string().starts_with(&format!("{words} ")), "{operation}: {words}");
-            let json = serde_json::to_value(operation.kind()).unwrap();
-            assert_eq!(json, words.replace(' ', "-"));
+    /// Makes the plan, phase by phase.
+    pub(crate) fn into_plan(self) -> Plan {
+        let mut plan = Plan { foreign: self.foreign, ..Plan::default() };
+        plan.push(Batch::DummyInterface(self.device));
+        plan.push(Batch::Netfilter(self.prepared_tables));
+        for opening in [self.first, self.normal] {
+            plan.push(sorted(opening.replaced_elements, DeleteElement, Batch::Netfilter));
+            plan.push(sorted(opening.elements, AddElement, Batch::Netfilter));
+            plan.push(Batch::Ipvs(opening.servers));
+            plan.push(sorted(opening.vips, Bind, Batch::DummyInterface));
         }
+        plan.push(Batch::Netfilter(self.tables));
+        plan.push(sorted(self.obsolete_vips, Unbind, Batch::DummyInterface));
+        plan.push(Batch::Ipvs(self.leaving_real_servers));
+        let remove = |address: ServiceAddress| DeleteVirtualServer(address.into());
+        plan.push(Batch::Ipvs(self.obsolete_virtual_servers.into_iter().map(remove).collect()));
+        plan.push(sorted(self.obsolete_elements, DeleteElement, Batch::Netfilter));
+        plan.push(Batch::Netfilter(self.obsolete_direct_return));
+        plan.push(Batch::DummyInterface(self.obsolete_tunnels));
+        plan
     }
+}
+
+/// A batch that makes the same change for each key once, in an order that does not depend on how the maps are
+/// ordered.
+fn sorted<K: Ord, C>(mut keys: Vec<K>, change: fn(K) -> C, batch: fn(Vec<C>) -> Batch) -> Batch {
+    keys.sort_unstable();
+    keys.dedup();
+    batch(keys.into_iter().map(change).collect())
 }
