@@ -4,7 +4,7 @@
 use std::{fmt, time::SystemTime};
 
 use netfilter::conntrack::StaleFlows;
-use service::{Change, State};
+use service::State;
 
 use crate::{NoticeCallback, SyncReport, SyncStats};
 
@@ -78,30 +78,6 @@ pub enum ObjectKind {
     Node,
     /// The other nodes of the cluster.
     Peers,
-}
-
-impl ObjectKind {
-    /// Returns the kind of objects in a change, and their number.
-    pub(crate) fn from_change(change: &Change) -> (Self, usize) {
-        match change {
-            Change::Services(event) => (Self::Services, event.objects()),
-            Change::Slices(event) => (Self::EndpointSlices, event.objects()),
-            Change::Peers(event) => (Self::Peers, event.objects()),
-            Change::ForgetPeers | Change::PeersUnavailable => (Self::Peers, 0),
-            Change::Node(_)
-            | Change::NodeAddresses { .. }
-            | Change::UnpackingPeers(_)
-            | Change::TunnelledBefore(_)
-            | Change::LinkMtu(_)
-            | Change::ApiServer(_)
-            | Change::Gateways(_)
-            | Change::MissingTunnels(_)
-            | Change::TunnelsInUse(_)
-            | Change::MissingSchedulers(_)
-            | Change::Answers(_)
-            | Change::Time(_) => (Self::Node, 1),
-        }
-    }
 }
 
 /// A sync that has ended.

@@ -109,12 +109,12 @@ impl PendingChanges {
 
 impl PendingChange {
     fn new(change: Change) -> Self {
-        let (kind, objects) = ObjectKind::from_change(&change);
+        let (kind, objects) = objects_of(&change);
         Self { change, kind, objects, changes: 1, distinct: 0 }
     }
 
     fn replace(&mut self, later: Change) {
-        self.objects += ObjectKind::from_change(&later).1;
+        self.objects += objects_of(&later).1;
         self.changes += 1;
         let distinct = &mut self.distinct;
         match (&mut self.change, later) {
@@ -165,10 +165,32 @@ fn replace_event<T: Named>(earlier: &mut Event<T>, later: Event<T>, distinct: &m
     }
 }
 
+/// The kind of objects in a change, and their number.
+fn objects_of(change: &Change) -> (ObjectKind, usize) {
+    match change {
+        Change::Services(event) => (ObjectKind::Services, event.objects()),
+        Change::Slices(event) => (ObjectKind::EndpointSlices, event.objects()),
+        Change::Peers(event) => (ObjectKind::Peers, event.objects()),
+        Change::ForgetPeers | Change::PeersUnavailable => (ObjectKind::Peers, 0),
+        Change::Node(_)
+        | Change::NodeAddresses { .. }
+        | Change::UnpackingPeers(_)
+        | Change::TunnelledBefore(_)
+        | Change::LinkMtu(_)
+        | Change::ApiServer(_)
+        | Change::Gateways(_)
+        | Change::MissingTunnels(_)
+        | Change::TunnelsInUse(_)
+        | Change::MissingSchedulers(_)
+        | Change::Answers(_)
+        | Change::Time(_) => (ObjectKind::Node, 1),
+    }
+}
+
 impl Key {
     /// The key of a change; `None` if it is about all objects of a kind.
     fn from_change(change: &Change) -> Option<Self> {
-        let (kind, _) = ObjectKind::from_change(change);
+        let (kind, _) = objects_of(change);
         match change {
             Change::Services(event) => Self::from_event(kind, event),
             Change::Slices(event) => Self::from_event(kind, event),

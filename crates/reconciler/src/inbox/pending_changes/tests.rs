@@ -133,7 +133,7 @@ proptest! {
 
     #[test]
     fn every_object_and_every_change_is_counted(changes in vec(any_change(), 0..40)) {
-        let objects = changes.iter().map(|change| ObjectKind::from_change(change).1).sum::<usize>();
+        let objects = changes.iter().map(|change| objects_of(change).1).sum::<usize>();
         let count = changes.len();
         let taken = pending(changes).take();
         prop_assert_eq!(taken.iter().map(|pending| pending.objects).sum::<usize>(), objects);
