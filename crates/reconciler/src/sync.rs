@@ -33,8 +33,7 @@ pub(crate) use self::{
     pace::Slice,
     pass::SyncResult,
     service_operations::{
-        Done, RealServerOperation, ServiceOperations, VipOperation, VirtualServerOperation,
-        VirtualServerOperations,
+        Done, RealServerOperation, ServiceOperations, VirtualServerOperation, VirtualServerOperations,
     },
 };
 

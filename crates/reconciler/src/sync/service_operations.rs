@@ -13,12 +13,15 @@ use ipvs::{
 use rustc_hash::FxHashMap;
 use watcher::{Observed, Operation};
 
+use crate::ChangeKind;
+
 /// The operations that were carried out on virtual servers, real servers and VIPs, in no particular order of virtual
 /// servers. Of several on one object the last one counts. A new virtual server counts its real servers.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceOperations {
     pub(crate) virtual_servers: FxHashMap<ServiceAddress, VirtualServerOperations>,
-    pub(crate) vips: BTreeMap<IpAddr, Done<VipOperation>>,
+    /// Bound or unbound.
+    pub(crate) vips: BTreeMap<IpAddr, Done<ChangeKind>>,
 }
 
 /// What was done to a virtual server and its real servers.
@@ -56,12 +59,6 @@ pub(crate) enum RealServerOperation {
     Removed(u64),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum VipOperation {
-    Bound,
-    Unbound,
-}
-
 impl ServiceOperations {
     /// Records an operation that was carried out. `image` is the kernel before it.
     pub(crate) fn record(&mut self, operation: &Operation, image: &Observed, is_repair: bool, cut_off: u64) {
@@ -75,10 +72,10 @@ impl ServiceOperations {
                 }
             }
             Operation::DummyInterface(Bind(vip)) => {
-                self.vips.insert(*vip, Done { operation: VipOperation::Bound, is_repair });
+                self.vips.insert(*vip, Done { operation: ChangeKind::VipBound, is_repair });
             }
             Operation::DummyInterface(Unbind(vip)) => {
-                self.vips.insert(*vip, Done { operation: VipOperation::Unbound, is_repair });
+                self.vips.insert(*vip, Done { operation: ChangeKind::VipUnbound, is_repair });
             }
             Operation::DummyInterface(_) | Operation::Netfilter(_) => {}
         }

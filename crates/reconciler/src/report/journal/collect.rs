@@ -12,9 +12,7 @@ use service::{EndpointCause, ObjectName, State};
 use watcher::Operation;
 
 use super::change::{ChangeKind, ServiceChange};
-use crate::sync::{
-    Done, PlanOutcome, RealServerOperation, VipOperation, VirtualServerOperation, VirtualServerOperations,
-};
+use crate::sync::{Done, PlanOutcome, RealServerOperation, VirtualServerOperation, VirtualServerOperations};
 
 /// The changes of each Service in a sync. Of the operations that failed, only those for which `is_new` holds count: a
 /// failure that lasts fails at every retry.
@@ -164,12 +162,8 @@ fn cause(cause: EndpointCause, Done { operation, .. }: Done<RealServerOperation>
     }
 }
 
-fn vip_change(vip: IpAddr, Done { operation, is_repair }: Done<VipOperation>) -> ServiceChange {
-    let kind = match operation {
-        VipOperation::Bound => ChangeKind::VipBound,
-        VipOperation::Unbound => ChangeKind::VipUnbound,
-    };
-    ServiceChange { vip: Some(vip), repair: is_repair, ..ServiceChange::new(kind) }
+fn vip_change(vip: IpAddr, Done { operation, is_repair }: Done<ChangeKind>) -> ServiceChange {
+    ServiceChange { vip: Some(vip), repair: is_repair, ..ServiceChange::new(operation) }
 }
 
 fn failed_change(operation: &Operation, cause: &str) -> ServiceChange {
